@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 
 DEFAULT_VAL_SEED = 123
 MAX_SEED = 2**32 - 1  # NumPy's legacy generators take no larger one
-INPUT_KEYS = frozenset({"env_id", "actions", "llm_response", "llm_raw_response"})
-
-
+INPUT_KEYS = "env_id", "actions", "llm_response", "llm_raw_response"
 PLAYED_KEYS = ("actions", "reward", "info", "llm_response", "llm_raw_response")  # of a turn in the history
+Asked = dict[int, tuple[TurnRequest, Mapping[str, Any]]]  # the turns of a call with their inputs, by env_id
+_fields = operator.itemgetter(*INPUT_KEYS)
 
 
 class EnvStateManager:
@@ -147,25 +147,25 @@ class EnvStateManager:
             StateError: There was no reset yet.
             EnvError, LaneError: An environment failed with ``on_env_failure: raise``; all others were stepped.
         """
-        requests = self._requests(all_env_inputs)
+        asked = self._checked(all_env_inputs)
         if self._placement.wants_to_look_again:
             self._placement.look_again()
-        step = self._step_parallel if self._engine.has_lane(requests) else self._step_sequential
-        return step(all_env_inputs, requests)
+        step = self._step_parallel if self._engine.has_lane(asked) else self._step_sequential
+        return step(all_env_inputs, asked)
 
     def _step_sequential(
-        self, all_env_inputs: Sequence[Mapping[str, Any]], requests: list[TurnRequest] | None = None
+        self, all_env_inputs: Sequence[Mapping[str, Any]], asked: Asked | None = None
     ) -> list[dict[str, Any]]:
         """Play turns in the main process, one after the other; environments in lanes are brought home for it."""
-        requests = requests or self._requests(all_env_inputs)
-        self._engine.bring_home(requests)
-        return self._play(all_env_inputs, requests)
+        asked = asked or self._checked(all_env_inputs)
+        self._engine.bring_home(asked)
+        return self._play(asked)
 
     def _step_parallel(
-        self, all_env_inputs: Sequence[Mapping[str, Any]], requests: list[TurnRequest] | None = None
+        self, all_env_inputs: Sequence[Mapping[str, Any]], asked: Asked | None = None
     ) -> list[dict[str, Any]]:
         """Play turns where the environments are at home: lanes work while main plays its own share."""
-        return self._play(all_env_inputs, requests or self._requests(all_env_inputs))
+        return self._play(asked or self._checked(all_env_inputs))
 
     def get_rollout_states(self) -> list[dict[str, Any]]:
         """The rollout caches, with ``metrics`` of each, and what environments have to say about the whole rollout.
@@ -249,34 +249,34 @@ class EnvStateManager:
 
     # Turns
 
-    def _play(self, all_env_inputs: Sequence[Mapping[str, Any]], requests: list[TurnRequest]) -> list[dict[str, Any]]:
-        caches = [self.rollout_cache[request.env_id] for request in requests]  # type: ignore[index]
-        penalties = [cache["penalty"] for cache in caches]
-        asked = {pair[0].env_id: pair for pair in zip(requests, all_env_inputs, strict=True)}
+    def _play(self, asked: Asked) -> list[dict[str, Any]]:
+        caches = self._caches()
+        penalties = [caches[env_id]["penalty"] for env_id in asked]
         try:
+            requests = [request for request, _ in asked.values()]
             results = self._engine.play(requests, lambda outcomes: self._commit(asked, outcomes))
-            failed = next((result for result in results if isinstance(result, GivenUp)), None)
+            failed = next((result for result in results if type(result) is GivenUp), None)
             if failed is None or self._settings.engine.on_env_failure != "raise":
-                return [cache for cache in caches if not self.envs[cache["env_id"]]["status"].terminated]
+                return [caches[env_id] for env_id in asked if not self.envs[env_id]["status"].terminated]
         except BaseException:
-            self._take_back(requests, penalties)
+            self._take_back(asked, penalties)
             raise
         raise failed.error
 
-    def _commit(self, asked: Mapping[int, tuple[TurnRequest, Mapping[str, Any]]], outcomes: Sequence[Outcome]) -> None:
+    def _commit(self, asked: Asked, outcomes: Sequence[Outcome]) -> None:
         """Make turns part of the episodes, as their results come in."""
         for env_id, result, _, _ in outcomes:
             request, given = asked[env_id]
-            if isinstance(result, GivenUp):
+            if type(result) is GivenUp:
                 result = self._engine.give_up_result(request, result)
             else:
                 self._engine.commit(request, result)
             self._apply(given, result)
 
     @interrupts_held()
-    def _take_back(self, requests: Sequence[TurnRequest], penalties: Sequence[float]) -> None:
+    def _take_back(self, asked: Asked, penalties: Sequence[float]) -> None:
         """Undo :meth:`_commit`, as far as it came."""
-        for request, penalty in zip(requests, penalties, strict=True):
+        for (request, _), penalty in zip(asked.values(), penalties, strict=True):
             entry, cache = self.envs[request.env_id], self.rollout_cache[request.env_id]  # type: ignore[index]
             status: EnvStatus = entry["status"]
             status.num_actions = entry["max_actions_per_traj"] - request.actions_left
@@ -290,26 +290,28 @@ class EnvStateManager:
 
     def _apply(self, given: Mapping[str, Any], result: TurnResult) -> None:
         """Write a result into status and history."""
-        entry = self.envs[result.env_id]
-        cache = self.rollout_cache[result.env_id]  # type: ignore[index]
+        env_id, _, executed, malformed, reward, done, info, observation, _ = result
+        entry = self.envs[env_id]
+        cache = self.rollout_cache[env_id]  # type: ignore[index]
         status: EnvStatus = entry["status"]
-        if result.malformed:
+        if malformed:
             cache["penalty"] += self._settings.format_penalty
-        status.num_actions += len(result.executed)
-        status.rewards.append(result.reward)
+        status.num_actions += len(executed)
+        status.rewards.append(reward)
         left = entry["max_actions_per_traj"] - status.num_actions
-        if result.done:
+        if done:
             status.terminated = True
-            status.truncated = not result.info.get("success", False)
+            status.truncated = not info.get("success", False)
         elif left <= 0:
             status.terminated = status.truncated = True
-        turn = cache["history"][-1]
-        turn["actions"] = result.executed
-        turn["reward"] = result.reward
-        turn["info"] = result.info
+        history = cache["history"]
+        turn = history[-1]
+        turn["actions"] = executed
+        turn["reward"] = reward
+        turn["info"] = info
         turn["llm_response"] = given["llm_response"]
         turn["llm_raw_response"] = given["llm_raw_response"]
-        cache["history"].append(_open_turn(result.observation, left))
+        history.append(_open_turn(observation, left))
 
     # Checks
 
@@ -323,28 +325,30 @@ class EnvStateManager:
             raise StateError("there is no episode yet (or the last reset failed): call reset() first.")
         return self.rollout_cache
 
-    def _requests(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> list[TurnRequest]:
+    def _checked(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> Asked:
         """The turns that the inputs ask for, every input checked."""
         self._caches()
-        requests: dict[int, TurnRequest] = {}
+        asked: Asked = {}
         for position, given in enumerate(all_env_inputs):
-            if not given.keys() >= INPUT_KEYS:
-                missing = ", ".join(sorted(INPUT_KEYS - given.keys()))
-                raise InputError(f"step input {position} lacks {missing}; it has {', '.join(map(str, given))}.")
-            env_id = given["env_id"]
+            try:
+                env_id, actions, _, _ = _fields(given)
+            except KeyError:
+                missing, present = ", ".join(sorted(set(INPUT_KEYS) - given.keys())), ", ".join(map(str, given))
+                raise InputError(f"step input {position} lacks {missing}; it has {present}.") from None
             if type(env_id) is not int or not 0 <= env_id < len(self.envs):
                 env_id = self._checked_env_id(position, env_id)
-            if env_id in requests:
+            if env_id in asked:
                 raise InputError(f"step input {position}: env_id = {env_id} was given twice in this call.")
-            entry, actions = self.envs[env_id], self._checked_actions(position, given["actions"])
+            self._check_actions(position, actions)
+            entry = self.envs[env_id]
             status: EnvStatus = entry["status"]
             if status.terminated:
                 raise InputError(
                     f"step input {position}: the episode of env_id = {env_id} is over; step only what step() returned."
                 )
             left = entry["max_actions_per_traj"] - status.num_actions
-            requests[env_id] = named(TurnRequest, (env_id, len(status.rewards), actions, left))
-        return list(requests.values())
+            asked[env_id] = named(TurnRequest, (env_id, len(status.rewards), tuple(actions), left)), given
+        return asked
 
     def _checked_env_id(self, position: int, env_id: Any) -> int:
         try:
@@ -358,13 +362,13 @@ class EnvStateManager:
         return index
 
     @staticmethod
-    def _checked_actions(position: int, actions: Any) -> tuple[str, ...]:
-        if isinstance(actions, list | tuple):
+    def _check_actions(position: int, actions: Any) -> None:
+        if isinstance(actions, (list, tuple)):
             for action in actions:
                 if not isinstance(action, str):
                     break
             else:
-                return tuple(actions)
+                return
         raise InputError(f"step input {position}: actions = {actions!r}; expected a list of strings.")
 
     # Entries

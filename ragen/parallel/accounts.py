@@ -43,6 +43,7 @@ class PlayTime(NamedTuple):
     Attributes:
         seconds: Time in :meth:`~ragen.parallel.engine.Engine.play`.
         turns: Turns of single environments.
+        calls: The calls.
         own: The part of the time that main spent inside environments.
         shared: Calls in which lanes had turns to play.
         slack: Seconds by which main was busy longer than the last lane, summed over those; negative if it had to wait.
@@ -50,6 +51,7 @@ class PlayTime(NamedTuple):
 
     seconds: float = 0.0
     turns: int = 0
+    calls: int = 0
     own: float = 0.0
     shared: int = 0
     slack: float = 0.0
@@ -118,7 +120,9 @@ class Accounts:
     def count_play(self, seconds: float, turns: int) -> None:
         """Count a whole call of :meth:`~ragen.parallel.engine.Engine.play`."""
         played = self._played
-        self._played = played._replace(seconds=played.seconds + seconds, turns=played.turns + turns)
+        self._played = played._replace(
+            seconds=played.seconds + seconds, turns=played.turns + turns, calls=played.calls + 1
+        )
 
     def play_time(self) -> PlayTime:
         """What was counted of turns since this was last asked."""

@@ -8,13 +8,10 @@ this signal or the real-time interval timer for itself keeps them, and has no de
 
 from __future__ import annotations
 
-import signal
+import _signal  # type: ignore[import-not-found]  # as signal, without its enumerations: ten times as fast
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from time import perf_counter
 from types import FrameType
-from typing import Any
 
 from ragen.parallel import host
 from ragen.parallel.host import EnvHost, Overdue
@@ -23,41 +20,46 @@ _SOON = 0.001  # seconds after which to look again where nothing may be interrup
 _AGAIN = 1.0  # seconds after which an environment that did not let itself be interrupted is interrupted again
 
 
-@contextmanager
-def deadline(home: EnvHost, seconds: float) -> Iterator[None]:
-    """Raise :class:`~ragen.parallel.host.Overdue` in each environment of this home that takes longer at a time.
+class Deadline:
+    """Raises :class:`~ragen.parallel.host.Overdue` in each environment of a home that takes too long; a context."""
 
-    Args:
-        home: Whose environments work meanwhile, in this thread.
-        seconds: What each of them may take.
-    """
-    if not _is_free():
-        yield
-        return
+    def __init__(self, home: EnvHost, seconds: float) -> None:
+        """Be a deadline for this home.
 
-    def ring(_: int, frame: FrameType | None) -> None:
-        left = home.since + seconds - perf_counter() if home.since else _SOON
+        Args:
+            home: Whose environments work meanwhile, in this thread.
+            seconds: What each of them may take.
+        """
+        self._home = home
+        self._seconds = seconds
+        self._is_set = False
+
+    def __enter__(self) -> None:
+        self._is_set = _is_free()
+        if self._is_set:
+            _signal.signal(_signal.SIGALRM, self._ring)
+            _signal.setitimer(_signal.ITIMER_REAL, self._seconds)
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_set and _signal.getsignal(_signal.SIGALRM) == self._ring:  # else the environment has taken it
+            _signal.setitimer(_signal.ITIMER_REAL, 0)
+            _signal.signal(_signal.SIGALRM, _signal.SIG_DFL)
+
+    def _ring(self, _: int, frame: FrameType | None) -> None:
+        since = self._home.since
+        left = since + self._seconds - perf_counter() if since else _SOON
         inside = frame is not None and frame.f_code.co_filename != host.__file__
         if left > 0 or not inside:
-            signal.setitimer(signal.ITIMER_REAL, max(left, _SOON))
+            _signal.setitimer(_signal.ITIMER_REAL, max(left, _SOON))
             return
-        signal.setitimer(signal.ITIMER_REAL, _AGAIN)
-        raise Overdue(f"timed out after {seconds:g} s")
-
-    signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        if signal.getsignal(signal.SIGALRM) is ring:  # else the environment has taken the signal for itself
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        _signal.setitimer(_signal.ITIMER_REAL, _AGAIN)
+        raise Overdue(f"timed out after {self._seconds:g} s")
 
 
 def _is_free() -> bool:
     """Whether this is the main thread, and nobody uses the signal or the timer."""
-    unused: Any = (signal.SIG_DFL, (0.0, 0.0))
     return (
         threading.get_ident() == threading.main_thread().ident
-        and (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)) == unused
+        and _signal.getsignal(_signal.SIGALRM) == _signal.SIG_DFL
+        and _signal.getitimer(_signal.ITIMER_REAL) == (0.0, 0.0)
     )

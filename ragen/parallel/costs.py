@@ -55,11 +55,15 @@ class TagCosts(NamedTuple):
 
 @dataclass
 class CostMeter:
-    """Adds up a tag's costs, and remembers those of episodes that are over, newer ones counting more."""
+    """Adds up a tag's costs, and remembers those of episodes that are over, newer ones counting more.
+
+    The first one, in which code runs for the first time, counts only until there is another.
+    """
 
     _current: TagCosts = field(default_factory=TagCosts)
     _past: TagCosts | None = None
     _dearest: float = 0.0
+    _episodes: int = 0
 
     def add_resets(self, outcomes: list[Outcome]) -> None:
         """Count resets."""
@@ -91,7 +95,8 @@ class CostMeter:
         """Begin a new episode."""
         self._dearest = max(self._dearest, self._current.reset_s)
         if self._current.turns:
-            past = self._past or self._current
+            self._episodes += 1
+            past = self._past if self._past and self._episodes > 2 else self._current
             self._past = TagCosts(*(0.5 * (old + new) for old, new in zip(past, self._current, strict=True)))
         self._current = TagCosts()
 

@@ -45,7 +45,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from time import monotonic, perf_counter
@@ -53,8 +53,8 @@ from typing import Any, Literal
 
 from ragen.env.base import BaseEnv
 from ragen.errors import DivergenceError, EnvError, LaneDiedError, LaneTimeoutError, RagenError, StateError
-from ragen.parallel import alarm
 from ragen.parallel.accounts import Accounts, LaneStats, PlayTime, home_name
+from ragen.parallel.alarm import Deadline
 from ragen.parallel.capsule import CapsuleWriter, Failure
 from ragen.parallel.costs import CostMeter
 from ragen.parallel.host import EnvHost, Outcome, Raised, ReplayOrder, ResetOrder, TimedOut
@@ -169,9 +169,9 @@ class Engine:
         """What the environment last showed."""
         return self._residents[env_id].observation
 
-    def has_lane(self, requests: Sequence[TurnRequest]) -> bool:
+    def has_lane(self, env_ids: Iterable[int]) -> bool:
         """Whether one of these environments is at home in a lane."""
-        return any(self._residents[request.env_id].home is not None for request in requests)
+        return any(self._residents[env_id].home is not None for env_id in env_ids)
 
     def home(self, env_id: int) -> str:
         """The name of the environment's home: ``"main"``, or that of a lane."""
@@ -185,10 +185,10 @@ class Engine:
         """Episodes until the first of the lanes whose workers do not start is tried again; 0 if there is none."""
         return min((rest.episodes for rest in self._rests.values() if rest.episodes), default=0)
 
-    def bring_home(self, requests: Sequence[TurnRequest]) -> None:
+    def bring_home(self, env_ids: Collection[int]) -> None:
         """Make main the home of these environments."""
-        if self.has_lane(requests):
-            self.place({request.env_id: None for request in requests})
+        if self.has_lane(env_ids):
+            self.place(dict.fromkeys(env_ids))
 
     def is_bound_to_main(self, env_id: int) -> bool:
         """Whether the environment turned out not to work in a worker."""
@@ -293,10 +293,10 @@ class Engine:
             What the turns gave, in the order of ``requests``.
         """
         start = perf_counter()
-        todo = {request.env_id: request for request in requests}
+        todo = {request[0]: request for request in requests}
         values = self._run("play", todo, self.settings.step_timeout, take)
         self.accounts.count_play(perf_counter() - start, len(requests))
-        return [values[request.env_id] for request in requests]
+        return [values[env_id] for env_id in todo]
 
     def commit(self, request: TurnRequest, result: TurnResult) -> None:
         """Make a played turn part of the episode."""
@@ -414,34 +414,46 @@ class Engine:
         """Get a value for every item, whatever it takes; a :class:`GivenUp` where nothing helps."""
         self._check_open()
         values: dict[int, Any] = {}
-        todo = dict(items)
 
         def take_in(outcomes: Sequence[Outcome]) -> None:
-            for env_id, value, _, _ in outcomes:
-                values[env_id] = value
-                del todo[env_id]
+            values.update([outcome[:2] for outcome in outcomes])
             if take is not None:
                 take(outcomes)
 
+        todo = items
         while todo:
-            ready = self._ready(todo, take_in)
-            if missing := [resident for resident in ready if not resident.is_adopted()]:
+            ready, missing, lost = self._sorted(todo, take_in)
+            if missing:
                 self._adopt(missing)
-            elif verb != "reset" and (lost := [r for r in ready if not r.live and r.journal is not None]):
+            elif lost and verb != "reset":
                 self._rebuild(lost)
             else:
                 self._dispatch(verb, ready, todo, timeout, take_in)
-                self._make_room_in_quarantine(todo)
+            todo = {e: items[e] for e in todo if e not in values} if len(values) < len(items) else {}
+            self._make_room_in_quarantine(todo)
         self._repeats.sum_up()
         return values
 
-    def _ready(self, todo: Mapping[int, Any], take: Take) -> list[Resident]:
-        """Those of ``todo`` that can be worked on now; those given up have their value."""
-        residents = [self._residents[env_id] for env_id in todo]
-        ready = [resident for resident in residents if resident.given_up is None and not resident.waiting]
-        if len(ready) < len(residents):
-            take([Outcome(r.env_id, r.given_up, 0.0) for r in residents if r.given_up is not None])
-        return ready
+    def _sorted(self, todo: Mapping[int, Any], take: Take) -> tuple[list[Resident], list[Resident], list[Resident]]:
+        """Who of ``todo`` can be worked on now; those given up have their value.
+
+        Returns:
+            All of those; the ones among them that their homes do not know; and the ones that are not live.
+        """
+        ready, missing, lost, over = [], [], [], []
+        for env_id in todo:
+            resident = self._residents[env_id]
+            if resident.given_up is not None:
+                over.append(Outcome(env_id, resident.given_up, 0.0))
+            elif not resident.waiting:
+                ready.append(resident)
+                if not resident.is_adopted():
+                    missing.append(resident)
+                elif not resident.live and resident.journal is not None:
+                    lost.append(resident)
+        if over:
+            take(over)
+        return ready, missing, lost
 
     def _adopt(self, residents: Sequence[Resident]) -> None:
         """Bring specs to homes that lack them; by tag, as they are pickled, so that positions in the batch agree."""
@@ -478,9 +490,10 @@ class Engine:
         """Send each home its batch; what succeeds is handed over as it comes in, what failed is judged in the end."""
         self._asked = verb, items, timeout
         batches: dict[Lane | None, list[Any]] = defaultdict(list)
+        one_by_one = self._one_by_one
         for resident in residents:
             home = resident.home
-            if home in self._one_by_one and home in batches:
+            if one_by_one and home in one_by_one and home in batches:
                 continue
             resident.live = False
             batches[home].append(items[resident.env_id])
@@ -509,7 +522,7 @@ class Engine:
         return Message(self.number, verb, items, timeout, generation)
 
     def _deadline(self, timeout: float) -> AbstractContextManager[None]:
-        return alarm.deadline(self._main, timeout) if self.bounds_main else nullcontext()
+        return Deadline(self._main, timeout) if self.bounds_main else nullcontext()
 
     def _do_in_main(self, verb: str, batch: list[Any], timeout: float) -> list[Outcome]:
         if not batch:

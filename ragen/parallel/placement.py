@@ -5,8 +5,8 @@ them then, so that nothing an environment does can harm it. ``"auto"`` sends wha
 its own while lanes work. What pays is worked out from what was measured. An episode in which a tag's environments take
 ``L`` seconds, over ``n`` turns played in ``v`` calls, with a share ``s`` of them kept in main and ``k`` lanes, takes
 
-    in main      L + n * keeping
-    main         s * L + n * keeping + (1 - s) * n * SENDING + v * CALLING
+    in main      L + (n + v * CALL) * keeping
+    main         s * L + (n + v * CALL) * keeping + (1 - s) * n * SENDING + v * CALLING
     each lane    ((1 - s) * L + (1 - s) * n * SERVING) / k + v * CALLING
 
 and for each byte that is shown ``CARRYING`` more on both sides. ``keeping``, main's own bookkeeping of a turn, is
@@ -18,16 +18,17 @@ Decisions are made at resets. The one exception: a tag about which nothing was k
 once more after its first turn.
 
 A forecast can be wrong: other work may hold the processors. So the time that turns really took is kept for each way of
-placing that was tried. One that turns out no faster than staying in main is left at the next reset and not tried again
-for a number of resets that doubles each time. Where lanes gain so little that a forecast cannot be sure of it, an
-episode in main now and then keeps the comparison up to date.
+placing that was tried, except for the first episode of each, in which code runs for the first time. One that turns out
+not to be faster than staying in main, twice in a row or once by far, is left at the next reset and not tried again for
+a number of resets that doubles each time. Where lanes gain so little that a forecast cannot be sure of it, an episode
+in main now and then keeps the comparison up to date.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -44,6 +45,7 @@ Mode = bool | Literal["auto"]
 
 # Seconds, as they were on a machine with two processors; the trials make up for other machines
 KEEPING = 3e-6  # main's bookkeeping of a turn, wherever it was played
+CALL = 32  # turns whose bookkeeping is as much as that of a call on top of its turns
 SENDING = 1.5e-6  # what sending a turn away costs main on top
 SERVING = 2e-6  # what receiving it and answering costs a lane
 CARRYING = 0.5e-9  # what a byte of an observation costs on either side
@@ -52,6 +54,7 @@ STARTING = 0.3  # until the first lanes are ready, while main has to wait for th
 GAIN = 0.2  # least part of the sequential time that must be saved before anything moves out
 EPISODES_AHEAD = 400  # over which the start of the lanes may be written off
 _TURNS_AHEAD = 4  # turns an episode is expected to go on after its first, for the look after the first turn
+_WORTH, _FAR = 0.95, 1.3  # of main's time: what takes longer is left if it does so twice; at once
 _SURE = 0.6  # of the time expected in main: what is faster than that is so even if lanes slowed each other down
 _UNKNOWN, _OLD = 16, 32  # resets after which an episode in main is due that was never, or not lately, timed
 _UNEVEN = 0.02  # least change of main's share that is worth rebuilding environments elsewhere
@@ -83,6 +86,8 @@ class _Trial:
     Attributes:
         per_turn: Seconds of a turn in the last episodes, calls to lanes included; None before the first.
         age: Resets since that was measured, or since this way was first thought of.
+        episodes: How many of them there were.
+        losses: How often in a row it was not faster than main.
         pause: Resets until it may be tried again.
         failures: How often it was given up.
         successes: Episodes since then.
@@ -90,6 +95,8 @@ class _Trial:
 
     per_turn: float | None = None
     age: int = 0
+    episodes: int = 0
+    losses: int = 0
     pause: int = 0
     failures: int = 0
     successes: int = 0
@@ -102,12 +109,20 @@ class _Trial:
     def note(self, played: PlayTime) -> None:
         """Count an episode."""
         if played.turns:
-            now = played.seconds / played.turns
-            self.per_turn = now if self.per_turn is None else 0.5 * (self.per_turn + now)
+            now, self.episodes = played.seconds / played.turns, self.episodes + 1
+            self.per_turn = 0.5 * (self.per_turn + now) if self.per_turn and self.episodes > 2 else now
             self.age = 0
             self.successes += 1
             if self.successes >= _LASTING:
                 self.failures = 0
+
+    def loses(self, alone: float) -> bool:
+        """Compare with the seconds of a turn in main: whether this way should be given up."""
+        if self.per_turn is None or self.per_turn <= _WORTH * alone:
+            self.losses = 0
+            return False
+        self.losses += 1
+        return self.losses > 1 or self.per_turn > _FAR * alone
 
     def is_due(self) -> bool:
         """Whether its time should be taken again."""
@@ -116,7 +131,7 @@ class _Trial:
     def give_up(self) -> None:
         """Not again for a while."""
         self.failures += 1
-        self.successes = 0
+        self.successes = self.losses = 0
         self.pause = 2 ** min(self.failures + 2, 8)
         self.per_turn = None
 
@@ -205,17 +220,24 @@ class Placement:
             trial.wait()
         played, mixed = self._engine.play_time(), self._mixed
         self._mixed = False
-        if played.turns and not mixed:  # an episode in which lanes started, or homes changed, tells of neither way
-            self._trials[self._plan.out].note(played)
-            if self._plan.out:
-                self._plan = replace(self._plan, share=self._balanced(played))
-            else:
-                self._keeping = 0.5 * (self._keeping + (played.seconds - played.own) / played.turns)
+        tells = played.turns > 0 and not mixed  # one in which lanes started, or homes changed, tells of neither way
+        if tells:
+            self._note(played)
         if self._visiting is not None:
             self._plan, self._visiting = self._visiting, None
         trial, alone = self._trials[self._plan.out], self._trials[_NONE]
-        if self._plan.out and alone.per_turn and trial.per_turn and trial.per_turn > alone.per_turn:
+        if self._plan.out and alone.per_turn and tells and trial.loses(alone.per_turn):
             trial.give_up()
+
+    def _note(self, played: PlayTime) -> None:
+        """Take down an episode in which nothing moved."""
+        trial = self._trials[self._plan.out]
+        trial.note(played)
+        if self._plan.out:
+            self._plan = replace(self._plan, share=self._balanced(played))
+        else:
+            kept = (played.seconds - played.own) / (played.turns + CALL * played.calls)
+            self._keeping = 0.5 * (self._keeping + kept) if trial.episodes > 2 else kept
 
     def _is_doubtful(self) -> bool:
         """Whether an episode in main is due, for lack of another way to know how long it takes.
@@ -234,7 +256,13 @@ class Placement:
         """Seconds that a turn should take if main played all."""
         costs = [meter.episode() for meter in self._engine.costs.values()]
         turns = sum(cost.turns for cost in costs)
-        return sum(cost.seconds - cost.reset_s for cost in costs) / turns + self._keeping if turns else 0.0
+        seconds = sum(cost.seconds - cost.reset_s for cost in costs) + self._kept(costs)
+        return seconds / turns if turns else 0.0
+
+    def _kept(self, costs: Collection[TagCosts]) -> float:
+        """Seconds of main's bookkeeping for turns that cost so much."""
+        calls = max((cost.calls for cost in costs), default=0.0)
+        return self._keeping * (sum(cost.turns for cost in costs) + CALL * calls)
 
     def _balanced(self, played: PlayTime) -> float:
         """Main's share with which it would have ended together with the lanes in the last episode."""
@@ -269,12 +297,16 @@ class Placement:
     def _once_ready(self, plan: Plan, alone: float) -> Plan:
         """The plan, unless its lanes would be waited for longer than they save: they start for the next episode then.
 
+        Not before main alone was timed twice: the first time, code ran for the first time there.
+
         Args:
             plan: The best one.
             alone: Seconds that main alone would take.
         """
-        if not plan.out or alone - plan.seconds > self._starting():
+        if not plan.out or self._engine.has_pool or alone - plan.seconds > STARTING:
             return plan
+        if self._trials[_NONE].episodes < 2:
+            return Plan(_NONE, 0, 1.0, alone)
         self._engine.lanes(plan.lanes)
         self._mixed = True
         return Plan(_NONE, 0, 1.0, alone)
@@ -291,8 +323,7 @@ class Placement:
     def _expected(self, costs: dict[str, TagCosts], out: Iterable[str], lanes: int) -> Plan:
         """What an episode takes, and main's share of the tags that are out, when lanes and main end together."""
         out = frozenset(out)
-        keeping = self._keeping * sum(cost.turns for cost in costs.values())
-        home = keeping + sum(cost.seconds for tag, cost in costs.items() if tag not in out)
+        home = self._kept(costs.values()) + sum(cost.seconds for tag, cost in costs.items() if tag not in out)
         away = sum(costs[tag].seconds for tag in out)
         if not away or not lanes:
             return Plan(_NONE, 0, 1.0, home + away)
@@ -312,6 +343,7 @@ class Placement:
 
     def _follow(self, plan: Plan) -> None:
         changed = plan.out != self._plan.out
+        self._mixed |= changed and bool(plan.out) and self._trials[plan.out].per_turn is None
         self._plan = plan
         hosted = [spec for spec in self._hosted() if spec.tag in plan.out]
         lanes = min(plan.lanes, len(hosted))

@@ -449,7 +449,7 @@ class _Exchange:
     def _take(self, lane: Lane, frame: Frame) -> None:
         """Take in a reply, or a part of one."""
         try:
-            number, outcomes = frame.load()
+            number, rows = frame.load()
         except BaseException as error:  # an outcome that pickles but cannot be unpickled
             let_signals_pass(error)
             self._unread.add(lane)
@@ -457,9 +457,10 @@ class _Exchange:
             if not lane.is_reply(number):
                 return
             if lane not in self._unread:
-                part = [_loaded(outcome) for outcome in outcomes]
-                self._outcomes[lane] += part
-                self._asker.take(lane, part)
+                for index, row in enumerate(rows):  # in place, which spares the garbage collector much work
+                    rows[index] = _loaded(row)
+                self._outcomes[lane] += rows
+                self._asker.take(lane, rows)
         if frame.more:
             return
         if lane in self._unread:  # find out which one it was
@@ -469,17 +470,14 @@ class _Exchange:
             self._finish(lane, self._outcomes[lane])
 
 
-_TURN_FIELDS = len(TurnResult._fields)
-
-
-def _loaded(outcome: tuple[Any, ...]) -> Outcome:
-    """An outcome from its plain tuple: a turn's result and times, any other's fields, or one pickled apart."""
-    if len(outcome) == _TURN_FIELDS + 2:
-        *_, seconds, waited = outcome
-        return named(Outcome, (outcome[0], named(TurnResult, outcome[:_TURN_FIELDS]), seconds, waited))
-    if len(outcome) == len(Outcome._fields):
-        return Outcome._make(outcome)
-    env_id, pickled = outcome
+def _loaded(row: tuple[Any, ...]) -> Outcome:
+    """An outcome from the plain tuple that a worker made of it; see ``worker._flat``."""
+    if len(row) == 3:
+        fields, seconds, waited = row
+        return named(Outcome, (fields[0], named(TurnResult, fields), seconds, waited))
+    if len(row) == len(Outcome._fields):
+        return Outcome._make(row)
+    env_id, pickled = row
     try:
         return pickle.loads(pickled)
     except BaseException as error:

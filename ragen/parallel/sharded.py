@@ -99,9 +99,9 @@ class ShardedEngine(Engine):
         """See :class:`Engine`."""
         return self._engine(env_id).observation(env_id)
 
-    def has_lane(self, requests: Sequence[Any]) -> bool:
+    def has_lane(self, env_ids: Iterable[int]) -> bool:
         """See :class:`Engine`."""
-        return any(self._engine(request.env_id).has_lane([request]) for request in requests)
+        return any(self._engine(env_id).has_lane([env_id]) for env_id in env_ids)
 
     def home(self, env_id: int) -> str:
         """See :class:`Engine`."""
@@ -153,7 +153,7 @@ class ShardedEngine(Engine):
 
     def in_main(self) -> list[EnvSpec]:
         """The environments that are at home in the main process now."""
-        return [spec for spec in self._specs.values() if not self._engine(spec.env_id).has_lane([spec])]  # type: ignore[list-item]
+        return [spec for spec in self._specs.values() if not self._engine(spec.env_id).has_lane([spec.env_id])]
 
     # What is asked of environments
 

@@ -9,6 +9,7 @@ blocking one they finish.
 
 from __future__ import annotations
 
+import io
 import pickle
 import socket
 import struct
@@ -47,21 +48,24 @@ class Frame:
         return len(self.payload) + sum(map(len, self.buffers))
 
 
-def pack(message: Any, more: bool = False) -> list[memoryview]:
+def pack(message: Any, more: bool = False, pickler: type[pickle.Pickler] = pickle.Pickler) -> list[memoryview]:
     """The parts of the frame of a message, ready to be sent.
 
     Args:
         message: What can be pickled.
         more: What the receiver finds in :attr:`Frame.more`.
+        pickler: What pickles it.
 
     Raises:
         Exception: Whatever pickling raises; nothing was sent then.
     """
     buffers: list[pickle.PickleBuffer] = []
-    payload = pickle.dumps(message, protocol=5, buffer_callback=buffers.append)
+    file = io.BytesIO()
+    pickler(file, protocol=5, buffer_callback=buffers.append).dump(message)
+    payload = file.getbuffer()
     raw = [buffer.raw() for buffer in buffers]
     lengths = b"".join(_LENGTH.pack(part.nbytes) for part in raw)
-    return [memoryview(_HEAD.pack(len(payload), len(raw), more) + lengths + payload), *raw]
+    return [memoryview(_HEAD.pack(len(payload), len(raw), more) + lengths), payload, *raw]
 
 
 class Channel:
@@ -72,6 +76,7 @@ class Channel:
         self._socket = sock
         self._outgoing: list[memoryview] = []
         self._incoming = bytearray()
+        self._chunk = memoryview(bytearray(_CHUNK))
         self.moved = 0
 
     def fileno(self) -> int:
@@ -123,17 +128,16 @@ class Channel:
             EOFError: The other end is gone.
         """
         while (size := self._frame_size()) is None or len(self._incoming) < size:
-            wanted = _CHUNK if size is None else max(_CHUNK, size - len(self._incoming))
             try:
-                chunk = self._socket.recv(wanted)
+                count = self._socket.recv_into(self._chunk)
             except BlockingIOError:
                 return None
             except ConnectionError as error:
                 raise EOFError(str(error)) from error
-            if not chunk:
+            if not count:
                 raise EOFError("the other end closed the connection")
-            self._incoming += chunk
-            self.moved += len(chunk)
+            self._incoming += self._chunk[:count]
+            self.moved += count
         return self._take(size)
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from ragen.parallel.host import Outcome
 from ragen.parallel.placement import Placement, spread
 from ragen.parallel.turn import EnvSpec, TurnResult
 
-KEEPING = placement.KEEPING
+KEEPING, CALL = placement.KEEPING, placement.CALL
 
 
 class Pretended:
@@ -96,8 +96,9 @@ class Pretended:
         lanes = [load + 1e-4 for load in loads.values()]
         played = self._played
         self._played = PlayTime(
-            played.seconds + max([own, *lanes]) + KEEPING * turns,
+            played.seconds + max([own, *lanes]) + KEEPING * (turns + CALL),
             played.turns + turns,
+            played.calls + 1,
             played.own + own,
             played.shared + bool(lanes),
             played.slack + (own - max(lanes) if lanes else 0.0),

@@ -28,6 +28,7 @@ from ragen.parallel.turn import (
     EnvSpec,
     Observation,
     TurnRequest,
+    TurnResult,
     action_lookup,
     copied,
     digest_observation,
@@ -157,6 +158,7 @@ class _Replica:
     env: Any = None
     rng: EnvRng | None = None
     takes_mode: bool = True
+    build_s: float = 0.0  # seconds that building took
     is_slow: bool = True  # looked at once, and then as long as it is
 
 
@@ -337,7 +339,7 @@ class EnvHost:
             if leader is None:
                 leaders[group] = _Leader(replica, observation, perf_counter() - start)
             elif leader.picture is not None:
-                alike = picture(replica.env) == leader.picture and self._plays_alike(leader, replica, order)
+                alike = picture(replica.env) == leader.picture and _plays_alike(leader, replica, order)
                 self._copiers[replica.spec.tag].learn(alike)
         return observation, digest_observation(observation)
 
@@ -359,43 +361,8 @@ class EnvHost:
         leader.hand_on_rng(member)
         return True
 
-    def _plays_alike(self, leader: _Leader, member: _Replica, order: ResetOrder) -> bool:
-        """Whether a copy of the leader shows and plays the same as this member, which was really reset.
-
-        An environment may keep state where no picture shows it: in a descriptor, or somewhere by its ``id``. The member
-        is reset again in the end.
-        """
-        deadline = perf_counter() + max(_SHORT, 10 * leader.seconds)
-        really = self._rehearse(member, deadline)
-        _reset(member, (order.seed or 0) + 1, order.mode)
-        leader.paint(member)
-        copied = self._rehearse(member, deadline)
-        _reset(member, order.seed, order.mode)
-        return really == copied and perf_counter() < deadline
-
-    def _rehearse(self, replica: _Replica, deadline: float) -> list[str]:
-        """What an environment shows, and what some turns give, as texts."""
-        told = []
-        try:
-            with replica.rng.in_place() if replica.rng else nullcontext():
-                told.append(repr(digest_observation(observe(replica.env))))
-            for turn, action in enumerate(_some_actions(replica.env)):
-                if perf_counter() > deadline:
-                    break
-                result = self._play_one(TurnRequest(replica.spec.env_id, turn, (action,), 1))
-                told.append(repr((result.reward, result.done, result.digest)))
-                if result.done:
-                    break
-        except Exception as error:
-            told.append(_describe(error))
-        return told
-
     def _play_one(self, request: TurnRequest) -> Any:
-        replica = self._replicas[request.env_id]
-        if replica.rng is None:
-            return play_turn(replica.env, request)
-        with replica.rng.in_place():
-            return play_turn(replica.env, request)
+        return _play(self._replicas[request.env_id], request)
 
     def _replay_one(self, order: ReplayOrder) -> Divergence | None:
         replica = self._replicas[order.env_id]
@@ -446,13 +413,14 @@ def _uses_global_rng(spec: EnvSpec) -> bool:
 
 
 def _build(replica: _Replica) -> None:
-    spec = replica.spec
+    spec, start = replica.spec, perf_counter()
     replica.rng = EnvRng(0) if _uses_global_rng(spec) else None
     with replica.rng.in_place() if replica.rng else nullcontext():
         replica.takes_mode = _takes_mode(spec.env_class)
         replica.env = (
             spec.env_class() if spec.config is None else spec.env_class(copied(spec.config))
         )  # which it may change
+    replica.build_s = perf_counter() - start
 
 
 def _reset(replica: _Replica, seed: int | None, mode: str | None) -> Observation:
@@ -461,6 +429,54 @@ def _reset(replica: _Replica, seed: int | None, mode: str | None) -> Observation
     with replica.rng.in_place() if replica.rng else nullcontext():
         replica.env.reset(seed=seed, **({"mode": mode} if replica.takes_mode else {}))
         return observe(replica.env)
+
+
+def _play(replica: _Replica, request: TurnRequest) -> TurnResult:
+    if replica.rng is None:
+        return play_turn(replica.env, request)
+    with replica.rng.in_place():
+        return play_turn(replica.env, request)
+
+
+def _plays_alike(leader: _Leader, member: _Replica, order: ResetOrder) -> bool:
+    """Whether a copy of the leader shows and plays the same as an environment that was really reset.
+
+    An environment may keep state where no picture shows it: in a descriptor, or somewhere by its ``id``. It is tried
+    with an understudy, since what an environment shows may depend on how often it was reset.
+    """
+    patience = max(_SHORT, 10 * leader.seconds)
+    if member.build_s > patience:
+        return False
+    understudy, deadline = _Replica(member.spec), perf_counter() + member.build_s + patience
+    try:
+        _build(understudy)
+        _reset(understudy, order.seed, order.mode)
+        really = _rehearse(understudy, deadline)
+        _reset(understudy, (order.seed or 0) + 1, order.mode)
+        leader.paint(understudy)
+        return really == _rehearse(understudy, deadline) and perf_counter() < deadline
+    except Exception:
+        return False
+    finally:
+        _close(understudy)
+
+
+def _rehearse(replica: _Replica, deadline: float) -> list[str]:
+    """What an environment shows, and what some turns give, as texts."""
+    told = []
+    try:
+        with replica.rng.in_place() if replica.rng else nullcontext():
+            told.append(repr(digest_observation(observe(replica.env))))
+        for turn, action in enumerate(_some_actions(replica.env)):
+            if perf_counter() > deadline:
+                break
+            result = _play(replica, TurnRequest(replica.spec.env_id, turn, (action,), 1))
+            told.append(repr((result.reward, result.done, result.digest)))
+            if result.done:
+                break
+    except Exception as error:
+        told.append(_describe(error))
+    return told
 
 
 def _takes_mode(env_class: Any) -> bool:

@@ -68,6 +68,19 @@ class Picky(Slow):
         return super().step(action)
 
 
+class Counts(Slow):
+    """Shows how often it was reset."""
+
+    times = 0
+
+    def reset(self, seed=None, mode=None):
+        self.times += 1
+        return super().reset(seed, mode)
+
+    def sight(self):
+        return f"{super().sight()} {self.times}"
+
+
 def manager(kind, mode=False):
     tags = {"Tag": {"env_type": f"{__name__}:{kind.__name__}"}}
     return EnvStateManager(config(tags, [("Tag", 3)], group_size=GROUP, use_multiprocessing=mode))
@@ -102,6 +115,15 @@ def test_rollouts_are_those_of_environments_that_were_each_reset(kind, mode):
                 rewards = [None, *(turn["reward"] for turn in history[:-1])]
                 told = list(zip(rewards, [turn["state"] for turn in history], strict=True))
                 assert told == by_hand(kind, entry["status"], history, entry["env_id"])
+
+
+@pytest.mark.parametrize("mode", [False, True])
+def test_no_environment_is_reset_but_when_it_is_asked_for(mode):
+    with manager(Counts, mode) as played:
+        for episode in range(3):
+            rollouts = play(played, TURNS)
+            shown = {turn["state"].split()[-1] for rollout in rollouts for turn in rollout["history"]}
+            assert shown == {str(episode + 1)}
 
 
 @pytest.mark.parametrize("kind", [Slow, Picky])

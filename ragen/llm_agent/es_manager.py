@@ -12,6 +12,7 @@ import operator
 import random
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from PIL import Image
@@ -35,6 +36,23 @@ INPUT_KEYS = "env_id", "actions", "llm_response", "llm_raw_response"
 PLAYED_KEYS = ("actions", "reward", "info", "llm_response", "llm_raw_response")  # of a turn in the history
 Asked = dict[int, tuple[TurnRequest, Mapping[str, Any]]]  # the turns of a call with their inputs, by env_id
 _fields = operator.itemgetter(*INPUT_KEYS)
+
+
+@dataclass(slots=True)
+class _Turns:
+    """The turns of one call, and what has come of them so far.
+
+    Attributes:
+        asked: The requests with their inputs.
+        over: Whose episode has ended.
+        failed: Who was given up.
+        unfined: Penalties as they were before, of those that were fined.
+    """
+
+    asked: Asked
+    over: set[int] = field(default_factory=set)
+    failed: dict[int, GivenUp] = field(default_factory=dict)
+    unfined: dict[int, float] = field(default_factory=dict)
 
 
 class EnvStateManager:
@@ -250,34 +268,34 @@ class EnvStateManager:
     # Turns
 
     def _play(self, asked: Asked) -> list[dict[str, Any]]:
-        caches = self._caches()
-        penalties = [caches[env_id]["penalty"] for env_id in asked]
+        turns = _Turns(asked)
         try:
             requests = [request for request, _ in asked.values()]
-            results = self._engine.play(requests, lambda outcomes: self._commit(asked, outcomes))
-            failed = next((result for result in results if type(result) is GivenUp), None)
-            if failed is None or self._settings.engine.on_env_failure != "raise":
-                return [caches[env_id] for env_id in asked if not self.envs[env_id]["status"].terminated]
+            self._engine.play(requests, lambda outcomes: self._commit(turns, outcomes))
+            if not turns.failed or self._settings.engine.on_env_failure != "raise":
+                caches, over = self._caches(), turns.over
+                return [caches[env_id] for env_id in asked if env_id not in over]
         except BaseException:
-            self._take_back(asked, penalties)
+            self._take_back(turns)
             raise
-        raise failed.error
+        raise next(turns.failed[env_id].error for env_id in asked if env_id in turns.failed)
 
-    def _commit(self, asked: Asked, outcomes: Sequence[Outcome]) -> None:
+    def _commit(self, turns: _Turns, outcomes: Sequence[Outcome]) -> None:
         """Make turns part of the episodes, as their results come in."""
         for env_id, result, _, _ in outcomes:
-            request, given = asked[env_id]
+            request, given = turns.asked[env_id]
             if type(result) is GivenUp:
+                turns.failed[env_id] = result
                 result = self._engine.give_up_result(request, result)
             else:
                 self._engine.commit(request, result)
-            self._apply(given, result)
+            self._apply(turns, given, result)
 
     @interrupts_held()
-    def _take_back(self, asked: Asked, penalties: Sequence[float]) -> None:
+    def _take_back(self, turns: _Turns) -> None:
         """Undo :meth:`_commit`, as far as it came."""
-        for (request, _), penalty in zip(asked.values(), penalties, strict=True):
-            entry, cache = self.envs[request.env_id], self.rollout_cache[request.env_id]  # type: ignore[index]
+        for env_id, (request, _) in turns.asked.items():
+            entry, cache = self.envs[env_id], self._caches()[env_id]
             status: EnvStatus = entry["status"]
             status.num_actions = entry["max_actions_per_traj"] - request.actions_left
             status.terminated = status.truncated = False
@@ -285,16 +303,17 @@ class EnvStateManager:
             del cache["history"][request.turn + 1 :]
             for key in PLAYED_KEYS:
                 cache["history"][-1].pop(key, None)
-            cache["penalty"] = penalty
+            cache["penalty"] = turns.unfined.get(env_id, cache["penalty"])
             self._engine.revoke(request)
 
-    def _apply(self, given: Mapping[str, Any], result: TurnResult) -> None:
+    def _apply(self, turns: _Turns, given: Mapping[str, Any], result: TurnResult) -> None:
         """Write a result into status and history."""
         env_id, _, executed, malformed, reward, done, info, observation, _ = result
         entry = self.envs[env_id]
         cache = self.rollout_cache[env_id]  # type: ignore[index]
         status: EnvStatus = entry["status"]
         if malformed:
+            turns.unfined[env_id] = cache["penalty"]
             cache["penalty"] += self._settings.format_penalty
         status.num_actions += len(executed)
         status.rewards.append(reward)
@@ -304,6 +323,8 @@ class EnvStateManager:
             status.truncated = not info.get("success", False)
         elif left <= 0:
             status.terminated = status.truncated = True
+        if status.terminated:
+            turns.over.add(env_id)
         history = cache["history"]
         turn = history[-1]
         turn["actions"] = executed

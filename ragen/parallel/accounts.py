@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,6 +12,8 @@ from ragen.parallel.costs import CostMeter
 from ragen.parallel.host import Outcome
 from ragen.parallel.pool import Lane
 from ragen.parallel.residents import Resident
+
+_REMEMBERED = 256  # calls
 
 
 @dataclass(frozen=True)
@@ -37,24 +39,21 @@ class LaneStats:
     restarts: int
 
 
-class PlayTime(NamedTuple):
-    """What playing turns took, over a number of calls.
+class CallTime(NamedTuple):
+    """What one call to play turns took.
 
     Attributes:
         seconds: Time in :meth:`~ragen.parallel.engine.Engine.play`.
         turns: Turns of single environments.
-        calls: The calls.
         own: The part of the time that main spent inside environments.
-        shared: Calls in which lanes had turns to play.
-        slack: Seconds by which main was busy longer than the last lane, summed over those; negative if it had to wait.
+        slack: Seconds by which main was busy longer than the last lane, negative if it had to wait; None if no lane had
+            turns to play.
     """
 
-    seconds: float = 0.0
-    turns: int = 0
-    calls: int = 0
-    own: float = 0.0
-    shared: int = 0
-    slack: float = 0.0
+    seconds: float
+    turns: int
+    own: float
+    slack: float | None
 
 
 @dataclass
@@ -75,7 +74,10 @@ class Accounts:
         """Nothing was played yet."""
         self.costs: dict[str, CostMeter] = defaultdict(CostMeter)
         self._tallies: dict[str, _Tally] = defaultdict(_Tally)
-        self._played = PlayTime()
+        self._calls: deque[CallTime] = deque(maxlen=_REMEMBERED)
+        self._own = 0.0
+        self._slack: float | None = None
+        self._playing: set[str] = set()  # tags whose environments have turns in this round
 
     def end_episode(self) -> None:
         """Begin to count a new episode."""
@@ -90,7 +92,7 @@ class Accounts:
         if verb == "play":
             tally.turns += accepted
             if lane is None:
-                self._played = self._played._replace(own=self._played.own + seconds)
+                self._own += seconds
 
     def count_restart(self, lane: Lane) -> None:
         """Count a worker that has to be replaced."""
@@ -100,33 +102,35 @@ class Accounts:
         """Count what one home's share of a call cost."""
         for tag, members in by_tag.items():
             if verb == "play":
+                self._playing.add(tag)
                 self.costs[tag].add_turns(members)
             else:
                 self.costs[tag].add_resets(members)
 
-    def count_call(self, tags: Iterable[str], slack: float | None) -> None:
-        """Count a round of turns.
+    def count_round(self, slack: float | None) -> None:
+        """Count a round of turns, all of which were measured.
 
         Args:
-            tags: Whose environments played.
-            slack: See :class:`PlayTime`; None if no lane took part.
+            slack: See :class:`CallTime`.
         """
-        for tag in tags:
-            self.costs[tag].add_call()
+        while self._playing:
+            self.costs[self._playing.pop()].add_call()
         if slack is not None:
-            played = self._played
-            self._played = played._replace(shared=played.shared + 1, slack=played.slack + slack)
+            self._slack = slack + (self._slack or 0.0)
 
-    def count_play(self, seconds: float, turns: int) -> None:
-        """Count a whole call of :meth:`~ragen.parallel.engine.Engine.play`."""
-        played = self._played
-        self._played = played._replace(
-            seconds=played.seconds + seconds, turns=played.turns + turns, calls=played.calls + 1
-        )
+    def begin_call(self) -> None:
+        """A call of :meth:`~ragen.parallel.engine.Engine.play` begins."""
+        self._own, self._slack = 0.0, None
 
-    def play_time(self) -> PlayTime:
-        """What was counted of turns since this was last asked."""
-        taken, self._played = self._played, PlayTime()
+    def end_call(self, seconds: float, turns: int) -> None:
+        """The call has ended."""
+        if turns:
+            self._calls.append(CallTime(seconds, turns, self._own, self._slack))
+
+    def calls(self) -> list[CallTime]:
+        """The calls since this was last asked, the last ones if they are very many."""
+        taken = list(self._calls)
+        self._calls.clear()
         return taken
 
     def stats(self, residents: Iterable[Resident]) -> list[LaneStats]:

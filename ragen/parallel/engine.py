@@ -53,7 +53,7 @@ from typing import Any, Literal
 
 from ragen.env.base import BaseEnv
 from ragen.errors import DivergenceError, EnvError, LaneDiedError, LaneTimeoutError, RagenError, StateError
-from ragen.parallel.accounts import Accounts, LaneStats, PlayTime, home_name
+from ragen.parallel.accounts import Accounts, CallTime, LaneStats, home_name
 from ragen.parallel.alarm import Deadline
 from ragen.parallel.capsule import CapsuleWriter, Failure
 from ragen.parallel.costs import CostMeter
@@ -70,7 +70,6 @@ log = logging.getLogger(__name__)
 
 OnEnvFailure = Literal["fallback", "truncate", "raise"]
 Take = Callable[[Sequence[Outcome]], None]
-_MOST_SLACK = 0.25  # part of a call's time
 _numbers = itertools.count(1)
 
 
@@ -293,9 +292,10 @@ class Engine:
             What the turns gave, in the order of ``requests``.
         """
         start = perf_counter()
+        self.accounts.begin_call()
         todo = {request[0]: request for request in requests}
         values = self._run("play", todo, self.settings.step_timeout, take)
-        self.accounts.count_play(perf_counter() - start, len(requests))
+        self.accounts.end_call(perf_counter() - start, len(requests))
         return [values[env_id] for env_id in todo]
 
     def commit(self, request: TurnRequest, result: TurnResult) -> None:
@@ -376,9 +376,9 @@ class Engine:
         """What was measured, by tag."""
         return self.accounts.costs
 
-    def play_time(self) -> PlayTime:
-        """What :meth:`play` took since this was last asked."""
-        return self.accounts.play_time()
+    def calls(self) -> list[CallTime]:
+        """What calls of :meth:`play` took since this was last asked."""
+        return self.accounts.calls()
 
     def stats(self) -> list[LaneStats]:
         """What each home has done, main first."""
@@ -447,7 +447,7 @@ class Engine:
                 over.append(Outcome(env_id, resident.given_up, 0.0))
             elif not resident.waiting:
                 ready.append(resident)
-                if not resident.is_adopted():
+                if resident.generation != (0 if resident.home is None else resident.home.current):
                     missing.append(resident)
                 elif not resident.live and resident.journal is not None:
                     lost.append(resident)
@@ -506,7 +506,7 @@ class Engine:
         }
         replies = exchange(jobs, asked)
         if verb == "play":
-            self.accounts.count_call({resident.spec.tag for resident in residents}, asked.slack)
+            self.accounts.count_round(asked.slack)
         for outcome in asked.failed:
             self._judge(self._residents[outcome.env_id], outcome.value)
         for lane, reply in replies.items():
@@ -518,7 +518,7 @@ class Engine:
             blobs = pack_specs(batch)
             return Message(self.number, verb, blobs, timeout, startup_timeout=self.settings.startup_timeout)
         generation = self._residents[_env_id(batch[0])].generation
-        items = [tuple(request) for request in batch] if verb.startswith("play") else batch  # plain tuples pickle fast
+        items = list(zip(*batch, strict=True)) if verb.startswith("play") else batch  # by field, which pickles fast
         return Message(self.number, verb, items, timeout, generation)
 
     def _deadline(self, timeout: float) -> AbstractContextManager[None]:
@@ -855,7 +855,6 @@ class _Round(Asker):
         self._mine = mine
         self._timeout = timeout
         self._take = take
-        self._start = monotonic()
         self._end = self._last = self._idle = 0.0
         self._lanes_end = 0.0
 
@@ -877,13 +876,9 @@ class _Round(Asker):
     def slack(self) -> float | None:
         """Seconds by which main was busy longer than the last lane; None if no lane took part.
 
-        What comes in last has to be taken in after that lane's end, and does not count. No single call counts for much
-        of its length, since now and then something else takes a processor.
+        What comes in last has to be taken in after that lane's end, and does not count.
         """
-        if not self._lanes_end:
-            return None
-        most = _MOST_SLACK * (self._end - self._start)
-        return max(-most, min(most, self._end - self._last - self._lanes_end - self._idle))
+        return self._end - self._last - self._lanes_end - self._idle if self._lanes_end else None
 
 
 def _tells_of_rollout(env_class: type) -> bool:

@@ -7,7 +7,7 @@ its own while lanes work. What pays is worked out from what was measured. An epi
 
     in main      L + (n + v * CALL) * keeping
     main         s * L + (n + v * CALL) * keeping + (1 - s) * n * SENDING + v * CALLING
-    each lane    ((1 - s) * L + (1 - s) * n * SERVING) / k + v * CALLING
+    each lane    ((1 - s) * L + (1 - s) * n * SERVING) / k + v * CALLING + BEFORE * (n + v * CALL) * keeping
 
 and for each byte that is shown ``CARRYING`` more on both sides. ``keeping``, main's own bookkeeping of a turn, is
 measured while all are in main; the other figures are scaled as it is. The share ``s`` is first chosen so that main and
@@ -26,13 +26,14 @@ in main now and then keeps the comparison up to date.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ragen.parallel.accounts import PlayTime
+from ragen.parallel.accounts import CallTime
 from ragen.parallel.costs import TagCosts
 from ragen.parallel.engine import Engine
 from ragen.parallel.pool import Lane
@@ -46,6 +47,7 @@ Mode = bool | Literal["auto"]
 # Seconds, as they were on a machine with two processors; the trials make up for other machines
 KEEPING = 3e-6  # main's bookkeeping of a turn, wherever it was played
 CALL = 32  # turns whose bookkeeping is as much as that of a call on top of its turns
+BEFORE = 0.5  # part of main's bookkeeping that is done before the lanes get their work
 SENDING = 1.5e-6  # what sending a turn away costs main on top
 SERVING = 2e-6  # what receiving it and answering costs a lane
 CARRYING = 0.5e-9  # what a byte of an observation costs on either side
@@ -106,15 +108,15 @@ class _Trial:
         self.age += 1
         self.pause = max(0, self.pause - 1)
 
-    def note(self, played: PlayTime) -> None:
+    def note(self, calls: Sequence[CallTime]) -> None:
         """Count an episode."""
-        if played.turns:
-            now, self.episodes = played.seconds / played.turns, self.episodes + 1
-            self.per_turn = 0.5 * (self.per_turn + now) if self.per_turn and self.episodes > 2 else now
-            self.age = 0
-            self.successes += 1
-            if self.successes >= _LASTING:
-                self.failures = 0
+        now = _typical([(call.seconds / call.turns, call.turns) for call in calls])
+        self.episodes += 1
+        self.per_turn = 0.5 * (self.per_turn + now) if self.per_turn and self.episodes > 2 else now
+        self.age = 0
+        self.successes += 1
+        if self.successes >= _LASTING:
+            self.failures = 0
 
     def loses(self, alone: float) -> bool:
         """Compare with the seconds of a turn in main: whether this way should be given up."""
@@ -218,25 +220,25 @@ class Placement:
         """Take down how the present placement did, and leave it if main alone does as well."""
         for trial in self._trials.values():
             trial.wait()
-        played, mixed = self._engine.play_time(), self._mixed
+        calls, mixed = self._engine.calls(), self._mixed
         self._mixed = False
-        tells = played.turns > 0 and not mixed  # one in which lanes started, or homes changed, tells of neither way
+        tells = bool(calls) and not mixed  # an episode in which lanes started, or homes changed, tells of neither way
         if tells:
-            self._note(played)
+            self._note(calls)
         if self._visiting is not None:
             self._plan, self._visiting = self._visiting, None
         trial, alone = self._trials[self._plan.out], self._trials[_NONE]
         if self._plan.out and alone.per_turn and tells and trial.loses(alone.per_turn):
             trial.give_up()
 
-    def _note(self, played: PlayTime) -> None:
+    def _note(self, calls: Sequence[CallTime]) -> None:
         """Take down an episode in which nothing moved."""
         trial = self._trials[self._plan.out]
-        trial.note(played)
+        trial.note(calls)
         if self._plan.out:
-            self._plan = replace(self._plan, share=self._balanced(played))
+            self._plan = replace(self._plan, share=self._balanced(calls))
         else:
-            kept = (played.seconds - played.own) / (played.turns + CALL * played.calls)
+            kept = _typical([((call.seconds - call.own) / (call.turns + CALL), call.turns) for call in calls])
             self._keeping = 0.5 * (self._keeping + kept) if trial.episodes > 2 else kept
 
     def _is_doubtful(self) -> bool:
@@ -264,13 +266,15 @@ class Placement:
         calls = max((cost.calls for cost in costs), default=0.0)
         return self._keeping * (sum(cost.turns for cost in costs) + CALL * calls)
 
-    def _balanced(self, played: PlayTime) -> float:
+    def _balanced(self, calls: Sequence[CallTime]) -> float:
         """Main's share with which it would have ended together with the lanes in the last episode."""
         share, turn = self._plan.share, self._alone_per_turn()
-        if not played.shared or not turn or not self._plan.lanes:
+        slack = [(call.slack / call.turns, call.turns) for call in calls if call.slack is not None]
+        if not slack or not turn or not self._plan.lanes:
             return share
-        out = sum(self._engine.costs[tag].episode().turns for tag in self._plan.out)
-        surplus = played.slack / (turn * (1 + 1 / self._plan.lanes)) / out  # as a part of those turns
+        turns = {tag: meter.episode().turns for tag, meter in self._engine.costs.items()}
+        part = sum(turns[tag] for tag in self._plan.out) / sum(turns.values())
+        surplus = _typical(slack) / (turn * (1 + 1 / self._plan.lanes)) / part  # as a part of the turns that are shared
         surplus = 0.5 * (self._surplus + surplus)
         small = abs(surplus) <= _UNEVEN
         self._surplus = surplus if small else 0.0
@@ -323,7 +327,8 @@ class Placement:
     def _expected(self, costs: dict[str, TagCosts], out: Iterable[str], lanes: int) -> Plan:
         """What an episode takes, and main's share of the tags that are out, when lanes and main end together."""
         out = frozenset(out)
-        home = self._kept(costs.values()) + sum(cost.seconds for tag, cost in costs.items() if tag not in out)
+        kept = self._kept(costs.values())
+        home = kept + sum(cost.seconds for tag, cost in costs.items() if tag not in out)
         away = sum(costs[tag].seconds for tag in out)
         if not away or not lanes:
             return Plan(_NONE, 0, 1.0, home + away)
@@ -337,9 +342,9 @@ class Placement:
         carrying = CARRYING * sum(costs[tag].size for tag in out)
         sent = speed * (turns * SENDING + carrying)
         served = (away + speed * (turns * SERVING + carrying)) / abreast
-        share = min(1.0, max(0.0, (served - home - sent) / (served + away - sent)))
+        share = min(1.0, max(0.0, (served + BEFORE * kept - home - sent) / (served + away - sent)))
         main = home + calling + share * away + (1 - share) * sent
-        return Plan(out, lanes, share, max(main, (1 - share) * served + calling))
+        return Plan(out, lanes, share, max(main, (1 - share) * served + calling + BEFORE * kept))
 
     def _follow(self, plan: Plan) -> None:
         changed = plan.out != self._plan.out
@@ -402,6 +407,18 @@ class Placement:
 
     def _lane_count(self, hosted: Sequence[EnvSpec]) -> int:
         return min(self._engine.settings.max_workers, len(hosted))
+
+
+def _typical(weighted: Iterable[tuple[float, int]]) -> float:
+    """The weighted median of values: now and then something else takes a processor, and a mean would show it.
+
+    Args:
+        weighted: At least one value, each with its weight.
+    """
+    values = sorted(weighted)
+    half = sum(weight for _, weight in values) / 2
+    below = itertools.accumulate(weight for _, weight in values)
+    return next(value for (value, _), so_far in zip(values, below, strict=True) if so_far >= half)
 
 
 def default_workers() -> int:

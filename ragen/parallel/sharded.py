@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from ragen.parallel.accounts import Accounts, LaneStats, PlayTime
+from ragen.parallel.accounts import Accounts, CallTime, LaneStats
 from ragen.parallel.costs import CostMeter
 from ragen.parallel.engine import Engine, EngineSettings, Take
 from ragen.parallel.host import EnvHost, Outcome, ResetOrder
@@ -83,9 +83,9 @@ class ShardedEngine(Engine):
         """See :class:`Engine`."""
         return any(engine.has_pool for engine in self._engines)
 
-    def play_time(self) -> PlayTime:
-        """See :class:`Engine`; those of all shards added up."""
-        return PlayTime(*map(sum, zip(*[engine.play_time() for engine in self._engines], strict=True)))
+    def calls(self) -> list[CallTime]:
+        """See :class:`Engine`; each shard's calls are its own."""
+        return [call for engine in self._engines for call in engine.calls()]
 
     def specs(self) -> list[EnvSpec]:
         """See :class:`Engine`."""

@@ -217,8 +217,9 @@ def _worker_init(host: EnvHost, env_ids: list[int], blob: bytes) -> list[Outcome
     return [Outcome(env_id, None, 0.0) for env_id in env_ids]
 
 
-def _requests(items: Sequence[tuple[Any, ...]]) -> list[TurnRequest]:
-    return [named(TurnRequest, item) for item in items]
+def _requests(fields: Sequence[tuple[Any, ...]]) -> list[TurnRequest]:
+    """Requests that were taken apart by field."""
+    return [named(TurnRequest, request) for request in zip(*fields, strict=True)]
 
 
 def _flat(outcome: Outcome) -> tuple[Any, ...]:

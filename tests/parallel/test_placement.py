@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from ragen.parallel import placement
-from ragen.parallel.accounts import PlayTime
+from ragen.parallel.accounts import CallTime
 from ragen.parallel.costs import CostMeter
 from ragen.parallel.host import Outcome
 from ragen.parallel.placement import Placement, spread
@@ -39,7 +39,7 @@ class Pretended:
             for _ in range(given["envs"]):
                 self._specs.append(EnvSpec(len(self._specs), len(self._specs) // 4, tag, tag.lower(), kind, None))
         self.homes = {spec.env_id: None for spec in self._specs}
-        self._played = PlayTime()
+        self._calls = []
 
     def specs(self):
         return self._specs
@@ -94,19 +94,12 @@ class Pretended:
         own = loads.pop(None)
         turns = len(self._specs)
         lanes = [load + 1e-4 for load in loads.values()]
-        played = self._played
-        self._played = PlayTime(
-            played.seconds + max([own, *lanes]) + KEEPING * (turns + CALL),
-            played.turns + turns,
-            played.calls + 1,
-            played.own + own,
-            played.shared + bool(lanes),
-            played.slack + (own - max(lanes) if lanes else 0.0),
-        )
+        seconds = max([own, *lanes]) + KEEPING * (turns + CALL)
+        self._calls.append(CallTime(seconds, turns, own, own - max(lanes) if lanes else None))
 
-    def play_time(self):
-        played, self._played = self._played, PlayTime()
-        return played
+    def calls(self):
+        calls, self._calls = self._calls, []
+        return calls
 
 
 @pytest.fixture(autouse=True)

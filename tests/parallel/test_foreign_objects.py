@@ -1,9 +1,13 @@
 """What environments return may run code of its own: as it is unpickled, asked for its truth, or made a number."""
 
 import os
+import pickle
 import re
+import signal
 import sys
 import time
+from collections import OrderedDict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +15,10 @@ from episodes import config, errors, freeze, play, sequential
 from evil import Walk
 
 from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.parallel.host import Raised
+from ragen.parallel.journal import Divergence
+from ragen.parallel.wire import pack
+from ragen.parallel.worker import PlainPickler
 
 TURNS = 3
 
@@ -162,6 +170,46 @@ def test_a_success_that_is_neither_true_nor_false_is_its_environment_s_failure(h
         assert others(rollouts) == others(honest)
         told.append(errors(rollouts[2]))
     assert told[0] == told[1] and "truth value" in told[0][0]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": [1, 2.5, None, True, "x", b"y", 1j], (3, 4): {5, frozenset({6})}},
+        {
+            "image": np.zeros((4, 4, 3), np.uint8),
+            "part": np.eye(3)[:, ::2],
+            "kind": np.dtype("f4"),
+            "one": np.float32(2),
+        },
+        np.array([1, "a", None], object),
+        Raised("play", "ValueError: x", "trace", b"pickled"),
+        Divergence(1, "reward", 1, 2),
+    ],
+)
+def test_what_is_plain_data_is_sent_as_it_is(value):
+    (head, *_) = pack(value, pickler=PlainPickler)
+    assert len(head)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Path("."),
+        _Text("x"),
+        _Trap(print),
+        np.array([_Trap(print)], object),
+        {"deep": [{"down": (_Text("x"),)}]},
+        OrderedDict(a=1),
+        Walk,
+        os.getcwd,
+        print,
+        signal.SIGINT,
+    ],
+)
+def test_what_is_not_plain_data_is_noticed_before_anything_of_it_runs(value):
+    with pytest.raises(pickle.PicklingError, match="is not plain"):
+        pack(value, pickler=PlainPickler)
 
 
 def test_a_configuration_that_environments_write_into_is_each_one_s_own():

@@ -1,5 +1,6 @@
 """Who goes where under ``auto``, decided on an engine that only pretends to play: its times are made up."""
 
+import itertools
 import random
 from collections import Counter, defaultdict
 from itertools import pairwise
@@ -24,6 +25,7 @@ class Pretended:
         homes: Lane by env_id, None for main.
         moves: How many environments changed their home, reset by reset.
         slowness: Factor on everything that lanes do, which the measured costs of turns do not show.
+        hiccups: Seconds that calls take longer because something else has a processor, in turn.
     """
 
     def __init__(self, workers=2, **tags):
@@ -31,6 +33,7 @@ class Pretended:
         self.costs = defaultdict(CostMeter)
         self.has_pool = False
         self.slowness = 1.0
+        self.hiccups = itertools.repeat(0.0)
         self.moves = []
         self._tags = {tag: {"waits": False, "size": 50, "hint": None, **given} for tag, given in tags.items()}
         self._specs = []
@@ -94,7 +97,7 @@ class Pretended:
         own = loads.pop(None)
         turns = len(self._specs)
         lanes = [load + 1e-4 for load in loads.values()]
-        seconds = max([own, *lanes]) + KEEPING * (turns + CALL)
+        seconds = max([own, *lanes]) + KEEPING * (turns + CALL) + next(self.hiccups)
         self._calls.append(CallTime(seconds, turns, own, own - max(lanes) if lanes else None))
 
     def calls(self):
@@ -193,6 +196,31 @@ def test_noise_does_not_move_environments_to_and_fro():
     engine = Pretended(Heavy={"envs": 64, "turn": 3e-4}, Cheap={"envs": 64, "turn": 9e-6})
     after(engine, 100, noise=random.Random(4))
     assert sum(engine.moves) < 2 * len(engine.homes)
+
+
+def test_a_disturbed_call_now_and_then_brings_nobody_home():
+    engine = Pretended(Tag={"envs": 128, "turn": 15e-6})
+    engine.hiccups = itertools.cycle([0.0, 0.0, 0.0, 0.02, 0.0, 0.0, 0.0])
+    chosen = after(engine, 10)
+    homes = []
+    for _ in range(80):
+        engine.play()
+        reset(engine, chosen)
+        homes.append(engine.out()["Tag"])
+    visits = homes.count(0.0)
+    assert visits <= 3 and min(home for home in homes if home) > 0.4
+
+
+def test_what_takes_long_the_first_time_only_is_not_taken_for_heavy():
+    engine = Pretended(Tag={"envs": 64, "turn": 20e-6})
+    chosen = Placement(engine, [])
+    reset(engine, chosen)
+    engine.play()
+    engine._tags["Tag"]["turn"] = 2e-6
+    for _ in range(10):
+        reset(engine, chosen)
+        engine.play()
+    assert not sum(engine.moves)
 
 
 def test_lanes_that_turn_out_slower_are_left_and_tried_again_at_growing_intervals():

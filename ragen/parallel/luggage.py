@@ -1,4 +1,8 @@
-"""How environments' specs travel to workers: pickled by tag, together with the import path that they need there."""
+"""How environments' specs and turns travel to workers.
+
+Specs are pickled by tag, together with the import path that they need there; the turns of a batch are taken apart by
+field, which pickles in half the time.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,17 @@ from typing import Any
 
 from ragen.errors import EnvError
 from ragen.parallel.host import Raised
-from ragen.parallel.turn import EnvSpec
+from ragen.parallel.turn import EnvSpec, TurnRequest, named
+
+
+def pack_requests(requests: Iterable[TurnRequest]) -> list[tuple[Any, ...]]:
+    """The env_ids, turns, actions and numbers of actions left of these turns."""
+    return list(zip(*requests, strict=True))
+
+
+def unpack_requests(fields: Iterable[tuple[Any, ...]]) -> list[TurnRequest]:
+    """What was packed."""
+    return [named(TurnRequest, request) for request in zip(*fields, strict=True)]
 
 
 def pack_specs(specs: Iterable[EnvSpec]) -> list[tuple[str, list[int], bytes]]:

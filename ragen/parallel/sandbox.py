@@ -15,6 +15,7 @@ import cloudpickle
 
 from ragen.parallel.host import Raised, ReplayOrder, ResetOrder
 from ragen.parallel.launcher import Launcher
+from ragen.parallel.luggage import pack_requests
 from ragen.parallel.pool import LaneFailure, Message, WorkerPool, exchange
 from ragen.parallel.turn import EnvSpec, TurnRequest
 
@@ -94,7 +95,7 @@ class Sandbox:
 
     def play(self, request: TurnRequest) -> Any:
         """Play a turn; a ``TurnResult`` or a :class:`Mishap`."""
-        return self._do("play", [tuple(request)], 1)[0]
+        return self._do("play", pack_requests([request]), 1)[0]
 
     def replay(self, order: ReplayOrder) -> Any:
         """Rebuild an episode; None, a ``Divergence`` or a :class:`Mishap`."""

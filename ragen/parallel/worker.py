@@ -29,7 +29,8 @@ from typing import Any
 
 from ragen.parallel.host import EnvHost, Outcome, Raised, TimedOut, let_signals_pass
 from ragen.parallel.journal import Divergence
-from ragen.parallel.turn import EnvSpec, TurnRequest, TurnResult, named
+from ragen.parallel.luggage import unpack_requests
+from ragen.parallel.turn import EnvSpec, TurnResult
 from ragen.parallel.wire import Channel, pack
 
 STACKS_SIGNAL = signal.SIGUSR2
@@ -93,7 +94,7 @@ class Worker:
         self._verbs: dict[str, Callable[[EnvHost, Any], list[Outcome]]] = {
             "adopt": self._adopt,
             "reset": EnvHost.reset,
-            "play": lambda host, items: host.play(_requests(items)),
+            "play": lambda host, items: host.play(unpack_requests(items)),
             "play ahead": self._play_ahead,
             "replay": EnvHost.replay,
             "call": EnvHost.call,
@@ -135,7 +136,7 @@ class Worker:
 
     def _play_ahead(self, host: EnvHost, items: Sequence[Any]) -> list[Outcome]:
         """Play turns; sends outcomes ahead, and returns those that are still to be sent."""
-        requests = _requests(items)
+        requests = unpack_requests(items)
         outcomes: list[Outcome] = []
         done, since = 0, time.monotonic()
         while done < len(requests):
@@ -215,11 +216,6 @@ def _worker_init(host: EnvHost, env_ids: list[int], blob: bytes) -> list[Outcome
         return [Outcome(env_id, Raised.of(error, "load"), 0.0) for env_id in env_ids]
     host.adopt(specs)
     return [Outcome(env_id, None, 0.0) for env_id in env_ids]
-
-
-def _requests(fields: Sequence[tuple[Any, ...]]) -> list[TurnRequest]:
-    """Requests that were taken apart by field."""
-    return [named(TurnRequest, request) for request in zip(*fields, strict=True)]
 
 
 def _flat(outcome: Outcome) -> tuple[Any, ...]:

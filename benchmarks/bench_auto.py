@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import statistics
 
-from contenders import Floor, Managed
+from contenders import Contender, Floor, Managed
 from rich.console import Console
 from rich.table import Table
 from workload import loops
@@ -38,7 +38,7 @@ def row(envs: int, config: dict[str, int], workers: int, repeats: int) -> list[s
     built = [Floor(envs, config, workers), *(Managed(mode, envs, config, workers) for mode in (False, True, "auto"))]
     for contender in built:
         contender.step()
-    rounds = [[contender.step() for contender in built] for _ in range(repeats)]
+    rounds = [in_turn(built, first % len(built)) for first in range(repeats)]
     for contender in built:
         contender.close()
     medians = [statistics.median(times) for times in zip(*rounds, strict=True)]
@@ -46,6 +46,13 @@ def row(envs: int, config: dict[str, int], workers: int, repeats: int) -> list[s
     better = 1 if medians[1] < medians[2] else 2
     to_better = statistics.median([times[3] / times[better] for times in rounds])
     return [*(f"{median * 1e3:.2f}" for median in medians), f"{to_sequential:.2f}", f"{to_better:.2f}"]
+
+
+def in_turn(built: list[Contender], first: int) -> list[float]:
+    """A vector turn of each, beginning with another one each time: what ran before has warmed and filled caches."""
+    order = [*range(first, len(built)), *range(first)]
+    seconds = {index: built[index].step() for index in order}
+    return [seconds[index] for index in range(len(built))]
 
 
 if __name__ == "__main__":

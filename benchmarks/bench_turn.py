@@ -4,7 +4,7 @@
 shares them between the main process and a lane, and prints when in a turn what is done: the inputs are checked, the
 lane has its work, main has played its own share, the lane has played, all outcomes are taken in, the call returns. Main
 works alone until the lane has its work, and again from the lane's end on; the floor splits all work evenly, and sends
-nothing. Below the table stands what sending costs in processor time.
+nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import psutil
 from contenders import Floor
 from rich.console import Console
 from rich.table import Table
@@ -56,41 +55,26 @@ def watch_lane() -> None:
     engine._Round.take = watching  # type: ignore[method-assign]
 
 
-def lane_seconds(of: es_manager.EnvStateManager) -> float:
-    """Seconds of processor time that the lane has used."""
-    pids = [stats.pid for stats in of.lane_stats()[1:] if stats.pid]
-    return sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids)
-
-
-def measure(envs: int, loops_per_turn: int, turns: int) -> tuple[list[dict[str, float]], dict[str, float]]:
-    """Moments of each turn, in ms after its start, with the floor beside it; and figures of the whole."""
+def measure(envs: int, loops_per_turn: int, turns: int) -> tuple[int, list[dict[str, float]]]:
+    """How many environments lived in the lane, and moments of each turn in ms after its start, the floor beside it."""
     config, given = {"loops": loops_per_turn}, inputs(envs)
     floor = Floor(envs, config, 2)
-    alone = manager(envs, config)
-    shared = manager(envs, config, use_multiprocessing="auto", max_workers=2)
-    rows, lane, spent = [], 0.0, {"alone": 0.0, "shared": 0.0}
-    for episode in range(EPISODES_BEFORE + -(-turns // TURNS)):
-        alone.reset()
-        shared.reset()
-        if shared.lane_stats()[0].envs == envs or episode < EPISODES_BEFORE:
-            shared.step(given)
-            continue
-        lane -= lane_seconds(shared)
-        for _ in range(TURNS):
-            bare = floor.step()
-            before = time.process_time()
-            alone.step(given)
-            spent["alone"] += time.process_time() - before
-            before, start = time.process_time(), time.monotonic()
-            shared.step(given)
-            _last["returned"] = time.monotonic()
-            spent["shared"] += time.process_time() - before
-            rows.append({moment: 1e3 * (_last[moment] - start) for moment in MOMENTS} | {"floor": 1e3 * bare})
-        lane += lane_seconds(shared)
-    away = envs - shared.lane_stats()[0].envs
-    for each in (floor, alone, shared):
-        each.close()
-    return rows, {"away": away, "alone": spent["alone"], "shared": spent["shared"] + lane}
+    rows, away = [], 0
+    with manager(envs, config, use_multiprocessing="auto", max_workers=2) as shared:
+        for episode in range(EPISODES_BEFORE + -(-turns // TURNS)):
+            shared.reset()
+            in_lane = envs - shared.lane_stats()[0].envs
+            if not in_lane or episode < EPISODES_BEFORE:
+                shared.step(given)
+                continue
+            away = in_lane
+            for _ in range(TURNS):
+                bare, start = floor.step(), time.monotonic()
+                shared.step(given)
+                _last["returned"] = time.monotonic()
+                rows.append({moment: 1e3 * (_last[moment] - start) for moment in MOMENTS} | {"floor": 1e3 * bare})
+    floor.close()
+    return away, rows
 
 
 def main() -> None:
@@ -109,19 +93,17 @@ def main() -> None:
         show(console, envs, given.cost, *measure(envs, loops(given.cost), given.turns))
 
 
-def show(console: Console, envs: int, cost: float, rows: list[dict[str, float]], whole: dict[str, float]) -> None:
+def show(console: Console, envs: int, cost: float, away: int, rows: list[dict[str, float]]) -> None:
     """Print one table."""
     if len(rows) < 2:
         console.print(f"{envs} environments of {cost:g} us: auto kept them in main.")
         return
-    title = f"{envs} environments of {cost:g} us, {whole['away']:.0f} of them in a lane: ms after the start of a turn"
+    title = f"ms after the start of a turn: {envs} environments of {cost:g} us, {away} of them in a lane"
     table = Table("moment", "first quartile", "median", "third quartile", title=title)
     for moment in (*MOMENTS, "floor"):
         table.add_row(moment, *_quartiles([row[moment] for row in rows]))
     table.add_row("returned above floor", *_quartiles([row["returned"] - row["floor"] for row in rows]))
     console.print(table)
-    alone, shared = (1e6 * whole[kind] / len(rows) / envs for kind in ("alone", "shared"))
-    console.print(f"Processor time of a turn of one environment: {alone:.1f} us in main, {shared:.1f} us shared.\n")
 
 
 def _quartiles(values: list[float]) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import statistics
 
-from contenders import Contender, Floor, Managed
+from contenders import Floor, Managed, in_turn
 from rich.console import Console
 from rich.table import Table
 from workload import loops
@@ -46,13 +46,6 @@ def row(envs: int, config: dict[str, int], workers: int, repeats: int) -> list[s
     better = 1 if medians[1] < medians[2] else 2
     to_better = statistics.median([times[3] / times[better] for times in rounds])
     return [*(f"{median * 1e3:.2f}" for median in medians), f"{to_sequential:.2f}", f"{to_better:.2f}"]
-
-
-def in_turn(built: list[Contender], first: int) -> list[float]:
-    """A vector turn of each, beginning with another one each time: what ran before has warmed and filled caches."""
-    order = [*range(first, len(built)), *range(first)]
-    seconds = {index: built[index].step() for index in order}
-    return [seconds[index] for index in range(len(built))]
 
 
 if __name__ == "__main__":

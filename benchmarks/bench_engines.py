@@ -4,7 +4,7 @@
 
 The floor is the same work split over bare processes that exchange nothing, measured in the same round as the figures:
 two virtual processors are not always two, and the floor shows what they were. A round steps every contender once, in
-turn; a figure is the median over rounds, with the 10th and 90th percentile. There are ``--repeats`` rounds, fewer (but
+turn, beginning with another one each time; a figure is the median over rounds, with the 10th and 90th percentile. There are ``--repeats`` rounds, fewer (but
 three) where they would take longer than ``--seconds``. Contenders with a process per environment
 are only built up to ``--most-processes``. Needs ``pip install -e '.[bench]'``.
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contenders import Builders, Managed, companies, memory_mb
+from contenders import Builders, Managed, companies, in_turn, memory_mb
 from rich.console import Console
 from rich.table import Table
 from workload import loops
@@ -74,8 +74,8 @@ def measure_company(company: Builders, repeats: int, seconds: float) -> dict[str
     for done in range(repeats):
         if done >= 3 and time.perf_counter() > deadline:
             break
-        for name, contender in built.items():
-            figures[name].seconds.append(contender.step())
+        for name, seconds in zip(built, in_turn(list(built.values()), done % len(built)), strict=True):
+            figures[name].seconds.append(seconds)
     for contender in built.values():
         contender.close()
     return figures
@@ -109,14 +109,16 @@ def _ratio(times: list[float], others: list[float]) -> float:
 
 
 def plot(results: dict[str, dict[str, Figure]], path: Path) -> None:
-    """Draw ms per vector turn relative to sequential, one panel a workload."""
+    """Draw ms per vector turn relative to sequential: a row for each workload, a panel for each number of envs."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    panels, axes = plt.subplots(1, len(results), figsize=(4 * len(results), 4.5), squeeze=False)
-    for axis, (title, figures) in zip(axes[0], results.items(), strict=True):
+    rows = len({title.split(",")[0] for title in results})
+    columns = -(-len(results) // rows)
+    panels, axes = plt.subplots(rows, columns, figsize=(4.5 * columns, 2.6 * rows), squeeze=False)
+    for axis, (title, figures) in zip(axes.flat, results.items(), strict=True):
         names = list(figures)
         ratios = [_ratio(figures[name].seconds, figures[name].sequential) for name in names]
         colours = ["tab:green" if name.startswith("ours") else "tab:grey" for name in names]

@@ -280,6 +280,13 @@ def companies(envs: int, config: dict[str, Any], workers: int, most_processes: i
     return found
 
 
+def in_turn(built: list[Contender], first: int) -> list[float]:
+    """Seconds of a vector turn of each, stepped from the ``first`` one on: who steps after whom is not all the same."""
+    order = [*range(first, len(built)), *range(first)]
+    seconds = {index: built[index].step() for index in order}
+    return [seconds[index] for index in range(len(built))]
+
+
 def _importable(module: str) -> bool:
     import importlib.util
 

@@ -4,9 +4,9 @@
 
 The floor is the same work split over bare processes that exchange nothing, measured in the same round as the figures:
 two virtual processors are not always two, and the floor shows what they were. A round steps every contender once, in
-turn, beginning with another one each time; a figure is the median over rounds, with the 10th and 90th percentile. There are ``--repeats`` rounds, fewer (but
-three) where they would take longer than ``--seconds``. Contenders with a process per environment
-are only built up to ``--most-processes``. Needs ``pip install -e '.[bench]'``.
+turn, beginning with another one each time; a figure is the median over rounds, with the 10th and 90th percentile.
+There are ``--repeats`` rounds, fewer (but three) where they would take longer than ``--seconds``. Contenders with a
+process per environment are only built up to ``--most-processes``. Needs ``pip install -e '.[bench]'``.
 """
 
 from __future__ import annotations

@@ -84,6 +84,7 @@ class Floor(Contender):
         """Start a sequential manager in each process."""
         context = multiprocessing.get_context("spawn")
         self._children = []
+        processes = min(processes, envs)
         for index in range(processes):
             ours, theirs = context.Pipe()
             share = envs * (index + 1) // processes - envs * index // processes

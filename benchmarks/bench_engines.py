@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 from contenders import Builders, Managed, companies, in_turn, memory_mb
 from rich.console import Console
 from rich.table import Table
-from workload import loops
+from workload import loops, manager
 
 WORKERS = {"cheap 15 us": 2, "1 ms": 2, "20 ms": 2, "waiting 10 ms": 16}
 
@@ -146,6 +147,24 @@ def measure_resets(console: Console, repeats: int) -> None:
         contender.close()
 
 
+def measure_start(console: Console, repeats: int) -> None:
+    """Time from the making of a manager with 2 workers to the end of its first reset; memory of 16 idle workers."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        with manager(16, {}, use_multiprocessing=True, max_workers=2) as made:
+            made.reset()
+            times.append(time.perf_counter() - start)
+    with manager(16, {}, use_multiprocessing=True, max_workers=16) as made:
+        made.reset()
+        pids = [stats.pid for stats in made.lane_stats()[1:]]
+        held = [psutil.Process(pid).memory_full_info().pss / 1e6 for pid in pids]
+    console.print(
+        f"first reset done {statistics.median(times):.2f} s ({min(times):.2f}-{max(times):.2f}) after a manager with 2 "
+        f"workers was made; {len(held)} idle workers hold {min(held):.1f} to {max(held):.1f} MB each"
+    )
+
+
 def main() -> None:
     """Print the tables and draw the plot."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -167,6 +186,7 @@ def main() -> None:
             )
             show(console, title, results[title])
     measure_resets(console, given.repeats)
+    measure_start(console, 5)
     if given.png:
         plot(results, given.png)
         console.print(f"plot in {given.png}")

@@ -273,8 +273,8 @@ class EnvStateManager:
             requests = [request for request, _ in asked.values()]
             self._engine.play(requests, lambda outcomes: self._commit(turns, outcomes))
             if not turns.failed or self._settings.engine.on_env_failure != "raise":
-                caches, over = self._caches(), turns.over
-                return [caches[env_id] for env_id in asked if env_id not in over]
+                caches, over = self.rollout_cache, turns.over
+                return [caches[env_id] for env_id in asked if env_id not in over]  # type: ignore[index]
         except BaseException:
             self._take_back(turns)
             raise
@@ -295,7 +295,7 @@ class EnvStateManager:
     def _take_back(self, turns: _Turns) -> None:
         """Undo :meth:`_commit`, as far as it came."""
         for env_id, (request, _) in turns.asked.items():
-            entry, cache = self.envs[env_id], self._caches()[env_id]
+            entry, cache = self.envs[env_id], self.rollout_cache[env_id]  # type: ignore[index]
             status: EnvStatus = entry["status"]
             status.num_actions = entry["max_actions_per_traj"] - request.actions_left
             status.terminated = status.truncated = False
@@ -352,10 +352,12 @@ class EnvStateManager:
         asked: Asked = {}
         for position, given in enumerate(all_env_inputs):
             try:
-                env_id, actions, _, _ = _fields(given)
+                env_id, actions, _, _ = _fields(given if type(given) is dict else dict(given))
             except KeyError:
                 missing, present = ", ".join(sorted(set(INPUT_KEYS) - given.keys())), ", ".join(map(str, given))
                 raise InputError(f"step input {position} lacks {missing}; it has {present}.") from None
+            except (TypeError, ValueError):
+                raise InputError(f"step input {position} is {given!r}; expected a dict.") from None
             if type(env_id) is not int or not 0 <= env_id < len(self.envs):
                 env_id = self._checked_env_id(position, env_id)
             if env_id in asked:

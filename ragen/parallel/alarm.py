@@ -42,10 +42,13 @@ class Deadline:
 
     def __exit__(self, *_: object) -> None:
         if self._is_set and _signal.getsignal(_signal.SIGALRM) == self._ring:  # else the environment has taken it
+            self._is_set = False  # what rings from here on must not set the timer again
             _signal.setitimer(_signal.ITIMER_REAL, 0)
             _signal.signal(_signal.SIGALRM, _signal.SIG_DFL)
 
     def _ring(self, _: int, frame: FrameType | None) -> None:
+        if not self._is_set:
+            return
         since = self._home.since
         left = since + self._seconds - perf_counter() if since else _SOON
         inside = frame is not None and frame.f_code.co_filename != host.__file__

@@ -422,7 +422,7 @@ class Engine:
 
         todo = items
         while todo:
-            ready, missing, lost = self._sorted(todo, take_in)
+            ready, missing, lost = self._by_need(todo, take_in)
             if missing:
                 self._adopt(missing)
             elif lost and verb != "reset":
@@ -434,7 +434,7 @@ class Engine:
         self._repeats.sum_up()
         return values
 
-    def _sorted(self, todo: Mapping[int, Any], take: Take) -> tuple[list[Resident], list[Resident], list[Resident]]:
+    def _by_need(self, todo: Mapping[int, Any], take: Take) -> tuple[list[Resident], list[Resident], list[Resident]]:
         """Who of ``todo`` can be worked on now; those given up have their value.
 
         Returns:
@@ -447,7 +447,7 @@ class Engine:
                 over.append(Outcome(env_id, resident.given_up, 0.0))
             elif not resident.waiting:
                 ready.append(resident)
-                if resident.generation != (0 if resident.home is None else resident.home.current):
+                if not resident.is_adopted():
                     missing.append(resident)
                 elif not resident.live and resident.journal is not None:
                     lost.append(resident)

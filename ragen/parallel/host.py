@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 
 _LONGEST_TEXT, _LONGEST_TRACE = 2_000, 20_000  # characters that are kept of what an exception says
 _SHORT = 0.05  # seconds that trying out a copy may take in any case
+_LONG = 1.0  # seconds that building one more environment for that may take in any case
 SLOW = 3e-4  # seconds of a turn from which its processor time is looked at too
 
 
@@ -215,6 +216,7 @@ class EnvHost:
             keeps_outer_rng: Whether the process's own random numbers must be left alone; not so in workers.
         """
         self._replicas: dict[int, _Replica] = {}
+        self._understudies: list[_Replica] = []
         self._rng_users: set[int] = set()  # those that may draw from the global generators
         self._mark = mark or _mark_nothing
         self._at = 0
@@ -275,17 +277,23 @@ class EnvHost:
         for env_id in env_ids:
             replica = self._forget(env_id)
             if replica is not None:
-                outer = outer_state_kept() if self._keeps_outer_rng and replica.rng else nullcontext()
-                with outer, system.interrupts_let_through():
-                    self.since = perf_counter()
-                    _close(replica)
-                    self.since = 0.0
+                self._close(replica)
 
     def close(self) -> None:
         """Close all, each an item of its own to the deadline."""
-        for index, env_id in enumerate(list(self._replicas)):
+        replicas = [*self._replicas.values(), *self._understudies]
+        self._replicas.clear()
+        self._understudies.clear()
+        for index, replica in enumerate(replicas):
             self._mark(index)
-            self.discard([env_id])
+            self._close(replica)
+
+    def _close(self, replica: _Replica) -> None:
+        outer = outer_state_kept() if self._keeps_outer_rng and replica.rng else nullcontext()
+        with outer, system.interrupts_let_through():
+            self.since = perf_counter()
+            _close(replica)
+            self.since = 0.0
 
     def _each(self, items: Sequence[Any], phase: str, work: Callable[[Any], Any], first: int = 0) -> list[Outcome]:
         outcomes = []
@@ -339,7 +347,7 @@ class EnvHost:
             if leader is None:
                 leaders[group] = _Leader(replica, observation, perf_counter() - start)
             elif leader.picture is not None:
-                alike = picture(replica.env) == leader.picture and _plays_alike(leader, replica, order)
+                alike = picture(replica.env) == leader.picture and self._plays_alike(leader, replica, order)
                 self._copiers[replica.spec.tag].learn(alike)
         return observation, digest_observation(observation)
 
@@ -361,6 +369,39 @@ class EnvHost:
         leader.hand_on_rng(member)
         return True
 
+    def _plays_alike(self, leader: _Leader, member: _Replica, order: ResetOrder) -> bool:
+        """Whether a copy of the leader shows and plays the same as an environment that was really reset.
+
+        An environment may keep state where no picture shows it: in a descriptor, or somewhere by its ``id``. It is
+        tried with an understudy, since what an environment shows may depend on how often it was reset. The understudy
+        is closed with all others: what it holds may be shared.
+        """
+        if member.build_s > max(_LONG, 10 * leader.seconds):
+            return False
+        understudy, deadline = _Replica(member.spec), perf_counter() + member.build_s + max(_SHORT, 10 * leader.seconds)
+        self._understudies.append(understudy)
+        try:
+            self._restart_clock()
+            _build(understudy)
+            _reset(understudy, order.seed, order.mode)
+            really = _rehearse(understudy, deadline)
+            self._restart_clock()
+            _reset(understudy, (order.seed or 0) + 1, order.mode)
+            leader.paint(understudy)
+            return really == _rehearse(understudy, deadline) and perf_counter() < deadline
+        except Overdue:
+            return False
+        except BaseException as error:
+            let_signals_pass(error)
+            return False
+        finally:
+            self._restart_clock()
+
+    def _restart_clock(self) -> None:
+        """What is done from now on for the present item has a deadline of its own."""
+        self._mark(self._at)
+        self.since = perf_counter()
+
     def _play_one(self, request: TurnRequest) -> Any:
         return _play(self._replicas[request.env_id], request)
 
@@ -374,8 +415,7 @@ class EnvHost:
         for index, request in enumerate(journal.requests(order.env_id)):
             if difference is not None:
                 break
-            self._mark(self._at)  # each turn has a deadline of its own
-            self.since = perf_counter()
+            self._restart_clock()
             difference = journal.compare_turn(index, self._play_one(request))
         return difference
 
@@ -436,29 +476,6 @@ def _play(replica: _Replica, request: TurnRequest) -> TurnResult:
         return play_turn(replica.env, request)
     with replica.rng.in_place():
         return play_turn(replica.env, request)
-
-
-def _plays_alike(leader: _Leader, member: _Replica, order: ResetOrder) -> bool:
-    """Whether a copy of the leader shows and plays the same as an environment that was really reset.
-
-    An environment may keep state where no picture shows it: in a descriptor, or somewhere by its ``id``. It is tried
-    with an understudy, since what an environment shows may depend on how often it was reset.
-    """
-    patience = max(_SHORT, 10 * leader.seconds)
-    if member.build_s > patience:
-        return False
-    understudy, deadline = _Replica(member.spec), perf_counter() + member.build_s + patience
-    try:
-        _build(understudy)
-        _reset(understudy, order.seed, order.mode)
-        really = _rehearse(understudy, deadline)
-        _reset(understudy, (order.seed or 0) + 1, order.mode)
-        leader.paint(understudy)
-        return really == _rehearse(understudy, deadline) and perf_counter() < deadline
-    except Exception:
-        return False
-    finally:
-        _close(understudy)
 
 
 def _rehearse(replica: _Replica, deadline: float) -> list[str]:

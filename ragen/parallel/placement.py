@@ -18,19 +18,19 @@ Decisions are made at resets. The one exception: a tag about which nothing was k
 once more after its first turn.
 
 A forecast can be wrong: other work may hold the processors. So the time that turns really took is kept for each way of
-placing that was tried, except for the first episode of each, in which code runs for the first time. One that turns out
-not to be faster than staying in main, twice in a row or once by far, is left at the next reset and not tried again for
-a number of resets that doubles each time. Where lanes gain so little that a forecast cannot be sure of it, an episode
-in main now and then keeps the comparison up to date.
+placing that was tried: call by call, the median of the last episodes, so that neither a disturbed call nor code that
+runs for the first time decides anything. A way that turns out not to be faster than staying in main, twice in a row or
+once by far, is left at the next reset and not tried again for a number of resets that doubles each time. Where lanes
+gain so little that a forecast cannot be sure of it, an episode in main now and then keeps the comparison up to date.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections import defaultdict
+import statistics
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ragen.parallel.accounts import CallTime
@@ -60,6 +60,7 @@ _WORTH, _FAR = 0.95, 1.3  # of main's time: what takes longer is left if it does
 _SURE = 0.6  # of the time expected in main: what is faster than that is so even if lanes slowed each other down
 _UNKNOWN, _OLD = 16, 32  # resets after which an episode in main is due that was never, or not lately, timed
 _UNEVEN = 0.02  # least change of main's share that is worth rebuilding environments elsewhere
+_LATELY = 3  # episodes that tell what is usual
 _NONE: frozenset[str] = frozenset()
 _LASTING = 8  # good episodes in a row after which failures are forgotten
 
@@ -81,14 +82,36 @@ class Plan:
     seconds: float
 
 
+class _Usual:
+    """What is usual for the first call of an episode, for the second, and so on."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._lately: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=_LATELY))
+
+    def __len__(self) -> int:
+        """The number of episodes that it is known from, up to ``_LATELY``."""
+        return len(self._lately[0])
+
+    def note(self, values: Sequence[float]) -> list[float]:
+        """Take down an episode's values; what is usual for each, the lower one where there are two."""
+        for index, value in enumerate(values):
+            self._lately[index].append(value)
+        return [statistics.median_low(self._lately[index]) for index in range(len(values))]
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._lately.clear()
+
+
 @dataclass
 class _Trial:
     """What came of a way of placing.
 
     Attributes:
         per_turn: Seconds of a turn in the last episodes, calls to lanes included; None before the first.
+        usual: What it is worked out from.
         age: Resets since that was measured, or since this way was first thought of.
-        episodes: How many of them there were.
         losses: How often in a row it was not faster than main.
         pause: Resets until it may be tried again.
         failures: How often it was given up.
@@ -96,8 +119,8 @@ class _Trial:
     """
 
     per_turn: float | None = None
+    usual: _Usual = field(default_factory=_Usual)
     age: int = 0
-    episodes: int = 0
     losses: int = 0
     pause: int = 0
     failures: int = 0
@@ -110,9 +133,8 @@ class _Trial:
 
     def note(self, calls: Sequence[CallTime]) -> None:
         """Count an episode."""
-        now = _typical([(call.seconds / call.turns, call.turns) for call in calls])
-        self.episodes += 1
-        self.per_turn = 0.5 * (self.per_turn + now) if self.per_turn and self.episodes > 2 else now
+        usual = self.usual.note([call.seconds / call.turns for call in calls])
+        self.per_turn = _sum(usual, calls) / sum(call.turns for call in calls)
         self.age = 0
         self.successes += 1
         if self.successes >= _LASTING:
@@ -120,7 +142,7 @@ class _Trial:
 
     def loses(self, alone: float) -> bool:
         """Compare with the seconds of a turn in main: whether this way should be given up."""
-        if self.per_turn is None or self.per_turn <= _WORTH * alone:
+        if self.per_turn is None or len(self.usual) < 2 or self.per_turn <= _WORTH * alone:
             self.losses = 0
             return False
         self.losses += 1
@@ -136,6 +158,7 @@ class _Trial:
         self.successes = self.losses = 0
         self.pause = 2 ** min(self.failures + 2, 8)
         self.per_turn = None
+        self.usual.forget()
 
 
 class Placement:
@@ -151,7 +174,7 @@ class Placement:
         self._wants_all = False
         self._mixed = False
         self._keeping = KEEPING
-        self._surplus = 0.0  # of main's share, as lately seen
+        self._slack = _Usual()  # with main's present share
         self._visiting: Plan | None = None  # what main's environments go back to after an episode at home
         self._trials: dict[frozenset[str], _Trial] = defaultdict(_Trial)
 
@@ -238,8 +261,8 @@ class Placement:
         if self._plan.out:
             self._plan = replace(self._plan, share=self._balanced(calls))
         else:
-            kept = _typical([((call.seconds - call.own) / (call.turns + CALL), call.turns) for call in calls])
-            self._keeping = 0.5 * (self._keeping + kept) if trial.episodes > 2 else kept
+            kept = statistics.median([(call.seconds - call.own) / (call.turns + CALL) for call in calls])
+            self._keeping = 0.5 * (self._keeping + kept) if len(trial.usual) > 2 else kept
 
     def _is_doubtful(self) -> bool:
         """Whether an episode in main is due, for lack of another way to know how long it takes.
@@ -269,16 +292,17 @@ class Placement:
     def _balanced(self, calls: Sequence[CallTime]) -> float:
         """Main's share with which it would have ended together with the lanes in the last episode."""
         share, turn = self._plan.share, self._alone_per_turn()
-        slack = [(call.slack / call.turns, call.turns) for call in calls if call.slack is not None]
-        if not slack or not turn or not self._plan.lanes:
+        slack = _sum(self._slack.note([(call.slack or 0.0) / call.turns for call in calls]), calls)
+        shared = sum(self._engine.costs[tag].episode().turns for tag in self._plan.out)
+        if not shared or not turn or not self._plan.lanes:
             return share
-        turns = {tag: meter.episode().turns for tag, meter in self._engine.costs.items()}
-        part = sum(turns[tag] for tag in self._plan.out) / sum(turns.values())
-        surplus = _typical(slack) / (turn * (1 + 1 / self._plan.lanes)) / part  # as a part of the turns that are shared
-        surplus = 0.5 * (self._surplus + surplus)
-        small = abs(surplus) <= _UNEVEN
-        self._surplus = surplus if small else 0.0
-        return share if small else min(1.0, max(0.0, share - surplus))
+        surplus = slack / (turn * (1 + 1 / self._plan.lanes)) / shared  # as a part of the turns that are shared
+        if len(self._slack) < 2:
+            surplus *= 0.5  # one episode alone may be an exception
+        if abs(surplus) <= _UNEVEN:
+            return share
+        self._slack.forget()
+        return min(1.0, max(0.0, share - surplus))
 
     def _best_plan(self, costs: dict[str, TagCosts]) -> Plan:
         """The fastest way; the sequential one unless another saves at least ``GAIN``."""
@@ -309,7 +333,7 @@ class Placement:
         """
         if not plan.out or self._engine.has_pool or alone - plan.seconds > STARTING:
             return plan
-        if self._trials[_NONE].episodes < 2:
+        if len(self._trials[_NONE].usual) < 2:
             return Plan(_NONE, 0, 1.0, alone)
         self._engine.lanes(plan.lanes)
         self._mixed = True
@@ -349,6 +373,8 @@ class Placement:
     def _follow(self, plan: Plan) -> None:
         changed = plan.out != self._plan.out
         self._mixed |= changed and bool(plan.out) and self._trials[plan.out].per_turn is None
+        if changed:
+            self._slack.forget()
         self._plan = plan
         hosted = [spec for spec in self._hosted() if spec.tag in plan.out]
         lanes = min(plan.lanes, len(hosted))
@@ -409,16 +435,9 @@ class Placement:
         return min(self._engine.settings.max_workers, len(hosted))
 
 
-def _typical(weighted: Iterable[tuple[float, int]]) -> float:
-    """The weighted median of values: now and then something else takes a processor, and a mean would show it.
-
-    Args:
-        weighted: At least one value, each with its weight.
-    """
-    values = sorted(weighted)
-    half = sum(weight for _, weight in values) / 2
-    below = itertools.accumulate(weight for _, weight in values)
-    return next(value for (value, _), so_far in zip(values, below, strict=True) if so_far >= half)
+def _sum(per_turn: Sequence[float], calls: Sequence[CallTime]) -> float:
+    """The sum over all turns of calls, of which one in each takes so much."""
+    return sum(value * call.turns for value, call in zip(per_turn, calls, strict=True))
 
 
 def default_workers() -> int:

@@ -194,12 +194,12 @@ def digest_observation(observation: Observation) -> Any:
     )
 
 
-IMMUTABLE = frozenset({bool, int, float, complex, str, bytes, type(None)})
+_IMMUTABLE = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 
 def _is_immutable(value: Any) -> bool:
     kind = type(value)
-    if kind in IMMUTABLE:
+    if kind in _IMMUTABLE:
         return True
     return kind.__module__ == "numpy" and any(base.__name__ == "generic" for base in kind.__mro__)
 
@@ -207,7 +207,7 @@ def _is_immutable(value: Any) -> bool:
 def _detached(info: dict[str, Any]) -> dict[str, Any]:
     """The info itself if nothing in it can change, else a copy as of now, as a pickled result would be."""
     for value in info.values():
-        if type(value) not in IMMUTABLE and not _is_immutable(value):
+        if type(value) not in _IMMUTABLE and not _is_immutable(value):
             return {key: copied(value) for key, value in info.items()}
     return info
 

@@ -261,8 +261,8 @@ class PlainPickler(pickle.Pickler):
         """
         kind = type(value)
         is_name = issubclass(kind, type | FunctionType | BuiltinFunctionType)  # as which it is pickled
-        named = value if is_name else kind
-        if named in _PLAIN or named.__module__.partition(".")[0] == "numpy":
+        origin = value if is_name else kind
+        if origin in _PLAIN or origin.__module__.partition(".")[0] == "numpy":
             return NotImplemented
         raise pickle.PicklingError(f"a {kind.__qualname__} is not plain")
 

@@ -1,12 +1,13 @@
 """A group is reset once and copied where that is known to be right, and only there."""
 
 import itertools
+import sys
 import time
 import weakref
 from typing import ClassVar
 
 import pytest
-from episodes import config, freeze, inputs, play
+from episodes import config, errors, freeze, inputs, play
 from evil import Walk
 
 from ragen.llm_agent.es_manager import EnvStateManager
@@ -81,9 +82,43 @@ class Counts(Slow):
         return f"{super().sight()} {self.times}"
 
 
-def manager(kind, mode=False):
+class Exits(Slow):
+    """Ends the interpreter at what is no action of its own."""
+
+    def step(self, action):
+        if set(action) - set("ab"):
+            sys.exit(2)
+        return super().step(action)
+
+
+class VerySlow(Walk):
+    """Takes a good part of the time that a reset may take."""
+
+    def reset(self, seed=None, mode=None):
+        time.sleep(0.3)
+        return super().reset(seed, mode)
+
+
+class Closes(Slow):
+    """Takes away what all share when it is closed."""
+
+    shared: ClassVar[set] = set()
+
+    def __init__(self, config=None):
+        self.shared.add("something")
+        super().__init__(config)
+
+    def step(self, action):
+        assert self.shared
+        return super().step(action)
+
+    def close(self):
+        self.shared.clear()
+
+
+def manager(kind, mode=False, **settings):
     tags = {"Tag": {"env_type": f"{__name__}:{kind.__name__}"}}
-    return EnvStateManager(config(tags, [("Tag", 3)], group_size=GROUP, use_multiprocessing=mode))
+    return EnvStateManager(config(tags, [("Tag", 3)], group_size=GROUP, use_multiprocessing=mode, **settings))
 
 
 def by_hand(kind, status, history, env_id):
@@ -124,6 +159,14 @@ def test_no_environment_is_reset_but_when_it_is_asked_for(mode):
             rollouts = play(played, TURNS)
             shown = {turn["state"].split()[-1] for rollout in rollouts for turn in rollout["history"]}
             assert shown == {str(episode + 1)}
+
+
+@pytest.mark.parametrize("mode", [False, True, "auto"])
+@pytest.mark.parametrize("kind", [Exits, VerySlow, Closes])
+def test_trying_a_copy_out_is_nobody_s_failure(kind, mode):
+    with manager(kind, mode, reset_timeout=0.8, on_env_failure="truncate") as played:
+        rollouts = play(played, TURNS)
+    assert [errors(rollout) for rollout in rollouts] == [[None] * (len(r["history"]) - 1) for r in rollouts]
 
 
 @pytest.mark.parametrize("kind", [Slow, Picky])

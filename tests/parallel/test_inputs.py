@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,9 @@ BAD_INPUTS: list[tuple[Any, list[str]]] = [
     (without("actions"), ["actions", "lacks"]),
     (without("llm_response"), ["llm_response", "lacks"]),
     (without("llm_raw_response"), ["llm_raw_response", "lacks"]),
+    (defaultdict(list, without("actions")), ["actions", "lacks"]),
+    (None, ["is None", "dict"]),
+    (["env_id"], ["['env_id']", "dict"]),
 ]
 
 

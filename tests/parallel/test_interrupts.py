@@ -162,13 +162,19 @@ class Signalled(Walk):
         return super().step(action)
 
 
+@pytest.mark.parametrize("closes", [False, True])
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGUSR1, SystemExit)])
 def test_what_a_signal_raises_in_main_is_no_failure_of_the_environment(
-    number: signal.Signals, expected: type[BaseException], monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals, expected: type[BaseException], closes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def handle(*_: Any) -> None:
+        if closes:
+            manager.close()
+        sys.exit("a handler's end")
+
     monkeypatch.setattr(Signalled, "number", number)
     settings = config({"S": {"env_type": "signalled"}}, [("S", 1)], use_multiprocessing=False)
-    before = signal.signal(signal.SIGUSR1, lambda *_: sys.exit("a handler's end"))
+    before = signal.signal(signal.SIGUSR1, handle)
     register_env("signalled", Signalled)
     try:
         with EnvStateManager(settings) as manager:

@@ -35,7 +35,9 @@ class Pretended:
         self.slowness = 1.0
         self.hiccups = itertools.repeat(0.0)
         self.moves = []
-        self._tags = {tag: {"waits": False, "size": 50, "hint": None, **given} for tag, given in tags.items()}
+        self._tags = {
+            tag: {"waits": False, "size": 50, "hint": None, "first": 1, **given} for tag, given in tags.items()
+        }
         self._specs = []
         for tag, given in self._tags.items():
             kind = type(tag, (), {"cost_hint": given.get("hint")})
@@ -74,21 +76,24 @@ class Pretended:
         """Reset, and play an episode."""
         for tag, given in self._tags.items():
             self.costs[tag].add_resets([Outcome(0, None, given.get("reset", 0.0))])
-        for _ in range(calls):
-            self._call(noise)
+        for call in range(calls):
+            self._call(noise, call == 0)
 
-    def _call(self, noise):
+    def _call(self, noise, is_first):
         loads = defaultdict(float, {None: 0.0})
         for tag, given in self._tags.items():
             by_home = Counter(self.homes[spec.env_id] for spec in self._specs if spec.tag == tag)
             for home, envs in by_home.items():
                 seconds = given["turn"] * (noise.uniform(0.9, 1.1) if noise else 1.0)
+                seconds *= given["first"] if is_first else 1
                 self._measure(tag, envs, seconds)
                 loads[home] += envs * (seconds if home is None else self.slowness * (seconds + 2e-6))
             self.costs[tag].add_call()
         self._count(loads)
 
     def _measure(self, tag, envs, seconds):
+        if self._tags[tag].get("fails"):
+            return
         waited = seconds if self._tags[tag]["waits"] else 0.0
         shown = TurnResult(0, 0, [], False, 0, False, {}, "x" * self._tags[tag]["size"], "")
         self.costs[tag].add_turns([Outcome(0, shown, seconds, waited)] * envs)
@@ -209,6 +214,23 @@ def test_a_disturbed_call_now_and_then_brings_nobody_home():
         homes.append(engine.out()["Tag"])
     visits = homes.count(0.0)
     assert visits <= 3 and min(home for home in homes if home) > 0.4
+
+
+def test_a_heavy_turn_among_many_cheap_ones_counts_as_much_as_it_takes():
+    engine = Pretended(Tag={"envs": 16, "turn": 3e-6, "first": 1000})
+    chosen = after(engine, 5)
+    homes = []
+    for _ in range(40):
+        engine.play(calls=10)
+        reset(engine, chosen)
+        homes.append(engine.out()["Tag"])
+    assert min(homes) > 0.4
+
+
+def test_environments_that_never_play_a_turn_decide_nothing():
+    engine = Pretended(Fails={"envs": 2, "turn": 1e-3, "hint": "heavy", "fails": True}, Other={"envs": 4, "turn": 2e-6})
+    after(engine, 6)
+    assert engine.out()["Other"] == 0
 
 
 def test_what_takes_long_the_first_time_only_is_not_taken_for_heavy():

@@ -12,6 +12,7 @@ import _signal  # type: ignore[import-not-found]  # as signal, without its enume
 import threading
 from time import perf_counter
 from types import FrameType
+from typing import Any
 
 from ragen.parallel import host
 from ragen.parallel.host import EnvHost, Overdue
@@ -21,7 +22,10 @@ _AGAIN = 1.0  # seconds after which an environment that did not let itself be in
 
 
 class Deadline:
-    """Raises :class:`~ragen.parallel.host.Overdue` in each environment of a home that takes too long; a context."""
+    """Raises :class:`~ragen.parallel.host.Overdue` in each environment of a home that takes too long; a context.
+
+    One deadline may lie within another. Entering it tells whether there is one, see above.
+    """
 
     def __init__(self, home: EnvHost, seconds: float) -> None:
         """Be a deadline for this home.
@@ -33,18 +37,23 @@ class Deadline:
         self._home = home
         self._seconds = seconds
         self._is_set = False
+        self._outer: Any = _signal.SIG_DFL
 
-    def __enter__(self) -> None:
-        self._is_set = _is_free()
+    def __enter__(self) -> bool:
+        self._outer = _signal.getsignal(_signal.SIGALRM)
+        self._is_set = _is_free(self._outer)
         if self._is_set:
             _signal.signal(_signal.SIGALRM, self._ring)
             _signal.setitimer(_signal.ITIMER_REAL, self._seconds)
+        return self._is_set
 
     def __exit__(self, *_: object) -> None:
         if self._is_set and _signal.getsignal(_signal.SIGALRM) == self._ring:  # else the environment has taken it
             self._is_set = False  # what rings from here on must not set the timer again
             _signal.setitimer(_signal.ITIMER_REAL, 0)
-            _signal.signal(_signal.SIGALRM, _signal.SIG_DFL)
+            _signal.signal(_signal.SIGALRM, self._outer)
+            if _is_deadline(self._outer):
+                _signal.setitimer(_signal.ITIMER_REAL, _SOON)  # it finds out itself how much is left
 
     def _ring(self, _: int, frame: FrameType | None) -> None:
         if not self._is_set:
@@ -59,10 +68,14 @@ class Deadline:
         raise Overdue(f"timed out after {self._seconds:g} s")
 
 
-def _is_free() -> bool:
-    """Whether this is the main thread, and nobody uses the signal or the timer."""
-    return (
-        threading.get_ident() == threading.main_thread().ident
-        and _signal.getsignal(_signal.SIGALRM) == _signal.SIG_DFL
-        and _signal.getitimer(_signal.ITIMER_REAL) == (0.0, 0.0)
-    )
+def _is_free(handler: Any) -> bool:
+    """Whether this is the main thread, and nobody else uses the signal, which has this handler now, or the timer."""
+    if threading.get_ident() != threading.main_thread().ident:
+        return False
+    if _is_deadline(handler):
+        return True
+    return handler == _signal.SIG_DFL and _signal.getitimer(_signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def _is_deadline(handler: Any) -> bool:
+    return isinstance(getattr(handler, "__self__", None), Deadline)

@@ -7,8 +7,8 @@ rather than risks a wrong copy:
 - it consists of plain data all the way down: built-in types, arrays, random generators, and instances of Python classes
   that do not customise their pickling (which could leave something out);
 - two members that were really reset gave the same bytes, so that its reset depends on the seed alone, and a copy then
-  shows and plays the same as a member that was really reset, so that nothing is kept elsewhere (both tried once for
-  each tag and process);
+  shows and plays the same as an understudy that was really reset, so that nothing is kept elsewhere (both tried once
+  for each tag and process, where an understudy that hangs can be interrupted: in main threads);
 - its reset is slow enough for a copy to pay.
 """
 

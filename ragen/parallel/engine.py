@@ -521,7 +521,7 @@ class Engine:
         items = pack_requests(batch) if verb.startswith("play") else batch
         return Message(self.number, verb, items, timeout, generation)
 
-    def _deadline(self, timeout: float) -> AbstractContextManager[None]:
+    def _deadline(self, timeout: float) -> AbstractContextManager[object]:
         return Deadline(self._main, timeout) if self.bounds_main else nullcontext()
 
     def _do_in_main(self, verb: str, batch: list[Any], timeout: float) -> list[Outcome]:

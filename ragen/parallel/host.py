@@ -373,22 +373,18 @@ class EnvHost:
         """Whether a copy of the leader shows and plays the same as an environment that was really reset.
 
         An environment may keep state where no picture shows it: in a descriptor, or somewhere by its ``id``. It is
-        tried with an understudy, since what an environment shows may depend on how often it was reset. The understudy
-        is closed with all others: what it holds may be shared.
+        tried with an understudy, since what an environment shows may depend on how often it was reset, and only where
+        that can be interrupted: it may hang at actions that are none of its own. The understudy is closed with all
+        others: what it holds may be shared.
         """
-        if member.build_s > max(_LONG, 10 * leader.seconds):
+        from ragen.parallel.alarm import Deadline  # late: it needs this module
+
+        patience = max(_LONG, 10 * leader.seconds)
+        if member.build_s > patience:
             return False
-        understudy, deadline = _Replica(member.spec), perf_counter() + member.build_s + max(_SHORT, 10 * leader.seconds)
-        self._understudies.append(understudy)
         try:
-            self._restart_clock()
-            _build(understudy)
-            _reset(understudy, order.seed, order.mode)
-            really = _rehearse(understudy, deadline)
-            self._restart_clock()
-            _reset(understudy, (order.seed or 0) + 1, order.mode)
-            leader.paint(understudy)
-            return really == _rehearse(understudy, deadline) and perf_counter() < deadline
+            with Deadline(self, patience) as is_bounded:
+                return is_bounded and self._try_out(leader, _Replica(member.spec), order)
         except Overdue:
             return False
         except BaseException as error:
@@ -396,6 +392,19 @@ class EnvHost:
             return False
         finally:
             self._restart_clock()
+
+    def _try_out(self, leader: _Leader, understudy: _Replica, order: ResetOrder) -> bool:
+        """Let an understudy play what was really reset, and what was copied."""
+        self._understudies.append(understudy)
+        self._restart_clock()
+        _build(understudy)
+        deadline = perf_counter() + max(_SHORT, 10 * leader.seconds)
+        _reset(understudy, order.seed, order.mode)
+        really = _rehearse(understudy, deadline)
+        self._restart_clock()
+        _reset(understudy, (order.seed or 0) + 1, order.mode)
+        leader.paint(understudy)
+        return really == _rehearse(understudy, deadline) and perf_counter() < deadline
 
     def _restart_clock(self) -> None:
         """What is done from now on for the present item has a deadline of its own."""

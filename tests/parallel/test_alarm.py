@@ -10,6 +10,8 @@ from episodes import config, errors, freeze, play, sequential
 from evil import Walk
 
 from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.parallel.alarm import Deadline
+from ragen.parallel.host import EnvHost, Overdue
 
 TURNS = 3
 HUNG = 2
@@ -169,3 +171,13 @@ def test_a_manager_in_another_thread_does_without(honest):
     thread.start()
     thread.join()
     assert told == [honest]
+
+
+def test_a_deadline_within_another_leaves_the_outer_one_in_force():
+    home = EnvHost()
+    home.since = time.perf_counter()
+    with pytest.raises(Overdue, match=r"after 0\.2 s"), Deadline(home, 0.2) as outer:
+        with Deadline(home, 60) as inner:
+            assert outer and inner
+        threading.Event().wait(30)
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL

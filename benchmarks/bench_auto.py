@@ -38,7 +38,7 @@ def row(envs: int, config: dict[str, int], workers: int, repeats: int) -> list[s
     built = [Floor(envs, config, workers), *(Managed(mode, envs, config, workers) for mode in (False, True, "auto"))]
     for contender in built:
         contender.step()
-    rounds = [in_turn(built, first % len(built)) for first in range(repeats)]
+    rounds = [in_turn(built, number) for number in range(repeats)]
     for contender in built:
         contender.close()
     medians = [statistics.median(times) for times in zip(*rounds, strict=True)]

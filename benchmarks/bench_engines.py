@@ -4,7 +4,7 @@
 
 The floor is the same work split over bare processes that exchange nothing, measured in the same round as the figures:
 two virtual processors are not always two, and the floor shows what they were. A round steps every contender once, in
-turn, beginning with another one each time; a figure is the median over rounds, with the 10th and 90th percentile.
+another order each time; a figure is the median over rounds, with the 10th and 90th percentile.
 There are ``--repeats`` rounds, fewer (but three) where they would take longer than ``--seconds``. Contenders with a
 process per environment are only built up to ``--most-processes``. Needs ``pip install -e '.[bench]'``.
 """
@@ -75,7 +75,7 @@ def measure_company(company: Builders, repeats: int, seconds: float) -> dict[str
     for done in range(repeats):
         if done >= 3 and time.perf_counter() > deadline:
             break
-        for name, seconds in zip(built, in_turn(list(built.values()), done % len(built)), strict=True):
+        for name, seconds in zip(built, in_turn(list(built.values()), done), strict=True):
             figures[name].seconds.append(seconds)
     for contender in built.values():
         contender.close()

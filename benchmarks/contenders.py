@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import random
 import string
 import sys
 import time
@@ -281,9 +282,9 @@ def companies(envs: int, config: dict[str, Any], workers: int, most_processes: i
     return found
 
 
-def in_turn(built: list[Contender], first: int) -> list[float]:
-    """Seconds of a vector turn of each, stepped from the ``first`` one on: who steps after whom is not all the same."""
-    order = [*range(first, len(built)), *range(first)]
+def in_turn(built: list[Contender], number: int) -> list[float]:
+    """Seconds of a vector turn of each, in another order in each round: what one leaves in caches slows the next."""
+    order = random.Random(number).sample(range(len(built)), len(built))
     seconds = {index: built[index].step() for index in order}
     return [seconds[index] for index in range(len(built))]
 

@@ -228,9 +228,9 @@ class _Interrupts:
         handler, self._handler = self._handler, None
         if handler is None:
             return
-        arrived, self._arrived = self._arrived, False
         if signal.getsignal(signal.SIGINT) == self._note:
             signal.signal(signal.SIGINT, handler)
+        arrived, self._arrived = self._arrived, False  # only now: until then one could still be noted
         if arrived:
             signal.raise_signal(signal.SIGINT)
 

@@ -203,6 +203,17 @@ def test_a_held_interrupt_comes_at_the_end_of_the_block() -> None:
     assert reached == ["inner", "outer"]
 
 
+def test_an_interrupt_at_any_line_of_a_block_comes_by_its_end_and_no_later() -> None:
+    def block() -> None:
+        with interrupts_held(), interrupts_let_through():
+            pass
+
+    for line in range(1, lines_of(block) + 1):
+        with pytest.raises(KeyboardInterrupt), interrupted_at(line):
+            block()
+        block()
+
+
 def test_an_interrupt_gets_through_where_it_is_let() -> None:
     reached = []
     with pytest.raises(KeyboardInterrupt), interrupts_held():

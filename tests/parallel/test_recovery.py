@@ -542,7 +542,7 @@ def test_a_thousand_environments_on_two_lanes(kill_lanes: Kill) -> None:
 
 def test_a_long_transfer_is_not_taken_for_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reply of one lane is larger than the socket's buffer while main works for longer than a turn may take."""
-    monkeypatch.setattr("ragen.parallel.alarm._is_free", lambda: False)  # so that main has no deadline itself
+    monkeypatch.setattr("ragen.parallel.alarm._is_free", lambda _: False)  # so that main has no deadline itself
     tags = {
         "Evil": {"env_type": "evil:Evil", "env_config": {"misdeed": "returns much", "place": "turn 0"}},
         "Slow": {"env_type": "slow walk"},

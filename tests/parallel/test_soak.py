@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +74,9 @@ class Killer:
                 number, stopped = signal.SIGSTOP, time.monotonic()
             victims = wardens if number == signal.SIGKILL and self._chance.random() < self._wardens else workers
             if victims:
-                os.kill(self._chance.choice(victims), number)
-                self.kills += 1
+                with suppress(ProcessLookupError):  # it has ended meanwhile
+                    os.kill(self._chance.choice(victims), number)
+                    self.kills += 1
 
     def _victims(self) -> tuple[list[int], list[int]]:
         titles = processes()

@@ -490,10 +490,9 @@ class Engine:
         """Send each home its batch; what succeeds is handed over as it comes in, what failed is judged in the end."""
         self._asked = verb, items, timeout
         batches: dict[Lane | None, list[Any]] = defaultdict(list)
-        one_by_one = self._one_by_one
         for resident in residents:
             home = resident.home
-            if one_by_one and home in one_by_one and home in batches:
+            if home in self._one_by_one and home in batches:
                 continue
             resident.live = False
             batches[home].append(items[resident.env_id])

@@ -31,7 +31,7 @@ import psutil
 from ragen.env import REGISTERED_ENVS, resolve_env
 from ragen.env.base import BaseEnv
 from ragen.errors import ConfigError, RagenError
-from ragen.llm_agent.configuration import load_config, setting
+from ragen.llm_agent.config.loading import load_config, setting
 from ragen.llm_agent.equivalence import BeforeTurn, Recording, record_episode
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.random_player import RandomPlayer

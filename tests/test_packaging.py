@@ -67,7 +67,7 @@ def test_the_wheel_installs_nothing_but_the_package(wheel):
 
 def test_an_installed_package_finds_its_configurations(installed, tmp_path):
     code = (
-        "from ragen.llm_agent.configuration import *; print(config_directory()); print(load_config('mixed').seed.val)"
+        "from ragen.llm_agent.config.loading import *; print(config_directory()); print(load_config('mixed').seed.val)"
     )
     ran = run(sys.executable, "-c", code, cwd=tmp_path, PYTHONPATH=str(installed))
     assert ran.stdout.split() == [str(installed / "ragen" / "config"), "123"], ran.stderr

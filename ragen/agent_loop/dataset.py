@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.command_line import REFUSED, add_config_arguments
-from ragen.llm_agent.configuration import load_config, one_line
-from ragen.llm_agent.es_config import ManagerConfig, read_config
+from ragen.llm_agent.config.command_line import REFUSED, add_config_arguments
+from ragen.llm_agent.config.environments import ManagerConfig, read_config
+from ragen.llm_agent.config.loading import load_config, one_line
 from ragen.llm_agent.es_manager import DEFAULT_VAL_SEED, MAX_SEED
 
 STEPS = 200  # where nothing else is said

@@ -11,8 +11,8 @@ from typing import Any
 
 from ragen.errors import InputError
 from ragen.llm_agent.chat_template import ChatTemplate
-from ragen.llm_agent.configuration import setting
-from ragen.llm_agent.context_settings import FULL, MAX_MODEL_LEN, ContextSettings, custom_env
+from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, ContextSettings, custom_env
+from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.control_tokens import ControlTokens
 from ragen.llm_agent.conversation import Narrator, Row, prompt_rows
 from ragen.llm_agent.encoding import ChatEncoder

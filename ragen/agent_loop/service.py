@@ -35,7 +35,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ragen.errors import EnvError, InputError, SessionLostError
-from ragen.llm_agent.es_config import EnvEntry, ManagerConfig, read_config
+from ragen.llm_agent.config.environments import EnvEntry, ManagerConfig, read_config
 from ragen.parallel.accounts import LaneStats
 from ragen.parallel.engine import Engine
 from ragen.parallel.host import ResetOrder

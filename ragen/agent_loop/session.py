@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from ragen.agent_loop.service import EnvService, Opened, SessionKey
 from ragen.errors import ConfigError, DivergenceError, SessionLostError
-from ragen.llm_agent.configuration import setting
+from ragen.llm_agent.config.loading import setting
 from ragen.parallel.turn import Observation, TurnRequest, TurnResult, digest_observation
 
 log = logging.getLogger(__name__)

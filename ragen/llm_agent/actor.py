@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
 from ragen.llm_agent.batches import object_array
-from ragen.llm_agent.configuration import setting
+from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.exchange import Exchange
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.configuration import setting
+from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.timeline import Span, Timeline
 
 if TYPE_CHECKING:

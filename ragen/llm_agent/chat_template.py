@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.configuration import one_line
+from ragen.llm_agent.config.loading import one_line
 from ragen.llm_agent.conversation import Message
 
 

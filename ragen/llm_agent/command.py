@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.errors import BackendError, ConfigError
 from ragen.llm_agent.agent_proxy import MODES, LLMAgentProxy, TurnCallback, read_max_turn
-from ragen.llm_agent.command_line import add_config_arguments, run_command
-from ragen.llm_agent.configuration import one_line, setting
+from ragen.llm_agent.config.command_line import add_config_arguments, run_command
+from ragen.llm_agent.config.loading import one_line, setting
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,7 +62,7 @@ def run(config: Any) -> None:
         RagenError: The rollout failed.
     """
     from ragen.llm_agent.backends import backend_class, create_backend
-    from ragen.llm_agent.es_config import read_config
+    from ragen.llm_agent.config.environments import read_config
     from ragen.llm_agent.report import wants_report
     from ragen.llm_agent.rollout_file import RolloutFile, about_run
 

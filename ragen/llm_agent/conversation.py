@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ragen.errors import InputError
-from ragen.llm_agent.context_settings import SINGLE, ContextSettings
+from ragen.llm_agent.config.context import SINGLE, ContextSettings
 from ragen.llm_agent.control_tokens import ControlTokens
 from ragen.llm_agent.prompts import TagPrompt, reward_text
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.batches import data_proto, image_objects, mask_tensor, object_array, score_tensor, token_tensors
 from ragen.llm_agent.chat_template import ChatTemplate
-from ragen.llm_agent.context_settings import (
+from ragen.llm_agent.config.context import (
     FULL,
     MAX_MODEL_LEN,
     SAMPLED,
@@ -71,7 +71,7 @@ class ContextManager:
         """Check everything that can be checked before the first state.
 
         Args:
-            config: The whole configuration; :mod:`ragen.llm_agent.context_settings` lists the keys that are read.
+            config: The whole configuration; :mod:`ragen.llm_agent.config.context` lists the keys that are read.
             tokenizer: A fast Hugging Face tokenizer with a chat template.
             processor: A Hugging Face processor; with it, image observations become images in messages, without it they
                 stay ``<images>`` marks in the text.
@@ -141,7 +141,7 @@ class ContextManager:
             For each row ``env_id``, ``llm_raw_response`` (which knows its :class:`~ragen.llm_agent.exchange.Exchange`),
             ``llm_response`` (as the history will show it) and ``actions`` (names, as the model wrote them; none if the
             reply is malformed). Of a reply that is far too long, only the beginning is read and kept; see
-            :attr:`~ragen.llm_agent.context_settings.ContextSettings.reply_limit`.
+            :attr:`~ragen.llm_agent.config.context.ContextSettings.reply_limit`.
 
         Raises:
             InputError: Ids or replies are missing.

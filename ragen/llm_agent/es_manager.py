@@ -18,7 +18,7 @@ from typing import Any
 from PIL import Image
 
 from ragen.errors import EnvError, InputError, StateError
-from ragen.llm_agent.es_config import EnvEntry, ManagerConfig, read_config
+from ragen.llm_agent.config.environments import EnvEntry, ManagerConfig, read_config
 from ragen.parallel import worker
 from ragen.parallel.accounts import LaneStats
 from ragen.parallel.engine import Engine, EngineSettings

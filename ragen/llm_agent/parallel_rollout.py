@@ -32,7 +32,7 @@ from ragen.llm_agent.agent_proxy import (
     failures_of,
     name_requests,
 )
-from ragen.llm_agent.configuration import setting
+from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.shared_inference import Batch, SharedLLMInferenceManager, client_of
 from ragen.llm_agent.timeline import Span

@@ -22,7 +22,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.control_tokens import ControlTokens
 
 if TYPE_CHECKING:
-    from ragen.llm_agent.context_settings import ContextSettings
+    from ragen.llm_agent.config.context import ContextSettings
 
 SYSTEM_PROMPT = "You are an agent that acts in an environment, one turn at a time. Earn as much reward as you can."
 THINK_FORMAT = "<think> how you decide </think> <answer> what you do </answer>"

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ragen.errors import CheckpointError
-from ragen.llm_agent.configuration import one_line
+from ragen.llm_agent.config.loading import one_line
 
 log = logging.getLogger(__name__)
 

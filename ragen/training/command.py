@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.command_line import STOPPED, add_config_arguments, run_command
-from ragen.llm_agent.configuration import load_config, one_line, setting
+from ragen.llm_agent.config.command_line import STOPPED, add_config_arguments, run_command
+from ragen.llm_agent.config.loading import load_config, one_line, setting
 
 DEFAULT_CONFIG = "base"
 

@@ -16,7 +16,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.configuration import setting
+from ragen.llm_agent.config.loading import setting
 from ragen.training.reading import choice, count, number
 from ragen.training.trajectories import Group
 

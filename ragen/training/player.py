@@ -13,8 +13,8 @@ from transformers import PreTrainedModel
 from ragen.errors import ConfigError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends.hf import HfBackend
-from ragen.llm_agent.configuration import setting
-from ragen.llm_agent.context_settings import FULL, SAMPLED, ContextSettings
+from ragen.llm_agent.config.context import FULL, SAMPLED, ContextSettings
+from ragen.llm_agent.config.loading import setting
 from ragen.training.trajectories import Group, TokenRow, Trajectory, all_members
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.configuration import setting
+from ragen.llm_agent.config.loading import setting
 
 
 def number(config: Any, key: str, default: float, low: float | None = None, high: float | None = None) -> float:

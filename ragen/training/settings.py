@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragen.llm_agent.configuration import flat_settings, setting
+from ragen.llm_agent.config.loading import flat_settings, setting
 from ragen.llm_agent.report import wants_report
 from ragen.llm_agent.rollout_file import ONLY_HOW_FAST
 from ragen.training.filtering import FilterSettings

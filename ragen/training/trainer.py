@@ -21,7 +21,7 @@ from transformers.utils import logging as hf_logging
 
 from ragen.errors import CheckpointError, ConfigError
 from ragen.llm_agent.command import create_tokenizer
-from ragen.llm_agent.configuration import differing, one_line
+from ragen.llm_agent.config.loading import differing, one_line
 from ragen.training.checkpoints import (
     TRAIN,
     WARM_UP,

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.configuration import setting
+from ragen.llm_agent.config.loading import setting
 from ragen.training.log_probs import log_probs_and_entropies, values, without_gradient
 from ragen.training.reading import choice, count, number
 from ragen.training.tiny_model import ValueModel, frozen_copy

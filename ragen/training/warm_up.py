@@ -17,8 +17,8 @@ import torch
 from transformers import PreTrainedModel
 
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
-from ragen.llm_agent.configuration import setting
-from ragen.llm_agent.context_settings import TEXT
+from ragen.llm_agent.config.context import TEXT
+from ragen.llm_agent.config.loading import setting
 from ragen.training.log_probs import log_probs_and_entropies
 from ragen.training.reading import count, number
 from ragen.training.training_batch import batch_of_rows

@@ -17,7 +17,7 @@ from verl.experimental.agent_loop import agent_loop as verl_agent_loop
 from ragen.agent_loop import loop as loop_module
 from ragen.agent_loop.loop import shared_parts
 from ragen.errors import BackendError, ConfigError, InputError
-from ragen.llm_agent.configuration import config_directory, load_config
+from ragen.llm_agent.config.loading import config_directory, load_config
 
 ROWS = [("SimpleSokoban", 1), ("SimpleSokoban", 1), ("FrozenLake", 3), ("FrozenLake", 4), ("Bandit", 5)]
 

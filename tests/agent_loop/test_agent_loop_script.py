@@ -11,7 +11,7 @@ from ragen.agent_loop.script import Script
 from ragen.agent_loop.trail import TokenTrail
 from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.batches import object_array
-from ragen.llm_agent.configuration import load_config
+from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.tokenizer import load_tokenizer
 

@@ -8,8 +8,8 @@ from omegaconf import OmegaConf
 
 from ragen.agent_loop import dataset, training
 from ragen.errors import ConfigError
-from ragen.llm_agent.configuration import load_config
-from ragen.llm_agent.context_settings import ContextSettings
+from ragen.llm_agent.config.context import ContextSettings
+from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.training import command
 

@@ -20,7 +20,7 @@ from tiny_qwen import save_tiny_model
 
 from ragen.agent_loop import training
 from ragen.agent_loop.session import actor_name, node_actor
-from ragen.llm_agent.configuration import load_config
+from ragen.llm_agent.config.loading import load_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -181,7 +181,7 @@ def test_verls_stock_trainer_takes_steps_on_a_cpu(tmp_path, how):
         given = ["output_dir=" + str(tmp_path), "model_path=" + str(tmp_path / "model"), *GROUPS, *overrides]
         names = "[*training.verl_sections(), 'agent_loop']"
         script = (
-            "from ragen.agent_loop import training; from ragen.llm_agent.configuration import load_config; "
+            "from ragen.agent_loop import training; from ragen.llm_agent.config.loading import load_config; "
             f"training.start(load_config('_2_sokoban', training.loosened({given!r}, {names})))"
         )
         command = [sys.executable, "-c", script]

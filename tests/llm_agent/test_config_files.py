@@ -7,9 +7,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.configuration import config_directory, config_names, load_config, setting
-from ragen.llm_agent.context_settings import ContextSettings
-from ragen.llm_agent.es_config import read_config
+from ragen.llm_agent.config.context import ContextSettings
+from ragen.llm_agent.config.environments import read_config
+from ragen.llm_agent.config.loading import config_directory, config_names, load_config, setting
 
 PLAYABLE = [name for name in config_names() if name != "envs"]
 TAGS = list(load_config("envs").custom_envs)

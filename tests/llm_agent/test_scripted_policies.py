@@ -10,8 +10,8 @@ from ragen.llm_agent.backends import Request, Sampling, create_backend
 from ragen.llm_agent.backends.policies.tiles import best_move
 from ragen.llm_agent.backends.prompt import read_prompt
 from ragen.llm_agent.backends.scripted import ScriptedBackend
-from ragen.llm_agent.configuration import load_config
-from ragen.llm_agent.context_settings import ContextSettings
+from ragen.llm_agent.config.context import ContextSettings
+from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.control_tokens import ControlTokens
 from ragen.llm_agent.conversation import Narrator, prompt_rows
 from ragen.llm_agent.es_manager import EnvStateManager

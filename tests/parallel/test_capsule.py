@@ -12,7 +12,7 @@ import pytest
 import specimens
 
 from ragen.errors import CapsuleError, ConfigError
-from ragen.llm_agent.es_config import DEFAULT_CAPSULE_DIR, read_config
+from ragen.llm_agent.config.environments import DEFAULT_CAPSULE_DIR, read_config
 from ragen.parallel import capsule as capsules
 from ragen.parallel.capsule import read_capsule
 from ragen.parallel.engine import Engine, EngineSettings

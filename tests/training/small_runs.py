@@ -2,7 +2,7 @@
 
 import json
 
-from ragen.llm_agent.configuration import load_config
+from ragen.llm_agent.config.loading import load_config
 
 SMALL = [
     "tiny_model.hidden_size=16",

@@ -3,7 +3,7 @@
 from itertools import product
 
 from ragen.env.frozen_lake.lake import FROZEN, GOAL, generate_lake, neighbours
-from ragen.llm_agent.configuration import load_config
+from ragen.llm_agent.config.loading import load_config
 
 CONFIG = load_config("tiny")
 LAKE = CONFIG.custom_envs.TinyLake

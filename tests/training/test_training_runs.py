@@ -360,7 +360,7 @@ def test_the_script_answers_help_without_importing_what_is_slow():
 
 def learn(folder, seed, sign):
     """Success at the first and the last validation of a run of the shipped configuration: over all, and of each tag."""
-    from ragen.llm_agent.configuration import load_config
+    from ragen.llm_agent.config.loading import load_config
 
     overrides = [f"output_dir={folder}", f"trainer.seed={seed}", f"trainer.reward_sign={sign}", "trainer.logger=[]"]
     train(load_config("tiny", overrides), quiet=True)

@@ -23,7 +23,7 @@ from typing import Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
-from ragen.llm_agent.configuration import setting
+from ragen.llm_agent.config.loading import setting
 
 __all__ = ["BACKENDS", "Backend", "Reply", "Request", "Sampling", "create_backend", "tokenizer_name"]
 

@@ -31,7 +31,7 @@ from urllib.parse import unquote, urlsplit
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.base import Sampling
-from ragen.llm_agent.configuration import setting
+from ragen.llm_agent.config.loading import setting
 
 OPENAI_URL = "https://api.openai.com/v1"
 _KEYS = "actor.openai"

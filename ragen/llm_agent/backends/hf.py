@@ -34,7 +34,7 @@ from ragen.llm_agent.backends.tokens import (
     prompt_ids,
     unanswerable,
 )
-from ragen.llm_agent.configuration import one_line, setting
+from ragen.llm_agent.config.loading import one_line, setting
 
 if TYPE_CHECKING:
     from torch import Tensor

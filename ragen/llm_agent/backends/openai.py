@@ -31,7 +31,7 @@ from ragen.llm_agent.backends.base import Reply, Request, Sampling
 from ragen.llm_agent.backends.endpoint import Access, ApiSettings, read_settings
 from ragen.llm_agent.backends.loop import LoopThread
 from ragen.llm_agent.backends.tokens import MAX_MODEL_LEN, check_context
-from ragen.llm_agent.configuration import one_line, setting
+from ragen.llm_agent.config.loading import one_line, setting
 
 CHECK_S = 10.0  # seconds that a server has to answer when it is looked for
 LONGEST_WAIT_S = 60.0

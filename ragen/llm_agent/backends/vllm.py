@@ -13,7 +13,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.backends import model_path
 from ragen.llm_agent.backends.base import Reply, Request, Sampling
 from ragen.llm_agent.backends.tokens import prompt_ids, unanswerable
-from ragen.llm_agent.configuration import one_line, setting
+from ragen.llm_agent.config.loading import one_line, setting
 
 _ROLLOUT = "actor_rollout_ref.rollout"
 # verl's key, and what vllm.LLM calls it. `load_format` is left out: verl's default is random weights, to be replaced.

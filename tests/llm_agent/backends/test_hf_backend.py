@@ -12,7 +12,7 @@ from ragen.llm_agent import command
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Request, Sampling, create_backend
 from ragen.llm_agent.backends.hf import HfBackend
-from ragen.llm_agent.configuration import load_config
+from ragen.llm_agent.config.loading import load_config
 
 LENGTHS = (3, 40, 7, 25, 1)
 

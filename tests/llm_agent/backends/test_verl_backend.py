@@ -8,7 +8,7 @@ from ragen.errors import BackendError, ConfigError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Request, Sampling, create_backend
 from ragen.llm_agent.backends.verl import VerlBackend
-from ragen.llm_agent.configuration import load_config
+from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.tokenizer import load_tokenizer
 
 TOKENIZER = load_tokenizer()

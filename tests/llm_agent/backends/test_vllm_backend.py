@@ -8,7 +8,7 @@ import pytest
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends import Request, Sampling, backend_class, create_backend
-from ragen.llm_agent.configuration import load_config
+from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.tokenizer import load_tokenizer
 
 TOKENIZER = load_tokenizer()

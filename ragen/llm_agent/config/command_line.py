@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ragen.errors import ConfigError, RagenError
-from ragen.llm_agent.configuration import load_config, one_line
+from ragen.llm_agent.config.loading import load_config, one_line
 
 FAILED, REFUSED, STOPPED = 1, 2, 130
 """Exit codes: what was asked for failed; the configuration cannot work; Ctrl-C."""

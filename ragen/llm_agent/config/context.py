@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.configuration import setting
+from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.normalization import GROUPINGS, METHODS
 from ragen.llm_agent.prompts import SYSTEM_PROMPT
 

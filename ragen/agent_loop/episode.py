@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragen.errors import InputError
-from ragen.llm_agent.replies import ParsedReply
+from ragen.llm_agent.prompting.replies import ParsedReply
 from ragen.parallel.turn import EnvStatus, Observation, TurnResult
 
 

@@ -24,6 +24,12 @@ MOVED = {
     "es_config": "config.environments",
     "context_settings": "config.context",
     "command_line": "config.command_line",
+    "prompts": "prompting.prompts",
+    "conversation": "prompting.conversation",
+    "chat_template": "prompting.chat_template",
+    "chat_outline": "prompting.chat_outline",
+    "control_tokens": "prompting.control_tokens",
+    "replies": "prompting.replies",
 }
 """Old name in ``ragen.llm_agent`` to new name there."""
 

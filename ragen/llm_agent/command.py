@@ -104,7 +104,7 @@ def create_tokenizer(config: Any) -> Any:
         return load_tokenizer()
     from transformers import AutoTokenizer
 
-    from ragen.llm_agent.chat_template import ChatTemplate
+    from ragen.llm_agent.prompting.chat_template import ChatTemplate
 
     key = "actor.tokenizer" if setting(config, "actor.tokenizer", str, None) else "actor.model"
     try:

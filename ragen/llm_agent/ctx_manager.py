@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.batches import data_proto, image_objects, mask_tensor, object_array, score_tensor, token_tensors
-from ragen.llm_agent.chat_template import ChatTemplate
 from ragen.llm_agent.config.context import (
     FULL,
     MAX_MODEL_LEN,
@@ -37,13 +36,14 @@ from ragen.llm_agent.config.context import (
     custom_env,
     environment_tags,
 )
-from ragen.llm_agent.control_tokens import ControlTokens
-from ragen.llm_agent.conversation import Message, Narrator, Row, prompt_rows, trajectory_rows, turn_rows
 from ragen.llm_agent.encoding import ChatEncoder, EncodedChat
 from ragen.llm_agent.exchange import Exchange, RawReply
 from ragen.llm_agent.masks import ReplyMarker
-from ragen.llm_agent.prompts import tag_prompt
-from ragen.llm_agent.replies import ReplyParser
+from ragen.llm_agent.prompting.chat_template import ChatTemplate
+from ragen.llm_agent.prompting.control_tokens import ControlTokens
+from ragen.llm_agent.prompting.conversation import Message, Narrator, Row, prompt_rows, trajectory_rows, turn_rows
+from ragen.llm_agent.prompting.prompts import tag_prompt
+from ragen.llm_agent.prompting.replies import ReplyParser
 from ragen.llm_agent.rollout_metrics import mean_metrics
 from ragen.llm_agent.scores import normalized_totals, total_reward, trajectory_scores, turn_scores
 from ragen.llm_agent.training_rows import TrainingRow, exchanged_row, sampled_rows, written_row

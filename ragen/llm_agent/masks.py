@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from itertools import groupby, takewhile
 
 from ragen.errors import TemplateError
-from ragen.llm_agent.chat_outline import OPENING_TAGS, Outline, Place, outlines
-from ragen.llm_agent.chat_template import ChatTemplate
-from ragen.llm_agent.control_tokens import ControlTokens
-from ragen.llm_agent.conversation import Message
+from ragen.llm_agent.prompting.chat_outline import OPENING_TAGS, Outline, Place, outlines
+from ragen.llm_agent.prompting.chat_template import ChatTemplate
+from ragen.llm_agent.prompting.control_tokens import ControlTokens
+from ragen.llm_agent.prompting.conversation import Message
 
 Span = tuple[int, int]
 CONTEXT = 8  # tokens before a reply that help to find it again among image tokens

@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ragen.llm_agent.conversation import Message, Row, images_of
 from ragen.llm_agent.encoding import EncodedChat
 from ragen.llm_agent.exchange import Exchange, RawReply, raw_reply
 from ragen.llm_agent.masks import Span
+from ragen.llm_agent.prompting.conversation import Message, Row, images_of
 
 TokenScore = tuple[int, float]
 

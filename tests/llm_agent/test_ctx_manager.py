@@ -16,9 +16,9 @@ from template_zoo import FAMILIES, mask_by_bytes
 from ragen.env import REGISTERED_ENV_CONFIGS
 from ragen.errors import ConfigError, InputError, UnknownEnvError
 from ragen.llm_agent.batches import object_array
-from ragen.llm_agent.control_tokens import ControlTokens
 from ragen.llm_agent.ctx_manager import ContextManager
-from ragen.llm_agent.replies import ReplyParser
+from ragen.llm_agent.prompting.control_tokens import ControlTokens
+from ragen.llm_agent.prompting.replies import ReplyParser
 from ragen.llm_agent.tokenizer import load_tokenizer
 
 WALK = {
@@ -265,7 +265,7 @@ def test_the_system_message_can_be_changed_and_left_out():
 
 def test_only_the_configuration_of_an_environment_is_imported():
     script = (
-        "import sys; from ragen.llm_agent.prompts import tag_prompt; from ragen.llm_agent.control_tokens import *;"
+        "import sys; from ragen.llm_agent.prompting.prompts import tag_prompt; from ragen.llm_agent.prompting.control_tokens import *;"
         "from ragen.llm_agent.config.context import ContextSettings;"
         "tag_prompt('S', {'env_type': 'sokoban'}, ContextSettings(), ControlTokens([]));"
         "assert 'ragen.env.sokoban.config' in sys.modules, 'config';"
@@ -523,7 +523,7 @@ def test_masks_hold_for_every_template_whatever_states_and_replies_imitate(famil
 
 def context_messages(context, batch, row):
     """The messages as this template is given them."""
-    from ragen.llm_agent.chat_template import _without_system
+    from ragen.llm_agent.prompting.chat_template import _without_system
 
     messages = batch.non_tensor_batch["messages_list"][row]
     try:

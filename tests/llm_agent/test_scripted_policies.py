@@ -12,11 +12,11 @@ from ragen.llm_agent.backends.prompt import read_prompt
 from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.loading import load_config
-from ragen.llm_agent.control_tokens import ControlTokens
-from ragen.llm_agent.conversation import Narrator, prompt_rows
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.llm_agent.prompts import tag_prompt
-from ragen.llm_agent.replies import ReplyParser
+from ragen.llm_agent.prompting.control_tokens import ControlTokens
+from ragen.llm_agent.prompting.conversation import Narrator, prompt_rows
+from ragen.llm_agent.prompting.prompts import tag_prompt
+from ragen.llm_agent.prompting.replies import ReplyParser
 
 CONTROL = ControlTokens(["<|im_end|>"])
 THOUGHTFUL = ["actor.scripted.malformed=0", "actor.scripted.random=0"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.loading import one_line
-from ragen.llm_agent.conversation import Message
+from ragen.llm_agent.prompting.conversation import Message
 
 
 class ChatTemplate:

@@ -19,9 +19,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ragen.llm_agent.chat_template import ChatTemplate
-from ragen.llm_agent.conversation import Message
-from ragen.llm_agent.replies import ANSWER, REPLY_TAGS, THINK
+from ragen.llm_agent.prompting.chat_template import ChatTemplate
+from ragen.llm_agent.prompting.conversation import Message
+from ragen.llm_agent.prompting.replies import ANSWER, REPLY_TAGS, THINK
 
 OPENING_TAGS = (THINK, ANSWER)
 _TAGS = re.compile(f"({'|'.join(map(re.escape, REPLY_TAGS))})")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ragen.llm_agent.control_tokens import ControlTokens
+from ragen.llm_agent.prompting.control_tokens import ControlTokens
 
 THINK, END_THINK, ANSWER, END_ANSWER = REPLY_TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 _TURN_TO_ANSWER = re.compile(rf"{END_THINK}\s*{ANSWER}")

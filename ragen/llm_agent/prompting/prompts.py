@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.env.registry import REGISTERED_ENV_CONFIGS, resolve_env
 from ragen.errors import ConfigError
-from ragen.llm_agent.control_tokens import ControlTokens
+from ragen.llm_agent.prompting.control_tokens import ControlTokens
 
 if TYPE_CHECKING:
     from ragen.llm_agent.config.context import ContextSettings

@@ -8,8 +8,8 @@ from typing import Any
 
 from ragen.errors import InputError
 from ragen.llm_agent.config.context import SINGLE, ContextSettings
-from ragen.llm_agent.control_tokens import ControlTokens
-from ragen.llm_agent.prompts import TagPrompt, reward_text
+from ragen.llm_agent.prompting.control_tokens import ControlTokens
+from ragen.llm_agent.prompting.prompts import TagPrompt, reward_text
 
 Message = dict[str, Any]
 IMAGE_MARK = "<images>"

@@ -12,13 +12,13 @@ from typing import Any
 from ragen.errors import InputError
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, ContextSettings, custom_env
 from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.encoding import ChatEncoder
-from ragen.llm_agent.masks import ReplyMarker
 from ragen.llm_agent.prompting.chat_template import ChatTemplate
 from ragen.llm_agent.prompting.control_tokens import ControlTokens
 from ragen.llm_agent.prompting.conversation import Narrator, Row, prompt_rows
 from ragen.llm_agent.prompting.prompts import TagPrompt, tag_prompt
 from ragen.llm_agent.prompting.replies import ParsedReply, ReplyParser
+from ragen.llm_agent.tokens.encoding import ChatEncoder
+from ragen.llm_agent.tokens.masks import ReplyMarker
 
 _REPLY = "zqreplyqz"  # stands for a reply where only what follows it is of interest
 

@@ -30,6 +30,13 @@ MOVED = {
     "chat_outline": "prompting.chat_outline",
     "control_tokens": "prompting.control_tokens",
     "replies": "prompting.replies",
+    "encoding": "tokens.encoding",
+    "masks": "tokens.masks",
+    "training_rows": "tokens.training_rows",
+    "batches": "tokens.dataproto",
+    "scores": "tokens.scores",
+    "normalization": "tokens.normalization",
+    "exchange": "tokens.sampled_tokens",
 }
 """Old name in ``ragen.llm_agent`` to new name there."""
 

@@ -17,9 +17,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
-from ragen.llm_agent.batches import object_array
 from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.exchange import Exchange
+from ragen.llm_agent.tokens.dataproto import object_array
+from ragen.llm_agent.tokens.sampled_tokens import Exchange
 
 if TYPE_CHECKING:
     from torch import Tensor

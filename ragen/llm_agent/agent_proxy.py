@@ -301,7 +301,7 @@ def read_max_turn(config: Any) -> int:
 
 def name_requests(lm_inputs: DataProto, active: Sequence[Mapping[str, Any]]) -> None:
     """Say of every prompt which tag it is of and which turn of its episode it asks for, from 0."""
-    from ragen.llm_agent.batches import object_array
+    from ragen.llm_agent.tokens.dataproto import object_array
 
     caches = {cache["env_id"]: cache for cache in active}
     rows = [caches[env_id] for env_id in lm_inputs.non_tensor_batch["env_ids"]]

@@ -13,7 +13,7 @@ Masks and scores are aligned with ``responses``, which is ``input_ids`` without 
 speaks of the token after token t. A trajectory's score stands on the last token that the model wrote.
 
 Where an actor tells the tokens that it was given and sampled, training rows consist of these, token by token; which and
-how many rows that makes, :mod:`ragen.llm_agent.training_rows` says.
+how many rows that makes, :mod:`ragen.llm_agent.tokens.training_rows` says.
 
 A context that is too long loses its oldest turns, one after the other, and never its instruction or its last turn.
 """
@@ -27,7 +27,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ragen.errors import ConfigError, InputError
-from ragen.llm_agent.batches import data_proto, image_objects, mask_tensor, object_array, score_tensor, token_tensors
 from ragen.llm_agent.config.context import (
     FULL,
     MAX_MODEL_LEN,
@@ -36,17 +35,25 @@ from ragen.llm_agent.config.context import (
     custom_env,
     environment_tags,
 )
-from ragen.llm_agent.encoding import ChatEncoder, EncodedChat
-from ragen.llm_agent.exchange import Exchange, RawReply
-from ragen.llm_agent.masks import ReplyMarker
 from ragen.llm_agent.prompting.chat_template import ChatTemplate
 from ragen.llm_agent.prompting.control_tokens import ControlTokens
 from ragen.llm_agent.prompting.conversation import Message, Narrator, Row, prompt_rows, trajectory_rows, turn_rows
 from ragen.llm_agent.prompting.prompts import tag_prompt
 from ragen.llm_agent.prompting.replies import ReplyParser
 from ragen.llm_agent.rollout_metrics import mean_metrics
-from ragen.llm_agent.scores import normalized_totals, total_reward, trajectory_scores, turn_scores
-from ragen.llm_agent.training_rows import TrainingRow, exchanged_row, sampled_rows, written_row
+from ragen.llm_agent.tokens.dataproto import (
+    data_proto,
+    image_objects,
+    mask_tensor,
+    object_array,
+    score_tensor,
+    token_tensors,
+)
+from ragen.llm_agent.tokens.encoding import ChatEncoder, EncodedChat
+from ragen.llm_agent.tokens.masks import ReplyMarker
+from ragen.llm_agent.tokens.sampled_tokens import Exchange, RawReply
+from ragen.llm_agent.tokens.scores import normalized_totals, total_reward, trajectory_scores, turn_scores
+from ragen.llm_agent.tokens.training_rows import TrainingRow, exchanged_row, sampled_rows, written_row
 
 if TYPE_CHECKING:
     import torch
@@ -138,7 +145,7 @@ class ContextManager:
                 where ``non_tensor_batch["exchanges"]`` tells of tokens, training will be on these.
 
         Returns:
-            For each row ``env_id``, ``llm_raw_response`` (which knows its :class:`~ragen.llm_agent.exchange.Exchange`),
+            For each row ``env_id``, ``llm_raw_response`` (which knows its :class:`~ragen.llm_agent.tokens.sampled_tokens.Exchange`),
             ``llm_response`` (as the history will show it) and ``actions`` (names, as the model wrote them; none if the
             reply is malformed). Of a reply that is far too long, only the beginning is read and kept; see
             :attr:`~ragen.llm_agent.config.context.ContextSettings.reply_limit`.

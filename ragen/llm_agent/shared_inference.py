@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ragen.errors import InputError, StateError
-from ragen.llm_agent.batches import object_array
+from ragen.llm_agent.tokens.dataproto import object_array
 
 if TYPE_CHECKING:
     from verl import DataProto

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ragen.llm_agent.batches import object_array
+from ragen.llm_agent.tokens.dataproto import object_array
 from ragen.training.trajectories import Group, TokenRow
 
 _SIMILAR = 1.25  # how much longer than the shortest first prompt of a micro-batch another may be

@@ -10,10 +10,10 @@ from verl import DataProto
 from ragen.agent_loop.script import Script
 from ragen.agent_loop.trail import TokenTrail
 from ragen.errors import ConfigError, InputError
-from ragen.llm_agent.batches import object_array
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.tokenizer import load_tokenizer
+from ragen.llm_agent.tokens.dataproto import object_array
 
 REPLIES = ["north it is</think><answer>Up || Left</answer>", "a step back</think><answer>Down</answer>", "?"]
 

@@ -16,9 +16,9 @@ from ragen.llm_agent import command
 from ragen.llm_agent.actor import BackendActor, read_sampling
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Reply, create_backend
-from ragen.llm_agent.batches import object_array
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.tokenizer import load_tokenizer
+from ragen.llm_agent.tokens.dataproto import object_array
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = load_tokenizer()

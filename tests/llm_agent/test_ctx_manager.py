@@ -15,11 +15,11 @@ from template_zoo import FAMILIES, mask_by_bytes
 
 from ragen.env import REGISTERED_ENV_CONFIGS
 from ragen.errors import ConfigError, InputError, UnknownEnvError
-from ragen.llm_agent.batches import object_array
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.prompting.control_tokens import ControlTokens
 from ragen.llm_agent.prompting.replies import ReplyParser
 from ragen.llm_agent.tokenizer import load_tokenizer
+from ragen.llm_agent.tokens.dataproto import object_array
 
 WALK = {
     "env_type": "toy_games:Walk",

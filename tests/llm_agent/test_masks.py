@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from template_zoo import FAMILIES, Family, mask_by_bytes
 
 from ragen.errors import ConfigError, TemplateError
-from ragen.llm_agent.encoding import ChatEncoder
-from ragen.llm_agent.masks import ReplyMarker, moved, token_span
 from ragen.llm_agent.prompting.chat_template import ChatTemplate
 from ragen.llm_agent.prompting.control_tokens import ControlTokens
 from ragen.llm_agent.tokenizer import load_tokenizer
+from ragen.llm_agent.tokens.encoding import ChatEncoder
+from ragen.llm_agent.tokens.masks import ReplyMarker, moved, token_span
 
 REPLIES = [
     "<think>left é😀 is\n\n free</think><answer>Left || Up</answer>",

@@ -18,9 +18,9 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Reply
 from ragen.llm_agent.ctx_manager import ContextManager
-from ragen.llm_agent.exchange import Exchange, RawReply
 from ragen.llm_agent.tokenizer import load_tokenizer
-from ragen.llm_agent.training_rows import stretches
+from ragen.llm_agent.tokens.sampled_tokens import Exchange, RawReply
+from ragen.llm_agent.tokens.training_rows import stretches
 
 ENVS = 6
 FULL, LIMITED, SINGLE = "full", "limited_multi_turn", "single_turn"

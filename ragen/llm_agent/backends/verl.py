@@ -129,7 +129,7 @@ class VerlBackend:
         from tensordict import TensorDict
         from verl import DataProto
 
-        from ragen.llm_agent.batches import object_array
+        from ragen.llm_agent.tokens.dataproto import object_array
 
         tensors = left_padded([prompt_ids(request) for request in requests], self._pad)
         images = [{"images": list(request.images)} if request.images else {} for request in requests]

@@ -33,8 +33,8 @@ from typing import Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.normalization import GROUPINGS, METHODS
 from ragen.llm_agent.prompting.prompts import SYSTEM_PROMPT
+from ragen.llm_agent.tokens.normalization import GROUPINGS, METHODS
 
 FULL, LIMITED, SINGLE = WINDOW_MODES = ("full", "limited_multi_turn", "single_turn")
 SAMPLED, TEXT = TRAINING_TOKENS = ("sampled", "text")

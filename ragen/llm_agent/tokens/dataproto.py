@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ragen.llm_agent.encoding import EncodedChat
+from ragen.llm_agent.tokens.encoding import EncodedChat
 
 if TYPE_CHECKING:
     import torch

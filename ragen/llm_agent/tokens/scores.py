@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ragen.llm_agent.config.context import ContextSettings
-from ragen.llm_agent.normalization import group_of, normalize
 from ragen.llm_agent.prompting.conversation import played_turns
-from ragen.llm_agent.training_rows import TokenScore, TrainingRow
+from ragen.llm_agent.tokens.normalization import group_of, normalize
+from ragen.llm_agent.tokens.training_rows import TokenScore, TrainingRow
 
 
 def total_reward(rollout: dict[str, Any]) -> float:

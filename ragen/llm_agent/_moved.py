@@ -37,6 +37,9 @@ MOVED = {
     "scores": "tokens.scores",
     "normalization": "tokens.normalization",
     "exchange": "tokens.sampled_tokens",
+    "compare": "evaluation.compare",
+    "estimates": "evaluation.statistics",
+    "summary": "evaluation.tables",
 }
 """Old name in ``ragen.llm_agent`` to new name there."""
 

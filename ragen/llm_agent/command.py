@@ -119,8 +119,8 @@ def _run_rollout(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
     """Play what is not in the file yet, and print what all of the file comes to."""
     from rich.console import Console
 
-    from ragen.llm_agent.evaluation import evaluate, print_results, states_of, write_results
-    from ragen.llm_agent.summary import print_summary, summarise
+    from ragen.llm_agent.evaluation.results import evaluate, print_results, states_of, write_results
+    from ragen.llm_agent.evaluation.tables import print_summary, summarise
 
     file.begin()
     es_manager, _ = proxy.prepare(val=mode == "val")

@@ -17,7 +17,7 @@ from typing import Any, Self, TextIO
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.endpoint import shown_address
 from ragen.llm_agent.config.loading import differing, flat_settings, one_line, setting
-from ragen.llm_agent.evaluation import with_pass_at_k
+from ragen.llm_agent.evaluation.results import with_pass_at_k
 from ragen.llm_agent.trajectories import plain, write_jsonl
 
 ABOUT = "run.json"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ragen.llm_agent.compare import compare, main, pair_up, seed_differences, seed_lines
+from ragen.llm_agent.evaluation.compare import compare, main, pair_up, seed_differences, seed_lines
 
 
 def record(env_id, success, tag="A", seed=None, group_id=None, **more):

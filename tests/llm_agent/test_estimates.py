@@ -6,7 +6,13 @@ from random import Random
 
 import pytest
 
-from ragen.llm_agent.estimates import effective_episodes, paired_interval, pass_at_k, sign_test, wilson_interval
+from ragen.llm_agent.evaluation.statistics import (
+    effective_episodes,
+    paired_interval,
+    pass_at_k,
+    sign_test,
+    wilson_interval,
+)
 
 
 @pytest.mark.parametrize(

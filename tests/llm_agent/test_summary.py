@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from ragen.llm_agent.summary import print_summary, summarise
+from ragen.llm_agent.evaluation.tables import print_summary, summarise
 from ragen.llm_agent.trajectories import trajectory, write_jsonl
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragen.llm_agent.estimates import effective_episodes, wilson_interval
+from ragen.llm_agent.evaluation.statistics import effective_episodes, wilson_interval
 from ragen.llm_agent.report.assets import SCRIPT, STYLE, policy
 from ragen.llm_agent.report.browser import Browser, Episode
 from ragen.llm_agent.report.plots import COLOURS, curves, histogram, share_bar, swimlanes

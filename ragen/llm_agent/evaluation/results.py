@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragen.llm_agent.estimates import effective_episodes, mean, pass_at_k, wilson_interval
-from ragen.llm_agent.summary import plain_table
+from ragen.llm_agent.evaluation.statistics import effective_episodes, mean, pass_at_k, wilson_interval
+from ragen.llm_agent.evaluation.tables import plain_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -105,7 +105,7 @@ def with_pass_at_k(records: Sequence[dict[str, Any]], group_size: int) -> list[d
 
 
 def states_of(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """As much of the rollout caches as :func:`~ragen.llm_agent.summary.summarise` reads."""
+    """As much of the rollout caches as :func:`~ragen.llm_agent.evaluation.tables.summarise` reads."""
     return [
         {
             "tag": record["tag"],

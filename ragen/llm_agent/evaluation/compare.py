@@ -1,4 +1,4 @@
-"""Two evaluations, seed by seed: ``python -m ragen.llm_agent.compare A/rollouts.jsonl B/rollouts.jsonl``.
+"""Two evaluations, seed by seed: ``python -m ragen.llm_agent.evaluation.compare A/rollouts.jsonl B/rollouts.jsonl``.
 
 Every model plays the same seeds, so what differs between two models can be read from the seeds on which they differ;
 how hard the seeds are cancels out. An episode of A is paired with the episode of B of the same tag and seed (members of
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.estimates import mean, paired_interval, sign_test
-from ragen.llm_agent.evaluation import ALL, print_whole
+from ragen.llm_agent.evaluation.results import ALL, print_whole
+from ragen.llm_agent.evaluation.statistics import mean, paired_interval, sign_test
+from ragen.llm_agent.evaluation.tables import plain_table
 from ragen.llm_agent.rollout_file import read_records
-from ragen.llm_agent.summary import plain_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -186,7 +186,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m ragen.llm_agent.compare",
+        prog="python -m ragen.llm_agent.evaluation.compare",
         description="Compare two models on the episodes that both played, seed by seed. The interval is of the "
         "difference in success; p says how likely so uneven a split of seeds is if neither model is better.",
     )

@@ -32,9 +32,9 @@ from ragen.env import REGISTERED_ENVS, resolve_env
 from ragen.env.base import BaseEnv
 from ragen.errors import ConfigError, RagenError
 from ragen.llm_agent.config.loading import load_config, setting
-from ragen.llm_agent.equivalence import BeforeTurn, Recording, record_episode
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.llm_agent.random_player import RandomPlayer
+from ragen.llm_agent.testing.equivalence import BeforeTurn, Recording, record_episode
+from ragen.llm_agent.testing.random_player import RandomPlayer
 from ragen.parallel import worker
 
 GROUPS, GROUP_SIZE = 2, 2  # of each tag

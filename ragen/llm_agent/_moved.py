@@ -40,6 +40,8 @@ MOVED = {
     "compare": "evaluation.compare",
     "estimates": "evaluation.statistics",
     "summary": "evaluation.tables",
+    "equivalence": "testing.equivalence",
+    "random_player": "testing.random_player",
 }
 """Old name in ``ragen.llm_agent`` to new name there."""
 

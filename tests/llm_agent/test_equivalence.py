@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ragen.llm_agent.equivalence import Recording, describe, record_episode
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.llm_agent.random_player import RandomPlayer
+from ragen.llm_agent.testing.equivalence import Recording, describe, record_episode
+from ragen.llm_agent.testing.random_player import RandomPlayer
 
 SUITE = Path(__file__).parents[2] / "test_multiprocessing_es_manager.py"
 

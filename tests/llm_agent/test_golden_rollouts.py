@@ -16,8 +16,8 @@ import pytest
 
 from ragen.env import REGISTERED_ENVS
 from ragen.errors import InputError
-from ragen.llm_agent.equivalence import Recording
 from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.llm_agent.testing.equivalence import Recording
 
 Record = dict[str, Any]
 

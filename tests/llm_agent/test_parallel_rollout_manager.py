@@ -12,9 +12,9 @@ from ragen.errors import ConfigError, EnvError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Reply, create_backend
 from ragen.llm_agent.config.loading import load_config
-from ragen.llm_agent.equivalence import Recording
 from ragen.llm_agent.parallel_rollout import ParallelRolloutManager, ShardedEnvManager
 from ragen.llm_agent.rollout_metrics import mean_metrics
+from ragen.llm_agent.testing.equivalence import Recording
 from ragen.llm_agent.tokenizer import load_tokenizer
 
 TOKENIZER = load_tokenizer()

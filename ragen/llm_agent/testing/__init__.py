@@ -1,0 +1,1 @@
+"""For tests and demonstrations: recordings of rollouts to compare, and a player that needs no model."""

@@ -92,5 +92,5 @@ setup(
         "rapidfuzz>=3.9",
     ],
     extras_require=EXTRAS,
-    entry_points={"console_scripts": ["ragen-rollout = ragen.llm_agent.command:main"]},
+    entry_points={"console_scripts": ["ragen-rollout = ragen.llm_agent.rollout.command:main"]},
 )

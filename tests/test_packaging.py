@@ -114,7 +114,7 @@ def test_the_ci_script_can_be_run():
 
 def test_the_command_answers_help_without_importing_what_is_slow(tmp_path):
     code = (
-        "import sys, ragen.llm_agent.command as c\n"
+        "import sys, ragen.llm_agent.rollout.command as c\n"
         "try: c.main(['--help'])\n"
         "except SystemExit as e: print('exit', e.code)\n"
         "print(sorted({'torch', 'verl', 'hydra', 'transformers', 'ray', 'omegaconf'} & set(sys.modules)))\n"

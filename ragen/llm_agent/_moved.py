@@ -42,6 +42,14 @@ MOVED = {
     "summary": "evaluation.tables",
     "equivalence": "testing.equivalence",
     "random_player": "testing.random_player",
+    "parallel_rollout": "rollout.overlapping",
+    "shared_inference": "rollout.shared_inference",
+    "actor": "rollout.actor",
+    "timeline": "rollout.timeline",
+    "trajectories": "rollout.trajectories",
+    "rollout_file": "rollout.rollout_file",
+    "rollout_metrics": "rollout.metrics",
+    "command": "rollout.command",
 }
 """Old name in ``ragen.llm_agent`` to new name there."""
 

@@ -1,4 +1,4 @@
-"""The rollout loop. ``python -m ragen.llm_agent.agent_proxy`` runs it; see :mod:`ragen.llm_agent.command`.
+"""The rollout loop. ``python -m ragen.llm_agent.agent_proxy`` runs it; see :mod:`ragen.llm_agent.rollout.command`.
 
 One turn is: states to prompts (:mod:`~ragen.llm_agent.ctx_manager`), prompts to replies (the actor), replies to
 actions, actions into the environments (:mod:`~ragen.llm_agent.es_manager`)::
@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.timeline import Span, Timeline
+from ragen.llm_agent.rollout.timeline import Span, Timeline
 
 if TYPE_CHECKING:
     from verl import DataProto
 
     from ragen.llm_agent.ctx_manager import ContextManager
     from ragen.llm_agent.es_manager import EnvStateManager
-    from ragen.llm_agent.parallel_rollout import ParallelRolloutManager
+    from ragen.llm_agent.rollout.overlapping import ParallelRolloutManager
 
 MODES = ("train", "val")
 
@@ -81,7 +81,7 @@ class LLMAgentProxy:
         self.timeline = Timeline()
         self.parallel: ParallelRolloutManager | None = None
         if setting(config, "agent_proxy.use_parallel_rollout", bool, False):
-            from ragen.llm_agent.parallel_rollout import ParallelRolloutManager
+            from ragen.llm_agent.rollout.overlapping import ParallelRolloutManager
 
             ParallelRolloutManager(config, self.actor, tokenizer, proxy=self)
 
@@ -93,7 +93,7 @@ class LLMAgentProxy:
             from ragen.llm_agent.backends.verl import VerlBackend
 
             return VerlBackend(given, self.tokenizer)
-        from ragen.llm_agent.actor import BackendActor
+        from ragen.llm_agent.rollout.actor import BackendActor
 
         return BackendActor(given, self.config, self.tokenizer)
 
@@ -188,7 +188,7 @@ class LLMAgentProxy:
             skip: Environments that are reset and then left alone; at least one must remain.
 
         Returns:
-            The final states, which ``rollout_states`` keeps too; :func:`~ragen.llm_agent.rollout_metrics.mean_metrics`
+            The final states, which ``rollout_states`` keeps too; :func:`~ragen.llm_agent.rollout.metrics.mean_metrics`
             makes of them the metrics that a training batch would carry.
         """
         if self.parallel is not None:
@@ -319,6 +319,6 @@ def failures_of(lm_outputs: DataProto) -> dict[int, str]:
 
 
 if __name__ == "__main__":
-    from ragen.llm_agent.command import main
+    from ragen.llm_agent.rollout.command import main
 
     sys.exit(main())

@@ -40,7 +40,7 @@ from ragen.llm_agent.prompting.control_tokens import ControlTokens
 from ragen.llm_agent.prompting.conversation import Message, Narrator, Row, prompt_rows, trajectory_rows, turn_rows
 from ragen.llm_agent.prompting.prompts import tag_prompt
 from ragen.llm_agent.prompting.replies import ReplyParser
-from ragen.llm_agent.rollout_metrics import mean_metrics
+from ragen.llm_agent.rollout.metrics import mean_metrics
 from ragen.llm_agent.tokens.dataproto import (
     data_proto,
     image_objects,

@@ -10,7 +10,7 @@ from typing import Any
 
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.report import Report, report_of, write_report
-from ragen.llm_agent.timeline import Timeline
+from ragen.llm_agent.rollout.timeline import Timeline
 from ragen.training.checkpoints import TRAIN
 from ragen.training.tracking import METRICS_FILE, read_metrics
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ragen.llm_agent.config.loading import flat_settings, setting
 from ragen.llm_agent.report import wants_report
-from ragen.llm_agent.rollout_file import ONLY_HOW_FAST
+from ragen.llm_agent.rollout.rollout_file import ONLY_HOW_FAST
 from ragen.training.filtering import FilterSettings
 from ragen.training.reading import choice, count, texts
 from ragen.training.tiny_model import TinyModelSettings

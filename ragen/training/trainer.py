@@ -20,8 +20,8 @@ from transformers import PreTrainedModel
 from transformers.utils import logging as hf_logging
 
 from ragen.errors import CheckpointError, ConfigError
-from ragen.llm_agent.command import create_tokenizer
 from ragen.llm_agent.config.loading import differing, one_line
+from ragen.llm_agent.rollout.command import create_tokenizer
 from ragen.training.checkpoints import (
     TRAIN,
     WARM_UP,

@@ -12,11 +12,11 @@ import pytest
 from verl import DataProto
 
 from ragen.errors import ConfigError
-from ragen.llm_agent import command
-from ragen.llm_agent.actor import BackendActor, read_sampling
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Reply, create_backend
 from ragen.llm_agent.config.loading import load_config
+from ragen.llm_agent.rollout import command
+from ragen.llm_agent.rollout.actor import BackendActor, read_sampling
 from ragen.llm_agent.tokenizer import load_tokenizer
 from ragen.llm_agent.tokens.dataproto import object_array
 

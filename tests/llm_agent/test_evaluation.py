@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from ragen.errors import ConfigError
-from ragen.llm_agent import command
 from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.evaluation.results import evaluate, usage_line
-from ragen.llm_agent.rollout_file import RolloutFile, read_records, read_usage
+from ragen.llm_agent.rollout import command
+from ragen.llm_agent.rollout.rollout_file import RolloutFile, read_records, read_usage
 
 ROOT = Path(__file__).resolve().parents[2]
 GAMES = [

@@ -8,11 +8,11 @@ import pytest
 from PIL import Image
 
 from ragen.errors import ConfigError
-from ragen.llm_agent import command
 from ragen.llm_agent.report import Episode, Report, browser, render, wants_report, write_report
 from ragen.llm_agent.report.assets import SCRIPT, STYLE, policy
 from ragen.llm_agent.report.text import attribute, shown
-from ragen.llm_agent.timeline import Mark, Span, Timeline
+from ragen.llm_agent.rollout import command
+from ragen.llm_agent.rollout.timeline import Mark, Span, Timeline
 from ragen.parallel.accounts import LaneStats
 
 EVIL = [

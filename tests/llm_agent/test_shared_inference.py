@@ -11,7 +11,7 @@ from tensordict import TensorDict
 from verl import DataProto
 
 from ragen.errors import InputError, StateError
-from ragen.llm_agent.shared_inference import SharedLLMInferenceManager, joined, row_count, rows_of
+from ragen.llm_agent.rollout.shared_inference import SharedLLMInferenceManager, joined, row_count, rows_of
 from ragen.llm_agent.tokens.dataproto import object_array
 
 LONG = 60.0  # a wait that a test must never have to wait for

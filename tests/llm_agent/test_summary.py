@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from ragen.llm_agent.evaluation.tables import print_summary, summarise
-from ragen.llm_agent.trajectories import trajectory, write_jsonl
+from ragen.llm_agent.rollout.trajectories import trajectory, write_jsonl
 
 
 def played(tag="A", env_id=0, group_id=0, rewards=(1.0,), penalty=0.0, success=1.0, passed=1.0, k=2):

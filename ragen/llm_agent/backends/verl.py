@@ -82,13 +82,13 @@ class VerlBackend:
         return self._ask(self._prompts(requests, meta_info))
 
     def generate_sequences(self, lm_inputs: DataProto) -> DataProto:
-        """Answer a batch of prompts, as :class:`~ragen.llm_agent.actor.BackendActor` does.
+        """Answer a batch of prompts, as :class:`~ragen.llm_agent.rollout.actor.BackendActor` does.
 
         Args:
             lm_inputs: Left-padded prompts with ``input_ids``, ``attention_mask`` and ``position_ids``. Its
                 ``non_tensor_batch`` and ``meta_info`` (``validate``, ``do_sample``, ..) are for the workers too.
         """
-        from ragen.llm_agent.actor import outputs_of
+        from ragen.llm_agent.rollout.actor import outputs_of
 
         return outputs_of(lm_inputs, self._ask(lm_inputs), self._pad)
 

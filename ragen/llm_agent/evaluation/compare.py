@@ -19,7 +19,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.evaluation.results import ALL, print_whole
 from ragen.llm_agent.evaluation.statistics import mean, paired_interval, sign_test
 from ragen.llm_agent.evaluation.tables import plain_table
-from ragen.llm_agent.rollout_file import read_records
+from ragen.llm_agent.rollout.rollout_file import read_records
 
 if TYPE_CHECKING:
     from rich.table import Table

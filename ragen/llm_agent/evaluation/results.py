@@ -54,7 +54,7 @@ def evaluate(records: Sequence[Record]) -> list[TagResult]:
     """The result of each tag, in the order in which the tags first occur, and of all if there are several.
 
     Args:
-        records: Of trajectories, see :mod:`~ragen.llm_agent.trajectories`.
+        records: Of trajectories, see :mod:`~ragen.llm_agent.rollout.trajectories`.
     """
     tags: dict[str, list[Record]] = {}
     for record in records:

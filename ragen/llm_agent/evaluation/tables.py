@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ragen.llm_agent.trajectories import played_turns
+from ragen.llm_agent.rollout.trajectories import played_turns
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragen.llm_agent.report.text import attribute, shown
-from ragen.llm_agent.trajectories import played_turns
+from ragen.llm_agent.rollout.trajectories import played_turns
 
 MOST_TEXT = 20_000_000  # characters of HTML that trajectories may take; further ones are left out
 MOST_IMAGES = 30_000_000  # characters of data URIs; further images are left out

@@ -12,8 +12,8 @@ from ragen.llm_agent.report.assets import SCRIPT, STYLE, policy
 from ragen.llm_agent.report.browser import Browser, Episode
 from ragen.llm_agent.report.plots import COLOURS, curves, histogram, share_bar, swimlanes
 from ragen.llm_agent.report.text import attribute, shown
-from ragen.llm_agent.timeline import Timeline
-from ragen.llm_agent.trajectories import played_turns
+from ragen.llm_agent.rollout.timeline import Timeline
+from ragen.llm_agent.rollout.trajectories import played_turns
 
 HISTORY_PLOTS = {
     "success": "Success per step",

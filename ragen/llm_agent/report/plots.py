@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from ragen.llm_agent.report.text import attribute, shown
-from ragen.llm_agent.timeline import Mark, Span, Timeline
+from ragen.llm_agent.rollout.timeline import Mark, Span, Timeline
 
 COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#9d755d", "#bab0ac")
 KINDS = ("generation", "environments", "tokenising", "learning", "waiting")

@@ -8,7 +8,7 @@ import threading
 import pytest
 from chat_server import chat_server, completion, fail, raw, say
 
-from ragen.llm_agent import command
+from ragen.llm_agent.rollout import command
 
 GAMES = [
     "es_manager.use_multiprocessing=false",

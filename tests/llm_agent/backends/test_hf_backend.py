@@ -8,11 +8,11 @@ from tiny_model import CONTEXT, always, tiny_model, tokenizer
 from verl import DataProto
 
 from ragen.errors import ConfigError, InputError
-from ragen.llm_agent import command
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Request, Sampling, create_backend
 from ragen.llm_agent.backends.hf import HfBackend
 from ragen.llm_agent.config.loading import load_config
+from ragen.llm_agent.rollout import command
 
 LENGTHS = (3, 40, 7, 25, 1)
 

@@ -34,8 +34,8 @@ from ragen.llm_agent.agent_proxy import (
 )
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.llm_agent.shared_inference import Batch, SharedLLMInferenceManager, client_of
-from ragen.llm_agent.timeline import Span
+from ragen.llm_agent.rollout.shared_inference import Batch, SharedLLMInferenceManager, client_of
+from ragen.llm_agent.rollout.timeline import Span
 from ragen.parallel.accounts import LaneStats
 from ragen.parallel.engine import EngineSettings
 from ragen.parallel.sharded import ShardedEngine

@@ -18,7 +18,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.backends.endpoint import shown_address
 from ragen.llm_agent.config.loading import differing, flat_settings, one_line, setting
 from ragen.llm_agent.evaluation.results import with_pass_at_k
-from ragen.llm_agent.trajectories import plain, write_jsonl
+from ragen.llm_agent.rollout.trajectories import plain, write_jsonl
 
 ABOUT = "run.json"
 USAGE = "usage.json"

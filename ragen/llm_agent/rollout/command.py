@@ -24,7 +24,7 @@ from ragen.llm_agent.config.loading import one_line, setting
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ragen.llm_agent.rollout_file import RolloutFile
+    from ragen.llm_agent.rollout.rollout_file import RolloutFile
 
 DEFAULT_CONFIG = "mixed"
 
@@ -64,7 +64,7 @@ def run(config: Any) -> None:
     from ragen.llm_agent.backends import backend_class, create_backend
     from ragen.llm_agent.config.environments import read_config
     from ragen.llm_agent.report import wants_report
-    from ragen.llm_agent.rollout_file import RolloutFile, about_run
+    from ragen.llm_agent.rollout.rollout_file import RolloutFile, about_run
 
     mode = setting(config, "mode", str, "val")
     if mode not in MODES:
@@ -193,8 +193,8 @@ def _tell_failures(console: Console, proxy: LLMAgentProxy, played: int) -> None:
 
 
 def records_of(proxy: LLMAgentProxy, mode: str, states: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Episodes that are over as records; see :mod:`~ragen.llm_agent.trajectories`."""
-    from ragen.llm_agent.trajectories import trajectory
+    """Episodes that are over as records; see :mod:`~ragen.llm_agent.rollout.trajectories`."""
+    from ragen.llm_agent.rollout.trajectories import trajectory
 
     es_manager, ctx_manager = proxy.prepare(val=mode == "val")
     for state in states:

@@ -145,10 +145,10 @@ class ContextManager:
                 where ``non_tensor_batch["exchanges"]`` tells of tokens, training will be on these.
 
         Returns:
-            For each row ``env_id``, ``llm_raw_response`` (which knows its :class:`~ragen.llm_agent.tokens.sampled_tokens.Exchange`),
-            ``llm_response`` (as the history will show it) and ``actions`` (names, as the model wrote them; none if the
-            reply is malformed). Of a reply that is far too long, only the beginning is read and kept; see
-            :attr:`~ragen.llm_agent.config.context.ContextSettings.reply_limit`.
+            For each row ``env_id``, ``llm_raw_response`` (which knows its
+            :class:`~ragen.llm_agent.tokens.sampled_tokens.Exchange`), ``llm_response`` (as the history will show it)
+            and ``actions`` (names, as the model wrote them; none if the reply is malformed). Of a reply that is far too
+            long, only the beginning is read and kept; see :attr:`ContextSettings.reply_limit`.
 
         Raises:
             InputError: Ids or replies are missing.

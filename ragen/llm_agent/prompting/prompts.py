@@ -15,14 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ragen.env.registry import REGISTERED_ENV_CONFIGS, resolve_env
 from ragen.errors import ConfigError
 from ragen.llm_agent.prompting.control_tokens import ControlTokens
-
-if TYPE_CHECKING:
-    from ragen.llm_agent.config.context import ContextSettings
 
 SYSTEM_PROMPT = "You are an agent that acts in an environment, one turn at a time. Earn as much reward as you can."
 THINK_FORMAT = "<think> how you decide </think> <answer> what you do </answer>"
@@ -59,12 +56,32 @@ class TagPrompt:
         )
 
 
+class PromptSettings(Protocol):
+    """What a prompt depends on of :class:`~ragen.llm_agent.config.context.ContextSettings`."""
+
+    @property
+    def enable_think(self) -> bool:
+        """Whether replies think before they answer."""
+
+    @property
+    def action_sep(self) -> str:
+        """What stands between two actions of a reply."""
+
+    @property
+    def max_actions_per_turn(self) -> int | None:
+        """The most actions of a reply that count; None counts all."""
+
+    @property
+    def response_length(self) -> int | None:
+        """Tokens of one reply; None if unknown."""
+
+
 def reward_text(reward: float) -> str:
     """The text that tells a turn's reward, to six digits."""
     return f"Reward:\n{reward + 0.0:.6g}"  # + 0.0 turns -0.0 into 0
 
 
-def tag_prompt(tag: str, entry: Mapping[str, Any], settings: ContextSettings, control: ControlTokens) -> TagPrompt:
+def tag_prompt(tag: str, entry: Mapping[str, Any], settings: PromptSettings, control: ControlTokens) -> TagPrompt:
     """The prompt of a tag.
 
     Only the environment's configuration class is imported, where the registry knows it.
@@ -73,7 +90,7 @@ def tag_prompt(tag: str, entry: Mapping[str, Any], settings: ContextSettings, co
         tag: The name under ``custom_envs``.
         entry: What stands there: ``env_type``, ``env_instruction``, ``env_config``, ``max_actions_per_traj``,
             ``max_tokens``.
-        settings: The context manager's settings.
+        settings: Such as the context manager's.
         control: Broken up wherever they occur in the instruction.
 
     Raises:

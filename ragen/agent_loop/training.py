@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING, Any
 from ragen.agent_loop import dataset
 from ragen.agent_loop.session import service_kind
 from ragen.errors import ConfigError
-from ragen.llm_agent.agent_proxy import read_max_turn
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, RESPONSE_LENGTH, ContextSettings
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.config.loading import config_directory, load_config, one_line, setting
+from ragen.llm_agent.rollout.player import read_max_turn
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -14,18 +14,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.report.browser import Episode
 from ragen.llm_agent.report.page import Report, render
-
-if TYPE_CHECKING:
-    from ragen.llm_agent.agent_proxy import LLMAgentProxy
+from ragen.llm_agent.rollout.timeline import Timeline
 
 __all__ = ["Episode", "Report", "render", "report_of", "wants_report", "write_report"]
 
 KEYS = ("report", "output.report")
+
+
+class PlayedRollout(Protocol):
+    """What a report shows: such as an ``LLMAgentProxy`` after a rollout, whose attributes these are."""
+
+    config: Any
+    actor: Any
+    seconds: dict[str, float]
+    failures: dict[int, str]
+    rollout_states: list[dict[str, Any]]
+    timeline: Timeline
+
+    def prepare(self, val: bool = False) -> tuple[Any, Any]:
+        """The managers of environments and of contexts."""
 
 
 def wants_report(config: Any) -> bool:
@@ -39,7 +51,7 @@ def wants_report(config: Any) -> bool:
 
 
 def report_of(
-    proxy: LLMAgentProxy,
+    proxy: PlayedRollout,
     mode: str,
     title: str = "",
     facts: Mapping[str, Any] | None = None,
@@ -78,7 +90,7 @@ def write_report(report: Report, path: Path) -> None:
     part.replace(path)
 
 
-def _episode(proxy: LLMAgentProxy, es_manager: Any, state: Mapping[str, Any]) -> Episode:
+def _episode(proxy: PlayedRollout, es_manager: Any, state: Mapping[str, Any]) -> Episode:
     env_id = state["env_id"]
     entry = es_manager.envs[env_id]
     names = getattr(entry["config"], "action_lookup", None)

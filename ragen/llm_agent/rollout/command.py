@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import BackendError, ConfigError
-from ragen.llm_agent.agent_proxy import MODES, LLMAgentProxy, TurnCallback, read_max_turn
 from ragen.llm_agent.config.command_line import add_config_arguments, run_command
 from ragen.llm_agent.config.loading import one_line, setting
+from ragen.llm_agent.rollout.player import MODES, TurnCallback, read_max_turn
+from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -20,29 +20,26 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from ragen.errors import ConfigError, EnvError, LaneError
-from ragen.llm_agent.agent_proxy import (
-    LLMAgentProxy,
+from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.llm_agent.rollout.player import (
     OverCallback,
+    RolloutPlayer,
     TurnCallback,
     failures_of,
     name_requests,
 )
-from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.rollout.shared_inference import Batch, SharedLLMInferenceManager, client_of
 from ragen.llm_agent.rollout.timeline import Span
 from ragen.parallel.accounts import LaneStats
 from ragen.parallel.engine import EngineSettings
 from ragen.parallel.sharded import ShardedEngine
 from ragen.parallel.turn import EnvSpec
-
-if TYPE_CHECKING:
-    from verl import DataProto
 
 log = logging.getLogger(__name__)
 
@@ -99,37 +96,22 @@ class ShardedEnvManager(EnvStateManager):
         return sorted({spec.tag for spec in specs if getattr(spec.env_class, "uses_global_rng", True)})
 
 
-class ParallelRolloutManager:
-    """Plays a proxy's rollouts in shards; drop-in for the class of this name in RAGEN's forks.
-
-    ``LLMAgentProxy`` makes one itself where ``agent_proxy.use_parallel_rollout`` is true. A context manager; ``close``
-    may be called twice.
+class OverlappingLoop:
+    """Plays the turns of a player's rollouts in shards.
 
     Attributes:
-        proxy: The proxy whose rollouts these are: ``seconds``, ``failures``, ``rollout_states`` and ``timeline`` are
-            found there.
         n_jobs: How many shards; -1 for an automatic number.
         max_batch_size: The most prompts that the actor is asked at a time; None for no bound.
         max_wait: The longest that a request waits for others to share its batch, in seconds; None for the default.
         fallback_reason: Why the ordinary loop played (a part of) the last rollout; None if it did not.
     """
 
-    def __init__(
-        self,
-        config: Any,
-        actor_rollout_wg: Any,
-        tokenizer: Any,
-        n_jobs: int | None = None,
-        proxy: LLMAgentProxy | None = None,
-    ) -> None:
-        """Take the parts; environments and threads are made when they are first needed.
+    def __init__(self, config: Any, n_jobs: int | None = None) -> None:
+        """Read the keys; environments and threads are made when they are first needed.
 
         Args:
             config: The whole configuration.
-            actor_rollout_wg: Who answers; see :class:`~ragen.llm_agent.agent_proxy.LLMAgentProxy`.
-            tokenizer: The actor's tokenizer.
             n_jobs: How many shards; None for ``agent_proxy.parallel_n_jobs``.
-            proxy: Whose rollouts to play; None makes one.
 
         Raises:
             ConfigError: A key has a value that cannot work.
@@ -142,62 +124,71 @@ class ParallelRolloutManager:
         if self.max_wait is not None and self.max_wait < 0:
             raise ConfigError(f"configuration key {_WAIT!r} is {self.max_wait}; expected seconds, or null.")
         self.fallback_reason: str | None = None
-        self.proxy = proxy or LLMAgentProxy(config, actor_rollout_wg, tokenizer)
-        self.proxy.parallel = self
 
-    def es_manager(self, mode: str) -> ShardedEnvManager:
+    def new_es_manager(self, config: Any, mode: str) -> ShardedEnvManager:
         """A manager whose environments are in shards."""
-        return ShardedEnvManager(self.proxy.config, mode, self.n_jobs)
-
-    def rollout(
-        self,
-        dataproto: DataProto,
-        val: bool = False,
-        on_turn: TurnCallback | None = None,
-        on_over: OverCallback | None = None,
-        skip: Collection[int] = (),
-    ) -> DataProto:
-        """:meth:`play`, and a training batch of it; see :meth:`~ragen.llm_agent.agent_proxy.LLMAgentProxy.rollout`."""
-        return self.proxy.rollout(dataproto, val, on_turn, on_over, skip)
+        return ShardedEnvManager(config, mode, self.n_jobs)
 
     def play(
         self,
+        player: RolloutPlayer,
+        val: bool,
+        active: Sequence[Cache],
         meta_info: Mapping[str, Any],
-        val: bool = False,
-        on_turn: TurnCallback | None = None,
-        on_over: OverCallback | None = None,
-        skip: Collection[int] = (),
-    ) -> list[Cache]:
-        """Play one episode in every environment; see :meth:`~ragen.llm_agent.agent_proxy.LLMAgentProxy.play`.
+        on_turn: TurnCallback | None,
+        on_over: OverCallback | None,
+    ) -> None:
+        """See :class:`~ragen.llm_agent.rollout.player.RolloutLoop`.
 
         ``on_turn`` is told the turn of the slowest shard. The callbacks are called from the shards' threads, one at a
         time.
         """
-        proxy = self.proxy
-        es_manager, _ = proxy.prepare(val)
-        proxy.begin_record()
-        with proxy.timed("environments"), proxy.lanes_recorded(es_manager):
-            active = [cache for cache in es_manager.reset() if cache["env_id"] not in skip]
-        rollout = _ShardedRollout(self, val, meta_info, active, on_turn, on_over)
+        rollout = _ShardedRollout(self, player, val, meta_info, active, on_turn, on_over)
         self.fallback_reason = rollout.overlap()
         if self.fallback_reason is not None:
             log.warning("rollouts do not overlap, the ordinary loop goes on: %s", self.fallback_reason)
         rollout.play_rest()
-        states = proxy.keep_states(es_manager, skip)
-        proxy.seconds = proxy.timeline.seconds(KINDS)
-        return states
+        player.seconds = player.timeline.seconds(KINDS)
 
-    parallel_rollout = rollout
 
-    def close(self) -> None:
-        """Close the environments and their workers; may be called twice."""
-        self.proxy.close()
+class ParallelRolloutManager(RolloutPlayer):
+    """A player whose turns overlap, whatever the configuration says.
 
-    def __enter__(self) -> Self:
+    Drop-in for the class of this name in RAGEN's forks, and what ``LLMAgentProxy`` is where
+    ``agent_proxy.use_parallel_rollout`` is true. A context manager; ``close`` may be called twice.
+    """
+
+    def __init__(self, config: Any, actor_rollout_wg: Any, tokenizer: Any, n_jobs: int | None = None) -> None:
+        """Take the parts; environments and threads are made when they are first needed.
+
+        Args:
+            config: The whole configuration.
+            actor_rollout_wg: Who answers; see :class:`~ragen.llm_agent.rollout.player.RolloutPlayer`.
+            tokenizer: The actor's tokenizer.
+            n_jobs: How many shards; None for ``agent_proxy.parallel_n_jobs``.
+
+        Raises:
+            ConfigError: A key has a value that cannot work.
+        """
+        self.parallel = OverlappingLoop(config, n_jobs)
+        super().__init__(config, actor_rollout_wg, tokenizer, self.parallel)
+
+    parallel_rollout = RolloutPlayer.rollout
+
+    @property
+    def proxy(self) -> Self:
+        """Itself: the forks' manager has a proxy, this one is what a proxy is."""
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    @property
+    def n_jobs(self) -> int:
+        """How many shards; -1 for an automatic number."""
+        return self.parallel.n_jobs
+
+    @property
+    def fallback_reason(self) -> str | None:
+        """Why the ordinary loop played (a part of) the last rollout; None if it did not."""
+        return self.parallel.fallback_reason
 
 
 class _ShardedRollout:
@@ -205,14 +196,15 @@ class _ShardedRollout:
 
     def __init__(
         self,
-        manager: ParallelRolloutManager,
+        loop: OverlappingLoop,
+        player: RolloutPlayer,
         val: bool,
         meta_info: Mapping[str, Any],
         active: Sequence[Cache],
         on_turn: TurnCallback | None,
         on_over: OverCallback | None,
     ) -> None:
-        self._manager, self._proxy = manager, manager.proxy
+        self._loop, self._proxy = loop, player
         es_manager, self._ctx_manager = self._proxy.prepare(val)
         assert isinstance(es_manager, ShardedEnvManager)
         self._es_manager = es_manager
@@ -263,8 +255,7 @@ class _ShardedRollout:
     def _drive(self, shards: Sequence[int]) -> None:
         from joblib import Parallel, delayed
 
-        manager, actor = self._manager, self._proxy.actor
-        options = (manager.max_batch_size, manager.max_wait)
+        options, actor = (self._loop.max_batch_size, self._loop.max_wait), self._proxy.actor
         with SharedLLMInferenceManager(actor, self._proxy.tokenizer, *options, on_batch=self._note) as inference:
             for shard in shards:
                 inference.join(shard)

@@ -1,0 +1,325 @@
+"""What every way of playing rollouts shares: the parts, one turn of them, and the record of the last rollout.
+
+One turn is: states to prompts (:mod:`~ragen.llm_agent.ctx_manager`), prompts to replies (the actor), replies to
+actions, actions into the environments (:mod:`~ragen.llm_agent.es_manager`)::
+
+    reset -> [ get_lm_inputs -> generate_sequences -> get_env_inputs -> step ] x max_turn -> formulate_rollouts
+    |         |-------------------------- loop -------------------------------|          |
+    |------------------------------- play ---------------------------------------------|
+    |------------------------------- rollout --------------------------------------------------------------|
+
+``rollout`` is for training. An evaluation needs no batch of tokens, in which every row is as wide as the longest
+trajectory, and calls ``play``. How the turns of many environments follow on one another is the loop's business:
+:mod:`~ragen.llm_agent.rollout.lockstep` or :mod:`~ragen.llm_agent.rollout.overlapping`. A player has a loop; a loop is
+given the player for the time of a rollout, and keeps none.
+
+Importing this module imports neither torch nor verl: the command answers ``--help`` and refuses a bad configuration at
+once, and worker processes, which may import the main module, stay small.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from ragen.errors import ConfigError
+from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.rollout.timeline import Span, Timeline
+
+if TYPE_CHECKING:
+    from verl import DataProto
+
+    from ragen.llm_agent.ctx_manager import ContextManager
+    from ragen.llm_agent.es_manager import EnvStateManager
+
+MODES = ("train", "val")
+
+TurnCallback = Callable[[int, int], None]
+OverCallback = Callable[[list[dict[str, Any]]], None]
+
+
+class RolloutLoop(Protocol):
+    """How the turns of many environments follow on one another."""
+
+    def new_es_manager(self, config: Any, mode: str) -> EnvStateManager:
+        """The environments of a mode, in the form in which this loop steps them."""
+
+    def play(
+        self,
+        player: RolloutPlayer,
+        val: bool,
+        active: Sequence[dict[str, Any]],
+        meta_info: Mapping[str, Any],
+        on_turn: TurnCallback | None,
+        on_over: OverCallback | None,
+    ) -> None:
+        """Play to their end the episodes that were just reset.
+
+        Args:
+            player: Whose parts play; its ``failures``, ``timeline`` and ``seconds`` are told what happens.
+            val: Whether it is the environments of ``es_manager.val``.
+            active: The caches of those that play.
+            meta_info: See :meth:`RolloutPlayer.play`, as for the rest.
+            on_turn: See there.
+            on_over: See there.
+        """
+
+
+class RolloutPlayer:
+    """Plays rollouts: an actor answers, environments are stepped, and states or a batch for training come out.
+
+    A context manager; ``close`` may be called twice. It closes the managers that it made, not the actor.
+
+    Attributes:
+        config: The whole configuration.
+        actor: Who answers, an object with ``generate_sequences``.
+        tokenizer: The actor's tokenizer.
+        loop: What plays the turns.
+        max_turn: The most turns of a rollout.
+        seconds: What the last rollout spent its time on, in seconds.
+        failures: Environment id to what kept it from getting a reply, in the last rollout.
+        rollout_states: The last rollout as ``EnvStateManager.get_rollout_states()`` gave it.
+        timeline: Who did what when in the last rollout.
+        record_lanes: Whether the next rollout's timeline shows what each lane did.
+    """
+
+    def __init__(self, config: Any, actor_rollout_wg: Any, tokenizer: Any, loop: RolloutLoop) -> None:
+        """Take the parts; the managers of a mode are made when they are first needed.
+
+        Args:
+            config: The whole configuration.
+            actor_rollout_wg: A :class:`~ragen.llm_agent.backends.Backend`, or anything with
+                ``generate_sequences(DataProto) -> DataProto``, such as a verl worker group or RAGEN's wrappers.
+            tokenizer: The actor's tokenizer.
+            loop: What plays the turns.
+
+        Raises:
+            ConfigError: ``agent_proxy.max_turn`` is missing or less than 1.
+        """
+        self.config = config
+        self.tokenizer = tokenizer
+        self.loop = loop
+        self.max_turn = read_max_turn(config)
+        self.actor = self._actor(actor_rollout_wg)
+        self.seconds: dict[str, float] = {}
+        self.failures: dict[int, str] = {}
+        self.rollout_states: list[dict[str, Any]] = []
+        self.record_lanes = False
+        self.timeline = Timeline()
+
+    def _actor(self, given: Any) -> Any:
+        """What answers ``DataProto`` batches of any size: what was given, or something around it."""
+        if hasattr(given, "generate_sequences") and not hasattr(given, "world_size"):
+            return given
+        if hasattr(given, "generate_sequences"):
+            from ragen.llm_agent.backends.verl import VerlBackend
+
+            return VerlBackend(given, self.tokenizer)
+        from ragen.llm_agent.rollout.actor import BackendActor
+
+        return BackendActor(given, self.config, self.tokenizer)
+
+    @cached_property
+    def train_es_manager(self) -> EnvStateManager:
+        """The environments of ``es_manager.train``."""
+        return self.loop.new_es_manager(self.config, "train")
+
+    @cached_property
+    def val_es_manager(self) -> EnvStateManager:
+        """The environments of ``es_manager.val``."""
+        return self.loop.new_es_manager(self.config, "val")
+
+    @cached_property
+    def train_ctx_manager(self) -> ContextManager:
+        """Writes the prompts of ``es_manager.train`` and reads the replies."""
+        return self._ctx_manager("train")
+
+    @cached_property
+    def val_ctx_manager(self) -> ContextManager:
+        """Writes the prompts of ``es_manager.val`` and reads the replies."""
+        return self._ctx_manager("val")
+
+    def _ctx_manager(self, mode: str) -> ContextManager:
+        from ragen.llm_agent.ctx_manager import ContextManager
+
+        return ContextManager(self.config, self.tokenizer, mode=mode)
+
+    def prepare(self, val: bool = False) -> tuple[EnvStateManager, ContextManager]:
+        """Make the managers of a mode now; everything in their part of the configuration is checked by that.
+
+        Raises:
+            ConfigError: A key is missing or has a value that cannot work; no environment was built.
+        """
+        names = ("val_ctx_manager", "val_es_manager") if val else ("train_ctx_manager", "train_es_manager")
+        ctx_manager, es_manager = (getattr(self, name) for name in names)  # the one that starts workers comes last
+        return es_manager, ctx_manager
+
+    def generate_sequences(self, lm_inputs: DataProto) -> DataProto:
+        """Let the actor answer a batch of prompts."""
+        return self.actor.generate_sequences(lm_inputs)
+
+    def rollout(
+        self,
+        dataproto: DataProto,
+        val: bool = False,
+        on_turn: TurnCallback | None = None,
+        on_over: OverCallback | None = None,
+        skip: Collection[int] = (),
+    ) -> DataProto:
+        """Play one episode in every environment, and make a training batch of them.
+
+        Args:
+            dataproto: Its ``meta_info`` is handed to the actor with every batch of prompts.
+            val: See :meth:`play`, as for the rest.
+            on_turn: See there.
+            on_over: See there.
+            skip: See there.
+
+        Returns:
+            The rollouts, as ``ContextManager.formulate_rollouts`` makes them.
+        """
+        states = self.play(dataproto.meta_info, val, on_turn, on_over, skip)
+        _, ctx_manager = self.prepare(val)
+        with self.timed("tokenising"):
+            return ctx_manager.formulate_rollouts(states)
+
+    def play(
+        self,
+        meta_info: Mapping[str, Any],
+        val: bool = False,
+        on_turn: TurnCallback | None = None,
+        on_over: OverCallback | None = None,
+        skip: Collection[int] = (),
+    ) -> list[dict[str, Any]]:
+        """Play one episode in every environment.
+
+        Args:
+            meta_info: Handed to the actor with every batch of prompts.
+            val: Whether to play ``es_manager.val`` and not ``es_manager.train``.
+            on_turn: Called before every turn with its number, from 0, and the number of environments still active,
+                and once after the last turn.
+            on_over: Called after every turn in which episodes ended, with their states; ``pass@k`` is only final in
+                the states of the whole rollout. Where no reply came, ``failures`` says why.
+            skip: Environments that are reset and then left alone; at least one must remain.
+
+        Returns:
+            The final states, which ``rollout_states`` keeps too; :func:`~ragen.llm_agent.rollout.metrics.mean_metrics`
+            makes of them the metrics that a training batch would carry.
+        """
+        es_manager, _ = self.prepare(val)
+        self.begin_record()
+        with self.timed("environments"), self.lanes_recorded(es_manager):
+            active = [cache for cache in es_manager.reset() if cache["env_id"] not in skip]
+        self.loop.play(self, val, active, meta_info, on_turn, on_over)
+        return self.keep_states(es_manager, skip)
+
+    def play_turn(
+        self,
+        es_manager: EnvStateManager,
+        ctx_manager: ContextManager,
+        active: Sequence[dict[str, Any]],
+        meta_info: Mapping[str, Any],
+    ) -> list[dict[str, Any]]:
+        """One turn of all active environments; those that stay active."""
+        with self.timed("tokenising"):
+            lm_inputs = ctx_manager.get_lm_inputs(active, prepare_for_update=False)
+            name_requests(lm_inputs, active)
+            lm_inputs.meta_info = {**lm_inputs.meta_info, **meta_info}
+        with self.timed("generation"):
+            lm_outputs = self.generate_sequences(lm_inputs)
+        with self.timed("tokenising"):
+            env_inputs = ctx_manager.get_env_inputs(lm_outputs)
+        failed = failures_of(lm_outputs)
+        self.failures.update(failed)
+        inputs = [each for each in env_inputs if each["env_id"] not in failed]
+        with self.timed("environments"), self.lanes_recorded(es_manager):
+            return es_manager.step(inputs)
+
+    def over(
+        self, es_manager: EnvStateManager, playing: Sequence[dict[str, Any]], active: Sequence[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """The states of the episodes that were played until now and are not any more."""
+        going_on = {cache["env_id"] for cache in active}
+        over = [cache["env_id"] for cache in playing if cache["env_id"] not in going_on]
+        with self.timed("environments"):
+            return es_manager.episode_states(over) if over else []
+
+    def keep_states(self, es_manager: EnvStateManager, skip: Collection[int]) -> list[dict[str, Any]]:
+        """The rollout's final states, without those that were skipped; they become ``rollout_states``."""
+        with self.timed("environments"):
+            states = es_manager.get_rollout_states()
+            self.rollout_states = [state for state in states if state["env_id"] not in skip]
+        return self.rollout_states
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Count what a block takes as time of a part: ``generation``, ``environments`` or ``tokenising``."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            end = time.perf_counter()
+            self.seconds[part] += end - start
+            self.timeline.add(Span("rollout", part, start, end))
+
+    @contextmanager
+    def lanes_recorded(self, es_manager: EnvStateManager) -> Iterator[None]:
+        """Record what each lane does in a block, if that is asked for."""
+        before = es_manager.lane_stats() if self.record_lanes else []
+        start = time.perf_counter()
+        yield
+        if self.record_lanes:
+            self.timeline.add_lanes(before, es_manager.lane_stats(), start, time.perf_counter())
+
+    def begin_record(self) -> None:
+        """A rollout begins: forget the times and failures of the last one."""
+        self.seconds = {"generation": 0.0, "environments": 0.0, "tokenising": 0.0}
+        self.failures = {}
+        self.timeline = Timeline(self.record_lanes)
+
+    def close(self) -> None:
+        """Close the environments and their workers; may be called twice."""
+        for mode in MODES:
+            manager = self.__dict__.get(f"{mode}_es_manager")
+            if manager is not None:
+                manager.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read_max_turn(config: Any) -> int:
+    """``agent_proxy.max_turn``.
+
+    Raises:
+        ConfigError: It is missing or less than 1.
+    """
+    turns = setting(config, "agent_proxy.max_turn", int)
+    if turns < 1:
+        raise ConfigError(f"configuration key 'agent_proxy.max_turn' is {turns}; expected at least 1.")
+    return turns
+
+
+def name_requests(lm_inputs: DataProto, active: Sequence[Mapping[str, Any]]) -> None:
+    """Say of every prompt which tag it is of and which turn of its episode it asks for, from 0."""
+    from ragen.llm_agent.tokens.dataproto import object_array
+
+    caches = {cache["env_id"]: cache for cache in active}
+    rows = [caches[env_id] for env_id in lm_inputs.non_tensor_batch["env_ids"]]
+    lm_inputs.non_tensor_batch["tags"] = object_array(cache["tag"] for cache in rows)
+    lm_inputs.non_tensor_batch["turns"] = object_array(len(cache["history"]) - 1 for cache in rows)
+
+
+def failures_of(lm_outputs: DataProto) -> dict[int, str]:
+    """Environment id to what went wrong, for the prompts that got no reply; their episodes end here."""
+    errors = lm_outputs.non_tensor_batch.get("errors")
+    if errors is None:
+        return {}
+    env_ids = lm_outputs.non_tensor_batch["env_ids"]
+    return {int(env_id): error for env_id, error in zip(env_ids, errors, strict=True) if error is not None}

@@ -1,0 +1,136 @@
+"""How the modules may import each other: never in a circle, and only downwards.
+
+Every import statement counts, also one in a function or under ``TYPE_CHECKING``: those hide a circle from Python, not
+from a reader. That a module needs its parent packages does not count.
+"""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from ragen.llm_agent._moved import MOVED
+
+ROOT = Path(__file__).resolve().parents[1]
+
+FLOORS = [
+    {"ragen", "ragen.errors"},
+    {"ragen.env"},
+    {"ragen.parallel"},
+    {"ragen.tools"},
+    {"ragen.vector", "ragen.meta", "ragen.cage2"},
+    {"ragen.llm_agent"},
+    {"ragen.agent_loop"},
+    {"ragen.training"},
+]
+"""From the bottom up. A package imports itself and what is on the floors below it, and nothing else of ragen."""
+
+NEVER = {
+    "ragen.env": {"torch", "verl", "transformers", "hydra", "omegaconf", "ray"},
+    "ragen.parallel": {"torch", "verl", "transformers", "hydra", "omegaconf"},
+}
+"""What workers, which import these packages, are too small for."""
+
+HOST_AND_ALARM = ("ragen.parallel.alarm", "ragen.parallel.host")
+"""The one circle that is left: host sets alarms, and alarm asks whether a frame is host's. Delete this with it."""
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the package, by name."""
+    found = {}
+    for path in sorted((ROOT / "ragen").rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def names_in(path: Path) -> Iterator[str]:
+    """Every dotted name that a file imports; ``from a import b`` is ``a.b``."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"), path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}:{node.lineno}: imports are absolute here"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@cache
+def imported(module: str) -> frozenset[str]:
+    """The modules of the package that a module imports; of ``from a import b`` it is a if b is no module."""
+    known = modules()
+    targets = (name if name in known else name.rpartition(".")[0] for name in names_in(known[module]))
+    return frozenset(target for target in targets if target in known and target != module)
+
+
+def floor_of(module: str) -> tuple[int, str]:
+    """The floor of a module, and its package there."""
+    package = ".".join(module.split(".")[:2])
+    floors = [number for number, packages in enumerate(FLOORS) if package in packages]
+    assert floors, f"{package} is on no floor: give it one in FLOORS"
+    return floors[0], package
+
+
+def circle_in(graph: dict[str, set[str]]) -> list[str] | None:
+    """A circle of a graph, each module followed by one that it imports; None if there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1][::-1]
+    return None
+
+
+def test_no_import_closes_a_circle():
+    graph = {module: set(imported(module)) for module in modules()}
+    graph.get(HOST_AND_ALARM[0], set()).discard(HOST_AND_ALARM[1])
+    circle = circle_in(graph)
+    assert circle is None, " -> ".join(circle or [])
+
+
+def test_a_circle_is_told_in_the_order_of_its_imports():
+    circle = circle_in({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})
+    assert circle is not None and " -> ".join(circle) in {"a -> b -> c -> a", "b -> c -> a -> b", "c -> a -> b -> c"}
+
+
+@pytest.mark.parametrize("where", ["import b.c", "from b import c", "def f():\n    from b.c import d"])
+def test_every_form_of_import_counts(tmp_path, where):
+    path = tmp_path / "a.py"
+    path.write_text(f"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import x\n{where}\n")
+    names = set(names_in(path))
+    assert "x" in names and names & {"b.c", "b.c.d"}
+
+
+def test_imports_only_point_down():
+    wrong = []
+    for module in modules():
+        floor, package = floor_of(module)
+        for target in imported(module):
+            below, other = floor_of(target)
+            if other != package and below >= floor:
+                wrong.append(f"{module} imports {target}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("package", NEVER)
+def test_what_workers_import_stays_small(package):
+    inside = (module for module in modules() if floor_of(module)[1] == package)
+    found = {(module, name) for module in inside for name in names_in(modules()[module])}
+    assert {(module, name) for module, name in found if name.partition(".")[0] in NEVER[package]} == set()
+
+
+def test_nothing_here_imports_by_a_path_of_the_last_release():
+    old = tuple(f"ragen.llm_agent.{name}" for name in MOVED)
+    files = [
+        *ROOT.glob("*.py"),
+        *(path for folder in ("ragen", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")),
+    ]
+    wrong = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in files
+        for name in names_in(path)
+        if name in old or name.startswith(tuple(f"{each}." for each in old))
+    }
+    assert wrong == set()

@@ -11,13 +11,13 @@ from functools import cache
 
 import pytest
 from omegaconf import OmegaConf
-from players import StandInClient, make_loop, play, tokenizer, trainer_config
 from verl.experimental.agent_loop import agent_loop as verl_agent_loop
 
 from ragen.agent_loop import loop as loop_module
 from ragen.agent_loop.loop import shared_parts
 from ragen.errors import BackendError, ConfigError, InputError
 from ragen.llm_agent.configuration import config_directory, load_config
+from support.agent_loop import StandInClient, make_loop, play, tokenizer, trainer_config
 
 ROWS = [("SimpleSokoban", 1), ("SimpleSokoban", 1), ("FrozenLake", 3), ("FrozenLake", 4), ("Bandit", 5)]
 

@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pytest
-from template_zoo import FAMILIES
 from verl import DataProto
 
 from ragen.agent_loop.script import Script
@@ -14,6 +13,7 @@ from ragen.llm_agent.batches import object_array
 from ragen.llm_agent.configuration import load_config
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.tokenizer import load_tokenizer
+from support.chat_templates import FAMILIES
 
 REPLIES = ["north it is</think><answer>Up || Left</answer>", "a step back</think><answer>Down</answer>", "?"]
 

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import contract
-import golden
 import numpy as np
 import pytest
 
 from ragen.env.bandit.config import NAME_PAIRS, BanditEnvConfig
 from ragen.env.bandit.env import BanditEnv, UniformStream
 from ragen.errors import ConfigError, InputError, StateError
+from support import env_contract, golden
 
 CASES = [(version, tag) for version in ("up25", "up26") for tag in golden.tags(version, "resets", "bandit")]
 
@@ -20,8 +19,8 @@ def env() -> BanditEnv:
 @pytest.mark.parametrize(("version", "tag"), CASES)
 def test_resets_and_pulls_are_those_of_the_reference(version: str, tag: str) -> None:
     env = BanditEnv(BanditEnvConfig(**golden.resets(version, tag).env_config))
-    contract.assert_resets_as_the_reference(env, version, tag)
-    contract.assert_steps_as_the_reference(env, version, tag)
+    env_contract.assert_resets_as_the_reference(env, version, tag)
+    env_contract.assert_steps_as_the_reference(env, version, tag)
 
 
 @pytest.mark.parametrize(("version", "tag"), CASES)
@@ -132,7 +131,7 @@ def test_the_contract_holds(split: str | None) -> None:
         return BanditEnv(BanditEnvConfig(split=split))
 
     actions = [2, 1, 1, 2, 2, 1, 1, 2, 2, 2, 1, 1]
-    contract.assert_seed_and_actions_decide_everything(make, actions)
-    contract.assert_copies_go_their_own_way(make, actions)
-    contract.assert_pickles_in_mid_episode(make, actions)
-    contract.assert_leaves_the_global_generators_alone(make, actions)
+    env_contract.assert_seed_and_actions_decide_everything(make, actions)
+    env_contract.assert_copies_go_their_own_way(make, actions)
+    env_contract.assert_pickles_in_mid_episode(make, actions)
+    env_contract.assert_leaves_the_global_generators_alone(make, actions)

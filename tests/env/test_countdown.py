@@ -7,8 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import contract
-import golden
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +19,7 @@ from ragen.env.countdown.puzzles import load_puzzles, reachable_by_signs
 from ragen.env.countdown.scoring import uses_each_once
 from ragen.env.countdown.solver import solve
 from ragen.errors import ConfigError, InputError, StateError
+from support import env_contract, golden
 
 VERSIONS = [version for version in ("up25", "up26") if "Countdown" in golden.tags(version, "resets")]
 
@@ -42,8 +41,8 @@ def env_with(numbers: list[int], target: int, tmp_path: Path, **more: Any) -> Co
 @pytest.mark.parametrize("version", VERSIONS)
 def test_resets_and_scores_are_those_of_the_reference(version: str) -> None:
     env = golden_env(version)
-    contract.assert_resets_as_the_reference(env, version, "Countdown")
-    contract.assert_steps_as_the_reference(env, version, "Countdown")
+    env_contract.assert_resets_as_the_reference(env, version, "Countdown")
+    env_contract.assert_steps_as_the_reference(env, version, "Countdown")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -325,7 +324,7 @@ def test_a_seed_below_zero_and_a_step_before_reset_are_refused() -> None:
 
 def test_the_contract_holds() -> None:
     actions = ["1 + 1", "", "47 + 31 + 63"]
-    contract.assert_seed_and_actions_decide_everything(CountdownEnv, actions)
-    contract.assert_copies_go_their_own_way(CountdownEnv, actions)
-    contract.assert_pickles_in_mid_episode(CountdownEnv, actions, limit=2000)
-    contract.assert_leaves_the_global_generators_alone(CountdownEnv, actions)
+    env_contract.assert_seed_and_actions_decide_everything(CountdownEnv, actions)
+    env_contract.assert_copies_go_their_own_way(CountdownEnv, actions)
+    env_contract.assert_pickles_in_mid_episode(CountdownEnv, actions, limit=2000)
+    env_contract.assert_leaves_the_global_generators_alone(CountdownEnv, actions)

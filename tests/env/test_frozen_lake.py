@@ -3,8 +3,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import contract
-import golden
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,6 +15,7 @@ from ragen.env.frozen_lake.env import FrozenLakeEnv, SlipNumbers
 from ragen.env.frozen_lake.lake import FROZEN, GOAL, HOLE, Lake, generate_lake
 from ragen.env.frozen_lake.solver import solve
 from ragen.errors import ConfigError, InputError, LevelError, StateError
+from support import env_contract, golden
 
 GENERATIONS: dict[str, dict[str, float]] = {"up25": {}, "up26": {"p": 0.9, "success_rate": 0.8}}
 CASES = [(version, tag) for version in GENERATIONS for tag in golden.tags(version, "resets", "frozen_lake")]
@@ -124,19 +123,19 @@ def test_slips_are_those_of_gymnasium(success_rate: float) -> None:
 
 
 def test_seed_and_actions_decide_everything() -> None:
-    contract.assert_seed_and_actions_decide_everything(make_env, ACTIONS)
+    env_contract.assert_seed_and_actions_decide_everything(make_env, ACTIONS)
 
 
 def test_a_copy_of_a_reset_goes_its_own_way() -> None:
-    contract.assert_copies_go_their_own_way(make_env, ACTIONS)
+    env_contract.assert_copies_go_their_own_way(make_env, ACTIONS)
 
 
 def test_an_episode_survives_pickling() -> None:
-    contract.assert_pickles_in_mid_episode(make_env, ACTIONS)
+    env_contract.assert_pickles_in_mid_episode(make_env, ACTIONS)
 
 
 def test_the_global_generators_are_left_alone() -> None:
-    contract.assert_leaves_the_global_generators_alone(make_env, ACTIONS)
+    env_contract.assert_leaves_the_global_generators_alone(make_env, ACTIONS)
 
 
 def test_long_episodes_have_the_generator_s_numbers_to_the_end() -> None:
@@ -288,7 +287,7 @@ def test_stepping_and_rendering_text_paint_nothing(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(tiles, "mosaic", lambda *_: pytest.fail("an image was painted"))
     env = make_env(observation_format="grid_coord")
     env.reset(1)
-    contract.play(env, ACTIONS)
+    env_contract.play(env, ACTIONS)
 
 
 def test_an_unknown_render_mode_is_refused() -> None:

@@ -4,14 +4,13 @@ import json
 import re
 from pathlib import Path
 
-import contract
-import golden
 import pytest
 
 from ragen.env.metamathqa import generate
 from ragen.env.metamathqa.config import PACKAGED_PROBLEMS, MetaMathQAEnvConfig
 from ragen.env.metamathqa.env import MetaMathQAEnv, gold_answer
 from ragen.errors import ConfigError, InputError, StateError
+from support import env_contract, golden
 
 VERSIONS = [version for version in ("up25", "up26") if "MetamathQA" in golden.tags(version, "resets")]
 
@@ -33,8 +32,8 @@ def env_with(response: str, tmp_path: Path) -> MetaMathQAEnv:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_resets_and_attempts_are_those_of_the_reference(version: str) -> None:
     env = golden_env(version)
-    contract.assert_resets_as_the_reference(env, version, "MetamathQA")
-    contract.assert_steps_as_the_reference(env, version, "MetamathQA")
+    env_contract.assert_resets_as_the_reference(env, version, "MetamathQA")
+    env_contract.assert_steps_as_the_reference(env, version, "MetamathQA")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -149,7 +148,7 @@ def test_seeds_out_of_range_and_a_step_before_reset_are_refused() -> None:
 
 def test_the_contract_holds() -> None:
     actions = ["1", "", "415"]
-    contract.assert_seed_and_actions_decide_everything(MetaMathQAEnv, actions)
-    contract.assert_copies_go_their_own_way(MetaMathQAEnv, actions)
-    contract.assert_pickles_in_mid_episode(MetaMathQAEnv, actions, limit=2000)
-    contract.assert_leaves_the_global_generators_alone(MetaMathQAEnv, actions)
+    env_contract.assert_seed_and_actions_decide_everything(MetaMathQAEnv, actions)
+    env_contract.assert_copies_go_their_own_way(MetaMathQAEnv, actions)
+    env_contract.assert_pickles_in_mid_episode(MetaMathQAEnv, actions, limit=2000)
+    env_contract.assert_leaves_the_global_generators_alone(MetaMathQAEnv, actions)

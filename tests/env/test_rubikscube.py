@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import contract
-import golden
 import pytest
 
 from ragen.env.rubikscube.config import RubiksCubeEnvConfig
@@ -9,6 +7,7 @@ from ragen.env.rubikscube.cube import LEGACY_TURNS, MOVES, SOLVED, TURNS, Turn, 
 from ragen.env.rubikscube.env import RubiksCubeEnv
 from ragen.env.rubikscube.solver import read_stickers, solve
 from ragen.errors import ConfigError, InputError, StateError
+from support import env_contract, golden
 
 TAGS = golden.tags("up26", "resets", "rubikscube")
 CORNERS = [(0, 4, 17), (1, 16, 13), (2, 5, 8), (3, 9, 12), (20, 7, 10), (21, 11, 14), (22, 6, 19), (23, 15, 18)]
@@ -42,7 +41,7 @@ def test_scrambles_are_those_of_the_reference(tag: str) -> None:
 
 @pytest.mark.parametrize("tag", TAGS)
 def test_turns_are_those_of_the_reference(tag: str) -> None:
-    contract.assert_steps_as_the_reference(legacy_env(tag), "up26", tag)
+    env_contract.assert_steps_as_the_reference(legacy_env(tag), "up26", tag)
 
 
 @pytest.mark.parametrize("name", MOVES)
@@ -143,7 +142,7 @@ def test_the_contract_holds(legacy: bool) -> None:
         return RubiksCubeEnv(RubiksCubeEnvConfig(legacy_b_move=legacy))
 
     actions = [12, 1, 8, 3, 11, 6]
-    contract.assert_seed_and_actions_decide_everything(make, actions)
-    contract.assert_copies_go_their_own_way(make, actions)
-    contract.assert_pickles_in_mid_episode(make, actions)
-    contract.assert_leaves_the_global_generators_alone(make, actions)
+    env_contract.assert_seed_and_actions_decide_everything(make, actions)
+    env_contract.assert_copies_go_their_own_way(make, actions)
+    env_contract.assert_pickles_in_mid_episode(make, actions)
+    env_contract.assert_leaves_the_global_generators_alone(make, actions)

@@ -9,13 +9,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import contract
-import golden
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sokoban_model import Model
 
 from ragen.env import tiles
 from ragen.env.sokoban import generator, reverse_search
@@ -25,6 +22,8 @@ from ragen.env.sokoban.generator import LevelSpec, generate_level, level_of_seed
 from ragen.env.sokoban.level import BOX, BOX_ON_TARGET, FLOOR, PLAYER, PLAYER_ON_TARGET, TARGET, Level, room_shape
 from ragen.env.sokoban.solver import solve
 from ragen.errors import ConfigError, InputError, LevelError, StateError
+from support import env_contract, golden
+from support.sokoban_reference import Model
 
 CASES = [(version, tag) for version in ("up25", "up26") for tag in golden.tags(version, "resets", "sokoban")]
 ACTIONS = [1, 4, 2, 2, 3, 1, 4, 4, 3, 2, 1, 1]
@@ -224,19 +223,19 @@ def test_levels_made_by_threads_at_once_are_the_usual_ones() -> None:
 
 
 def test_seed_and_actions_decide_everything() -> None:
-    contract.assert_seed_and_actions_decide_everything(make_env, ACTIONS)
+    env_contract.assert_seed_and_actions_decide_everything(make_env, ACTIONS)
 
 
 def test_a_copy_of_a_reset_goes_its_own_way() -> None:
-    contract.assert_copies_go_their_own_way(make_env, ACTIONS)
+    env_contract.assert_copies_go_their_own_way(make_env, ACTIONS)
 
 
 def test_an_episode_survives_pickling() -> None:
-    contract.assert_pickles_in_mid_episode(make_env, ACTIONS)
+    env_contract.assert_pickles_in_mid_episode(make_env, ACTIONS)
 
 
 def test_the_global_generators_are_left_alone() -> None:
-    contract.assert_leaves_the_global_generators_alone(make_env, ACTIONS)
+    env_contract.assert_leaves_the_global_generators_alone(make_env, ACTIONS)
 
 
 def test_a_room_s_tables_are_not_pickled() -> None:
@@ -393,7 +392,7 @@ def test_stepping_and_rendering_text_paint_nothing(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(tiles, "mosaic", lambda *_: pytest.fail("an image was painted"))
     env = make_env(observation_format="grid_coord")
     env.reset(1)
-    contract.play(env, ACTIONS)
+    env_contract.play(env, ACTIONS)
 
 
 # ----------------------------------------------------------------------------------------------------- configuration

@@ -3,8 +3,6 @@ from __future__ import annotations
 import random
 import re
 
-import contract
-import golden
 import pytest
 
 from ragen.env.sudoku.config import SudokuEnvConfig
@@ -13,6 +11,7 @@ from ragen.env.sudoku.grid import Grid, filled_cells, make_puzzle
 from ragen.env.sudoku.reply import READ_LIMIT, Placement, read_placement
 from ragen.env.sudoku.solver import fill, read_board, solve
 from ragen.errors import ConfigError, InputError, StateError
+from support import env_contract, golden
 
 TAGS = golden.tags("up26", "resets", "sudoku")
 FORMATS = ("simple", "detailed", "with_feedback")
@@ -44,8 +43,8 @@ def solution_moves(env: SudokuEnv) -> list[str]:
 @pytest.mark.parametrize("tag", TAGS)
 def test_resets_and_placements_are_those_of_the_reference(tag: str) -> None:
     env = SudokuEnv(SudokuEnvConfig(**golden.resets("up26", tag).env_config))
-    contract.assert_resets_as_the_reference(env, "up26", tag)
-    contract.assert_steps_as_the_reference(env, "up26", tag)
+    env_contract.assert_resets_as_the_reference(env, "up26", tag)
+    env_contract.assert_steps_as_the_reference(env, "up26", tag)
 
 
 @pytest.mark.parametrize("tag", TAGS)
@@ -297,7 +296,7 @@ def test_the_contract_holds(name: str) -> None:
     env = fresh()
     env.reset(11)
     actions = [*solution_moves(env)[:5], "hello", "1,1,1", "0,0,0"]
-    contract.assert_seed_and_actions_decide_everything(fresh, actions)
-    contract.assert_copies_go_their_own_way(fresh, actions)
-    contract.assert_pickles_in_mid_episode(fresh, actions)
-    contract.assert_leaves_the_global_generators_alone(fresh, actions)
+    env_contract.assert_seed_and_actions_decide_everything(fresh, actions)
+    env_contract.assert_copies_go_their_own_way(fresh, actions)
+    env_contract.assert_pickles_in_mid_episode(fresh, actions)
+    env_contract.assert_leaves_the_global_generators_alone(fresh, actions)

@@ -24,7 +24,7 @@ SMALL = [
     for mode in ("train", "val")
     for key in (f"env_configs.tags={TAGS}", "env_configs.n_groups=[2,1,2,1]", "env_groups=6", "group_size=3")
 ]
-DICE = "dice_game:Dice"
+DICE = "support.dice_env:Dice"
 
 
 def config_of(*overrides, shards=3, workers=0):

@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-from tiny_model import CONTEXT, always, tiny_model, tokenizer
 from verl import DataProto
 
 from ragen.errors import ConfigError, InputError
@@ -13,6 +12,7 @@ from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Request, Sampling, create_backend
 from ragen.llm_agent.backends.hf import HfBackend
 from ragen.llm_agent.configuration import load_config
+from support.random_qwen import CONTEXT, always, tiny_model, tokenizer
 
 LENGTHS = (3, 40, 7, 25, 1)
 

@@ -8,8 +8,9 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import golden
 import numpy as np
+
+from support import golden
 
 MakeEnv = Callable[[], Any]
 

@@ -10,7 +10,6 @@ import pickle
 from dataclasses import dataclass
 
 import pytest
-from verl import DataProto
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
@@ -21,6 +20,7 @@ from ragen.llm_agent.tokenizer import load_tokenizer
 from ragen.llm_agent.training_rows import stretches
 from support.chat_templates import FAMILIES, mask_by_bytes
 from support.recording_backend import TEXTS, RecordingBackend
+from support.rollouts import no_prompts
 
 ENVS = 6
 FULL, LIMITED, SINGLE = "full", "limited_multi_turn", "single_turn"
@@ -53,7 +53,7 @@ def config_of(rollout=None, **agent_proxy):
 def played(backend, config):
     """A rollout's batch and its final states."""
     with LLMAgentProxy(config, backend, backend.tokenizer) as proxy:
-        batch = proxy.rollout(DataProto())
+        batch = proxy.rollout(no_prompts())
         return batch, proxy.rollout_states
 
 

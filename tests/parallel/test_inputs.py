@@ -26,7 +26,7 @@ def good() -> dict[str, Any]:
     return config(TAGS, [("Walk", 2), ("Evil", 1)], group_size=2, use_multiprocessing=True)
 
 
-REMOVED = object()
+REMOVED = "(removed)"
 
 # the key, the bad value, what the message must say besides both
 BAD_CONFIG: list[tuple[str, Any, str]] = [
@@ -253,7 +253,9 @@ def test_a_call_before_the_first_reset_is_told(call: Callable[[EnvStateManager],
         call(manager)
 
 
-@pytest.mark.parametrize("call", [lambda m: m.reset(), lambda m: m.step([]), lambda m: m.render()], ids=str)
+@pytest.mark.parametrize(
+    "call", [lambda m: m.reset(), lambda m: m.step([]), lambda m: m.render()], ids=["reset", "step", "render"]
+)
 def test_a_call_after_close_is_told(call: Callable[[EnvStateManager], Any]) -> None:
     manager = EnvStateManager(good())
     manager.close()

@@ -21,7 +21,7 @@ from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel import system
 from support import scripts
 from support.episodes import config, freeze, inputs, play, sequential
-from support.leftovers import descriptors, processes, until
+from support.leftovers import descriptors, named_memory, processes, until
 
 PROMISED = 2.0  # seconds until nothing is left
 
@@ -172,21 +172,22 @@ MIXED = list(
 )
 
 
-def open_things() -> tuple[int, int, int, int]:
-    """Descriptors, threads, pieces of shared memory with and without a path."""
+def open_things() -> tuple[int, int, int]:
+    """Descriptors, threads, pieces of shared memory without a path."""
     memory = Path("/proc/self/maps").read_text().count("memfd:")
-    return len(descriptors()), threading.active_count(), memory, len(os.listdir("/dev/shm"))
+    return len(descriptors()), threading.active_count(), memory
 
 
 @pytest.mark.parametrize("count", [9, pytest.param(100, marks=pytest.mark.slow)])
 def test_many_managers_of_evil_environments_keep_nothing_whatever_their_start_method(count: int) -> None:
-    before, open_before = processes(), open_things()
+    before, open_before, named_before = processes(), open_things(), named_memory()
     for misdeed, place, method in (MIXED[19 * number % len(MIXED)] for number in range(count)):
         settings = evil(misdeed, place, start_method=method, step_timeout=0.5, reset_timeout=0.5)
         with contextlib.suppress(EnvError), EnvStateManager(settings) as manager:
             play(manager, 2)
         assert until(is_gone(before), PROMISED), (misdeed, place, method)
         assert open_things() == open_before, (misdeed, place, method)
+        assert until(lambda: not named_memory() - named_before), (misdeed, place, method)
 
 
 def test_many_managers_at_once_share_their_workers() -> None:

@@ -17,6 +17,7 @@ TEST = [
     "tensorboard>=2.16",
     "pytest>=8",
     "pytest-timeout>=2.3",
+    "pytest-xdist>=3.8",
     "hypothesis>=6.100",
     "setuptools>=77",
     *OPENAI,

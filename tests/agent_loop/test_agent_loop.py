@@ -11,13 +11,10 @@ from functools import cache
 
 import pytest
 from omegaconf import OmegaConf
-from players import StandInClient, make_loop, play, tokenizer, trainer_config
-from verl.experimental.agent_loop import agent_loop as verl_agent_loop
 
-from ragen.agent_loop import loop as loop_module
-from ragen.agent_loop.loop import shared_parts
 from ragen.errors import BackendError, ConfigError, InputError
 from ragen.llm_agent.config.loading import config_directory, load_config
+from support.agent_loop import StandInClient, make_loop, play, service_of, tokenizer, trainer_config
 
 ROWS = [("SimpleSokoban", 1), ("SimpleSokoban", 1), ("FrozenLake", 3), ("FrozenLake", 4), ("Bandit", 5)]
 
@@ -141,7 +138,7 @@ def test_kills_of_lanes_in_between_change_nothing(played):
     killed = []
 
     def kill(count):
-        service = shared_parts(config, client.tokenizer).service
+        service = service_of(config, client)
         for shard in service._shards:
             if count % 4 == 3 and shard._lane.pid:
                 with suppress(ProcessLookupError):  # it has only just died
@@ -245,6 +242,10 @@ def test_importing_the_loop_registers_nothing_so_the_yaml_entry_stays():
     (entry,) = OmegaConf.load(config_directory() / "agent_loop" / "agent_loops.yaml")
     module, _, name = entry["_target_"].rpartition(".")
     assert entry.name == "ragen_env"
+    from verl.experimental.agent_loop import agent_loop as verl_agent_loop
+
+    from ragen.agent_loop.loop import RagenEnvLoop
+
     registry = verl_agent_loop._agent_loop_registry
     registry["ragen_env"] = {**entry, "an_argument": 7}
     try:
@@ -252,7 +253,7 @@ def test_importing_the_loop_registers_nothing_so_the_yaml_entry_stays():
         assert registry["ragen_env"]["an_argument"] == 7
     finally:
         del registry["ragen_env"]
-    assert name == loop_module.RagenEnvLoop.__name__
+    assert name == RagenEnvLoop.__name__
 
 
 def refused(config, **row):
@@ -263,7 +264,7 @@ def refused(config, **row):
         try:
             await agent.run({}, **row)
         finally:
-            await shared_parts(config, client.tokenizer).service.shut_down()
+            await service_of(config, client).shut_down()
 
     with pytest.raises((ConfigError, InputError)) as caught:
         asyncio.run(work())

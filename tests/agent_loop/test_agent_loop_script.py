@@ -4,8 +4,6 @@ import re
 
 import numpy as np
 import pytest
-from template_zoo import FAMILIES
-from verl import DataProto
 
 from ragen.agent_loop.script import Script
 from ragen.agent_loop.trail import TokenTrail
@@ -14,6 +12,8 @@ from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.tokenizer import load_tokenizer
 from ragen.llm_agent.tokens.dataproto import object_array
+from support.chat_templates import FAMILIES
+from support.rollouts import no_prompts
 
 REPLIES = ["north it is</think><answer>Up || Left</answer>", "a step back</think><answer>Down</answer>", "?"]
 
@@ -101,7 +101,7 @@ def test_a_reply_is_read_as_the_context_manager_reads_it():
     tokenizer = load_tokenizer()
     _, manager, reader = both(tokenizer, "agent_proxy.max_actions_per_turn=2")
     texts = [*REPLIES, "", "x</think><answer>Up||Up||Up</answer> and more", "<think>twice</think><answer>Up</answer>"]
-    outputs = DataProto()
+    outputs = no_prompts()
     outputs.non_tensor_batch = {"env_ids": np.arange(len(texts)), "response_texts": object_array(texts)}
     for text, expected in zip(texts, manager.get_env_inputs(outputs), strict=True):
         reply = reader.read_text(text)

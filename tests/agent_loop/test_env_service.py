@@ -8,7 +8,6 @@ from collections import Counter
 
 import psutil
 import pytest
-from evil import Walk
 
 from ragen.agent_loop.episode import Episode
 from ragen.agent_loop.service import EnvService
@@ -16,6 +15,7 @@ from ragen.agent_loop.session import Session
 from ragen.errors import ConfigError, DivergenceError, EnvError, InputError, SessionLostError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.prompting.replies import ParsedReply
+from support.faulty_envs import Walk
 
 GROUPS = {"Walk": 3, "Bandit": 2}
 TURNS = 4
@@ -30,7 +30,7 @@ class Unbuildable(Walk):
 
 def config(custom=None, groups=GROUPS, group_size=2, **es_manager):
     custom_envs = {
-        "Walk": {"env_type": "evil:Walk", "max_actions_per_traj": 7},
+        "Walk": {"env_type": "support.faulty_envs:Walk", "max_actions_per_traj": 7},
         "Bandit": {"env_type": "bandit", "max_actions_per_traj": 1},
         "Lake": {"env_type": "frozen_lake", "max_actions_per_traj": 10},
         **(custom or {}),
@@ -182,7 +182,7 @@ def test_members_of_a_group_share_a_lane_and_lanes_are_even():
 
 
 def test_a_type_that_must_stay_at_home_has_no_lane():
-    configuration = config(sequential_env_types=["evil:Walk"])
+    configuration = config(sequential_env_types=["support.faulty_envs:Walk"])
 
     async def work(service):
         await service.open("Walk", 1)
@@ -193,8 +193,8 @@ def test_a_type_that_must_stay_at_home_has_no_lane():
 
 
 def test_an_environment_that_hangs_ends_its_trajectory_and_no_other():
-    hangs = {"misdeed": "sleeps", "place": "turn 1"}
-    custom = {"Evil": {"env_type": "evil:Evil", "env_config": hangs, "max_actions_per_traj": 30}}
+    hangs = {"fault": "sleeps", "place": "turn 1"}
+    custom = {"Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": hangs, "max_actions_per_traj": 30}}
     configuration = config(custom, step_timeout=0.5)
 
     async def one(service, tag, seed):
@@ -215,8 +215,8 @@ def test_an_environment_that_hangs_ends_its_trajectory_and_no_other():
 
 
 def test_with_on_env_failure_raise_the_trajectory_gets_the_error():
-    raises = {"misdeed": "raises", "place": "turn 0"}
-    custom = {"Evil": {"env_type": "evil:Evil", "env_config": raises, "max_actions_per_traj": 30}}
+    raises = {"fault": "raises", "place": "turn 0"}
+    custom = {"Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": raises, "max_actions_per_traj": 30}}
 
     async def work(service):
         opened = await service.open("Evil", 1)

@@ -15,22 +15,22 @@ import pytest
 import ray
 import torch
 from omegaconf import OmegaConf
-from players import StandInClient, tokenizer
-from tiny_qwen import save_tiny_model
 
 from ragen.agent_loop import training
 from ragen.agent_loop.session import actor_name, node_actor
 from ragen.llm_agent.config.loading import load_config
+from support.agent_loop import StandInClient, tokenizer
+from support.taught_qwen import save_tiny_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-HERE = Path(__file__).parent
+TESTS = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {
-    "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(HERE), os.environ.get("PYTHONPATH", "")]),
+    "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH", "")]),
     "HF_HUB_OFFLINE": "1",
     "RAY_AUTH_MODE": "disabled",
 }
-ON_CPU = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "cpu_platform"}
+ON_CPU = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "support.verl_cpu_platform"}
 GROUPS = [
     "es_manager.max_workers=2",
     "es_manager.capsule_dir=null",

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import contract
-import golden
 import numpy as np
 import pytest
 
 from ragen.env.bandit.config import NAME_PAIRS, BanditEnvConfig
 from ragen.env.bandit.env import BanditEnv, UniformStream
-from ragen.errors import ConfigError, InputError, StateError
+from support import env_contract, golden
 
 CASES = [(version, tag) for version in ("up25", "up26") for tag in golden.tags(version, "resets", "bandit")]
 
@@ -20,8 +18,7 @@ def env() -> BanditEnv:
 @pytest.mark.parametrize(("version", "tag"), CASES)
 def test_resets_and_pulls_are_those_of_the_reference(version: str, tag: str) -> None:
     env = BanditEnv(BanditEnvConfig(**golden.resets(version, tag).env_config))
-    contract.assert_resets_as_the_reference(env, version, tag)
-    contract.assert_steps_as_the_reference(env, version, tag)
+    env_contract.assert_plays_as_the_reference(env, version, tag)
 
 
 @pytest.mark.parametrize(("version", "tag"), CASES)
@@ -93,18 +90,6 @@ def test_the_stream_is_numpy_default_rng_far_beyond_a_block() -> None:
     assert [twin.random() for _ in range(45)] == expected[5:]
 
 
-@pytest.mark.parametrize("action", [0, 3, "dragon", None, [1]])
-def test_an_unknown_arm_is_an_input_error_that_names_the_arms(env: BanditEnv, action: object) -> None:
-    env.reset(0)
-    with pytest.raises(InputError, match="expected one of 1"):
-        env.step(action)
-
-
-def test_a_step_before_the_first_reset_is_a_state_error(env: BanditEnv) -> None:
-    with pytest.raises(StateError, match="before the first reset"):
-        env.step(1)
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -121,18 +106,4 @@ def test_a_step_before_the_first_reset_is_a_state_error(env: BanditEnv) -> None:
     ],
 )
 def test_a_bad_value_is_a_config_error_that_names_key_and_value(key: str, value: object) -> None:
-    with pytest.raises(ConfigError) as caught:
-        BanditEnvConfig(**{key: value})
-    assert f"{key}={value!r}" in str(caught.value)
-
-
-@pytest.mark.parametrize("split", [None, "train"])
-def test_the_contract_holds(split: str | None) -> None:
-    def make() -> BanditEnv:
-        return BanditEnv(BanditEnvConfig(split=split))
-
-    actions = [2, 1, 1, 2, 2, 1, 1, 2, 2, 2, 1, 1]
-    contract.assert_seed_and_actions_decide_everything(make, actions)
-    contract.assert_copies_go_their_own_way(make, actions)
-    contract.assert_pickles_in_mid_episode(make, actions)
-    contract.assert_leaves_the_global_generators_alone(make, actions)
+    env_contract.assert_refused(BanditEnvConfig, key, value)

@@ -7,8 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import contract
-import golden
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +18,8 @@ from ragen.env.countdown.env import CountdownEnv
 from ragen.env.countdown.puzzles import load_puzzles, reachable_by_signs
 from ragen.env.countdown.scoring import uses_each_once
 from ragen.env.countdown.solver import solve
-from ragen.errors import ConfigError, InputError, StateError
+from ragen.errors import ConfigError, InputError
+from support import env_contract, golden
 
 VERSIONS = [version for version in ("up25", "up26") if "Countdown" in golden.tags(version, "resets")]
 
@@ -42,8 +41,7 @@ def env_with(numbers: list[int], target: int, tmp_path: Path, **more: Any) -> Co
 @pytest.mark.parametrize("version", VERSIONS)
 def test_resets_and_scores_are_those_of_the_reference(version: str) -> None:
     env = golden_env(version)
-    contract.assert_resets_as_the_reference(env, version, "Countdown")
-    contract.assert_steps_as_the_reference(env, version, "Countdown")
+    env_contract.assert_plays_as_the_reference(env, version, "Countdown")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -310,22 +308,9 @@ def test_a_bad_data_file_is_a_config_error_when_the_environment_is_built(
     ],
 )
 def test_a_bad_value_is_a_config_error_that_names_key_and_value(key: str, value: object) -> None:
-    with pytest.raises(ConfigError) as caught:
-        CountdownEnvConfig(**{key: value})
-    assert f"{key}={value!r}" in str(caught.value)
+    env_contract.assert_refused(CountdownEnvConfig, key, value)
 
 
-def test_a_seed_below_zero_and_a_step_before_reset_are_refused() -> None:
-    env = CountdownEnv()
-    with pytest.raises(StateError):
-        env.step("1")
+def test_a_seed_below_zero_is_refused() -> None:
     with pytest.raises(InputError, match="seed -1"):
-        env.reset(-1)
-
-
-def test_the_contract_holds() -> None:
-    actions = ["1 + 1", "", "47 + 31 + 63"]
-    contract.assert_seed_and_actions_decide_everything(CountdownEnv, actions)
-    contract.assert_copies_go_their_own_way(CountdownEnv, actions)
-    contract.assert_pickles_in_mid_episode(CountdownEnv, actions, limit=2000)
-    contract.assert_leaves_the_global_generators_alone(CountdownEnv, actions)
+        CountdownEnv().reset(-1)

@@ -3,20 +3,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import contract
-import golden
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from ragen.env import tiles
 from ragen.env.frozen_lake import lake
 from ragen.env.frozen_lake.config import FrozenLakeEnvConfig
 from ragen.env.frozen_lake.env import FrozenLakeEnv, SlipNumbers
 from ragen.env.frozen_lake.lake import FROZEN, GOAL, HOLE, Lake, generate_lake
 from ragen.env.frozen_lake.solver import solve
-from ragen.errors import ConfigError, InputError, LevelError, StateError
+from ragen.errors import InputError, LevelError
+from support import env_contract, golden
 
 GENERATIONS: dict[str, dict[str, float]] = {"up25": {}, "up26": {"p": 0.9, "success_rate": 0.8}}
 CASES = [(version, tag) for version in GENERATIONS for tag in golden.tags(version, "resets", "frozen_lake")]
@@ -123,22 +119,6 @@ def test_slips_are_those_of_gymnasium(success_rate: float) -> None:
 # ---------------------------------------------------------------------------------------------------- the contract
 
 
-def test_seed_and_actions_decide_everything() -> None:
-    contract.assert_seed_and_actions_decide_everything(make_env, ACTIONS)
-
-
-def test_a_copy_of_a_reset_goes_its_own_way() -> None:
-    contract.assert_copies_go_their_own_way(make_env, ACTIONS)
-
-
-def test_an_episode_survives_pickling() -> None:
-    contract.assert_pickles_in_mid_episode(make_env, ACTIONS)
-
-
-def test_the_global_generators_are_left_alone() -> None:
-    contract.assert_leaves_the_global_generators_alone(make_env, ACTIONS)
-
-
 def test_long_episodes_have_the_generator_s_numbers_to_the_end() -> None:
     slips = SlipNumbers(3)
     assert [slips[step] for step in range(1, 500)] == np.random.default_rng(3).random(500).tolist()[1:]
@@ -196,34 +176,6 @@ def test_slips_lead_sideways_and_as_often_as_configured() -> None:
 def test_actions_follow_the_action_map() -> None:
     env = env_showing("_P_", "___", "G__", action_map={"1": 2, "2": 1, "3": 0, "4": 3})
     assert env.step(1)[0].startswith("__P")
-
-
-@pytest.mark.parametrize("action", [0, 5, 99, -1, "Up", "1", None, 1.5, [1], {}])
-def test_an_unknown_action_is_refused_and_changes_nothing(action: Any) -> None:
-    env = make_env()
-    shown = env.reset(1)
-    with pytest.raises(InputError, match=r"expected one of 1 \(Left\)"):
-        env.step(action)
-    assert env.render() == shown
-    assert env._steps == 0
-
-
-@given(st.one_of(st.text(), st.integers(), st.floats(), st.binary(), st.none(), st.lists(st.integers())))
-def test_any_action_is_either_played_or_refused(action: Any) -> None:
-    env = make_env()
-    env.reset(1)
-    try:
-        env.step(action)
-    except InputError:
-        assert not isinstance(action, int) or action not in range(1, 5)
-
-
-def test_nothing_can_be_done_before_a_reset() -> None:
-    env = make_env()
-    with pytest.raises(StateError):
-        env.step(1)
-    with pytest.raises(StateError):
-        env.render()
 
 
 def test_a_reset_without_seed_takes_map_seed_and_one_with_a_seed_does_not() -> None:
@@ -284,13 +236,6 @@ def test_images_have_64_pixels_a_cell_and_show_every_tile_differently() -> None:
     assert make_env(render_mode="rgb_array").reset(0).shape == (256, 256, 3)
 
 
-def test_stepping_and_rendering_text_paint_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiles, "mosaic", lambda *_: pytest.fail("an image was painted"))
-    env = make_env(observation_format="grid_coord")
-    env.reset(1)
-    contract.play(env, ACTIONS)
-
-
 def test_an_unknown_render_mode_is_refused() -> None:
     env = make_env()
     env.reset(1)
@@ -332,10 +277,7 @@ def test_an_unknown_render_mode_is_refused() -> None:
     ],
 )
 def test_a_bad_value_is_refused_by_key_and_value_at_construction(key: str, value: Any) -> None:
-    with pytest.raises(ConfigError) as refusal:
-        FrozenLakeEnvConfig(**{key: value})
-    assert f"{key}={value!r}" in str(refusal.value)
-    assert "expected" in str(refusal.value)
+    assert "expected" in env_contract.assert_refused(FrozenLakeEnvConfig, key, value)
 
 
 def test_the_defaults_are_those_of_2025() -> None:

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import contract
-import golden
 import pytest
 
 from ragen.env.game_2048.board import DOWN, LEFT, RIGHT, UP, move, open_moves, slide
 from ragen.env.game_2048.config import Game2048EnvConfig
 from ragen.env.game_2048.env import Game2048Env
-from ragen.errors import ConfigError, InputError, StateError
+from support import env_contract, golden
 
 TAGS = golden.tags("up26", "resets", "game_2048")
 ACTIONS = [0, 1, 2, 3, 3, 3, 1, 0, 2, 1, 0, 3]
@@ -25,8 +23,7 @@ def stuck_env(largest: int) -> Game2048Env:
 @pytest.mark.parametrize("tag", TAGS)
 def test_resets_and_moves_are_those_of_the_reference(tag: str) -> None:
     env = Game2048Env(Game2048EnvConfig(**golden.resets("up26", tag).env_config))
-    contract.assert_resets_as_the_reference(env, "up26", tag)
-    contract.assert_steps_as_the_reference(env, "up26", tag)
+    env_contract.assert_plays_as_the_reference(env, "up26", tag)
 
 
 @pytest.mark.parametrize("tag", TAGS)
@@ -98,19 +95,6 @@ def test_a_game_that_is_over_stays_over() -> None:
     assert [env.step(action)[2] for action in range(4)] == [True] * 4
 
 
-@pytest.mark.parametrize("action", [4, -1, "Up", None])
-def test_an_unknown_move_is_an_input_error(action: object) -> None:
-    env = Game2048Env()
-    env.reset(0)
-    with pytest.raises(InputError, match=r"expected one of 0 \(Up\)"):
-        env.step(action)
-
-
-def test_a_step_before_the_first_reset_is_a_state_error() -> None:
-    with pytest.raises(StateError):
-        Game2048Env().step(0)
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -125,20 +109,7 @@ def test_a_step_before_the_first_reset_is_a_state_error() -> None:
     ],
 )
 def test_a_bad_value_is_a_config_error_that_names_key_and_value(key: str, value: object) -> None:
-    with pytest.raises(ConfigError) as caught:
-        Game2048EnvConfig(**{key: value})
-    assert f"{key}={value!r}" in str(caught.value)
-
-
-@pytest.mark.parametrize("size", [2, 4, 5])
-def test_the_contract_holds(size: int) -> None:
-    def make() -> Game2048Env:
-        return Game2048Env(Game2048EnvConfig(size=size))
-
-    contract.assert_seed_and_actions_decide_everything(make, ACTIONS)
-    contract.assert_copies_go_their_own_way(make, ACTIONS)
-    contract.assert_pickles_in_mid_episode(make, ACTIONS)
-    contract.assert_leaves_the_global_generators_alone(make, ACTIONS)
+    env_contract.assert_refused(Game2048EnvConfig, key, value)
 
 
 def test_a_used_environment_becomes_a_copy_too() -> None:
@@ -147,4 +118,4 @@ def test_a_used_environment_becomes_a_copy_too() -> None:
     used.step(0)
     fresh.reset(2)
     assert used.copy_from(fresh)
-    assert contract.play(used, ACTIONS) == contract.play(fresh, ACTIONS)
+    assert env_contract.play(used, ACTIONS) == env_contract.play(fresh, ACTIONS)

@@ -4,14 +4,13 @@ import json
 import re
 from pathlib import Path
 
-import contract
-import golden
 import pytest
 
 from ragen.env.metamathqa import generate
 from ragen.env.metamathqa.config import PACKAGED_PROBLEMS, MetaMathQAEnvConfig
 from ragen.env.metamathqa.env import MetaMathQAEnv, gold_answer
-from ragen.errors import ConfigError, InputError, StateError
+from ragen.errors import ConfigError, InputError
+from support import env_contract, golden
 
 VERSIONS = [version for version in ("up25", "up26") if "MetamathQA" in golden.tags(version, "resets")]
 
@@ -33,8 +32,7 @@ def env_with(response: str, tmp_path: Path) -> MetaMathQAEnv:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_resets_and_attempts_are_those_of_the_reference(version: str) -> None:
     env = golden_env(version)
-    contract.assert_resets_as_the_reference(env, version, "MetamathQA")
-    contract.assert_steps_as_the_reference(env, version, "MetamathQA")
+    env_contract.assert_plays_as_the_reference(env, version, "MetamathQA")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -122,9 +120,7 @@ def _calculated(text: str) -> float:
     ],
 )
 def test_a_bad_value_is_a_config_error_that_names_key_and_value(key: str, value: object) -> None:
-    with pytest.raises(ConfigError) as caught:
-        MetaMathQAEnvConfig(**{key: value})
-    assert f"{key}={value!r}" in str(caught.value)
+    env_contract.assert_refused(MetaMathQAEnvConfig, key, value)
 
 
 def test_a_file_without_rows_or_columns_is_a_config_error_when_the_environment_is_built(tmp_path: Path) -> None:
@@ -138,18 +134,8 @@ def test_a_file_without_rows_or_columns_is_a_config_error_when_the_environment_i
         MetaMathQAEnv(MetaMathQAEnvConfig(dataset_path=str(other)))
 
 
-def test_seeds_out_of_range_and_a_step_before_reset_are_refused() -> None:
+def test_seeds_out_of_range_are_refused() -> None:
     env = MetaMathQAEnv()
-    with pytest.raises(StateError):
-        env.step("1")
     for seed in (-1, 2**32, 1.5, "7"):
         with pytest.raises(InputError, match="seed"):
             env.reset(seed)
-
-
-def test_the_contract_holds() -> None:
-    actions = ["1", "", "415"]
-    contract.assert_seed_and_actions_decide_everything(MetaMathQAEnv, actions)
-    contract.assert_copies_go_their_own_way(MetaMathQAEnv, actions)
-    contract.assert_pickles_in_mid_episode(MetaMathQAEnv, actions, limit=2000)
-    contract.assert_leaves_the_global_generators_alone(MetaMathQAEnv, actions)

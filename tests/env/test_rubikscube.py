@@ -1,14 +1,13 @@
 from __future__ import annotations
 
-import contract
-import golden
 import pytest
 
 from ragen.env.rubikscube.config import RubiksCubeEnvConfig
 from ragen.env.rubikscube.cube import LEGACY_TURNS, MOVES, SOLVED, TURNS, Turn, is_solved
 from ragen.env.rubikscube.env import RubiksCubeEnv
 from ragen.env.rubikscube.solver import read_stickers, solve
-from ragen.errors import ConfigError, InputError, StateError
+from ragen.errors import InputError
+from support import env_contract, golden
 
 TAGS = golden.tags("up26", "resets", "rubikscube")
 CORNERS = [(0, 4, 17), (1, 16, 13), (2, 5, 8), (3, 9, 12), (20, 7, 10), (21, 11, 14), (22, 6, 19), (23, 15, 18)]
@@ -42,7 +41,7 @@ def test_scrambles_are_those_of_the_reference(tag: str) -> None:
 
 @pytest.mark.parametrize("tag", TAGS)
 def test_turns_are_those_of_the_reference(tag: str) -> None:
-    contract.assert_steps_as_the_reference(legacy_env(tag), "up26", tag)
+    env_contract.assert_steps_as_the_reference(legacy_env(tag), "up26", tag)
 
 
 @pytest.mark.parametrize("name", MOVES)
@@ -107,19 +106,6 @@ def test_the_solver_gives_up_where_it_cannot_help() -> None:
     assert read_stickers(env.render()) == env.stickers
 
 
-@pytest.mark.parametrize("action", [0, 13, "U", None])
-def test_an_unknown_turn_is_an_input_error(action: object) -> None:
-    env = RubiksCubeEnv()
-    env.reset(0)
-    with pytest.raises(InputError, match=r"expected one of 1 \(U\)"):
-        env.step(action)
-
-
-def test_a_step_before_the_first_reset_is_a_state_error() -> None:
-    with pytest.raises(StateError):
-        RubiksCubeEnv().step(1)
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -132,18 +118,4 @@ def test_a_step_before_the_first_reset_is_a_state_error() -> None:
     ],
 )
 def test_a_bad_value_is_a_config_error_that_names_key_and_value(key: str, value: object) -> None:
-    with pytest.raises(ConfigError) as caught:
-        RubiksCubeEnvConfig(**{key: value})
-    assert f"{key}={value!r}" in str(caught.value)
-
-
-@pytest.mark.parametrize("legacy", [False, True])
-def test_the_contract_holds(legacy: bool) -> None:
-    def make() -> RubiksCubeEnv:
-        return RubiksCubeEnv(RubiksCubeEnvConfig(legacy_b_move=legacy))
-
-    actions = [12, 1, 8, 3, 11, 6]
-    contract.assert_seed_and_actions_decide_everything(make, actions)
-    contract.assert_copies_go_their_own_way(make, actions)
-    contract.assert_pickles_in_mid_episode(make, actions)
-    contract.assert_leaves_the_global_generators_alone(make, actions)
+    env_contract.assert_refused(RubiksCubeEnvConfig, key, value)

@@ -9,22 +9,18 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import contract
-import golden
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from sokoban_model import Model
 
-from ragen.env import tiles
 from ragen.env.sokoban import generator, reverse_search
 from ragen.env.sokoban.config import SokobanEnvConfig
 from ragen.env.sokoban.env import SokobanEnv
 from ragen.env.sokoban.generator import LevelSpec, generate_level, level_of_seed, next_seed
 from ragen.env.sokoban.level import BOX, BOX_ON_TARGET, FLOOR, PLAYER, PLAYER_ON_TARGET, TARGET, Level, room_shape
 from ragen.env.sokoban.solver import solve
-from ragen.errors import ConfigError, InputError, LevelError, StateError
+from ragen.errors import ConfigError, InputError, LevelError
+from support import env_contract, golden
+from support.sokoban_reference import Model
 
 CASES = [(version, tag) for version in ("up25", "up26") for tag in golden.tags(version, "resets", "sokoban")]
 ACTIONS = [1, 4, 2, 2, 3, 1, 4, 4, 3, 2, 1, 1]
@@ -223,22 +219,6 @@ def test_levels_made_by_threads_at_once_are_the_usual_ones() -> None:
 # ---------------------------------------------------------------------------------------------------- the contract
 
 
-def test_seed_and_actions_decide_everything() -> None:
-    contract.assert_seed_and_actions_decide_everything(make_env, ACTIONS)
-
-
-def test_a_copy_of_a_reset_goes_its_own_way() -> None:
-    contract.assert_copies_go_their_own_way(make_env, ACTIONS)
-
-
-def test_an_episode_survives_pickling() -> None:
-    contract.assert_pickles_in_mid_episode(make_env, ACTIONS)
-
-
-def test_the_global_generators_are_left_alone() -> None:
-    contract.assert_leaves_the_global_generators_alone(make_env, ACTIONS)
-
-
 def test_a_room_s_tables_are_not_pickled() -> None:
     shape = room_shape(100, 100)
     assert len(pickle.dumps(shape)) < 200
@@ -309,34 +289,6 @@ def test_a_target_stays_where_the_player_leaves_it() -> None:
     assert env.step(LEFT)[0] == walled("PO_X", "_O_X")
 
 
-@pytest.mark.parametrize("action", [0, 5, 99, -1, "Up", "1", None, 1.5, [1], {}])
-def test_an_unknown_action_is_refused_and_changes_nothing(action: Any) -> None:
-    env = make_env()
-    shown = env.reset(1)
-    with pytest.raises(InputError, match=r"expected one of 1 \(Up\)"):
-        env.step(action)
-    assert env.render() == shown
-    assert env._steps == 0
-
-
-@given(st.one_of(st.text(), st.integers(), st.floats(), st.binary(), st.none(), st.lists(st.integers())))
-def test_any_action_is_either_played_or_refused(action: Any) -> None:
-    env = make_env()
-    env.reset(1)
-    try:
-        env.step(action)
-    except InputError:
-        assert not isinstance(action, int) or action not in range(1, 5)
-
-
-def test_nothing_can_be_done_before_a_reset() -> None:
-    env = make_env()
-    with pytest.raises(StateError):
-        env.step(1)
-    with pytest.raises(StateError):
-        env.render()
-
-
 # ------------------------------------------------------------------------------------------------------ observations
 
 
@@ -389,13 +341,6 @@ def test_text_and_images_can_be_asked_for_whatever_the_configuration_says() -> N
         env.render("ansi")
 
 
-def test_stepping_and_rendering_text_paint_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiles, "mosaic", lambda *_: pytest.fail("an image was painted"))
-    env = make_env(observation_format="grid_coord")
-    env.reset(1)
-    contract.play(env, ACTIONS)
-
-
 # ----------------------------------------------------------------------------------------------------- configuration
 
 
@@ -432,10 +377,7 @@ def test_stepping_and_rendering_text_paint_nothing(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_a_bad_value_is_refused_by_key_and_value_at_construction(key: str, value: Any) -> None:
-    with pytest.raises(ConfigError) as refusal:
-        SokobanEnvConfig(**{key: value})
-    assert f"{key}={value!r}" in str(refusal.value)
-    assert "expected" in str(refusal.value)
+    assert "expected" in env_contract.assert_refused(SokobanEnvConfig, key, value)
 
 
 def test_a_room_too_small_for_its_boxes_is_refused() -> None:

@@ -13,10 +13,8 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 
-import golden
 import numpy as np
 import pytest
-import webshop_data as data
 
 from ragen.env.webshop import build, cache, source
 from ragen.env.webshop.catalogue import Catalogue, open_catalogue
@@ -26,6 +24,8 @@ from ragen.env.webshop.goals import NO_LIMIT, split_order, split_place
 from ragen.env.webshop.records import iterate_list, parse_prices
 from ragen.env.webshop.store import Store, StoreWriter
 from ragen.errors import CacheError, ConfigError
+from support import golden
+from support import webshop_data as data
 
 
 @pytest.fixture(autouse=True)

@@ -5,10 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import contract
-import golden
 import pytest
-import webshop_data as data
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +17,8 @@ from ragen.env.webshop.pages import PER_PAGE, item_page, part_page, results_page
 from ragen.env.webshop.records import Record
 from ragen.env.webshop.reward import alike, count_options, score_purchase, type_parts
 from ragen.errors import InputError, StateError
+from support import env_contract, golden
+from support import webshop_data as data
 
 CASES = [("up25", "webshop_synth"), ("up26", "webshop_synth"), ("up25", "webshop_small1000")]
 ACTIONS = ["search[lamp]", "click[lamp000001]", "click[tall]", "click[tangerine]", "click[buy now]"]
@@ -451,10 +450,10 @@ def test_seed_and_actions_decide_everything(folder: str, cache: str) -> None:
     def make_env() -> WebShopEnv:
         return WebShopEnv(WebShopEnvConfig(data_dir=folder, cache_dir=cache))
 
-    contract.assert_seed_and_actions_decide_everything(make_env, ACTIONS)
-    contract.assert_copies_go_their_own_way(make_env, ACTIONS)
-    contract.assert_pickles_in_mid_episode(make_env, ACTIONS, limit=6000)
-    contract.assert_leaves_the_global_generators_alone(make_env, ACTIONS)
+    env_contract.assert_seed_and_actions_decide_everything(make_env, ACTIONS)
+    env_contract.assert_copies_go_their_own_way(make_env, ACTIONS)
+    env_contract.assert_pickles_in_mid_episode(make_env, ACTIONS, limit=6000)
+    env_contract.assert_leaves_the_global_generators_alone(make_env, ACTIONS)
 
 
 def test_a_copy_is_refused_between_different_shops(env: WebShopEnv, cache: str) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 import math
 
-import golden
 import pytest
 
 from ragen.env.webshop.analyzer import STOP_WORDS, analyze
@@ -12,6 +11,7 @@ from ragen.env.webshop.env import WebShopEnv
 from ragen.env.webshop.search import MAX_QUERY, TOP, Index, IndexBuilder, stored_length
 from ragen.env.webshop.stemmer import stem
 from ragen.env.webshop.store import Store, StoreWriter
+from support import golden
 
 
 def index_of(*texts: str, names: list[str] | None = None) -> Index:

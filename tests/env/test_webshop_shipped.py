@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import webshop_data as data
 
 from ragen.env.webshop import __main__ as command
 from ragen.env.webshop import generator
@@ -20,6 +19,7 @@ from ragen.env.webshop.play import play, read_action
 from ragen.env.webshop.reward import count_options
 from ragen.env.webshop.solver import best_product, next_action, plan_actions, read_view, search_words
 from ragen.env.webshop.source import BUILTIN_DIR
+from support import webshop_data as data
 
 ROOT = Path(__file__).parents[2]
 

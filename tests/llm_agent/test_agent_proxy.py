@@ -9,7 +9,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from verl import DataProto
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
@@ -19,6 +18,7 @@ from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.actor import BackendActor, read_sampling
 from ragen.llm_agent.tokenizer import load_tokenizer
 from ragen.llm_agent.tokens.dataproto import object_array
+from support.rollouts import batch_of, no_prompts
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = load_tokenizer()
@@ -38,7 +38,7 @@ def small_config(*overrides, multiprocessing="false"):
 
 def play(config, actor, val=False, meta_info=None, **options):
     with LLMAgentProxy(config, actor, TOKENIZER) as proxy:
-        return proxy.rollout(DataProto(meta_info=meta_info or {}), val=val, **options)
+        return proxy.rollout(no_prompts(**meta_info or {}), val=val, **options)
 
 
 class Recorder:
@@ -62,7 +62,7 @@ def prompts(count):
     chat = [{"role": "user", "content": "?"}]
     ids = object_array(range(count))
     columns = {"env_ids": ids, "group_ids": ids, "messages_list": object_array([chat] * count)}
-    return DataProto.from_dict(non_tensors=columns)
+    return batch_of(**columns)
 
 
 # The loop
@@ -127,7 +127,7 @@ def test_an_actor_with_generate_sequences_is_used_as_it_is():
         def generate_sequences(self, lm_inputs):
             assert lm_inputs.meta_info["eos_token_id"] == 7
             texts = ["<think>a</think><answer>1</answer>"] * len(lm_inputs)
-            outputs = DataProto()
+            outputs = no_prompts()
             outputs.non_tensor_batch = {**lm_inputs.non_tensor_batch, "response_texts": texts}
             return outputs
 
@@ -138,7 +138,7 @@ def test_a_request_without_a_reply_ends_its_own_trajectory_and_no_other():
     answered = Reply("<think>x</think><answer>Up</answer>")
     backend = Recorder(lambda request: Reply("", error="server down") if request.env_id == 1 else answered)
     with LLMAgentProxy(small_config(), backend, TOKENIZER) as proxy:
-        proxy.rollout(DataProto())
+        proxy.rollout(no_prompts())
         assert proxy.failures == {1: "server down"}
         states = proxy.train_es_manager.get_rollout_states()
     assert [request.env_id for request in backend.batches[1][0]][:1] == [0]
@@ -193,7 +193,7 @@ def test_the_rollout_is_the_same_in_worker_processes():
 
 def test_time_is_told_by_part():
     with LLMAgentProxy(small_config(), Recorder(), TOKENIZER) as proxy:
-        proxy.rollout(DataProto())
+        proxy.rollout(no_prompts())
         assert set(proxy.seconds) == {"generation", "environments", "tokenising"}
         assert min(proxy.seconds.values()) > 0
 
@@ -201,7 +201,7 @@ def test_time_is_told_by_part():
 def test_closing_twice_is_fine_and_so_is_closing_what_never_played():
     proxy = LLMAgentProxy(small_config(), Recorder(), TOKENIZER)
     proxy.close()
-    proxy.rollout(DataProto())
+    proxy.rollout(no_prompts())
     proxy.close()
     proxy.close()
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from PIL import Image
-from template_zoo import FAMILIES, mask_by_bytes
 
 from ragen.env import REGISTERED_ENV_CONFIGS
 from ragen.errors import ConfigError, InputError, UnknownEnvError
@@ -20,9 +19,10 @@ from ragen.llm_agent.prompting.control_tokens import ControlTokens
 from ragen.llm_agent.prompting.replies import ReplyParser
 from ragen.llm_agent.tokenizer import load_tokenizer
 from ragen.llm_agent.tokens.dataproto import object_array
+from support.chat_templates import FAMILIES, mask_by_bytes
 
 WALK = {
-    "env_type": "toy_games:Walk",
+    "env_type": "support.configured_envs:Walk",
     "env_instruction": "Walk home.",
     "max_actions_per_traj": 10,
     "max_tokens": 50,
@@ -38,7 +38,7 @@ def config(agent_proxy=None, tags=("Walk",), n_groups=(2,), group_size=2, custom
     return {
         "agent_proxy": {"max_actions_per_turn": 2, **(agent_proxy or {})},
         "es_manager": {"train": section, "val": section},
-        "custom_envs": {"Walk": WALK, "Riddle": {"env_type": "toy_games:Riddle"}, **(custom_envs or {})},
+        "custom_envs": {"Walk": WALK, "Riddle": {"env_type": "support.configured_envs:Riddle"}, **(custom_envs or {})},
         "actor_rollout_ref": {"rollout": rollout or {}},
         **rest,
     }

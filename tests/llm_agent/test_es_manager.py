@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import counter_game
 import numpy as np
 import psutil
 import pytest
@@ -16,10 +15,11 @@ import pytest
 from ragen.env import register_env
 from ragen.errors import StateError
 from ragen.llm_agent.es_manager import EnvStateManager
+from support import toy_envs
 
 MODES = {"main": {"use_multiprocessing": False}, "lanes": {"use_multiprocessing": True, "max_workers": 2}}
-COUNTER = {"env_type": "counter_game:Counter", "max_actions_per_traj": 4}
-ECHO = {"env_type": "counter_game:Echo", "max_actions_per_traj": 3}
+COUNTER = {"env_type": "support.toy_envs:Counter", "max_actions_per_traj": 4}
+ECHO = {"env_type": "support.toy_envs:Echo", "max_actions_per_traj": 3}
 
 Make = Callable[..., EnvStateManager]
 
@@ -388,12 +388,12 @@ def test_an_attribute_that_is_not_there_harms_nothing(make: Make) -> None:
 
 
 def test_nothing_is_built_before_the_first_reset() -> None:
-    before = counter_game.built
+    before = toy_envs.built
     with EnvStateManager(manager_config(use_multiprocessing=False)) as manager:
-        assert counter_game.built == before
+        assert toy_envs.built == before
         manager.reset()
         manager.reset()
-        assert counter_game.built == before + 4, "and each environment once"
+        assert toy_envs.built == before + 4, "and each environment once"
 
 
 def test_a_tag_may_be_listed_twice(make: Make) -> None:
@@ -424,7 +424,7 @@ def test_a_configuration_without_any_of_our_keys_works() -> None:
 
 
 def test_an_environment_of_ones_own_is_known_by_the_name_it_was_registered_under(make: Make) -> None:
-    register_env("counting", counter_game.Counter)
+    register_env("counting", toy_envs.Counter)
     manager = make(tags={"Own": {"env_type": "counting", "max_actions_per_traj": 4, "env_config": {"goal": 1}}})
     manager.reset()
     assert manager.step([reply(0, "One")]) == []

@@ -160,7 +160,7 @@ def test_a_run_that_was_killed_outright_goes_on_in_worker_processes_too(tmp_path
     arguments = [sys.executable, "-m", "ragen.llm_agent.agent_proxy", "--config-name", "base", *GAMES, *overrides]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}", "DIE": "1"}
     killed = subprocess.run(
-        [*arguments, f"output_dir={tmp_path / 'out'}"], env=environment, capture_output=True, timeout=60, check=False
+        [*arguments, f"output_dir={tmp_path / 'out'}"], env=environment, capture_output=True, timeout=100, check=False
     )
     assert killed.returncode == -signal.SIGKILL
     assert 0 < len(lines(tmp_path / "out")) < 8

@@ -10,14 +10,13 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-import counted_bandit
-import golden
 import pytest
 
 from ragen.env import REGISTERED_ENVS
 from ragen.errors import InputError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import Recording
+from support import counted_bandit, golden
 
 Record = dict[str, Any]
 
@@ -43,7 +42,7 @@ def custom_env(version: str, tag: str) -> Record:
     if version == "up26":
         fields = DEFAULTS_OF_UP26.get(entry["env_type"], {}) | fields
         if entry["env_type"] == "bandit":
-            entry["env_type"] = "counted_bandit:CountedBandit"
+            entry["env_type"] = "support.counted_bandit:CountedBandit"
     for key in ("train_path", "dataset_path"):
         if key in fields:
             fields[key] = str(golden.GOLDEN / fields[key])

@@ -5,7 +5,6 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from template_zoo import FAMILIES, Family, mask_by_bytes
 
 from ragen.errors import ConfigError, TemplateError
 from ragen.llm_agent.prompting.chat_template import ChatTemplate
@@ -13,6 +12,7 @@ from ragen.llm_agent.prompting.control_tokens import ControlTokens
 from ragen.llm_agent.tokenizer import load_tokenizer
 from ragen.llm_agent.tokens.encoding import ChatEncoder
 from ragen.llm_agent.tokens.masks import ReplyMarker, moved, token_span
+from support.chat_templates import FAMILIES, Family, mask_by_bytes
 
 REPLIES = [
     "<think>left é😀 is\n\n free</think><answer>Left || Up</answer>",

@@ -6,7 +6,6 @@ import sys
 import threading
 
 import pytest
-from verl import DataProto
 
 from ragen.errors import ConfigError, EnvError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
@@ -16,6 +15,7 @@ from ragen.llm_agent.rollout.metrics import mean_metrics
 from ragen.llm_agent.rollout.overlapping import ParallelRolloutManager, ShardedEnvManager
 from ragen.llm_agent.testing.equivalence import Recording
 from ragen.llm_agent.tokenizer import load_tokenizer
+from support.rollouts import no_prompts
 
 TOKENIZER = load_tokenizer()
 TAGS = "[SimpleSokoban,Countdown,Bandit,MetamathQA]"
@@ -24,7 +24,7 @@ SMALL = [
     for mode in ("train", "val")
     for key in (f"env_configs.tags={TAGS}", "env_configs.n_groups=[2,1,2,1]", "env_groups=6", "group_size=3")
 ]
-DICE = "dice_game:Dice"
+DICE = "support.dice_env:Dice"
 
 
 def config_of(*overrides, shards=3, workers=0):
@@ -53,7 +53,7 @@ def played(config, backend=None, episodes=1, val=False, meet=lambda proxy: None,
     with LLMAgentProxy(config, backend or create_backend(config), TOKENIZER) as proxy:
         meet(proxy)
         for _ in range(episodes):
-            rollouts = proxy.rollout(DataProto(meta_info={"validate": val}), val=val, **options)
+            rollouts = proxy.rollout(no_prompts(validate=val), val=val, **options)
             seen.note("states", proxy.rollout_states)
             seen.note("meta_info", rollouts.meta_info)
             seen.note("objects", rollouts.non_tensor_batch)
@@ -119,7 +119,7 @@ def test_playing_alone_gives_the_states_and_metrics_of_a_rollout(shards):
         other.note("states", alone.play({"validate": True}, val=True))
         assert_equal(one, other)
         assert alone.rollout_states and set(alone.seconds) == {"generation", "environments", "tokenising"}
-        metrics = alone.rollout(DataProto(meta_info={"validate": True}), val=True).meta_info["metrics"]
+        metrics = alone.rollout(no_prompts(validate=True), val=True).meta_info["metrics"]
         assert mean_metrics(alone.rollout_states).items() <= metrics.items()
 
 
@@ -263,10 +263,10 @@ def test_ctrl_c_ends_the_shards_and_their_threads():
 
     with LLMAgentProxy(config, Wrapped(config, interrupt), TOKENIZER) as proxy:
         with pytest.raises(KeyboardInterrupt):
-            proxy.rollout(DataProto())
-            proxy.rollout(DataProto())  # should the first one have been too quick
+            proxy.rollout(no_prompts())
+            proxy.rollout(no_prompts())  # should the first one have been too quick
         assert ragen_threads() == []
-        assert len(proxy.rollout(DataProto())) == 18
+        assert len(proxy.rollout(no_prompts())) == 18
 
 
 # Callbacks and options
@@ -311,7 +311,7 @@ def test_time_is_told_by_part_and_by_shard():
     config = config_of(workers=2)
     with LLMAgentProxy(config, create_backend(config), TOKENIZER) as proxy:
         proxy.record_lanes = True
-        proxy.rollout(DataProto())
+        proxy.rollout(no_prompts())
     assert set(proxy.seconds) == {"generation", "environments", "tokenising"}
     assert all(0 < spent <= proxy.timeline.end - proxy.timeline.start for spent in proxy.seconds.values())
     tracks = {span.track for span in proxy.timeline.spans}
@@ -321,9 +321,9 @@ def test_time_is_told_by_part_and_by_shard():
 def test_the_manager_stands_alone_with_the_names_of_ragen_s_forks():
     config = config_of(shards=0)
     with LLMAgentProxy(config, create_backend(config), TOKENIZER) as proxy:
-        lockstep = proxy.rollout(DataProto())
+        lockstep = proxy.rollout(no_prompts())
     with ParallelRolloutManager(config, create_backend(config), TOKENIZER, n_jobs=2) as manager:
-        rollouts = manager.parallel_rollout(DataProto())
+        rollouts = manager.parallel_rollout(no_prompts())
         assert len(manager.proxy.train_es_manager.shards) == 2
     assert rollouts.meta_info == lockstep.meta_info
     assert rollouts.batch["rm_scores"].equal(lockstep.batch["rm_scores"])

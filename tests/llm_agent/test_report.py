@@ -286,6 +286,7 @@ def test_what_lanes_did_in_a_step_is_worked_out_from_their_accounts():
 # The command and the settings
 
 
+@pytest.mark.models
 def test_the_command_writes_a_report_beside_the_trajectories(tmp_path, capsys):
     tags = "es_manager.val.env_configs.tags=[VisualSimpleSokoban,Countdown]"
     groups = ["es_manager.val.env_configs.n_groups=[1,1]", "es_manager.val.env_groups=2", "es_manager.val.group_size=2"]

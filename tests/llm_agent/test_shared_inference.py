@@ -7,12 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from tensordict import TensorDict
-from verl import DataProto
 
 from ragen.errors import InputError, StateError
 from ragen.llm_agent.rollout.shared_inference import SharedLLMInferenceManager, joined, row_count, rows_of
 from ragen.llm_agent.tokens.dataproto import object_array
+from support.rollouts import batch_of, no_prompts
 
 LONG = 60.0  # a wait that a test must never have to wait for
 
@@ -33,15 +32,13 @@ class Actor:
         names = list(prompts.non_tensor_batch["env_ids"])
         self.batches.append(names)
         self.hook(names)
-        return DataProto.from_dict(
-            non_tensors={"env_ids": object_array(names), "response_texts": object_array(f"to {n}" for n in names)}
-        )
+        return batch_of(env_ids=object_array(names), response_texts=object_array(f"to {n}" for n in names))
 
 
 def prompts(*names, width=2, **meta_info):
     ids = torch.tensor([[1] * width] * len(names))
-    tensors = TensorDict({"input_ids": ids, "attention_mask": torch.ones_like(ids)}, batch_size=[len(names)])
-    return DataProto(tensors, {"env_ids": object_array(names)}, meta_info)
+    tensors = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return batch_of(tensors, meta_info, env_ids=object_array(names))
 
 
 def texts(answers):
@@ -200,12 +197,12 @@ def test_prompts_are_padded_on_their_left_and_answers_on_their_right():
 
 
 def test_positions_with_several_rows_of_their_own_are_padded_too():
-    parts = [DataProto(TensorDict({"position_ids": torch.ones(1, 4, n)}, batch_size=[1])) for n in (2, 5)]
+    parts = [batch_of({"position_ids": torch.ones(1, 4, n)}) for n in (2, 5)]
     assert joined(parts, 9, left=True).batch["position_ids"].shape == (2, 4, 5)
 
 
 def test_columns_that_are_plain_lists_are_cut_and_counted():
-    answers = DataProto()
+    answers = no_prompts()
     answers.non_tensor_batch = {"response_texts": ["x", "y", "z"]}
     assert row_count(answers) == 3
     cut = rows_of(answers, 1, 3)

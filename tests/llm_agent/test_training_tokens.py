@@ -10,9 +10,6 @@ import pickle
 from dataclasses import dataclass
 
 import pytest
-from recording_backend import TEXTS, RecordingBackend
-from template_zoo import FAMILIES, mask_by_bytes
-from verl import DataProto
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
@@ -21,6 +18,9 @@ from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.tokenizer import load_tokenizer
 from ragen.llm_agent.tokens.sampled_tokens import Exchange, RawReply
 from ragen.llm_agent.tokens.training_rows import stretches
+from support.chat_templates import FAMILIES, mask_by_bytes
+from support.recording_backend import TEXTS, RecordingBackend
+from support.rollouts import no_prompts
 
 ENVS = 6
 FULL, LIMITED, SINGLE = "full", "limited_multi_turn", "single_turn"
@@ -43,8 +43,8 @@ def config_of(rollout=None, **agent_proxy):
         },
         "es_manager": {"train": section, "val": section, "use_multiprocessing": False},
         "custom_envs": {
-            "Counter": {"env_type": "counter_game:Counter", "max_actions_per_traj": 9, "env_config": {"goal": 7}},
-            "Echo": {"env_type": "counter_game:Echo", "max_actions_per_traj": 9},
+            "Counter": {"env_type": "support.toy_envs:Counter", "max_actions_per_traj": 9, "env_config": {"goal": 7}},
+            "Echo": {"env_type": "support.toy_envs:Echo", "max_actions_per_traj": 9},
         },
         "actor_rollout_ref": {"rollout": rollout or {}},
     }
@@ -53,7 +53,7 @@ def config_of(rollout=None, **agent_proxy):
 def played(backend, config):
     """A rollout's batch and its final states."""
     with LLMAgentProxy(config, backend, backend.tokenizer) as proxy:
-        batch = proxy.rollout(DataProto())
+        batch = proxy.rollout(no_prompts())
         return batch, proxy.rollout_states
 
 

@@ -9,7 +9,8 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from leftovers import descriptors, processes, until
+
+from support.leftovers import descriptors, processes, until
 
 
 @pytest.fixture(autouse=True, scope="session")

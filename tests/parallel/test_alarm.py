@@ -6,12 +6,12 @@ import threading
 import time
 
 import pytest
-from episodes import config, errors, freeze, play, sequential
-from evil import Walk
 
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel.alarm import Deadline
 from ragen.parallel.host import EnvHost, Overdue
+from support.episodes import config, errors, freeze, play, sequential
+from support.faulty_envs import Walk
 
 TURNS = 3
 HUNG = 2
@@ -79,7 +79,7 @@ class Leisurely(Walk):
 
 def mixed(kind, **es_manager):
     """Two honest environments, an evil one, and two more honest ones."""
-    tags = {"Good": {"env_type": "evil:Walk"}, "Evil": {"env_type": f"{__name__}:{kind.__name__}"}}
+    tags = {"Good": {"env_type": "support.faulty_envs:Walk"}, "Evil": {"env_type": f"{__name__}:{kind.__name__}"}}
     times = {"step_timeout": 0.3, "reset_timeout": 0.3}
     settings = {"use_multiprocessing": "auto", **times, **es_manager}
     return config(tags, [("Good", 2), ("Evil", 1), ("Good", 2)], **settings)

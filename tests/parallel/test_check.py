@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-import specimens
 from rich.console import Console
 
 from ragen.errors import ConfigError, UnknownEnvError
 from ragen.parallel import check as checks
 from ragen.parallel.check import FIX_FIRST, NOTHING_TO_FIX, USAGE_ERROR, check_parallel
 from ragen.parallel.check_report import CheckReport, EnvCosts, Finding
+from support import check_cases
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +23,7 @@ def check(env, config=None, **options):
 
 
 def test_a_flawless_environment_passes_everything():
-    report = check(specimens.Copied)
+    report = check(check_cases.Copied)
     assert report.ok
     assert {finding.status for finding in report.findings} == {"ok"}, report.findings
     assert "steps, success" in report.finding("metrics").text and "note" in report.finding("metrics").text
@@ -35,20 +35,20 @@ def test_a_flawless_environment_passes_everything():
 @pytest.mark.parametrize(
     ("env", "where", "told"),
     [
-        (specimens.TellsTheTime, "replays in its process", "it depends on the time of day"),
-        (specimens.TellsEntropy, "replays in its process", "it depends on the system's random bytes"),
-        (specimens.DrawsUndeclared, "global random numbers", "random in step.*declares uses_global_rng = False"),
-        (specimens.RemembersEpisodes, "replays after other episodes", "'at . of 30, episode 1', then"),
-        (specimens.TellsAHash, "replays elsewhere", r"it depends on hash\(\)"),
-        (specimens.TellsTheYear, "replays elsewhere", "it depends on the time of day"),
-        (specimens.TellsItsProcess, "replays elsewhere", "another process gives something else"),
-        (specimens.CopiedBadly, "group resets", "a copy is not like a reset"),
-        (specimens.LeavesThings, "leaves nothing behind", "5 threads and 5 child processes and 5 open files more"),
-        (specimens.Grows, "memory stays", "resets adds about"),
-        (specimens.Raises, "plays", "raises in turn 1 .*ValueError: the rope is too short"),
-        (specimens.RaisesInReset, "plays", "raises in the reset with seed 1: KeyError"),
-        (specimens.RaisesInClose, "is closed", "raises while it was closed: OSError: the door is stuck"),
-        (specimens.Exits, "plays", "ends its process in turn 1 .* exited with code 7"),
+        (check_cases.TellsTheTime, "replays in its process", "it depends on the time of day"),
+        (check_cases.TellsEntropy, "replays in its process", "it depends on the system's random bytes"),
+        (check_cases.DrawsUndeclared, "global random numbers", "random in step.*declares uses_global_rng = False"),
+        (check_cases.RemembersEpisodes, "replays after other episodes", "'at . of 30, episode 1', then"),
+        (check_cases.TellsAHash, "replays elsewhere", r"it depends on hash\(\)"),
+        (check_cases.TellsTheYear, "replays elsewhere", "it depends on the time of day"),
+        (check_cases.TellsItsProcess, "replays elsewhere", "another process gives something else"),
+        (check_cases.CopiedBadly, "group resets", "a copy is not like a reset"),
+        (check_cases.LeavesThings, "leaves nothing behind", "5 threads and 5 child processes and 5 open files more"),
+        (check_cases.Grows, "memory stays", "resets adds about"),
+        (check_cases.Raises, "plays", "raises in turn 1 .*ValueError: the rope is too short"),
+        (check_cases.RaisesInReset, "plays", "raises in the reset with seed 1: KeyError"),
+        (check_cases.RaisesInClose, "is closed", "raises while it was closed: OSError: the door is stuck"),
+        (check_cases.Exits, "plays", "ends its process in turn 1 .* exited with code 7"),
     ],
 )
 def test_a_fault_is_named_and_has_to_be_fixed_first(env, where, told):
@@ -60,34 +60,34 @@ def test_a_fault_is_named_and_has_to_be_fixed_first(env, where, told):
     assert re.search(told, finding.text), finding.text
 
 
-@pytest.mark.parametrize("env", [specimens.Hangs, specimens.HangsWhenBuilt])
+@pytest.mark.parametrize("env", [check_cases.Hangs, check_cases.HangsWhenBuilt])
 def test_an_environment_that_hangs_is_found_out_within_its_deadline_and_its_stacks_are_kept(env):
     report = check(env, timeout=0.3)
     assert report.advice == "fix" and "hangs" in report.line
-    assert "specimens.py" in report.stories()
+    assert "check_cases.py" in report.stories()
 
 
 def test_a_hang_that_comes_late_is_told_and_the_rest_is_still_looked_at():
-    report = check(specimens.HangsInItsSecondEpisode, timeout=0.3, budget=0.1)
+    report = check(check_cases.HangsInItsSecondEpisode, timeout=0.3, budget=0.1)
     assert "timeout in turn" in report.finding("replays after other episodes").text
     assert report.finding("leaves nothing behind").status in ("ok", "fail")
 
 
 def test_a_configuration_that_cannot_be_pickled_keeps_the_environment_in_main():
-    report = check(specimens.Walk, specimens.WalkConfig(thing=specimens.Unpicklable()))
+    report = check(check_cases.Walk, check_cases.WalkConfig(thing=check_cases.Unpicklable()))
     assert report.advice == "sequential"
-    assert report.line == 'sequential_env_types: ["specimens:Walk"]'
+    assert report.line == 'sequential_env_types: ["support.check_cases:Walk"]'
     assert "cannot be pickled" in report.reason and "lock" in report.reason
 
 
 def test_results_that_cannot_be_pickled_keep_the_environment_in_main():
-    report = check(specimens.ReturnsAGenerator)
+    report = check(check_cases.ReturnsAGenerator)
     assert report.advice == "sequential" and "cannot pickle 'generator' object" in report.reason
 
 
 def test_a_module_that_cannot_be_imported_in_a_worker_keeps_the_environment_in_main(tmp_path, monkeypatch):
     (tmp_path / "shy.py").write_text(
-        "import os\nfrom specimens import Walk\n"
+        "import os\nfrom support.check_cases import Walk\n"
         "if 'RAGEN_WORKER' in os.environ:\n    raise ImportError('not in a worker')\n"
         "class Shy(Walk):\n    pass\n"
     )
@@ -97,7 +97,7 @@ def test_a_module_that_cannot_be_imported_in_a_worker_keeps_the_environment_in_m
 
 
 def test_an_environment_that_waits_gains_from_more_workers_than_cores():
-    report = check(specimens.Slow, budget=0.05)
+    report = check(check_cases.Slow, budget=0.05)
     assert report.advice == "parallel" and report.line == "use_multiprocessing: true"
     assert "max_workers" in report.reason and report.costs.turn >= 0.01 and report.costs.busy < 0.3
 
@@ -105,8 +105,8 @@ def test_an_environment_that_waits_gains_from_more_workers_than_cores():
 @pytest.mark.parametrize(
     ("env", "status", "told"),
     [
-        (specimens.DrawsDeclared, "ok", "numpy.random and random in step"),
-        (specimens.DeclaresForNothing, "note", "not used"),
+        (check_cases.DrawsDeclared, "ok", "numpy.random and random in step"),
+        (check_cases.DeclaresForNothing, "note", "not used"),
     ],
 )
 def test_global_random_numbers_are_fine_where_they_are_not_denied(env, status, told):
@@ -116,14 +116,14 @@ def test_global_random_numbers_are_fine_where_they_are_not_denied(env, status, t
 
 
 def test_what_an_environment_changes_in_its_process_is_told():
-    finding = check(specimens.ChangesItsProcess).finding("leaves its process alone")
+    finding = check(check_cases.ChangesItsProcess).finding("leaves its process alone")
     assert finding.status == "warn"
     assert "the working directory (now /)" in finding.text
     assert "sys.path (now [])" in finding.text and "os.environ" in finding.text
 
 
 def test_an_environment_that_declares_that_it_does_not_replay_is_not_blamed_for_it():
-    class Live(specimens.TellsTheTime):
+    class Live(check_cases.TellsTheTime):
         replayable = False
 
     report = check(Live)
@@ -131,7 +131,7 @@ def test_an_environment_that_declares_that_it_does_not_replay_is_not_blamed_for_
 
 
 def report_of(**costs):
-    one = checks._Check(checks._spec_of(specimens.Walk, None), (1,), 8, (), 1.0, 1.0)
+    one = checks._Check(checks._spec_of(check_cases.Walk, None), (1,), 8, (), 1.0, 1.0)
     one._costs = EnvCosts(**costs)
     return one._report()
 
@@ -139,7 +139,7 @@ def report_of(**costs):
 @pytest.mark.parametrize(
     ("turn", "reset", "advice", "line"),
     [
-        (4e-6, 1e-5, "sequential", 'sequential_env_types: ["specimens:Walk"]'),
+        (4e-6, 1e-5, "sequential", 'sequential_env_types: ["support.check_cases:Walk"]'),
         (4e-6, 1e-3, "parallel", "use_multiprocessing: auto"),
         (5e-3, 1e-3, "parallel", "use_multiprocessing: true"),
     ],
@@ -150,21 +150,21 @@ def test_the_line_for_the_configuration_follows_from_what_a_turn_costs(turn, res
 
 
 def test_names_that_a_reset_gives_to_actions_are_played():
-    report = check(specimens.NamesActionsAtReset, seeds=2)
+    report = check(check_cases.NamesActionsAtReset, seeds=2)
     assert report.ok and "back 1, forth 1, back 2, forth 2" in report.finding("is built").text
     assert "steps" in report.finding("metrics").text
 
 
 def test_texts_are_played_where_there_are_no_action_names():
-    report = check(specimens.Echo, actions=["a very long text indeed"])
+    report = check(check_cases.Echo, actions=["a very long text indeed"])
     assert report.ok and report.finding("is built").text == "its actions are texts: those given"
     assert "no 'success' seen" in report.finding("metrics").text
 
 
 def test_a_mapping_of_fields_becomes_the_configuration():
-    assert "raises in turn 0" in check(specimens.Raises, {"fails_at": 1}).line
+    assert "raises in turn 0" in check(check_cases.Raises, {"fails_at": 1}).line
     with pytest.raises(ConfigError, match="no_such_field"):
-        check(specimens.Raises, {"no_such_field": 1})
+        check(check_cases.Raises, {"no_such_field": 1})
 
 
 def test_an_unknown_environment_is_a_clear_error():
@@ -185,7 +185,7 @@ def test_the_tables_show_findings_costs_and_the_line():
 
 
 def test_the_command_prints_the_tables_and_its_exit_code_tells_whether_there_is_something_to_fix(capsys):
-    arguments = ["--seeds", "1", "--turns", "3", "specimens:Raises"]
+    arguments = ["--seeds", "1", "--turns", "3", "support.check_cases:Raises"]
     assert checks.main([*arguments, "fails_at=2"]) == FIX_FIRST
     assert "the rope is too short" in capsys.readouterr().out
     assert checks.main([*arguments, "fails_at=99"]) == NOTHING_TO_FIX
@@ -193,14 +193,14 @@ def test_the_command_prints_the_tables_and_its_exit_code_tells_whether_there_is_
 
 
 def test_what_the_environment_prints_does_not_get_into_the_tables(capfd):
-    assert checks.main(["--seeds", "1", "--turns", "3", "specimens:Prints"]) == NOTHING_TO_FIX
+    assert checks.main(["--seeds", "1", "--turns", "3", "support.check_cases:Prints"]) == NOTHING_TO_FIX
     shown = capfd.readouterr()
     assert "leaves nothing behind" in shown.out and "a word" not in shown.out and not shown.err
 
 
 def test_wrong_arguments_are_told_in_a_sentence(capsys):
     assert checks.main(["no_such_env"]) == USAGE_ERROR
-    assert checks.main(["specimens:Walk", "colour=red"]) == USAGE_ERROR
+    assert checks.main(["support.check_cases:Walk", "colour=red"]) == USAGE_ERROR
     assert "unknown key 'colour'" in capsys.readouterr().err
 
 

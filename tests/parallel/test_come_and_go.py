@@ -6,8 +6,6 @@ import os
 import signal
 
 import pytest
-from evil import Evil, EvilConfig, Walk
-from leftovers import until
 
 from ragen.errors import StateError
 from ragen.parallel.engine import Engine, EngineSettings
@@ -15,12 +13,14 @@ from ragen.parallel.host import ResetOrder
 from ragen.parallel.residents import GivenUp
 from ragen.parallel.sharded import ShardedEngine
 from ragen.parallel.turn import EnvSpec, TurnRequest
+from support.faulty_envs import FaultConfig, Faulty, Walk
+from support.leftovers import until
 
 SETTINGS = EngineSettings(step_timeout=20, max_workers=1, max_restarts=2)
 
 
 def spec(env_id, env_class=Walk, config=None):
-    return EnvSpec(env_id, 0, env_class.__name__, f"evil:{env_class.__name__}", env_class, config)
+    return EnvSpec(env_id, 0, env_class.__name__, f"support.faulty_envs:{env_class.__name__}", env_class, config)
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_lane_of_which_nothing_comes_through_is_given_up_for_those_that_are_th
 
 def test_a_suspect_that_goes_takes_its_quarantine_lane_with_it(engine):
     (lane,) = engine.lanes(1)
-    begin(engine, 1, lane, env_class=Evil, config=EvilConfig("is killed", "turn 0"))
+    begin(engine, 1, lane, env_class=Faulty, config=FaultConfig("is killed", "turn 0"))
     assert isinstance(step(engine, 1, 0), GivenUp)
     begin(engine, 2, lane)
     engine.remove([1])
@@ -113,7 +113,7 @@ def test_a_suspect_that_goes_takes_its_quarantine_lane_with_it(engine):
 
 
 def test_environments_come_to_the_shard_of_their_group_and_go():
-    specs = [EnvSpec(env_id, env_id // 2, "Walk", "evil:Walk", Walk, None) for env_id in range(8)]
+    specs = [EnvSpec(env_id, env_id // 2, "Walk", "support.faulty_envs:Walk", Walk, None) for env_id in range(8)]
     engine = ShardedEngine(specs[:4], SETTINGS, shards=2)
     try:
         lanes = engine.lanes(1)

@@ -15,25 +15,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import scripts
-from episodes import config, freeze, inputs, play, sequential
-from leftovers import descriptors, processes, until
 
 from ragen.errors import EnvError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel import system
+from support import scripts
+from support.episodes import config, freeze, inputs, play, sequential
+from support.leftovers import descriptors, named_memory, processes, until
 
 PROMISED = 2.0  # seconds until nothing is left
 
 
 def walks(**settings: Any) -> dict[str, Any]:
-    tags = {"Walk": {"env_type": "evil:Walk"}, "Draws": {"env_type": "evil:GlobalDraws"}}
+    tags = {"Walk": {"env_type": "support.faulty_envs:Walk"}, "Draws": {"env_type": "support.faulty_envs:GlobalDraws"}}
     return config(tags, [("Walk", 2), ("Draws", 2)], **{"use_multiprocessing": True, **settings})
 
 
 def evil(misdeed: str, place: str, **settings: Any) -> dict[str, Any]:
-    fields = {"misdeed": misdeed, "place": place}
-    tags = {"Walk": {"env_type": "evil:Walk"}, "Evil": {"env_type": "evil:Evil", "env_config": fields}}
+    fields = {"fault": misdeed, "place": place}
+    tags = {
+        "Walk": {"env_type": "support.faulty_envs:Walk"},
+        "Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": fields},
+    }
     return config(tags, [("Walk", 2), ("Evil", 2)], **{"use_multiprocessing": True, **settings})
 
 
@@ -99,8 +102,10 @@ def test_what_environments_leave_behind_ends_though_the_warden_was_killed(method
 
 
 def test_environments_are_closed_in_their_workers(tmp_path: Path) -> None:
-    fields = {"misdeed": "nothing", "place": "close", "once": str(tmp_path / "closed")}
-    settings = config({"E": {"env_type": "evil:Evil", "env_config": fields}}, [("E", 1)], use_multiprocessing=True)
+    fields = {"fault": "nothing", "place": "close", "once": str(tmp_path / "closed")}
+    settings = config(
+        {"E": {"env_type": "support.faulty_envs:Faulty", "env_config": fields}}, [("E", 1)], use_multiprocessing=True
+    )
     manager = EnvStateManager(settings)
     manager.reset()
     assert not (tmp_path / "closed").exists()
@@ -167,21 +172,22 @@ MIXED = list(
 )
 
 
-def open_things() -> tuple[int, int, int, int]:
-    """Descriptors, threads, pieces of shared memory with and without a path."""
+def open_things() -> tuple[int, int, int]:
+    """Descriptors, threads, pieces of shared memory without a path."""
     memory = Path("/proc/self/maps").read_text().count("memfd:")
-    return len(descriptors()), threading.active_count(), memory, len(os.listdir("/dev/shm"))
+    return len(descriptors()), threading.active_count(), memory
 
 
 @pytest.mark.parametrize("count", [9, pytest.param(100, marks=pytest.mark.slow)])
 def test_many_managers_of_evil_environments_keep_nothing_whatever_their_start_method(count: int) -> None:
-    before, open_before = processes(), open_things()
+    before, open_before, named_before = processes(), open_things(), named_memory()
     for misdeed, place, method in (MIXED[19 * number % len(MIXED)] for number in range(count)):
         settings = evil(misdeed, place, start_method=method, step_timeout=0.5, reset_timeout=0.5)
         with contextlib.suppress(EnvError), EnvStateManager(settings) as manager:
             play(manager, 2)
         assert until(is_gone(before), PROMISED), (misdeed, place, method)
         assert open_things() == open_before, (misdeed, place, method)
+        assert until(lambda: not named_memory() - named_before), (misdeed, place, method)
 
 
 def test_many_managers_at_once_share_their_workers() -> None:
@@ -258,7 +264,8 @@ def test_no_two_processes_give_their_workers_the_same_mark(tmp_path: Path) -> No
     body = """
         from pathlib import Path
         child = os.fork()
-        with EnvStateManager(config({"W": {"env_type": "evil:Walk"}}, [("W", 4)], use_multiprocessing=True)) as manager:
+        walks = {"W": {"env_type": "support.faulty_envs:Walk"}}
+        with EnvStateManager(config(walks, [("W", 4)], use_multiprocessing=True)) as manager:
             manager.reset()
             for name in re.findall("ragen-progress-[0-9a-z]*", Path("/proc/self/maps").read_text()):
                 os.write(1, (name + chr(10)).encode())  # in one piece, whoever else writes there
@@ -270,7 +277,8 @@ def test_no_two_processes_give_their_workers_the_same_mark(tmp_path: Path) -> No
 
 
 FORK = """
-    with EnvStateManager(config({"W": {"env_type": "evil:Walk"}}, [("W", 4)], use_multiprocessing=True)) as manager:
+    walks = {"W": {"env_type": "support.faulty_envs:Walk"}}
+    with EnvStateManager(config(walks, [("W", 4)], use_multiprocessing=True)) as manager:
         manager.reset()
         pids = {lane.pid for lane in manager.lane_stats()}
         child = os.fork()
@@ -324,9 +332,9 @@ def _script(folder: Path, body: str) -> Path:
 
 BUSY = """
     settings = config(
-        {"W": {"env_type": "evil:Walk"},
-         "E": {"env_type": "evil:Evil", "env_config": {"misdeed": "leaves children", "place": "turn 0"}},
-         "S": {"env_type": "evil:Evil", "env_config": {"misdeed": "sleeps", "place": "turn 0"}}},
+        {"W": {"env_type": "support.faulty_envs:Walk"},
+         "E": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": "leaves children", "place": "turn 0"}},
+         "S": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": "sleeps", "place": "turn 0"}}},
         [("W", 4), ("E", 1), ("S", 1)], use_multiprocessing=True, max_workers=3, step_timeout=600,
     )
     manager = EnvStateManager(settings)
@@ -387,7 +395,8 @@ ENDS = {
 @pytest.mark.parametrize("end", ENDS)
 def test_a_program_that_ends_without_closing_leaves_nothing(end: str, tmp_path: Path) -> None:
     body = """
-        manager = EnvStateManager(config({"W": {"env_type": "evil:Walk"}}, [("W", 4)], use_multiprocessing=True))
+        walks = {"W": {"env_type": "support.faulty_envs:Walk"}}
+        manager = EnvStateManager(config(walks, [("W", 4)], use_multiprocessing=True))
         play(manager)
         print("played")
     """
@@ -402,8 +411,8 @@ def test_nothing_warns_even_if_every_warning_is_an_error(tmp_path: Path) -> None
     body = """
         import gc, warnings
         for method in ("forkserver", "spawn", "fork"):
-            settings = config({"W": {"env_type": "evil:Walk"}, "D": {"env_type": "evil:GlobalDraws"}},
-                              [("W", 2), ("D", 2)], use_multiprocessing=True, start_method=method)
+            tags = {"W": {"env_type": "support.faulty_envs:Walk"}, "D": {"env_type": "support.faulty_envs:GlobalDraws"}}
+            settings = config(tags, [("W", 2), ("D", 2)], use_multiprocessing=True, start_method=method)
             with EnvStateManager(settings) as manager:
                 manager.reset()
                 for lane in manager.lane_stats()[1:]:
@@ -424,7 +433,8 @@ def test_nothing_warns_even_if_every_warning_is_an_error(tmp_path: Path) -> None
 def test_sys_exit_in_mid_episode_of_a_thread_leaves_nothing(tmp_path: Path) -> None:
     body = """
         def live():
-            with EnvStateManager(config({"W": {"env_type": "evil:Walk"}}, [("W", 4)], use_multiprocessing=True)) as m:
+            walks = {"W": {"env_type": "support.faulty_envs:Walk"}}
+            with EnvStateManager(config(walks, [("W", 4)], use_multiprocessing=True)) as m:
                 play(m)
                 sys.exit(1)
         thread = threading.Thread(target=live)

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from episodes import config, errors, freeze, play, sequential
-from leftovers import processes, until
 
 from ragen.errors import EnvError, LaneDiedError, LaneError, LaneTimeoutError, RagenError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel import system
+from support.episodes import config, errors, freeze, play, sequential
+from support.leftovers import processes, until
 
 EVIL = 2  # env_id of the evil one, between good ones of the same lanes
 TURNS = 4
@@ -93,8 +93,11 @@ HANGS = {"sleeps", "loops", "deadlocks", "stops"}
 
 def evil(misdeed: str, place: str, once: str = "", lives: str = "", **es_manager: Any) -> dict[str, Any]:
     """Five environments, the one in the middle evil, on two lanes."""
-    fields = {"misdeed": misdeed, "place": place, "once": once, "lives": lives}
-    tags = {"Good": {"env_type": "evil:Walk"}, "Evil": {"env_type": "evil:Evil", "env_config": fields}}
+    fields = {"fault": misdeed, "place": place, "once": once, "lives": lives}
+    tags = {
+        "Good": {"env_type": "support.faulty_envs:Walk"},
+        "Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": fields},
+    }
     patience: dict[str, float] = IMPATIENT if misdeed in HANGS else {}
     if misdeed in HANGS and place == "load":
         patience = {"startup_timeout": 2.0}
@@ -188,7 +191,7 @@ def test_a_misdeed_in_one_replay_changes_nothing(
 @pytest.mark.parametrize("misdeed", ["raises", "leaves", "raises oddly"])
 def test_an_environment_that_cannot_be_built_is_an_error_at_reset(misdeed: str) -> None:
     with EnvStateManager(evil(misdeed, "init")) as manager:
-        with pytest.raises(EnvError, match=r"env 2 \(tag 'Evil', type 'evil:Evil'\)"):
+        with pytest.raises(EnvError, match=r"env 2 \(tag 'Evil', type 'support.faulty_envs:Faulty'\)"):
             manager.reset()
         assert manager.rollout_cache is None
 
@@ -232,7 +235,7 @@ def test_with_raise_the_error_names_environment_type_turn_and_cause(
     patience = {"step_timeout": 2.0} if misdeed in HANGS else {}
     error, says = RAISED[misdeed, place]
     with EnvStateManager(evil(misdeed, place, on_env_failure="raise", **patience)) as manager:
-        with pytest.raises(error, match=rf"env 2 \(tag 'Evil', type 'evil:Evil'\).*{says}") as caught:
+        with pytest.raises(error, match=rf"env 2 \(tag 'Evil', type 'support.faulty_envs:Faulty'\).*{says}") as caught:
             play(manager, TURNS)
         if place.startswith("turn"):
             rollouts = freeze(manager.get_rollout_states())
@@ -241,7 +244,7 @@ def test_with_raise_the_error_names_environment_type_turn_and_cause(
                 assert rollouts[env_id]["history"][:turn] == honest[env_id]["history"][:turn]
     if error is EnvError:
         assert isinstance(caught.value.__cause__, ValueError | SystemExit)
-        assert "evil.py" in str(caught.value.__cause__.__cause__)  # the traceback of the worker
+        assert "faulty_envs.py" in str(caught.value.__cause__.__cause__)  # the traceback of the worker
     else:
         assert isinstance(caught.value, LaneError)
 
@@ -284,7 +287,7 @@ def test_who_ends_its_worker_at_nobodys_turn_is_found_by_elimination_and_never_c
 def test_what_a_killed_worker_left_running_is_ended_with_it() -> None:
     with EnvStateManager(evil("leaves children", "init")) as manager:
         manager.reset()
-        pid = next(lane.pid for lane in manager.lane_stats() if "evil:Evil" in lane.env_types)
+        pid = next(lane.pid for lane in manager.lane_stats() if "support.faulty_envs:Faulty" in lane.env_types)
         assert until(lambda: len(left_behind(manager)) == 5)
         os.kill(pid, signal.SIGKILL)  # from outside, so that nobody could look at its family before
         assert until(lambda: len(left_behind(manager)) <= 1)  # one hides: a session and an environment of its own
@@ -297,8 +300,8 @@ def left_behind(manager: EnvStateManager) -> list[int]:
 
 
 def test_a_missed_deadline_leaves_nothing_of_its_worker_running(tmp_path: Path) -> None:
-    fields = {"misdeed": "leaves children and sleeps", "place": "turn 1", "once": str(tmp_path / "once")}
-    tags = {"Evil": {"env_type": "evil:Evil", "env_config": fields}}
+    fields = {"fault": "leaves children and sleeps", "place": "turn 1", "once": str(tmp_path / "once")}
+    tags = {"Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": fields}}
     settings = config(tags, [("Evil", 2)], use_multiprocessing=True, step_timeout=1.0)
     with EnvStateManager(settings) as manager:
         assert errors(play(manager, 3)[0]) == [None] * 3
@@ -379,7 +382,7 @@ def test_a_class_that_does_not_load_costs_each_lane_its_tries_and_not_each_envir
 def test_an_environment_that_differs_at_every_replay_is_told_and_truncated(
     caplog: pytest.LogCaptureFixture, kill_lanes: Callable[[EnvStateManager], None]
 ) -> None:
-    tags = {"Good": {"env_type": "evil:Walk"}, "Clock": {"env_type": "evil:Clock"}}
+    tags = {"Good": {"env_type": "support.faulty_envs:Walk"}, "Clock": {"env_type": "support.faulty_envs:Clock"}}
     settings = config(tags, [("Good", 2), ("Clock", 1), ("Good", 2)], use_multiprocessing=True)
     reference = sequential(settings, TURNS)[0]
     with caplog.at_level(logging.WARNING), EnvStateManager(settings) as manager:
@@ -388,7 +391,7 @@ def test_an_environment_that_differs_at_every_replay_is_told_and_truncated(
     assert errors(rollouts[2])[:2] == [None, None]
     assert "does not replay: at the reset the observation was 'at" in str(errors(rollouts[2])[2])
     assert "is not deterministic" in caplog.text
-    assert "env 2 (tag 'Clock', type 'evil:Clock')" in caplog.text
+    assert "env 2 (tag 'Clock', type 'support.faulty_envs:Clock')" in caplog.text
 
 
 def test_a_worker_that_cannot_start_is_told_and_its_environments_are_played_in_main(

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from episodes import config, errors, freeze, play, sequential
-from evil import Walk
 
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel.host import Raised
 from ragen.parallel.journal import Divergence
 from ragen.parallel.wire import pack
 from ragen.parallel.worker import PlainPickler
+from support.episodes import config, errors, freeze, play, sequential
+from support.faulty_envs import Walk
 
 TURNS = 3
 
@@ -122,7 +122,7 @@ class Rants(Walk):
 
 
 def mixed(kind, **settings):
-    tags = {"Good": {"env_type": "evil:Walk"}, "Evil": {"env_type": f"{__name__}:{kind.__name__}"}}
+    tags = {"Good": {"env_type": "support.faulty_envs:Walk"}, "Evil": {"env_type": f"{__name__}:{kind.__name__}"}}
     return config(tags, [("Good", 2), ("Evil", 1), ("Good", 2)], **{"use_multiprocessing": True, **settings})
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from episodes import config, freeze, inputs, play, sequential
 
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel.global_rng import EnvRng, outer_state_kept
+from support.episodes import config, freeze, inputs, play, sequential
 
 DRAWS: dict[str, Callable[[], Any]] = {
     "random.random": random.random,
@@ -112,7 +112,7 @@ def test_the_outer_state_is_left_alone_to_the_last_held_back_gaussian() -> None:
 
 
 def drawing(**settings: Any) -> dict[str, Any]:
-    tags = {"Draws": {"env_type": "evil:GlobalDraws"}, "Walk": {"env_type": "evil:Walk"}}
+    tags = {"Draws": {"env_type": "support.faulty_envs:GlobalDraws"}, "Walk": {"env_type": "support.faulty_envs:Walk"}}
     return config(tags, [("Draws", 2), ("Walk", 1), ("Draws", 1)], group_size=2, **settings)
 
 

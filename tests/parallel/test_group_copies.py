@@ -8,10 +8,10 @@ import weakref
 from typing import ClassVar
 
 import pytest
-from episodes import config, errors, freeze, inputs, play
-from evil import Walk
 
 from ragen.llm_agent.es_manager import EnvStateManager
+from support.episodes import config, errors, freeze, inputs, play
+from support.faulty_envs import Walk
 
 GROUP = 4
 TURNS = 3

@@ -9,21 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from episodes import config, freeze, inputs, sequential
-from leftovers import processes
 from omegaconf import OmegaConf
 
 from ragen.errors import ConfigError, InputError, RagenError, StateError, UnknownEnvError
 from ragen.llm_agent.es_manager import EnvStateManager
+from support.episodes import config, freeze, inputs, sequential
+from support.leftovers import processes
 
-TAGS = {"Walk": {"env_type": "evil:Walk"}, "Evil": {"env_type": "evil:Evil", "env_config": {"misdeed": "nothing"}}}
+TAGS = {
+    "Walk": {"env_type": "support.faulty_envs:Walk"},
+    "Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": "nothing"}},
+}
 
 
 def good() -> dict[str, Any]:
     return config(TAGS, [("Walk", 2), ("Evil", 1)], group_size=2, use_multiprocessing=True)
 
 
-REMOVED = object()
+REMOVED = "(removed)"
 
 # the key, the bad value, what the message must say besides both
 BAD_CONFIG: list[tuple[str, Any, str]] = [
@@ -65,13 +68,13 @@ BAD_CONFIG: list[tuple[str, Any, str]] = [
     ("custom_envs.Evil.env_type", REMOVED, "lacks"),
     ("custom_envs.Evil.env_type", "chess", "unknown environment type 'chess'"),
     ("custom_envs.Evil.env_type", "no_such_module:Env", "No module named 'no_such_module'"),
-    ("custom_envs.Evil.env_type", "evil:Missing", "Missing"),
-    ("custom_envs.Evil.env_type", "evil:FOREVER", "not a class"),
+    ("custom_envs.Evil.env_type", "support.faulty_envs:Missing", "Missing"),
+    ("custom_envs.Evil.env_type", "support.faulty_envs:FOREVER", "not a class"),
     ("custom_envs.Evil.env_type", 5, "name"),
     ("custom_envs.Evil.max_actions_per_traj", REMOVED, "lacks"),
     ("custom_envs.Evil.max_actions_per_traj", 0, "at least 1"),
     ("custom_envs.Evil.env_config", [1], "mapping"),
-    ("custom_envs.Evil.env_config.mischief", 1, "no such field; it has lives, misdeed, once, place"),
+    ("custom_envs.Evil.env_config.mischief", 1, "no such field; it has fault, lives, once, place"),
     ("es_manager.max_worker", 4, "'es_manager.max_workers' was meant?"),
     ("es_manager.sequential_env_type", ["bandit"], "'es_manager.sequential_env_types' was meant?"),
     ("es_manager.use_multi_processing", True, "'es_manager.use_multiprocessing' was meant?"),
@@ -250,7 +253,9 @@ def test_a_call_before_the_first_reset_is_told(call: Callable[[EnvStateManager],
         call(manager)
 
 
-@pytest.mark.parametrize("call", [lambda m: m.reset(), lambda m: m.step([]), lambda m: m.render()], ids=str)
+@pytest.mark.parametrize(
+    "call", [lambda m: m.reset(), lambda m: m.step([]), lambda m: m.render()], ids=["reset", "step", "render"]
+)
 def test_a_call_after_close_is_told(call: Callable[[EnvStateManager], Any]) -> None:
     manager = EnvStateManager(good())
     manager.close()

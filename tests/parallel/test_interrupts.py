@@ -14,18 +14,18 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from episodes import config, freeze, inputs, sequential
-from evil import Walk
 
 from ragen.env import REGISTERED_ENVS, register_env
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel.system import interrupts_held, interrupts_let_through
+from support.episodes import config, freeze, inputs, sequential
+from support.faulty_envs import Walk
 
 TURNS = 3
 TAGS = {
-    "Walk": {"env_type": "evil:Walk"},
-    "Pictures": {"env_type": "evil:Pictures"},
-    "Draws": {"env_type": "evil:GlobalDraws"},
+    "Walk": {"env_type": "support.faulty_envs:Walk"},
+    "Pictures": {"env_type": "support.faulty_envs:Pictures"},
+    "Draws": {"env_type": "support.faulty_envs:GlobalDraws"},
 }
 
 
@@ -125,8 +125,11 @@ def test_interrupts_while_workers_are_replaced(reference: Any, kill_lanes: Any) 
 
 
 def test_an_interrupt_while_workers_are_busy_ends_the_wait() -> None:
-    fields = {"misdeed": "sleeps", "place": "turn 0"}
-    tags = {"Walk": {"env_type": "evil:Walk"}, "Evil": {"env_type": "evil:Evil", "env_config": fields}}
+    fields = {"fault": "sleeps", "place": "turn 0"}
+    tags = {
+        "Walk": {"env_type": "support.faulty_envs:Walk"},
+        "Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": fields},
+    }
     with EnvStateManager(config(tags, [("Walk", 2), ("Evil", 1)], use_multiprocessing=True)) as manager:
         manager.reset()
         timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))

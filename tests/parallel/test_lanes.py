@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from episodes import config, play
 
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel.pool import Lane, Message, WorkerPool, exchange
+from support.episodes import config, play
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def test_a_lane_that_cannot_be_ended_keeps_no_other_from_it(pool: WorkerPool, mo
 
 
 def test_a_worker_lost_over_the_environments_of_a_manager_that_left_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    tags = {"Evil": {"env_type": "evil:Evil", "env_config": {"misdeed": "exits", "place": "close"}}}
-    honest = {"Walk": {"env_type": "evil:Walk"}}
+    tags = {"Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": "exits", "place": "close"}}}
+    honest = {"Walk": {"env_type": "support.faulty_envs:Walk"}}
     with EnvStateManager(config(honest, [("Walk", 2)], use_multiprocessing=True)) as stays:
         with EnvStateManager(config(tags, [("Evil", 1)], use_multiprocessing=True)) as leaves:
             leaves.reset()

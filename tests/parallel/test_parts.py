@@ -4,10 +4,10 @@ import re
 import signal
 
 import pytest
-from episodes import config, errors, freeze, inputs, play, sequential
 
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel import engine, pool
+from support.episodes import config, errors, freeze, inputs, play, sequential
 
 ENVS = 9
 TURNS = 3
@@ -22,9 +22,9 @@ def processors(monkeypatch):
 def slow(misdeed="nothing", position=0, place="turn 1", **es_manager):
     """Nine slow environments in one lane, the one at the position evil."""
     tags = {
-        "Slow": {"env_type": "evil:Slow"},
-        "Evil": {"env_type": "evil:Evil", "env_config": {"misdeed": misdeed, "place": place}},
-        "Late": {"env_type": "evil:Slow"},
+        "Slow": {"env_type": "support.faulty_envs:Slow"},
+        "Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": misdeed, "place": place}},
+        "Late": {"env_type": "support.faulty_envs:Slow"},
     }
     groups = [("Slow", position), ("Evil", 1), ("Late", ENVS - 1 - position)]
     settings = {"use_multiprocessing": True, "max_workers": 1, **es_manager}

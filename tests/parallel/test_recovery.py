@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import scripts
-from episodes import config, errors, freeze, inputs, play, sequential
-from evil import Evil, Walk
-from leftovers import is_over, processes, until
 
 from ragen.env import REGISTERED_ENVS, register_env
 from ragen.errors import EnvError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel.system import descendants
+from support import scripts
+from support.episodes import config, errors, freeze, inputs, play, sequential
+from support.faulty_envs import Faulty, Walk
+from support.leftovers import is_over, processes, until
 
 TURNS = 4
 TAGS = {
-    "Walk": {"env_type": "evil:Walk"},
-    "Pictures": {"env_type": "evil:Pictures"},
-    "Draws": {"env_type": "evil:GlobalDraws"},
+    "Walk": {"env_type": "support.faulty_envs:Walk"},
+    "Pictures": {"env_type": "support.faulty_envs:Pictures"},
+    "Draws": {"env_type": "support.faulty_envs:GlobalDraws"},
 }
 GROUPS = [("Walk", 1), ("Pictures", 2), ("Draws", 1)]
 
@@ -145,8 +145,8 @@ def test_the_warden_killed_at_random_moments(reference: Any) -> None:
 
 
 def test_children_of_workers_end_even_if_the_warden_is_killed(tmp_path: Path) -> None:
-    fields = {"misdeed": "leaves marked children", "place": "reset", "once": str(tmp_path / "once")}
-    tags = {"Evil": {"env_type": "evil:Evil", "env_config": fields}}
+    fields = {"fault": "leaves marked children", "place": "reset", "once": str(tmp_path / "once")}
+    tags = {"Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": fields}}
     with EnvStateManager(config(tags, [("Evil", 1)], use_multiprocessing=True)) as manager:
         manager.reset()
         assert until(lambda: len(processes()) == 6)  # the warden, the worker, and four children
@@ -213,8 +213,8 @@ def test_two_managers_share_lanes_and_disturb_each_other_in_nothing(reference: A
 
 
 def test_managers_in_two_threads_share_lanes_while_one_kills_them(reference: Any) -> None:
-    fields = {"misdeed": "exits", "place": "turn 1"}
-    tags = {**TAGS, "Evil": {"env_type": "evil:Evil", "env_config": fields}}
+    fields = {"fault": "exits", "place": "turn 1"}
+    tags = {**TAGS, "Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": fields}}
     evil = config(tags, [("Walk", 1), ("Evil", 2), ("Draws", 1)], use_multiprocessing=True)
     failures: list[BaseException] = []
     over = threading.Event()
@@ -243,8 +243,11 @@ def test_managers_in_two_threads_share_lanes_while_one_kills_them(reference: Any
 
 
 def test_a_manager_can_live_in_another_thread_and_bound_a_hang_there() -> None:
-    fields = {"misdeed": "sleeps", "place": "turn 1"}
-    tags = {"Walk": {"env_type": "evil:Walk"}, "Evil": {"env_type": "evil:Evil", "env_config": fields}}
+    fields = {"fault": "sleeps", "place": "turn 1"}
+    tags = {
+        "Walk": {"env_type": "support.faulty_envs:Walk"},
+        "Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": fields},
+    }
     settings = config(tags, [("Walk", 2), ("Evil", 1)], use_multiprocessing=True, step_timeout=0.6)
     told: list[Any] = []
 
@@ -273,7 +276,7 @@ def test_fork_workers_outlive_the_thread_that_started_them(reference: Any) -> No
 
 
 def one_of(name: str, **settings: Any) -> dict[str, Any]:
-    tags = {"Walk": {"env_type": "evil:Walk"}, "Odd": {"env_type": f"evil:{name}"}}
+    tags = {"Walk": {"env_type": "support.faulty_envs:Walk"}, "Odd": {"env_type": f"support.faulty_envs:{name}"}}
     return config(tags, [("Walk", 2), ("Odd", 2)], **{"use_multiprocessing": True, **settings})
 
 
@@ -313,7 +316,7 @@ def test_an_environment_that_can_neither_be_replayed_nor_moved_says_so() -> None
 
 def test_hashes_are_the_same_everywhere_if_the_user_fixed_their_seed(tmp_path: Path) -> None:
     body = """
-        settings = config({"H": {"env_type": "evil:Hash"}}, [("H", 4)], use_multiprocessing=True)
+        settings = config({"H": {"env_type": "support.faulty_envs:Hash"}}, [("H", 4)], use_multiprocessing=True)
         with EnvStateManager(settings) as manager:
             assert freeze(play(manager)) == sequential(settings)[0]
             print("equal")
@@ -448,7 +451,7 @@ def test_a_class_of_the_main_script_works_in_workers(way: str, guarded: bool, tm
 
 
 def test_a_registered_path_is_loaded_in_workers() -> None:
-    register_env("a walk", "evil:Walk")
+    register_env("a walk", "support.faulty_envs:Walk")
     try:
         settings = config({"W": {"env_type": "a walk"}}, [("W", 4)], use_multiprocessing=True)
         with EnvStateManager(settings) as manager:
@@ -469,7 +472,7 @@ def late_path(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_an_entry_point_works_in_workers(late_path: Path) -> None:
-    (late_path / "late_game.py").write_text("from evil import Walk\nclass Late(Walk):\n    pass\n")
+    (late_path / "late_game.py").write_text("from support.faulty_envs import Walk\nclass Late(Walk):\n    pass\n")
     distribution = late_path / "late_game-1.0.dist-info"
     distribution.mkdir()
     (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: late-game\nVersion: 1.0\n")
@@ -488,7 +491,7 @@ def test_a_module_that_became_importable_after_the_workers_started_is_found_ther
         first.reset()
         folder = late_path / "late_folder"
         folder.mkdir()
-        (folder / "late_module.py").write_text("from evil import Walk\nclass Late(Walk):\n    pass\n")
+        (folder / "late_module.py").write_text("from support.faulty_envs import Walk\nclass Late(Walk):\n    pass\n")
         sys.path.insert(0, str(folder))
         try:
             settings = config({"L": {"env_type": "late_module:Late"}}, [("L", 4)], use_multiprocessing=True)
@@ -523,7 +526,7 @@ def test_a_configuration_that_cannot_be_pickled_keeps_its_environment_in_main(
 
     register_env("locked", Locked)
     try:
-        tags = {"L": {"env_type": "locked"}, "Walk": {"env_type": "evil:Walk"}}
+        tags = {"L": {"env_type": "locked"}, "Walk": {"env_type": "support.faulty_envs:Walk"}}
         settings = config(tags, [("L", 2), ("Walk", 2)], use_multiprocessing=True)
         with EnvStateManager(settings) as manager:
             assert freeze(play(manager)) == sequential(settings)[0]
@@ -534,7 +537,9 @@ def test_a_configuration_that_cannot_be_pickled_keeps_its_environment_in_main(
 
 
 def test_a_thousand_environments_on_two_lanes(kill_lanes: Kill) -> None:
-    settings = config({"Walk": {"env_type": "evil:Walk"}}, [("Walk", 125)], group_size=8, use_multiprocessing=True)
+    settings = config(
+        {"Walk": {"env_type": "support.faulty_envs:Walk"}}, [("Walk", 125)], group_size=8, use_multiprocessing=True
+    )
     with EnvStateManager(settings) as manager:
         rollouts = freeze(play(manager, 3, lambda turn: kill_lanes(manager) if turn == 1 else None))
     assert rollouts == sequential(settings, 3)[0]
@@ -544,7 +549,7 @@ def test_a_long_transfer_is_not_taken_for_a_hang(monkeypatch: pytest.MonkeyPatch
     """The reply of one lane is larger than the socket's buffer while main works for longer than a turn may take."""
     monkeypatch.setattr("ragen.parallel.alarm._is_free", lambda _: False)  # so that main has no deadline itself
     tags = {
-        "Evil": {"env_type": "evil:Evil", "env_config": {"misdeed": "returns much", "place": "turn 0"}},
+        "Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": "returns much", "place": "turn 0"}},
         "Slow": {"env_type": "slow walk"},
     }
 
@@ -569,7 +574,7 @@ def test_a_long_transfer_is_not_taken_for_a_hang(monkeypatch: pytest.MonkeyPatch
 
 def test_evil_is_what_it_is_elsewhere() -> None:
     """The catalogue must misbehave in this very module's process too, where that is harmless."""
-    from evil import EvilConfig
+    from support.faulty_envs import FaultConfig
 
     with pytest.raises(ValueError, match="boom"):
-        Evil(EvilConfig("raises", "init"))
+        Faulty(FaultConfig("raises", "init"))

@@ -6,12 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import specimens
 from test_capsule import engine_of, play, spec
 
 from ragen.parallel import replay
 from ragen.parallel.capsule import CapsuleTurn, read_capsule, versions
 from ragen.parallel.replay import AGAIN, AS_RECORDED, DIFFERENT, UNUSABLE
+from support import check_cases
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,7 +46,7 @@ def debug(path, commands, *options):
 
 
 def test_an_exception_happens_again_and_every_turn_is_shown(tmp_path, capsys):
-    path = capsule_of(tmp_path, specimens.Raises)
+    path = capsule_of(tmp_path, check_cases.Raises)
     assert run(path) == AGAIN
     shown = capsys.readouterr().out
     assert "reset  seed 11, mode 'val'" in shown
@@ -56,18 +56,18 @@ def test_an_exception_happens_again_and_every_turn_is_shown(tmp_path, capsys):
 
 
 def test_a_failed_reset_happens_again(tmp_path, capsys):
-    assert run(capsule_of(tmp_path, specimens.RaisesInReset)) == AGAIN
+    assert run(capsule_of(tmp_path, check_cases.RaisesInReset)) == AGAIN
     assert "happened again, at the reset: KeyError" in capsys.readouterr().out
 
 
 def test_a_hang_happens_again_and_is_killed_with_its_stacks_shown(tmp_path, capsys):
-    path = capsule_of(tmp_path, specimens.Hangs, in_lane=True, timeout=0.3)
+    path = capsule_of(tmp_path, check_cases.Hangs, in_lane=True, timeout=0.3)
     assert run(path) == AGAIN
     assert "misbehave" in capsys.readouterr().out
 
 
 def test_a_crash_happens_again_without_taking_the_command_down(tmp_path, capsys):
-    path = capsule_of(tmp_path, specimens.Killed, in_lane=True)
+    path = capsule_of(tmp_path, check_cases.Killed, in_lane=True)
     assert run(path) == AGAIN
     assert "was killed by SIGSEGV" in capsys.readouterr().out
 
@@ -75,7 +75,7 @@ def test_a_crash_happens_again_without_taking_the_command_down(tmp_path, capsys)
 def test_a_failure_that_has_gone_is_told_from_one_that_stays(tmp_path, capsys):
     flag = tmp_path / "flag"
     flag.touch()
-    path = capsule_of(tmp_path / "capsules", specimens.RaisesWhileAFlagIsThere, flag=str(flag))
+    path = capsule_of(tmp_path / "capsules", check_cases.RaisesWhileAFlagIsThere, flag=str(flag))
     assert run(path) == AGAIN
     flag.unlink()
     assert run(path) == AS_RECORDED
@@ -84,7 +84,7 @@ def test_a_failure_that_has_gone_is_told_from_one_that_stays(tmp_path, capsys):
 
 
 def test_results_that_differ_from_the_recorded_ones_are_shown(tmp_path, capsys):
-    path = capsule_of(tmp_path, specimens.Raises)
+    path = capsule_of(tmp_path, check_cases.Raises)
     capsule = read_capsule(path)
     other = dataclasses.replace(capsule.turns[0], digest="at 99 of 30", reward=4)
     assert run(changed(path, turns=(other,), failed=None)) == DIFFERENT
@@ -94,13 +94,13 @@ def test_results_that_differ_from_the_recorded_ones_are_shown(tmp_path, capsys):
 
 
 def test_another_failure_than_the_recorded_one_is_told(tmp_path, capsys):
-    path = changed(capsule_of(tmp_path, specimens.Raises), what="KeyError: 3")
+    path = changed(capsule_of(tmp_path, check_cases.Raises), what="KeyError: 3")
     assert run(path) == DIFFERENT
     assert "Something else happened at turn 1: exception: ValueError" in capsys.readouterr().out
 
 
 def test_a_divergence_is_reproduced_where_the_replay_differs(tmp_path, capsys):
-    path = capsule_of(tmp_path, specimens.Raises)
+    path = capsule_of(tmp_path, check_cases.Raises)
     played = CapsuleTurn(("Right",), 10, 0.0, False, "at 3 of 30")
     assert run(changed(path, kind="divergence", phase="replay", turns=(played,), failed=None)) == AGAIN
     assert "It does not replay:" in capsys.readouterr().out
@@ -108,20 +108,20 @@ def test_a_divergence_is_reproduced_where_the_replay_differs(tmp_path, capsys):
 
 
 def test_turn_stops_the_replay_early(tmp_path, capsys):
-    path = capsule_of(tmp_path, specimens.Raises)
+    path = capsule_of(tmp_path, check_cases.Raises)
     assert run(path, "--turn", 0) == AS_RECORDED
     shown = capsys.readouterr().out
     assert "turn 0" in shown and "turn 1" not in shown
 
 
 def test_other_versions_are_told(tmp_path, capsys):
-    path = changed(capsule_of(tmp_path, specimens.Raises), versions={**versions(), "numpy": "1.0"})
+    path = changed(capsule_of(tmp_path, check_cases.Raises), versions={**versions(), "numpy": "1.0"})
     run(path)
     assert "recorded with numpy 1.0, now" in capsys.readouterr().out
 
 
 def test_an_environment_whose_module_is_missing_is_a_clear_error(tmp_path, capsys):
-    path = changed(capsule_of(tmp_path, specimens.Raises), env_class="gone_for_good.envs:Maze")
+    path = changed(capsule_of(tmp_path, check_cases.Raises), env_class="gone_for_good.envs:Maze")
     assert run(path) == UNUSABLE
     assert "cannot import 'gone_for_good.envs:Maze'" in (error := capsys.readouterr().err) and "PYTHONPATH" in error
 
@@ -135,7 +135,7 @@ def test_an_unreadable_capsule_and_one_of_another_format_are_clear_errors(tmp_pa
 
 
 def test_a_configuration_that_was_no_plain_data_is_a_clear_error(tmp_path, capsys):
-    path = capsule_of(tmp_path, specimens.Raises, thing=specimens.Unpicklable())
+    path = capsule_of(tmp_path, check_cases.Raises, thing=check_cases.Unpicklable())
     assert run(path) == UNUSABLE
     assert "could not be kept as plain data" in capsys.readouterr().err
 
@@ -143,13 +143,13 @@ def test_a_configuration_that_was_no_plain_data_is_a_clear_error(tmp_path, capsy
 def test_an_environment_of_the_main_script_is_replayed_from_that_script(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(
-        "import specimens\n"
-        "class Mine(specimens.Raises):\n    pass\n"
+        "from support import check_cases\n"
+        "class Mine(check_cases.Raises):\n    pass\n"
         "if __name__ == '__main__':\n"
         "    from test_capsule import *\n"
         "    play(engine_of(spec(Mine), capsule_dir='capsules'))\n"
     )
-    paths = f"{ROOT}:{Path(__file__).parent}"
+    paths = f"{ROOT}:{ROOT}/tests:{Path(__file__).parent}"
     environ = {**dict(replay.os.environ), "PYTHONPATH": paths}
     subprocess.run([sys.executable, str(script)], cwd=tmp_path, env=environ, check=True, timeout=60)
     (path,) = (tmp_path / "capsules").iterdir()
@@ -160,20 +160,20 @@ def test_an_environment_of_the_main_script_is_replayed_from_that_script(tmp_path
 
 
 def test_the_debugger_opens_where_the_exception_was_raised(tmp_path):
-    path = capsule_of(tmp_path, specimens.Raises)
+    path = capsule_of(tmp_path, check_cases.Raises)
     done = debug(path, "p self.steps\nq\n")
     assert done.returncode == AGAIN, done.stderr
     assert "-> raise ValueError" in done.stdout and "(Pdb) 2\n" in done.stdout
 
 
 def test_the_debugger_enters_the_step_that_took_the_process_down(tmp_path):
-    path = capsule_of(tmp_path, specimens.Exits, in_lane=True)
+    path = capsule_of(tmp_path, check_cases.Exits, in_lane=True)
     done = debug(path, "p 'before', self.steps, action\nq\n")
     assert done.returncode == DIFFERENT, done.stderr
     assert "('before', 1, 2)" in done.stdout
 
 
 def test_the_debugger_enters_the_turn_that_is_asked_for(tmp_path):
-    path = capsule_of(tmp_path, specimens.Raises)
+    path = capsule_of(tmp_path, check_cases.Raises)
     done = debug(path, "p 'before', self.steps\nq\n", "--turn", "0")
     assert "('before', 0)" in done.stdout

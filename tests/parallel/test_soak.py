@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from episodes import config, freeze, inputs, sequential
-from leftovers import processes
 
 from ragen.llm_agent.es_manager import EnvStateManager
+from support.episodes import config, freeze, inputs, sequential
+from support.leftovers import processes
 
 SEED = int(os.environ.get("RAGEN_SOAK_SEED", "20240611"))
 EPISODES = 4
@@ -28,11 +28,11 @@ TURNS = 5
 REST_BETWEEN_STOPS = 10.0
 MISDEEDS = ("exits", "raises", "is killed", "crashes", "returns unpicklable", "leaves children", "raises oddly")
 TAGS: dict[str, dict[str, Any]] = {
-    "Walk": {"env_type": "evil:Walk"},
-    "Pictures": {"env_type": "evil:Pictures"},
-    "Draws": {"env_type": "evil:GlobalDraws"},
+    "Walk": {"env_type": "support.faulty_envs:Walk"},
+    "Pictures": {"env_type": "support.faulty_envs:Pictures"},
+    "Draws": {"env_type": "support.faulty_envs:GlobalDraws"},
     "Bandit": {"env_type": "bandit", "max_actions_per_traj": 1},
-    "Slow": {"env_type": "evil:Evil", "env_config": {"misdeed": "dawdles", "place": "turn 2"}},
+    "Slow": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": "dawdles", "place": "turn 2"}},
 }
 GROUPS = [("Walk", 2), ("Bandit", 1), ("Pictures", 1), ("Draws", 2), ("Slow", 1)]
 
@@ -130,14 +130,14 @@ def test_rollouts_stay_equal_through_minutes_of_random_kills(number: int, refere
 
 def test_misdeeds_all_at_once_leave_the_good_ones_alone(tmp_path: Path) -> None:
     """A whole manager of evil environments, with good ones in between."""
-    tags: dict[str, dict[str, Any]] = {"Good": {"env_type": "evil:Walk"}}
+    tags: dict[str, dict[str, Any]] = {"Good": {"env_type": "support.faulty_envs:Walk"}}
     for misdeed in MISDEEDS:
-        fields = {"misdeed": misdeed, "place": f"turn {len(tags) % 3}"}
-        tags[misdeed] = {"env_type": "evil:Evil", "env_config": fields}
+        fields = {"fault": misdeed, "place": f"turn {len(tags) % 3}"}
+        tags[misdeed] = {"env_type": "support.faulty_envs:Faulty", "env_config": fields}
     groups = [pair for misdeed in list(tags)[1:] for pair in (("Good", 1), (misdeed, 1))]
     settings = config(tags, groups, use_multiprocessing=True, max_workers=3)
     good = [env_id for env_id, (tag, _) in enumerate(groups) if tag == "Good"]
-    honest = config({"Good": {"env_type": "evil:Walk"}}, [("Good", len(groups))])
+    honest = config({"Good": {"env_type": "support.faulty_envs:Walk"}}, [("Good", len(groups))])
     expected = sequential(honest, TURNS, 2)
     with EnvStateManager(settings) as manager:
         for reference in expected:

@@ -7,11 +7,11 @@ import re
 from typing import Any
 
 import pytest
-from episodes import config, errors, play
 
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel.repeats import Repeats
 from ragen.parallel.turn import EnvSpec
+from support.episodes import config, errors, play
 
 MANY = 12
 
@@ -19,8 +19,8 @@ MANY = 12
 def many(misdeed: str, place: str, **settings: Any) -> dict[str, Any]:
     """Many environments that do the same wrong, after two good ones."""
     tags = {
-        "Good": {"env_type": "evil:Walk"},
-        "Evil": {"env_type": "evil:Evil", "env_config": {"misdeed": misdeed, "place": place}},
+        "Good": {"env_type": "support.faulty_envs:Walk"},
+        "Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": misdeed, "place": place}},
     }
     return config(tags, [("Good", 2), ("Evil", MANY)], **{"use_multiprocessing": True, **settings})
 
@@ -37,7 +37,7 @@ def test_many_that_fail_alike_have_one_traceback_and_are_counted(
     assert len([record for record in caplog.records if record.exc_info]) == 1
     pattern = rf"and {MANY - 1} more of tag 'Evil' \(env [0-9, -]+\): ValueError: boom \(while: \w+\)\. "
     assert [bool(re.match(pattern, line)) for line in said] == [False, False, True, True]
-    assert all(re.match(r"env \d+ \(tag 'Evil', type 'evil:Evil'\) at ", line) for line in said[:2])
+    assert all(re.match(r"env \d+ \(tag 'Evil', type 'support.faulty_envs:Faulty'\) at ", line) for line in said[:2])
     assert all("Trying once more" in line for line in said[::2])
     assert all("Its episode is over" in line for line in said[1::2])
 
@@ -58,7 +58,7 @@ def test_many_whose_workers_end_are_told_once_with_the_lane_and_counted(caplog: 
 
 
 def test_many_that_do_not_replay_are_told_once(caplog: pytest.LogCaptureFixture, kill_lanes: Any) -> None:
-    settings = config({"Clock": {"env_type": "evil:Clock"}}, [("Clock", MANY)], use_multiprocessing=True)
+    settings = config({"Clock": {"env_type": "support.faulty_envs:Clock"}}, [("Clock", MANY)], use_multiprocessing=True)
     with EnvStateManager(settings) as manager:
         rollouts = play(manager, 1, lambda turn: kill_lanes(manager))
     assert all("does not replay: at the reset" in str(errors(rollout)[0]) for rollout in rollouts)

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from small_runs import small_config
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends import Reply
@@ -13,6 +12,7 @@ from ragen.training.settings import TrainerSettings
 from ragen.training.tiny_model import build_model
 from ragen.training.training_batch import training_batch
 from ragen.training.trajectories import all_members
+from support.small_training import small_config
 
 TOKENIZER = load_tokenizer()
 

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from small_runs import SMALL, metrics_of, small_config
 
 from ragen.errors import CheckpointError, ConfigError
 from ragen.training import command, tracking, trainer
@@ -21,6 +20,7 @@ from ragen.training.run_report import history
 from ragen.training.tracking import Tracker
 from ragen.training.trainer import train
 from ragen.training.warm_up import WarmUp
+from support.small_training import SMALL, metrics_of, small_config
 
 ROOT = Path(__file__).resolve().parents[2]
 

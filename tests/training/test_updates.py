@@ -4,7 +4,6 @@ from random import Random
 
 import pytest
 import torch
-from small_runs import small_config
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.tokenizer import load_tokenizer
@@ -16,6 +15,7 @@ from ragen.training.training_batch import batch_of_rows, training_batch
 from ragen.training.trajectories import Group, TokenRow, Trajectory
 from ragen.training.updates import Learner, UpdateSettings, advantages_and_returns
 from ragen.training.warm_up import WarmUp, WarmUpSettings, demonstration_config, demonstrations
+from support.small_training import small_config
 
 TOKENIZER = load_tokenizer()
 SIZE = TinyModelSettings(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)

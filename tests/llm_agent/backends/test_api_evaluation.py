@@ -6,9 +6,9 @@ import signal
 import threading
 
 import pytest
-from chat_server import chat_server, completion, fail, raw, say
 
 from ragen.llm_agent.rollout import command
+from support.chat_server import chat_server, completion, fail, raw, say
 
 GAMES = [
     "es_manager.use_multiprocessing=false",

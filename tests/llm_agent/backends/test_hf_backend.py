@@ -4,8 +4,6 @@ import json
 
 import pytest
 import torch
-from tiny_model import CONTEXT, always, tiny_model, tokenizer
-from verl import DataProto
 
 from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
@@ -13,6 +11,8 @@ from ragen.llm_agent.backends import Request, Sampling, create_backend
 from ragen.llm_agent.backends.hf import HfBackend
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.rollout import command
+from support.random_qwen import CONTEXT, always, tiny_model, tokenizer
+from support.rollouts import no_prompts
 
 LENGTHS = (3, 40, 7, 25, 1)
 
@@ -273,7 +273,7 @@ def test_a_rollout_with_a_model_hands_its_tokens_and_probabilities_on(folder):
         outputs = []
         ask = proxy.generate_sequences
         proxy.generate_sequences = lambda lm_inputs: outputs.append((lm_inputs, ask(lm_inputs))) or outputs[-1][1]
-        rollouts = proxy.rollout(DataProto())
+        rollouts = proxy.rollout(no_prompts())
     (lm_inputs, lm_outputs), *_ = outputs
     model = tiny_model()
     for row in range(4):

@@ -6,7 +6,6 @@ import logging
 import threading
 
 import pytest
-from chat_server import chat_server, cut, cut_midway, fail, raw, say
 from PIL import Image
 
 from ragen.errors import ConfigError
@@ -14,6 +13,7 @@ from ragen.llm_agent.backends import Reply, Request, Sampling, create_backend
 from ragen.llm_agent.backends.endpoint import Access, ApiSettings, is_local, shown_address
 from ragen.llm_agent.backends.openai import OpenAIBackend, api_messages
 from ragen.llm_agent.rollout.actor import in_vocabulary
+from support.chat_server import chat_server, cut, cut_midway, fail, raw, say
 
 KEY = "sk-test-0123456789abcdef"
 PLAIN = "<think>ok</think><answer>1</answer>"

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from verl import DataProto
 
 from ragen.errors import BackendError, ConfigError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
@@ -10,6 +9,7 @@ from ragen.llm_agent.backends import Request, Sampling, create_backend
 from ragen.llm_agent.backends.verl import VerlBackend
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.tokenizer import load_tokenizer
+from support.rollouts import batch_of, no_prompts
 
 TOKENIZER = load_tokenizer()
 PAD, END = TOKENIZER.pad_token_id, TOKENIZER.eos_token_id
@@ -39,7 +39,7 @@ class Workers:
         tensors = {"responses": ids, "attention_mask": torch.cat([prompts.batch["attention_mask"], mask], 1)}
         if self.log_probs:
             tensors["rollout_log_probs"] = -torch.arange(float(WIDTH)).repeat(len(rows), 1)
-        return DataProto.from_dict(tensors=tensors, meta_info={"timing": 1})
+        return batch_of(tensors, meta_info={"timing": 1})
 
 
 def requests(*lengths):
@@ -111,7 +111,7 @@ def test_no_requests_are_no_work():
 def test_a_trainers_worker_group_is_padded_too_and_gets_the_trainers_meta_info():
     workers = Workers(world_size=2)
     with LLMAgentProxy(load_config("base", GAMES), workers, TOKENIZER) as proxy:
-        rollouts = proxy.rollout(DataProto(meta_info={"validate": True, "eos_token_id": 7}), val=True)
+        rollouts = proxy.rollout(no_prompts(validate=True, eos_token_id=7), val=True)
     assert len(rollouts) == 3 and len(workers.batches[0]) == 4
     assert workers.batches[0].meta_info["validate"] is True
     assert workers.batches[0].meta_info["eos_token_id"] == 7
@@ -123,7 +123,7 @@ def test_the_loop_gets_texts_tokens_and_probabilities_of_a_worker_group():
         seen = []
         ask = proxy.generate_sequences
         proxy.generate_sequences = lambda lm_inputs: seen.append(ask(lm_inputs)) or seen[-1]
-        proxy.rollout(DataProto())
+        proxy.rollout(no_prompts())
     outputs = seen[0]
     assert list(outputs.non_tensor_batch["env_ids"]) == [0, 1, 2]
     assert set(outputs.batch.keys()) == {"responses", "response_mask", "rollout_log_probs"}
@@ -135,7 +135,7 @@ def test_more_answers_than_prompts_are_an_error():
     class Twice(Workers):
         def generate_sequences(self, prompts):
             answers = super().generate_sequences(prompts)
-            return DataProto.concat([answers, answers])
+            return answers.concat([answers, answers])
 
     with pytest.raises(BackendError, match=r"answered 4 of 2 prompts; .*rollout\.n"):
         VerlBackend(Twice(world_size=1), TOKENIZER).generate(requests(2, 3), Sampling())

@@ -64,3 +64,17 @@ def descriptors() -> set[tuple[str, str]]:
         except OSError:  # the folder's own
             continue
     return found
+
+
+def named_memory() -> set[str]:
+    """Shared memory that has a name and that no living process of others uses: ours, and whatever was left."""
+    ours = {os.getpid(), *processes()}
+    found = set(os.listdir("/dev/shm"))
+    for folder in Path("/proc").iterdir() if found else ():
+        if folder.name.isdigit() and int(folder.name) not in ours:
+            try:
+                maps = (folder / "maps").read_text()
+            except OSError:  # it ended meanwhile, or is another user's
+                continue
+            found -= {line.rpartition("/dev/shm/")[2] for line in maps.splitlines() if "/dev/shm/" in line}
+    return found

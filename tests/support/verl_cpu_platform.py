@@ -2,7 +2,7 @@
 
 It gives verl a platform ``cpu`` (processes talk over gloo; the "GPU" that verl reserves is a label that Ray is told
 of), allows the FSDP engine there, and serves rollouts from a Hugging Face model in a Ray actor (rollout name ``hf``).
-verl loads it with ``VERL_USE_EXTERNAL_MODULES=cpu_platform`` and takes it with ``VERL_PLATFORM=cpu``.
+verl loads it with ``VERL_USE_EXTERNAL_MODULES=support.verl_cpu_platform`` and takes it with ``VERL_PLATFORM=cpu``.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ def _talk_over_gloo() -> None:
 
 
 RolloutReplicaRegistry.register("hf", _load_replica)
-_ROLLOUT_REGISTRY[("hf", "async")] = "cpu_platform.HfAdapter"
+_ROLLOUT_REGISTRY[("hf", "async")] = "support.verl_cpu_platform.HfAdapter"
 if os.environ.get("VERL_PLATFORM") == "cpu":
     _talk_over_gloo()
     _allow_fsdp()

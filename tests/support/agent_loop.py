@@ -91,13 +91,19 @@ def make_loop(config: Any, client: Any) -> Any:
     )
 
 
+def service_of(config: Any, client: Any) -> Any:
+    """The environments' service that all loops of a configuration share."""
+    from ragen.agent_loop.loop import shared_parts
+
+    return shared_parts(config, client.tokenizer).service
+
+
 def play(config: Any, client: Any, rows: list[tuple[str, int]], mode: str = "train", **sampling: Any) -> list[Any]:
     """Play trajectories, all at once, and shut the service down; the loops' outputs."""
-    from ragen.agent_loop.loop import shared_parts
 
     async def session() -> list[Any]:
         loops = [make_loop(config, client) for _ in rows]
-        service = shared_parts(config, client.tokenizer).service
+        service = service_of(config, client)
         try:
             runs = [
                 loop.run(

@@ -1,8 +1,7 @@
 """Reads the golden resets and rollouts of the reference, where they are there.
 
 They lie beside the repository, in ``../shared/golden`` (its README tells the schema), and are no part of it: a test
-that asks for a file that is not there is skipped, and says so. Test modules in this folder use it by
-``from golden import ...``.
+that asks for a file that is not there is skipped, and says so.
 """
 
 from __future__ import annotations

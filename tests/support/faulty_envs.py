@@ -37,17 +37,17 @@ class ReachedMain(Exception):
 
 
 @dataclass
-class EvilConfig:
+class FaultConfig:
     """What is done wrong, and where.
 
     Attributes:
-        misdeed: A key of ``MISDEEDS``.
+        fault: A key of ``FAULTS``.
         place: See the module.
-        once: Path of a file that the misdeed leaves behind, and that keeps it from happening again; "" for always.
+        once: Path of a file that the fault leaves behind, and that keeps it from happening again; "" for always.
         lives: Path of a file that counts how often the environment was built, for ``place: replay``.
     """
 
-    misdeed: str = "nothing"
+    fault: str = "nothing"
     place: str = "turn 1"
     once: str = ""
     lives: str = ""
@@ -55,7 +55,7 @@ class EvilConfig:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if worker.in_worker:
-            commit(self, "load")
+            misbehave(self, "load")
 
 
 class Walk(BaseEnv):
@@ -150,48 +150,48 @@ class Hash(Walk):
         return f"at {self.place + hash('salt') % 10**9}"
 
 
-class Evil(Walk):
+class Faulty(Walk):
     """Walks like the others until it misbehaves."""
 
-    config_class = EvilConfig
+    config_class = FaultConfig
 
-    def __init__(self, config: EvilConfig) -> None:
+    def __init__(self, config: FaultConfig) -> None:
         super().__init__(config)
         self.extra: dict[str, Any] = {}
         self.shown = 0
         self.life = _count_life(config.lives)
-        self._commit("init")
+        self._misbehave("init")
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
         self.shown = 0
         self.extra = {}
-        self._commit("reset")
+        self._misbehave("reset")
         if self.life > 1:
-            self._commit("replay")
+            self._misbehave("replay")
         return super().reset(seed, mode)
 
     def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        self._commit(f"turn {self.shown - 1}")
+        self._misbehave(f"turn {self.shown - 1}")
         if self.config.place == "thread" and self.shown == 2 and worker.in_worker:
-            threading.Timer(0.02, self._commit, ("thread",)).start()
+            threading.Timer(0.02, self._misbehave, ("thread",)).start()
         observation, reward, done, info = super().step(action)
         return observation, reward, done, {**info, **self.extra}
 
     def render(self, mode: str | None = None) -> str:
         self.shown += 1  # once after the reset, and once after each turn
         if self.shown == 2:
-            self._commit("render")
+            self._misbehave("render")
         return super().render()
 
     def close(self) -> None:
-        self._commit("close")
+        self._misbehave("close")
 
-    def _commit(self, place: str) -> None:
-        self.extra = commit(self.config, place) or self.extra
+    def _misbehave(self, place: str) -> None:
+        self.extra = misbehave(self.config, place) or self.extra
 
 
-def commit(config: EvilConfig, place: str) -> dict[str, Any] | None:
-    """Misbehave, if this is the place and the time; what the misdeed adds to the info of the turn."""
+def misbehave(config: FaultConfig, place: str) -> dict[str, Any] | None:
+    """Misbehave, if this is the place and the time; what the fault adds to the info of the turn."""
     if config.place != place:
         return None
     if config.once:
@@ -199,7 +199,7 @@ def commit(config: EvilConfig, place: str) -> dict[str, Any] | None:
             Path(config.once).touch(exist_ok=False)
         except FileExistsError:
             return None
-    return MISDEEDS[config.misdeed]()
+    return FAULTS[config.fault]()
 
 
 def _count_life(path: str) -> int:
@@ -404,7 +404,7 @@ def _close_standard_files() -> None:
     sys.stderr.close()
 
 
-MISDEEDS: dict[str, Callable[[], Any]] = {
+FAULTS: dict[str, Callable[[], Any]] = {
     "nothing": lambda: None,
     "loops": in_worker_only(_loop),
     "sleeps": in_worker_only(_sleep),

@@ -8,16 +8,24 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import golden
 import numpy as np
+import pytest
+
+from ragen.errors import ConfigError, InputError
+from support import golden
 
 MakeEnv = Callable[[], Any]
+SEED = 11
+
+
+def assert_plays_as_the_reference(env: Any, version: str, tag: str) -> None:
+    """Every golden reset and every golden step."""
+    assert_resets_as_the_reference(env, version, tag)
+    assert_steps_as_the_reference(env, version, tag)
 
 
 def assert_resets_as_the_reference(env: Any, version: str, tag: str) -> None:
     """Every golden reset gives the golden text; what the reference refuses is refused."""
-    from ragen.errors import InputError
-
     for record in golden.resets(version, tag).resets:
         if "error" in record:
             try:
@@ -50,7 +58,7 @@ def play(env: Any, actions: Sequence[Any]) -> list[Any]:
     return [json.dumps([*env.step(action), env.render()]) for action in actions]
 
 
-def assert_seed_and_actions_decide_everything(make_env: MakeEnv, actions: Sequence[Any], seed: int = 11) -> None:
+def assert_seed_and_actions_decide_everything(make_env: MakeEnv, actions: Sequence[Any], seed: int = SEED) -> None:
     """Two environments, and one that played something else before, give the same."""
     first, second = make_env(), make_env()
     shown = first.reset(seed)
@@ -61,7 +69,7 @@ def assert_seed_and_actions_decide_everything(make_env: MakeEnv, actions: Sequen
     assert play(second, actions) == expected
 
 
-def assert_copies_go_their_own_way(make_env: MakeEnv, actions: Sequence[Any], seed: int = 11) -> None:
+def assert_copies_go_their_own_way(make_env: MakeEnv, actions: Sequence[Any], seed: int = SEED) -> None:
     """A copy of a just-reset environment plays as the original, and neither notices the other."""
     original, copy = make_env(), make_env()
     assert copy.copy_from(make_env()) is False, "there is nothing to copy before a reset"
@@ -80,9 +88,11 @@ def _reset(env: Any, seed: int) -> Any:
     return env
 
 
-def assert_pickles_in_mid_episode(make_env: MakeEnv, actions: Sequence[Any], limit: int = 4000, seed: int = 11) -> None:
+def assert_pickles_in_mid_episode(
+    make_env: MakeEnv, actions: Sequence[Any], limit: int = 4000, seed: int = SEED
+) -> None:
     """A pickled environment goes on where it was, and takes no data along."""
-    env = _reset(make_env(), seed)
+    env = _reset(make_env(), SEED)
     play(env, actions[:1])
     pickled = pickle.dumps(env)
     assert len(pickled) < limit
@@ -99,3 +109,11 @@ def assert_leaves_the_global_generators_alone(make_env: MakeEnv, actions: Sequen
     play(env, actions)
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
     assert env.uses_global_rng is False
+
+
+def assert_refused(config_class: type, key: str, value: Any) -> str:
+    """A configuration with this value is refused as it is made; the error, which names key and value."""
+    with pytest.raises(ConfigError) as refusal:
+        config_class(**{key: value})
+    assert f"{key}={value!r}" in str(refusal.value)
+    return str(refusal.value)

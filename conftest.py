@@ -1,0 +1,71 @@
+"""How the suite is run: which test has which marker, which files are read at all, and on how many processes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent
+MARKERS = {  # where it is: what it needs. A file's own entry counts, not its folder's
+    "test_multiprocessing_es_manager.py": ("processes",),
+    "test_parallel_rollout.py": ("processes", "models"),
+    "tests/parallel": ("processes",),
+    "tests/llm_agent/backends": ("models",),
+    "tests/llm_agent/test_agent_proxy.py": ("models",),
+    "tests/llm_agent/test_ctx_manager.py": ("models",),
+    "tests/llm_agent/test_equivalence.py": ("processes",),
+    "tests/llm_agent/test_evaluation.py": ("processes", "models"),
+    "tests/llm_agent/test_golden_rollouts.py": ("processes",),
+    "tests/llm_agent/test_masks.py": ("models",),
+    "tests/llm_agent/test_parallel_rollout_manager.py": ("processes", "models"),
+    "tests/llm_agent/test_shared_inference.py": ("models",),
+    "tests/llm_agent/test_tokenizer.py": ("models",),
+    "tests/llm_agent/test_training_tokens.py": ("models",),
+    "tests/agent_loop": ("trainer",),
+    "tests/agent_loop/test_env_service.py": ("processes",),
+    "tests/training": ("models", "trainer"),
+}
+MOST_PROCESSES = 4  # with more, those that tests start themselves are short of processors
+FEW = 3  # files; for so few, starting processes takes longer than it saves
+
+
+def markers_of(path: Path) -> tuple[str, ...]:
+    """The markers of a file: its own entry's or that of the nearest folder."""
+    for place in (path, *path.parents):
+        if place.is_relative_to(ROOT) and (found := MARKERS.get(place.relative_to(ROOT).as_posix())):
+            return found
+    return ()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave slow tests out unless ``-m`` names them, whatever else it says."""
+    wanted = config.option.markexpr
+    if "slow" not in wanted:
+        config.option.markexpr = f"({wanted}) and not slow" if wanted else "not slow"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files that ``-m "not ..."`` leaves out are not even read: torch, verl and ray take seconds to import."""
+    wanted = config.option.markexpr
+    if collection_path.suffix != ".py" or " or " in wanted:
+        return None
+    unwanted = {term.strip("() ").removeprefix("not ") for term in wanted.split(" and ") if "not " in term}
+    return True if unwanted & set(markers_of(collection_path)) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every test the markers of its place."""
+    for item in items:
+        for marker in markers_of(item.path):
+            item.add_marker(marker)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """What ``-n auto`` is: the processors there are; where single files are asked for, no process beside this one."""
+    files = [argument for argument in config.args if argument.partition("::")[0].endswith(".py")]
+    if len(files) == len(config.args) <= FEW:
+        return 0
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(processors, MOST_PROCESSES) if processors > 1 else 0

@@ -21,7 +21,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.config.command_line import REFUSED, add_config_arguments
 from ragen.llm_agent.config.environments import ManagerConfig, read_config
 from ragen.llm_agent.config.loading import load_config, one_line
-from ragen.llm_agent.es_manager import DEFAULT_VAL_SEED, MAX_SEED
+from ragen.llm_agent.manager.inputs import DEFAULT_VAL_SEED, MAX_SEED
 
 STEPS = 200  # where nothing else is said
 _LARGEST_FIRST_SEED = 1_000_000  # of those drawn where seed.train is null

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from ragen.errors import InputError
+from ragen.llm_agent.manager.inputs import EnvStatus
 from ragen.llm_agent.prompting.replies import ParsedReply
-from ragen.parallel.turn import EnvStatus, Observation, TurnResult
+from ragen.parallel.episode.turn import Observation, TurnResult
 
 
 class Episode:

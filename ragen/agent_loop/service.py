@@ -2,14 +2,14 @@
 
     agent loops (coroutines)                         service (one event loop)
     open / play / close  ------------------>  +----------------------------------+
-                                              |  shard 0: queue -> thread -> Engine -> lane 0
-                                              |  shard 1: queue -> thread -> Engine -> lane 1
-                                              |  ...                             |
-                                              |  home:    queue -> thread -> Engine (no lane)
+                                              |  queue 0 -> thread -+            |
+                                              |  queue 1 -> thread -+-> EnvEngine -> lanes 0, 1, ...
+                                              |  ...                |            |
+                                              |  home    -> thread -+            |
                                               +----------------------------------+
 
-Each lane has an engine (:mod:`ragen.parallel.engine`) of its own and a thread that waits for it, so that a slow
-environment holds up no other lane. What arrives while an engine is busy, or together, goes to it as one call.
+There is one engine (:mod:`ragen.parallel.engine`), and for each lane a thread that asks it, so that a slow environment
+holds up no other lane. What arrives while a lane is busy, or together, goes to the engine as one call.
 Time-outs, recovery, quarantine, journals and failure capsules are the engine's. Members of a group (same tag and seed)
 share a lane, as far as that leaves the lanes even, so that a group is reset once and copied.
 
@@ -34,14 +34,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from ragen.errors import EnvError, InputError, SessionLostError
-from ragen.llm_agent.config.environments import EnvEntry, ManagerConfig, read_config
-from ragen.parallel.accounts import LaneStats
-from ragen.parallel.engine import Engine
-from ragen.parallel.host import ResetOrder
-from ragen.parallel.pool import Lane
-from ragen.parallel.residents import GivenUp
-from ragen.parallel.turn import EnvSpec, Observation, TurnRequest, TurnResult
+from ragen.errors import InputError, SessionLostError
+from ragen.llm_agent.config.environments import EnvEntry, read_config
+from ragen.parallel.engine import EnvEngine
+from ragen.parallel.env_record import EnvFailed
+from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.episode.turn import Observation, Turn, TurnResult
+from ragen.parallel.stats import LaneStats
 
 log = logging.getLogger(__name__)
 
@@ -85,9 +84,9 @@ class ServiceStats:
         sessions: Environments that are open now.
         opened: Environments opened so far.
         turns: Turns played so far.
-        batches: Calls of an engine that turns went in.
+        batches: Calls of the engine that turns went in.
         largest: Most turns that went in one call.
-        lanes: What each home has done, see :class:`~ragen.parallel.engine.LaneStats`.
+        lanes: What each home has done, see :class:`~ragen.parallel.stats.LaneStats`.
     """
 
     sessions: int = 0
@@ -117,8 +116,10 @@ class EnvService:
         self._numbers = itertools.count()
         self._counts = ServiceStats()
         self._swept = time.monotonic()
-        self._home = _Shard(self._settings, None, self._counts)
-        self._shards: list[_Shard] = []
+        settings = replace(self._settings.engine, use_lanes=False)  # environments are put into lanes one by one
+        self._engine = EnvEngine([], settings, on_failure=self._settings.keep_failure())
+        self._home = self._queue(None)
+        self._queues: list[_Queue] = []
 
     async def open(self, tag: str, seed: int, mode: str = "train") -> Opened:
         """Build and reset an environment.
@@ -135,12 +136,12 @@ class EnvService:
         entry = self._blueprints.entry(tag)
         await self._sweep()
         key = SessionKey(self._name, next(self._numbers))
-        shard = self._shard_for(entry.spec, (tag, seed, mode))
-        session = self._sessions[key] = _Session(key.number, shard, (tag, seed, mode))
+        queue = self._queue_for(entry.spec, (tag, seed, mode))
+        session = self._sessions[key] = _Session(key.number, queue, (tag, seed, mode))
         self._counts.opened += 1
         spec = replace(entry.spec, env_id=key.number, group_id=self._blueprints.number(tag, mode))
         try:
-            observation = await shard.ask("open", (spec, ResetOrder(key.number, seed, mode)))
+            observation = await queue.ask("open", (spec, seed, mode))
         except BaseException:
             await self.close(key)
             raise
@@ -167,8 +168,8 @@ class EnvService:
         open_session = self._session(session)
         open_session.begin(turn)
         try:
-            request = TurnRequest(open_session.number, turn, tuple(actions), actions_left)
-            result = await open_session.shard.ask("play", request)
+            item = (open_session.number, Turn(tuple(actions), actions_left))
+            result = await open_session.queue.ask("play", item)
         finally:
             open_session.end()
         open_session.turn += 1
@@ -178,38 +179,40 @@ class EnvService:
         """Close an environment; one that is not open is passed over."""
         closed = self._sessions.pop(session, None)
         if closed is not None:
-            await closed.shard.ask("close", closed.number)
+            await closed.queue.ask("close", closed.number)
 
     async def stats(self) -> ServiceStats:
         """What this service has done so far."""
-        lanes = [stats for shard in [self._home, *self._shards] for stats in await shard.stats()]
-        return replace(self._counts, sessions=len(self._sessions), lanes=lanes)
+        return replace(self._counts, sessions=len(self._sessions), lanes=self._engine.stats())
 
     async def shut_down(self) -> None:
         """Close all environments and end the lanes."""
         self._sessions.clear()
-        for shard in [self._home, *self._shards]:  # one by one: the last one to leave closes the lanes
-            await shard.shut_down()
+        for queue in [self._home, *self._queues]:
+            await queue.shut_down()
+        await asyncio.get_running_loop().run_in_executor(None, self._engine.close)
 
     def _session(self, key: SessionKey) -> _Session:
         if key not in self._sessions:
             raise SessionLostError(f"environment {key.number} is not open in this service; open it and play it again.")
         return self._sessions[key]
 
-    def _shard_for(self, spec: EnvSpec, group: tuple[str, int, str]) -> _Shard:
+    def _queue(self, lane: int | None) -> _Queue:
+        raises = self._settings.engine.on_env_failure == "raise"
+        return _Queue(self._engine, lane, self._counts, raises)
+
+    def _queue_for(self, spec: EnvSpec, group: tuple[str, int, str]) -> _Queue:
         """The lane where a group's members are, until it has its even share of them; then the emptiest one."""
         settings = self._settings
-        if settings.use_multiprocessing is False or spec.env_type in settings.sequential_env_types:
+        if settings.engine.use_lanes is False or spec.env_type in settings.engine.sequential_env_types:
             return self._home
-        if not self._shards:
-            self._shards = [_Shard(settings, index, self._counts) for index in range(settings.engine.max_workers)]
-            for shard in self._shards:
-                shard.start()
-        share = math.ceil(settings.env_groups * settings.group_size / len(self._shards))
-        loads = Counter(session.shard for session in self._sessions.values())
-        members = Counter(session.shard for session in self._sessions.values() if session.group == group)
-        begun = [shard for shard in members if members[shard] < share and shard is not self._home]
-        return begun[-1] if begun else min(self._shards, key=lambda shard: loads[shard])
+        if not self._queues:
+            self._queues = [self._queue(index) for index in range(settings.engine.workers)]
+        share = math.ceil(settings.env_groups * settings.group_size / len(self._queues))
+        loads = Counter(session.queue for session in self._sessions.values())
+        members = Counter(session.queue for session in self._sessions.values() if session.group == group)
+        begun = [queue for queue in members if members[queue] < share and queue is not self._home]
+        return begun[-1] if begun else min(self._queues, key=lambda queue: loads[queue])
 
     async def _sweep(self) -> None:
         """Close what nobody asks for any more, such as the environments of an agent loop that was killed."""
@@ -227,7 +230,7 @@ class _Session:
     """One open environment."""
 
     number: int
-    shard: _Shard
+    queue: _Queue
     group: tuple[str, int, str]
     turn: int = 0
     is_at_its_turn: bool = False
@@ -279,15 +282,14 @@ class _Job(NamedTuple):
     future: asyncio.Future[Any]
 
 
-class _Shard:
-    """One engine, its lane, its thread, and the requests that wait for them."""
+class _Queue:
+    """The requests that wait for one lane, and the thread that asks the engine."""
 
-    def __init__(self, settings: ManagerConfig, lane: int | None, counts: ServiceStats) -> None:
-        self.engine = Engine([], replace(settings.engine, max_workers=1))
-        self._raises = settings.engine.on_env_failure == "raise"
-        self._lane_index = lane
-        self._lane: Lane | None = None
+    def __init__(self, engine: EnvEngine, lane: int | None, counts: ServiceStats, raises: bool) -> None:
+        self._engine = engine
+        self._lane = lane
         self._counts = counts
+        self._raises = raises
         name = "ragen home" if lane is None else f"ragen lane {lane}"
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._waiting: list[_Job] = []
@@ -302,19 +304,9 @@ class _Shard:
             self._server = loop.create_task(self._serve())
         return await future
 
-    def start(self) -> None:
-        """Start the lane's worker, without waiting for it."""
-        if self._lane_index is not None:
-            self._lane = self.engine.lanes(self._lane_index + 1)[-1]
-
-    async def stats(self) -> list[LaneStats]:
-        """What the engine has done."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self.engine.stats)
-
     async def shut_down(self) -> None:
-        """End the engine, after what it is at."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self.engine.close)
-        self._thread.shutdown()
+        """End the thread, after what it is at."""
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
@@ -335,30 +327,37 @@ class _Shard:
         return answers
 
     def _close(self, numbers: list[int]) -> list[Any]:
-        self.engine.remove(numbers)
+        self._engine.remove(numbers)
         return [None] * len(numbers)
 
-    def _open(self, asked: list[tuple[EnvSpec, ResetOrder]]) -> list[Any]:
-        for spec, _ in asked:
-            self.engine.add(spec, self._lane)
-        orders = [order for _, order in asked]
-        try:
-            return list(self.engine.reset(orders))
-        except EnvError:  # one that cannot be built; the others can
-            return [_caught(self.engine.reset, [order])[0] for order in orders]
+    def _open(self, asked: list[tuple[EnvSpec, int, str]]) -> list[Any]:
+        observations: dict[int, Any] = {}
+        for spec, _, _ in asked:
+            self._engine.add(spec, self._lane)
+        for mode in {mode for _, _, mode in asked}:
+            seeds = {spec.env_id: seed for spec, seed, its_mode in asked if its_mode == mode}
+            observations |= self._engine.reset(seeds, {"mode": mode})
+        return [self._shown(observations[spec.env_id]) for spec, _, _ in asked]
 
-    def _play(self, requests: list[TurnRequest]) -> list[Any]:
-        self._counts.turns += len(requests)
+    def _shown(self, observation: Any) -> Any:
+        """What a just reset environment shows; of one that failed nothing, or why, if it cannot be built."""
+        if not isinstance(observation, EnvFailed):
+            return observation
+        return observation.error if self._raises or observation.phase == "build" else ""
+
+    def _play(self, items: list[tuple[int, Turn]]) -> list[Any]:
+        self._counts.turns += len(items)
         self._counts.batches += 1
-        self._counts.largest = max(self._counts.largest, len(requests))
-        results = self.engine.play(requests)
-        return [self._committed(*pair) for pair in zip(requests, results, strict=True)]
+        self._counts.largest = max(self._counts.largest, len(items))
+        results = self._engine.play(dict(items))
+        return [self._result(env_id, results[env_id]) for env_id, _ in items]
 
-    def _committed(self, request: TurnRequest, result: TurnResult | GivenUp) -> Any:
-        if not isinstance(result, GivenUp):
-            self.engine.commit(request, result)
+    def _result(self, env_id: int, result: TurnResult | EnvFailed) -> Any:
+        if not isinstance(result, EnvFailed):
             return result
-        return result.error if self._raises else self.engine.give_up_result(request, result)
+        info = {"env_error": result.text}
+        failed = TurnResult([], False, 0, True, info, self._engine.observation(env_id), None)
+        return result.error if self._raises else failed
 
 
 def _caught(work: Callable[[list[Any]], list[Any]], items: list[Any]) -> list[Any]:

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 from ragen.agent_loop.service import EnvService, Opened, SessionKey
 from ragen.errors import ConfigError, DivergenceError, SessionLostError
 from ragen.llm_agent.config.loading import setting
-from ragen.parallel.turn import Observation, TurnRequest, TurnResult, digest_observation
+from ragen.parallel.episode.turn import Observation, Turn, TurnResult, digest_observation
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Session:
         self._order = (tag, seed, mode)
         self._key: SessionKey | None = None
         self._first: Observation = ""
-        self._played: list[tuple[TurnRequest, TurnResult]] = []
+        self._played: list[tuple[Turn, TurnResult]] = []
 
     async def open(self) -> Opened:
         """Build and reset the environment."""
@@ -69,9 +69,9 @@ class Session:
             RagenError: See :meth:`~ragen.agent_loop.service.EnvService.play`.
             DivergenceError: The service was lost, and the environment gave other things when it was played again.
         """
-        request = TurnRequest(0, len(self._played), tuple(actions), actions_left)
-        result = await self._persist(lambda: self._play(request))
-        self._played.append((request, result))
+        turn, index = Turn(tuple(actions), actions_left), len(self._played)
+        result = await self._persist(lambda: self._play(index, turn))
+        self._played.append((turn, result))
         return result
 
     async def close(self) -> None:
@@ -100,18 +100,18 @@ class Session:
         self._key = opened.session
         return opened
 
-    async def _play(self, request: TurnRequest) -> TurnResult:
+    async def _play(self, index: int, turn: Turn) -> TurnResult:
         if self._key is None:
             await self._rebuild()
         assert self._key is not None
-        return await self._service.play(self._key, request.turn, request.actions, request.actions_left)
+        return await self._service.play(self._key, index, turn.actions, turn.actions_left)
 
     async def _rebuild(self) -> None:
         """Open the environment again and play what was played."""
         self._compare("at its reset", self._first, (await self._opened()).observation)
-        for request, result in self._played:
-            again = await self._play(request)
-            self._compare(f"at turn {request.turn}", result.observation, again.observation)
+        for index, (turn, result) in enumerate(self._played):
+            again = await self._play(index, turn)
+            self._compare(f"at turn {index}", result.observation, again.observation)
 
     def _compare(self, moment: str, first: Observation, again: Observation) -> None:
         if digest_observation(first) != digest_observation(again):

@@ -118,9 +118,11 @@ def resolve_env(env_type: str) -> tuple[type, type | None]:
     Raises:
         UnknownEnvError: There is no such type, or its module or class cannot be imported.
     """
-    if env_type not in REGISTERED_ENVS:
-        REGISTERED_ENVS[env_type] = env_type if ":" in env_type else _entry_point(env_type)
-    env = REGISTERED_ENVS[env_type]
+    if env_type in REGISTERED_ENVS:
+        env = REGISTERED_ENVS[env_type]
+    else:
+        env = import_class(env_type if ":" in env_type else _entry_point(env_type))
+        REGISTERED_ENVS[env_type] = env  # only now: what cannot be imported is no name to offer
     if env_type in REGISTERED_ENV_CONFIGS:
         return env, REGISTERED_ENV_CONFIGS[env_type]
     return env, getattr(env, "config_class", None)

@@ -1,6 +1,46 @@
 """The engine: environments live in one home each, take their turns there, and survive what happens to it.
 
-Reading order: ``turn`` (what a turn is), ``host`` (who holds environments), ``journal`` (how an episode is rebuilt),
-``wire``, ``worker``, ``warden`` and ``pool`` (processes), ``placement`` (who goes where), ``engine`` (what is done when
-something fails). Nothing here imports torch, verl, hydra, ray or transformers.
+    from ragen.parallel import EnvEngine, EnvSpec, Settings
+    from ragen.parallel.episode.turn import Turn
+
+    specs = [EnvSpec.of(MyEnv, MyConfig(), env_id=i) for i in range(64)]
+    with EnvEngine(specs, Settings(use_lanes="auto")) as engine:
+        observations = engine.reset({i: seed for i in range(64)})            # by env_id; or EnvFailed
+        results = engine.play({i: Turn(("Up",), 10) for i in range(64)})     # by env_id; or EnvFailed; committed
+
+Reading order: ``episode`` (what a turn is, who holds environments, how an episode is rebuilt), ``lanes`` (seats for
+workers of any kind), ``process`` (one kind of worker), ``engine`` and ``round`` (one call), ``recovery`` (what a
+failure leads to), ``placement`` (who goes where). Nothing here imports torch, verl, hydra, ray or transformers.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ragen.parallel.engine import EnvEngine
+    from ragen.parallel.env_record import EnvFailed
+    from ragen.parallel.episode.spec import EnvSpec
+    from ragen.parallel.lanes.handle import LaneKind
+    from ragen.parallel.settings import Settings
+    from ragen.parallel.stats import LaneStats
+
+__all__ = ["EnvEngine", "EnvFailed", "EnvSpec", "LaneKind", "LaneStats", "Settings"]
+
+_MODULES = {
+    "EnvEngine": "engine",
+    "EnvFailed": "env_record",
+    "EnvSpec": "episode.spec",
+    "LaneKind": "lanes.handle",
+    "LaneStats": "stats",
+    "Settings": "settings",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: workers, which need none of it, start faster so."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

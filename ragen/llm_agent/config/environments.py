@@ -13,15 +13,14 @@ from typing import Any
 
 from ragen.env import resolve_env
 from ragen.errors import ConfigError, UnknownEnvError
-from ragen.parallel.engine import EngineSettings
-from ragen.parallel.placement import Mode, default_workers
-from ragen.parallel.turn import EnvSpec
+from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.episode.turn import RAGEN
+from ragen.parallel.failures import OnFailure, say_nothing
+from ragen.parallel.settings import BACKENDS, MODES, ON_ENV_FAILURE, START_METHODS, Settings
 
 log = logging.getLogger(__name__)
 
 DEFAULT_CAPSULE_DIR = "outputs/capsules"  # created by the first failure
-ON_ENV_FAILURE = ("fallback", "truncate", "raise")
-START_METHODS = ("forkserver", "spawn", "fork")
 ENV_KEYS = ("env_type", "max_actions_per_traj", "env_config", "env_instruction", "max_tokens")
 READ_OVER = ("parallel_friendly", "max_workers")  # RAGEN's, of its threads
 _MODE_KEYS = ("env_groups", "group_size", "env_configs")
@@ -52,9 +51,8 @@ class ManagerConfig:
         group_size: Environments per group.
         format_penalty: Added to ``penalty`` for a turn with invalid actions.
         base_seed: First seed, None where the configuration has none for this mode.
-        use_multiprocessing: ``True``, ``False`` or ``"auto"``.
-        sequential_env_types: Types that stay in main.
-        engine: Time-outs and what follows a failure.
+        engine: Where environments live, time-outs, and what follows a failure.
+        capsule_dir: Folder for failure capsules; None for none.
     """
 
     entries: tuple[EnvEntry, ...]
@@ -62,9 +60,16 @@ class ManagerConfig:
     group_size: int
     format_penalty: float
     base_seed: int | None
-    use_multiprocessing: Mode
-    sequential_env_types: tuple[str, ...]
-    engine: EngineSettings
+    engine: Settings
+    capsule_dir: str | None
+
+    def keep_failure(self) -> OnFailure:
+        """What writes failures down, so that they can be played again."""
+        if self.capsule_dir is None:
+            return say_nothing
+        from ragen.tools.capsule import CapsuleWriter
+
+        return CapsuleWriter(self.capsule_dir).note
 
 
 def read_config(config: Any, mode: str) -> ManagerConfig:
@@ -93,9 +98,8 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
         group_size=group_size,
         format_penalty=reader.number("es_manager.format_penalty", -0.1),
         base_seed=reader.integer(f"seed.{mode}", None, minimum=0),
-        use_multiprocessing=reader.choice("es_manager.use_multiprocessing", (True, False, "auto"), "auto"),
-        sequential_env_types=_sequential_env_types(reader, {entry.spec.env_type for entry in entries}),
-        engine=_engine_settings(reader),
+        engine=_engine_settings(reader, {entry.spec.env_type for entry in entries}),
+        capsule_dir=reader.folder("es_manager.capsule_dir", DEFAULT_CAPSULE_DIR),
     )
 
 
@@ -156,22 +160,38 @@ class _Reader:
 
 
 def _plain(config: Any) -> Any:
-    """The configuration as dicts and lists, interpolations resolved; only the sections that are read."""
+    """The configuration as dicts and lists, interpolations resolved; only the sections that are read.
+
+    Raises:
+        ConfigError: A section is no mapping.
+    """
     sections = {}
     for name in ("es_manager", "custom_envs", "seed"):
         value = config.get(name) if hasattr(config, "get") else getattr(config, name, None)
-        if value is not None and not isinstance(value, dict | int):
-            from omegaconf import OmegaConf
-
-            value = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else vars(value)
+        if value is not None and not isinstance(value, dict):
+            value = _mapping(name, value)
         sections[name] = value
     return sections
 
 
+def _mapping(name: str, value: Any) -> Any:
+    from omegaconf import OmegaConf
+
+    if OmegaConf.is_config(value):
+        value = OmegaConf.to_container(value, resolve=True)
+    elif hasattr(value, "__dict__") and not isinstance(value, type):
+        value = dict(vars(value))
+    if not isinstance(value, Mapping):
+        expected = "a mapping such as {train: 10000, val: 123}" if name == "seed" else "a mapping"
+        raise ConfigError(f"{name} = {value!r}: expected {expected}.")
+    return value
+
+
 def _check_manager_keys(reader: _Reader) -> None:
-    settings = (*(field.name for field in dataclasses.fields(EngineSettings)), "format_penalty")
-    top = (*settings, "use_multiprocessing", "sequential_env_types", "train", "val")
+    settings = {field.name for field in dataclasses.fields(Settings)} - {"use_lanes"}
+    top = (*sorted(settings), "use_multiprocessing", "format_penalty", "capsule_dir", "train", "val")
     known = {"es_manager": top}
+    known["seed"] = ("train", "val")
     for mode in ("train", "val"):
         known |= {f"es_manager.{mode}": _MODE_KEYS, f"es_manager.{mode}.env_configs": ("tags", "n_groups")}
     for section, keys in known.items():
@@ -261,7 +281,8 @@ class _EntryBuilder:
             raise ConfigError(f"{self._key}.env_config = {self._fields!r}: expected a mapping of fields.")
 
     def __call__(self, env_id: int, group_id: int) -> EnvEntry:
-        spec = EnvSpec(env_id, group_id, self._tag, self._env_type, self._env_class, self._config())
+        described = env_id, group_id, self._tag, self._env_type, self._env_class
+        spec = EnvSpec(*described, self._config(), RAGEN, self._fields)
         return EnvEntry(spec, self._max_actions)
 
     def _config(self) -> Any:
@@ -298,18 +319,31 @@ def _sequential_env_types(reader: _Reader, used: set[str]) -> tuple[str, ...]:
     return tuple(types)
 
 
-def _engine_settings(reader: _Reader) -> EngineSettings:
+def _engine_settings(reader: _Reader, used: set[str]) -> Settings:
     key = "es_manager"
-    return EngineSettings(
+    return Settings(
+        use_lanes=reader.choice(f"{key}.use_multiprocessing", MODES, "auto"),
+        max_workers=reader.integer(f"{key}.max_workers", None, minimum=1),
+        backend=reader.choice(f"{key}.backend", BACKENDS, "process"),
+        sequential_env_types=_sequential_env_types(reader, used),
         step_timeout=reader.seconds(f"{key}.step_timeout", 60),
         reset_timeout=reader.seconds(f"{key}.reset_timeout", 120),
         startup_timeout=reader.seconds(f"{key}.startup_timeout", 60),
         on_env_failure=reader.choice(f"{key}.on_env_failure", ON_ENV_FAILURE, "fallback"),
         max_restarts=reader.integer(f"{key}.max_restarts", 3),
-        start_method=reader.choice(f"{key}.start_method", START_METHODS, "forkserver"),
-        max_workers=reader.integer(f"{key}.max_workers", None, minimum=1) or default_workers(),
-        capsule_dir=reader.folder(f"{key}.capsule_dir", DEFAULT_CAPSULE_DIR),
+        start_method=_start_method(reader),
     )
+
+
+def _start_method(reader: _Reader) -> str:
+    """How workers start; ``fork``, which there was once, is ``forkserver``."""
+    key = "es_manager.start_method"
+    if reader.get(key, None) == "fork":
+        if key not in _told:
+            _told.add(key)
+            log.warning("%s = 'fork' is no more (it copied the locks of other threads): 'forkserver' is taken.", key)
+        return "forkserver"
+    return reader.choice(key, START_METHODS, "forkserver")
 
 
 def _is_integer(value: Any) -> bool:

@@ -4,7 +4,7 @@ In lockstep every turn waits for the slowest environment and for the slowest ans
 into shards, each with a turn loop of its own in a thread (joblib drives them)::
 
     shard 0   step . prompt ......... step . prompt ......
-    shard 1   ..... step .... prompt .......... step .....        one EnvStateManager, an engine per shard
+    shard 1   ..... step .... prompt .......... step .....        one EnvStateManager, one engine
     shard 2   .. step . prompt .... step . prompt ........
     actor     ###########  ############  ######### #######        SharedLLMInferenceManager gathers batches
 
@@ -36,10 +36,9 @@ from ragen.llm_agent.rollout.player import (
 )
 from ragen.llm_agent.rollout.shared_inference import Batch, SharedLLMInferenceManager, client_of
 from ragen.llm_agent.rollout.timeline import Span
-from ragen.parallel.accounts import LaneStats
-from ragen.parallel.engine import EngineSettings
-from ragen.parallel.sharded import ShardedEngine
-from ragen.parallel.turn import EnvSpec
+from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.placement.spread import spread
+from ragen.parallel.stats import LaneStats
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +54,14 @@ Cache = dict[str, Any]
 
 
 class ShardedEnvManager(EnvStateManager):
-    """An :class:`~ragen.llm_agent.es_manager.EnvStateManager` whose shards may be stepped by a thread each."""
+    """An :class:`~ragen.llm_agent.es_manager.EnvStateManager` whose shards may be stepped by a thread each.
 
-    _engine: ShardedEngine
+    Lanes are dealt out by shard, as far as there are enough, since a lane serves one thread at a time.
+
+    Attributes:
+        shards: The environment ids of each shard: every tag is spread evenly over them, and groups stay whole where
+            that stays even.
+    """
 
     def __init__(self, config: Any, mode: str = "train", jobs: int = AUTO) -> None:
         """See :class:`~ragen.llm_agent.es_manager.EnvStateManager`.
@@ -67,33 +71,46 @@ class ShardedEnvManager(EnvStateManager):
             mode: ``"train"`` or ``"val"``.
             jobs: How many shards; -1 is two for each worker, so that one of them can think while the other acts.
         """
-        self._jobs = jobs
-        super().__init__(config, mode)
-
-    def _new_engine(self, specs: list[EnvSpec], settings: EngineSettings) -> ShardedEngine:
-        automatic = min(MOST_SHARDS, max(2, 2 * settings.max_workers))
-        return ShardedEngine(specs, settings, automatic if self._jobs == AUTO else self._jobs)
-
-    @property
-    def shards(self) -> list[list[int]]:
-        """The environment ids of each shard."""
-        return self._engine.shards
+        self._shard_of: dict[int, int] = {}
+        super().__init__(config, mode, spread=self._spread)
+        specs = self._engine.specs()
+        count = min(MOST_SHARDS, max(2, 2 * self.max_workers)) if jobs == AUTO else jobs
+        self._shard_of = spread(specs, max(1, min(count, len(specs))))
+        found = sorted(set(self._shard_of.values()))
+        self.shards = [[env_id for env_id, shard in self._shard_of.items() if shard == index] for index in found]
 
     def step_shard(self, inputs: Sequence[Mapping[str, Any]]) -> list[Cache]:
-        """:meth:`step` for environments of one shard; nobody is moved by it. A shard is one thread's at a time."""
-        return self._step_parallel(inputs) if inputs else []
+        """:meth:`step` for environments of one shard, in any thread. A shard is one thread's at a time."""
+        return self.step(inputs) if inputs else []
 
-    def shard_stats(self, shard: int) -> list[LaneStats]:
-        """:meth:`lane_stats` for one shard's environments alone."""
-        return self._engine.shard_stats(shard)
+    def thread_stats(self) -> list[LaneStats]:
+        """:meth:`lane_stats` of what this thread has asked for alone."""
+        return self._engine.stats(of_this_thread=True)
 
     def disturbed_by_threads(self) -> list[str]:
         """The tags whose environments cannot be played while other threads run.
 
         They draw from the process's own random numbers, and live in the main process, where others draw too.
         """
-        specs = self._engine.in_main()
-        return sorted({spec.tag for spec in specs if getattr(spec.env_class, "uses_global_rng", True)})
+        return sorted({r.spec.tag for r in self._engine.records.values() if r.lane is None and r.spec.uses_global_rng})
+
+    def _spread(self, specs: Sequence[EnvSpec], lanes: int) -> dict[int, int]:
+        """Give the environments of each shard lanes of its own, or one that it shares with other shards."""
+        shards: dict[int, list[EnvSpec]] = {}
+        for spec in specs:
+            shards.setdefault(self._shard_of.get(spec.env_id, 0), []).append(spec)
+        homes: dict[int, int] = {}
+        for place, members in enumerate(shards[shard] for shard in sorted(shards)):
+            own = _lanes_of(place, len(shards), lanes)
+            homes.update({env_id: own[index] for env_id, index in spread(members, len(own)).items()})
+        return homes
+
+
+def _lanes_of(place: int, shards: int, lanes: int) -> range:
+    """The lanes of one of several shards: several of its own, or one that it shares with others."""
+    if lanes <= shards:
+        return range(place % lanes, place % lanes + 1)
+    return range(place * lanes // shards, (place + 1) * lanes // shards)
 
 
 class OverlappingLoop:
@@ -301,12 +318,12 @@ class _ShardedRollout:
 
     def _step(self, shard: int, inputs: Sequence[Mapping[str, Any]]) -> list[Cache]:
         timeline = self._proxy.timeline
-        before = self._es_manager.shard_stats(shard) if timeline.with_lanes else []
+        before = self._es_manager.thread_stats() if timeline.with_lanes else []
         with self._timed(shard, "environments"):
             active = self._es_manager.step_shard(inputs)
         if timeline.with_lanes:
             span = next(s for s in reversed(timeline.spans) if s.track == f"shard {shard}")
-            timeline.add_lanes(before, self._es_manager.shard_stats(shard), span.start, span.end)
+            timeline.add_lanes(before, self._es_manager.thread_stats(), span.start, span.end)
         return active
 
     def _timed(self, shard: int, kind: str) -> Any:

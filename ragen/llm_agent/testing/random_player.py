@@ -92,7 +92,7 @@ class RandomPlayer:
             limit=max(1, min(self._most, cache["history"][-1]["actions_left"])),
             said=tuple(" || ".join(map(str, actions)) for actions in played),
         )
-        policy = create_policy(manager.config["custom_envs"][cache["tag"]]["env_type"])
+        policy = create_policy(manager.sys_config["custom_envs"][cache["tag"]]["env_type"])
         return list(decide(policy, prompt, rng, thoughtful=rng.random() < self._thoughtful).actions)
 
 

@@ -1,0 +1,55 @@
+"""``envs[i]["env"]``: an environment of a manager, wherever it lives."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from ragen.errors import EnvError, RagenError
+from ragen.parallel.engine import EnvEngine
+
+
+class EnvHandle:
+    """An environment of a manager, wherever it lives: methods and attributes are those of the environment itself.
+
+    Methods are called, and attributes set, where the environment lives, each bounded by ``step_timeout``; both are
+    journalled, so that an environment that is rebuilt has what they changed. What is returned from a worker is a copy.
+    Between two turns only.
+    """
+
+    __slots__ = ("_engine", "_env_id")
+
+    def __init__(self, engine: EnvEngine, env_id: int) -> None:
+        """Stand for this environment."""
+        object.__setattr__(self, "_engine", engine)
+        object.__setattr__(self, "_env_id", env_id)
+
+    def __getattr__(self, name: str) -> Any:
+        """Read an attribute, or get a method that is called where the environment lives."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        env_class = self._engine.records[self._env_id].spec.env_class
+        if callable(getattr(env_class, name, None)):
+            return partial(self._call, name)
+        try:
+            return self._value(self._engine.read([self._env_id], name))
+        except EnvError as error:
+            if isinstance(error.__cause__, AttributeError):
+                raise AttributeError(str(error)) from error  # what hasattr and getattr with a default expect
+            raise
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of the environment itself."""
+        self._value(self._engine.set_attr([self._env_id], name, value))
+
+    def _call(self, name: str, /, *arguments: Any, **keywords: Any) -> Any:
+        return self._value(self._engine.call([self._env_id], name, *arguments, **keywords))
+
+    def _value(self, answers: dict[int, Any]) -> Any:
+        answer = answers[self._env_id]
+        if isinstance(answer, RagenError):
+            raise answer
+        return answer
+
+    def __repr__(self) -> str:
+        return f"<{self._engine.records[self._env_id].spec.describe()}>"

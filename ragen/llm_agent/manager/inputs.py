@@ -1,0 +1,136 @@
+"""What the manager's calls are given, checked before anything is stepped or reset."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ragen.errors import InputError
+from ragen.parallel.episode.turn import Turn, named
+
+DEFAULT_VAL_SEED = 123
+MAX_SEED = 2**32 - 1  # NumPy's legacy generators take no larger one
+INPUT_KEYS = "env_id", "actions", "llm_response", "llm_raw_response"
+Asked = dict[int, tuple[Turn, Mapping[str, Any]]]  # the turns of a call with their inputs, by env_id
+_ONLY_TEXT = frozenset({str})
+_fields = operator.itemgetter(*INPUT_KEYS)
+
+
+@dataclass
+class EnvStatus:
+    """How an environment's episode stands.
+
+    Attributes:
+        truncated: The episode ended without success: by the action limit, by the game, or by a failure.
+        terminated: The episode is over.
+        num_actions: Actions executed so far.
+        rewards: Reward of each turn.
+        seed: Seed of the episode.
+    """
+
+    truncated: bool = False
+    terminated: bool = False
+    num_actions: int = 0
+    rewards: list[float] = field(default_factory=list)
+    seed: int | None = None
+
+
+def checked_turns(all_env_inputs: Sequence[Mapping[str, Any]], envs: Sequence[Mapping[str, Any]]) -> Asked:
+    """The turns that the inputs of ``step`` ask for.
+
+    Args:
+        all_env_inputs: The inputs.
+        envs: The manager's entries.
+
+    Raises:
+        InputError: An input is not of the form that ``step`` takes.
+    """
+    if not isinstance(all_env_inputs, Sequence) or isinstance(all_env_inputs, str | bytes):
+        raise InputError(f"step was given {_short(all_env_inputs)}; expected a list of dicts.")
+    asked: Asked = {}
+    for position, given in enumerate(all_env_inputs):
+        try:
+            env_id, actions, _, _ = _fields(given if type(given) is dict else dict(given))
+        except (KeyError, TypeError, ValueError):
+            raise _unfit(position, given) from None
+        if type(env_id) is not int or not 0 <= env_id < len(envs):
+            env_id = _checked_env_id(position, env_id, len(envs))
+        if env_id in asked:
+            raise InputError(f"step input {position}: env_id = {env_id} was given twice in this call.")
+        if type(actions) is not list or not _ONLY_TEXT.issuperset(map(type, actions)):
+            _check_actions(position, actions)
+        entry = envs[env_id]
+        status: EnvStatus = entry["status"]
+        if status.terminated:
+            raise InputError(
+                f"step input {position}: the episode of env_id = {env_id} is over; step only what step() returned."
+            )
+        left = entry["max_actions_per_traj"] - status.num_actions
+        asked[env_id] = named(Turn, (tuple(actions), left)), given
+    return asked
+
+
+def _unfit(position: int, given: Any) -> InputError:
+    if not isinstance(given, Mapping):
+        return InputError(f"step input {position} is {_short(given)}; expected a dict with {', '.join(INPUT_KEYS)}.")
+    missing, present = ", ".join(sorted(set(INPUT_KEYS) - given.keys())), ", ".join(map(str, given))
+    return InputError(f"step input {position} lacks {missing}; it has {present or 'nothing'}.")
+
+
+def _checked_env_id(position: int, env_id: Any, count: int) -> int:
+    try:
+        index = -1 if isinstance(env_id, bool) else operator.index(env_id)
+    except TypeError:
+        index = -1
+    if not 0 <= index < count:
+        raise InputError(f"step input {position}: env_id = {env_id!r}; expected an integer from 0 to {count - 1}.")
+    return index
+
+
+def _check_actions(position: int, actions: Any) -> None:
+    if isinstance(actions, (list, tuple)):
+        for action in actions:
+            if not isinstance(action, str):
+                break
+        else:
+            return
+    raise InputError(f"step input {position}: actions = {actions!r}; expected a list of strings.")
+
+
+def checked_seed(seed: Any) -> int | None:
+    """A seed given to ``reset``.
+
+    Raises:
+        InputError: It is no integer; nothing was reset.
+    """
+    try:
+        return None if seed is None else operator.index(_no_bool(seed))
+    except TypeError:
+        raise InputError(f"reset(seed={seed!r}): expected an integer from 0 to {MAX_SEED}, or None.") from None
+
+
+def group_seeds(first: int, groups: int, given: int | None) -> list[int]:
+    """Seeds of the groups, counted from the first one's.
+
+    Raises:
+        InputError: They are not within 0 and ``MAX_SEED``.
+    """
+    if first < 0 or first + groups - 1 > MAX_SEED:
+        raise InputError(
+            f"reset(seed={given!r}): {groups} groups would get the seeds {first} to {first + groups - 1}; "
+            f"seeds go from 0 to {MAX_SEED}."
+        )
+    return list(range(first, first + groups))
+
+
+def _no_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}..."

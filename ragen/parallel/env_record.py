@@ -1,0 +1,126 @@
+"""What an engine knows of one environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ragen.errors import RagenError
+from ragen.parallel.episode.host import ResetOrder
+from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
+from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.lanes.lane import Lane
+
+NOT_LOADED = -2  # a generation that no worker has
+IN_MAIN = 0  # the generation of the main process
+
+
+@dataclass(frozen=True)
+class EnvFailed:
+    """An environment has failed for good in this episode; stands where its result would.
+
+    Attributes:
+        text: What happened, the same words wherever the environment lived.
+        error: The full story, with the environment's own exception as its cause where there is one.
+        phase: What was being done.
+    """
+
+    text: str
+    error: RagenError
+    phase: str = ""
+
+
+@dataclass(slots=True)
+class EnvRecord:
+    """One environment: where it lives, and what has happened to it in this episode.
+
+    Attributes:
+        spec: What builds it.
+        env_id: Its index.
+        home: The lane it was assigned to; None for the main process.
+        lane: Where it lives now: its home, or a quarantine lane.
+        generation: Which worker of ``lane`` has it loaded.
+        journal: What was played.
+        observation: What it last showed.
+        in_sync: Whether its replica stands exactly at the end of its journal. It stops being so the moment anything is
+            asked of it, and is so again once that is committed.
+        bound_to_main: It turned out not to work in a worker.
+        is_suspect: It is played in a quarantine lane, or waits until there is room.
+        failures: How often it has failed at what is being asked.
+        kills: How often its worker was killed at that, perhaps by someone else.
+        failed: Why its episode is over, if it has failed for good.
+        record: What of a result goes into the journal: the game's.
+    """
+
+    spec: EnvSpec
+    env_id: int
+    home: Lane | None = None
+    lane: Lane | None = None
+    generation: int = NOT_LOADED
+    journal: EpisodeJournal = field(default_factory=EpisodeJournal)
+    observation: Any = ""
+    in_sync: bool = False
+    bound_to_main: bool = False
+    is_suspect: bool = False
+    failures: int = 0
+    kills: int = 0
+    failed: EnvFailed | None = None
+    record: Callable[[Any], tuple[Any, ...]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Keep what is asked at every turn at hand."""
+        self.record = self.spec.game.record
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the worker that is at its lane now, or main, has it loaded."""
+        return self.generation == (IN_MAIN if self.lane is None else self.lane.current)
+
+    @property
+    def can_move(self) -> bool:
+        """Whether it can be rebuilt elsewhere now: not in mid-episode if it declares that it cannot be replayed."""
+        return self.spec.is_replayable or not (self.in_sync and self.is_loaded and self.journal.has_begun)
+
+    def begin_episode(self) -> None:
+        """A reset is about to come: failures of the last episode are over."""
+        self.failures = self.kills = 0
+        self.failed = None
+        self.in_sync = False
+
+    # What came of a call, once it has come back
+
+    def commit_reset(self, order: ResetOrder, value: Any) -> Any:
+        """Begin the journal of a new episode; what the environment shows, or why it failed."""
+        settings = self.journal.lasting()
+        if isinstance(value, EnvFailed):
+            self.journal, self.observation = EpisodeJournal(settings=settings), ""
+            return value
+        self.observation, digest, before = value
+        self.journal = EpisodeJournal(order.seed, order.options, digest, before, settings, has_begun=True)
+        self._commit()
+        return self.observation
+
+    def commit_turn(self, action: Any, result: Any) -> None:
+        """Make a turn part of the episode."""
+        entry = tuple.__new__(JournalTurn, (action, self.record(result)))
+        self.journal.entries.append(entry)
+        self.observation = result.observation
+        self.in_sync = True
+        if self.failures or self.kills:
+            self.failures = self.kills = 0
+
+    def commit_change(self, change: Change | None) -> None:
+        """Make a change part of the episode; None for what changes nothing."""
+        if change is not None:
+            self.journal.append_change(change)
+        self._commit()
+
+    def _commit(self) -> None:
+        self.in_sync = True
+        self.failures = self.kills = 0
+
+    def describe(self) -> str:
+        """The environment and how far it came, in words."""
+        moment = f"at turn {self.journal.turns}" if self.journal.has_begun else "at its reset"
+        return f"{self.spec.describe()} {moment}"

@@ -1,0 +1,1 @@
+"""One environment's episode: how it is played, recorded and rebuilt, wherever that happens."""

@@ -1,0 +1,66 @@
+"""What the engine has to know of a kind of game: how its environments are built, reset, played and compared.
+
+The engine, its journals and its lanes carry any picklable action and any observation. What they do to an environment is
+written down once for each kind of game, as a :class:`Game`, and called in the main process and in workers alike, which
+is why the two give equal rollouts: :class:`~ragen.parallel.episode.turn.RagenGame` for RAGEN's text games,
+:class:`~ragen.parallel.episode.gym_game.GymGame` for gymnasium's environments.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+Options = Mapping[str, Any] | None
+
+
+class Game(ABC):
+    """One kind of game; an object without state, which travels to workers by its class.
+
+    Attributes:
+        recorded: Names of the fields of a result that a replay has to give again.
+    """
+
+    recorded: tuple[str, ...] = ("reward", "done", "digest")
+
+    @abstractmethod
+    def build(self, spec: Any) -> Any:
+        """Build the environment of an :class:`~ragen.parallel.episode.spec.EnvSpec`, and change nothing of the spec."""
+
+    @abstractmethod
+    def reset(self, env: Any, seed: int | None, options: Options) -> Any:
+        """Begin an episode; the first observation, which shares nothing with the environment."""
+
+    @abstractmethod
+    def play(self, env: Any, action: Any) -> Any:
+        """Play one turn; a named tuple that has an ``observation`` and all ``recorded`` fields, detached likewise."""
+
+    @abstractmethod
+    def digest(self, observation: Any) -> Any:
+        """What stands for an observation in a journal: small, picklable, equal only for equal observations."""
+
+    def record(self, result: Any) -> tuple[Any, ...]:
+        """The values of the recorded fields of a result."""
+        return tuple([getattr(result, name) for name in self.recorded])
+
+    def copy(self, env: Any, other: Any, observation: Any) -> Any:
+        """Make an environment what ``other`` is right after its reset, where its class declares how.
+
+        Args:
+            env: The environment, just built or used before.
+            other: One of the same group that was just reset.
+            observation: What that one shows.
+
+        Returns:
+            What the copy shows, which shares nothing with ``observation``; None if it has to be reset itself.
+        """
+        return None
+
+    def generator_state(self, env: Any) -> Any:
+        """The state of the environment's own generator before a reset without a seed; None if it has none."""
+        return None
+
+    def restore_generator(self, env: Any, state: Any) -> None:
+        """Put a state back that :meth:`generator_state` gave."""
+        return None

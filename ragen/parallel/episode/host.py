@@ -1,0 +1,330 @@
+"""Who holds environments: the same object in the main process and in a worker of any kind.
+
+A host builds environments from specs, resets them, plays their turns, replays their journals and closes them. Every
+method takes a batch and returns one :class:`~ragen.parallel.episode.outcome.Outcome` per item, in order: an environment
+that raises is an outcome like another, and the rest of the batch goes on. Before each item the host reports its
+position (``mark``), which is how the main process knows whose deadline is running.
+
+Members of a group are copied from the first one that was reset where their class declares how
+(:meth:`ragen.env.base.BaseEnv.copy_from`), and nowhere else: nobody but its author can know what an environment holds.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from time import perf_counter, thread_time
+from typing import Any, NamedTuple
+
+from ragen.parallel.episode.global_rng import EnvRng, outer_state_kept
+from ragen.parallel.episode.journal import Change, Divergence, EpisodeJournal, difference
+from ragen.parallel.episode.outcome import Outcome, Overdue, Raised, TimedOut
+from ragen.parallel.episode.sealed import Sealed
+from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.episode.turn import named
+from ragen.parallel.interrupts import interrupts_let_through, let_signals_pass
+
+log = logging.getLogger(__name__)
+
+SLOW = 3e-4  # seconds of an item from which its processor time is looked at too, to tell waiting from computing
+
+
+class ResetOrder(NamedTuple):
+    """One reset to do.
+
+    Attributes:
+        env_id: Which environment.
+        seed: Seed of the episode; None goes on with the environment's own generators.
+        options: What else ``reset`` is given, such as ``{"mode": "train"}``.
+    """
+
+    env_id: int
+    seed: int | None
+    options: dict[str, Any] | None = None
+
+
+class ResetResult(NamedTuple):
+    """What a reset gave.
+
+    Attributes:
+        observation: What the environment shows.
+        digest: What stands for it in the journal.
+        before: State of the generators before, where there was no seed; see :class:`EpisodeJournal`.
+    """
+
+    observation: Any
+    digest: Any
+    before: Any
+
+
+@dataclass(slots=True)
+class _Replica:
+    spec: EnvSpec
+    play: Callable[[Any, Any], Any]
+    env: Any = None
+    rng: EnvRng | None = None
+    was_reset: bool = False
+    is_slow: bool = True  # looked at once, and then as long as it is
+
+
+class EnvHost:
+    """Environments that live in this process.
+
+    Attributes:
+        mark: What is told the position.
+        since: When an environment was last given something to do, on ``time.perf_counter()``; 0 while none is at work.
+    """
+
+    def __init__(self, mark: Callable[[int], None] | None = None, keeps_outer_rng: bool = True) -> None:
+        """Start with none.
+
+        Args:
+            mark: Called with an item's index in its batch before work on it starts, and with the batch's length
+                after the last.
+            keeps_outer_rng: Whether the process's own random numbers must be left alone; not so in workers.
+        """
+        self._replicas: dict[int, _Replica] = {}
+        self._rng_users: set[int] = set()  # those that may draw from the global generators
+        self.mark = mark
+        self._at = 0
+        self.since = 0.0
+        self._keeps_outer_rng = keeps_outer_rng
+
+    def __contains__(self, env_id: int) -> bool:
+        return env_id in self._replicas
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    def load(self, specs: Iterable[EnvSpec]) -> None:
+        """Take environments in; they are built when first needed."""
+        for spec in specs:
+            self.unload([spec.env_id])
+            self._replicas[spec.env_id] = _Replica(spec, spec.game.play)
+            if spec.uses_global_rng:
+                self._rng_users.add(spec.env_id)
+
+    def reset(self, orders: Sequence[ResetOrder]) -> list[Outcome]:
+        """Begin new episodes. Outcomes hold a :class:`ResetResult`."""
+        first: dict[Any, tuple[_Replica, Any]] = {}
+        return self._each(orders, "reset", lambda replica, order: self._reset_one(replica, order, first))
+
+    def play(self, items: Sequence[tuple[int, Any]]) -> list[Outcome]:
+        """Play the turns of ``(env_id, action)``. Outcomes hold results of the game."""
+        return self._each(items, "play", _play)
+
+    def replay(self, items: Sequence[tuple[int, EpisodeJournal]], first: int = 0) -> list[Outcome]:
+        """Rebuild the episodes of ``(env_id, journal)`` on fresh environments; outcomes hold None or a divergence.
+
+        Args:
+            items: What to rebuild.
+            first: Index of the first of them, where they are part of a batch.
+        """
+        return self._each(items, "replay", self._replay_one, first)
+
+    def call(self, items: Sequence[tuple[int, Change]]) -> list[Outcome]:
+        """Call a method of environments, set or read an attribute. Outcomes hold what it gave."""
+        return self._each(items, "call", _call)
+
+    def unload(self, env_ids: Iterable[int]) -> None:
+        """Close environments and forget them; a failure to close is logged."""
+        for env_id in env_ids:
+            self._rng_users.discard(env_id)
+            replica = self._replicas.pop(env_id, None)
+            if replica is not None:
+                self._close(replica)
+
+    def close(self) -> None:
+        """Close all, each an item of its own to the deadline."""
+        for index, env_id in enumerate(list(self._replicas)):
+            if self.mark is not None:
+                self.mark(index)
+            self.unload([env_id])
+
+    def _close(self, replica: _Replica) -> None:
+        outer = outer_state_kept() if self._keeps_outer_rng and replica.rng else nullcontext()
+        with outer, interrupts_let_through():
+            self.since = perf_counter()
+            _close(replica)
+            self.since = 0.0
+
+    def _each(
+        self, items: Sequence[Any], phase: str, work: Callable[[_Replica, Any], Any], first: int = 0
+    ) -> list[Outcome]:
+        outcomes, mark, is_play = [], self.mark, phase == "play"
+        with self._outer_rng(items), interrupts_let_through():  # not while the outer state is given back
+            start = perf_counter()
+            for index, item in enumerate(items, first):
+                self._at = index
+                if mark is not None:
+                    mark(index)
+                env_id = item[0]
+                replica = self._replicas[env_id]
+                was_slow = replica.is_slow
+                computed = thread_time() if was_slow else 0.0
+                doing = phase
+                try:
+                    self.since = start
+                    if type(item[1]) is Sealed:
+                        doing = "load"
+                        item, doing = (env_id, item[1].open()), phase
+                    value = work(replica, item)
+                    self.since = 0.0
+                except Overdue as error:
+                    self.since = 0.0
+                    value = TimedOut(phase, str(error), traceback.format_exc())
+                except BaseException as error:
+                    self.since = 0.0
+                    let_signals_pass(error)
+                    doing = doing if replica.env is not None or doing == "load" else "build"
+                    value = Raised.of(error, doing, travels=not self._keeps_outer_rng)
+                now = perf_counter()
+                seconds, start = now - start, now
+                waited = max(0.0, seconds - (thread_time() - computed)) if was_slow else 0.0
+                if is_play:
+                    replica.is_slow = seconds > SLOW
+                outcomes.append(named(Outcome, (env_id, value, seconds, waited)))
+            if mark is not None:
+                mark(first + len(items))
+        return outcomes
+
+    def _outer_rng(self, items: Sequence[Any]) -> AbstractContextManager[None]:
+        kept = self._keeps_outer_rng and self._rng_users and any(item[0] in self._rng_users for item in items)
+        return outer_state_kept() if kept else nullcontext()
+
+    def _restart_clock(self) -> None:
+        """What is done from now on for the present item has a deadline of its own."""
+        if self.mark is not None:
+            self.mark(self._at)
+        self.since = perf_counter()
+
+    def _reset_one(self, replica: _Replica, order: ResetOrder, first: dict[Any, tuple[_Replica, Any]]) -> ResetResult:
+        """Reset a member of a group, or copy it from the member of this batch that was reset first."""
+        if type(order.options) is Sealed:
+            order = order._replace(options=order.options.open())
+        _build_if_needed(replica)
+        game, seed = replica.spec.game, order.seed
+        if seed is None:
+            before = _generators(replica)
+            observation = _reset(replica, None, order.options)
+            return ResetResult(observation, game.digest(observation), before)
+        group = (replica.spec.group_id, seed, repr(order.options))
+        if group in first:
+            source, shown = first[group]
+            copied = game.copy(replica.env, source.env, shown)
+            if copied is not None:
+                if replica.rng is not None and source.rng is not None:
+                    replica.rng.copy_from(source.rng)
+                replica.was_reset = True
+                return ResetResult(copied, game.digest(copied), None)
+        observation = _reset(replica, seed, order.options)
+        first.setdefault(group, (replica, observation))
+        return ResetResult(observation, game.digest(observation), None)
+
+    def _replay_one(self, replica: _Replica, item: tuple[int, EpisodeJournal]) -> Divergence | None:
+        _, journal = item
+        if replica.env is not None:
+            _close(replica)
+        _build_if_needed(replica)
+        for name, value in journal.settings.items():
+            _call(replica, (0, Change(name, (value,), is_set=True)))
+        if not journal.has_begun:
+            return None
+        return _replay_reset(replica, journal) or self._replay_entries(replica, journal)
+
+    def _replay_entries(self, replica: _Replica, journal: EpisodeJournal) -> Divergence | None:
+        game, turn = replica.spec.game, 0
+        for entry in journal.entries:
+            self._restart_clock()
+            if isinstance(entry, Change):
+                _repeat(replica, entry)
+                continue
+            result = _play(replica, (0, entry.action))
+            if found := difference(turn, game.recorded, entry.recorded, game.record(result)):
+                return found
+            turn += 1
+        return None
+
+
+def _build_if_needed(replica: _Replica) -> None:
+    if replica.env is not None:
+        return
+    spec = replica.spec
+    replica.rng = EnvRng(0) if spec.uses_global_rng else None
+    replica.was_reset = False
+    with replica.rng.in_place() if replica.rng else nullcontext():
+        replica.env = spec.game.build(spec)
+
+
+def _reset(replica: _Replica, seed: int | None, options: dict[str, Any] | None) -> Any:
+    if replica.rng is not None and seed is not None:
+        replica.rng.seed(seed)
+    with replica.rng.in_place() if replica.rng else nullcontext():
+        observation = replica.spec.game.reset(replica.env, seed, options)
+    replica.was_reset = True
+    return observation
+
+
+def _generators(replica: _Replica) -> Any:
+    """The state of the generators before a reset without a seed; the global ones begin at random the first time."""
+    if replica.rng is not None and not replica.was_reset:
+        replica.rng.seed(None)
+    return (
+        replica.rng.state() if replica.rng is not None else None,
+        replica.spec.game.generator_state(replica.env),
+    )
+
+
+def _restore_generators(replica: _Replica, before: tuple[Any, Any]) -> None:
+    outer, own = before
+    if replica.rng is not None:
+        replica.rng.restore(outer)
+    if own is not None:
+        replica.spec.game.restore_generator(replica.env, own)
+
+
+def _play(replica: _Replica, item: tuple[int, Any]) -> Any:
+    """Play a turn with the environment's own state of the global generators in place."""
+    if replica.rng is None:
+        return replica.play(replica.env, item[1])
+    with replica.rng.in_place():
+        return replica.play(replica.env, item[1])
+
+
+def _call(replica: _Replica, item: tuple[int, Change]) -> Any:
+    _build_if_needed(replica)
+    with replica.rng.in_place() if replica.rng else nullcontext():
+        return item[1].apply(replica.env)
+
+
+def _repeat(replica: _Replica, change: Change) -> None:
+    """Do a change again; one that raised may have changed something all the same, and raises again."""
+    try:
+        _call(replica, (0, change))
+    except Exception:
+        log.debug("a change of env %d raised in its replay", replica.spec.env_id, exc_info=True)
+
+
+def _replay_reset(replica: _Replica, journal: EpisodeJournal) -> Divergence | None:
+    if journal.before is not None:
+        _restore_generators(replica, journal.before)
+    digest = replica.spec.game.digest(_reset(replica, journal.seed, journal.options))
+    return difference(-1, ("digest",), (journal.digest,), (digest,))
+
+
+def _close(replica: _Replica) -> None:
+    env, replica.env = replica.env, None
+    close = getattr(env, "close", None)
+    if close is None:
+        return
+    try:
+        with replica.rng.in_place() if replica.rng else nullcontext():
+            close()
+    except Overdue as error:
+        log.warning("%s %s while it was closed", replica.spec.describe(), error)
+    except BaseException as error:
+        let_signals_pass(error)
+        log.warning("%s failed to close", replica.spec.describe(), exc_info=True)

@@ -1,0 +1,152 @@
+"""The journal of an episode: what rebuilds an environment anywhere.
+
+It holds how the episode began, and for each turn what was asked and what came back. What was changed between turns (a
+method called, an attribute set) is written down too, so that a rebuilt environment has it. Replaying a journal on a
+fresh environment compares every turn: an environment that does not give the same again is not deterministic, and the
+:class:`Divergence` says at which turn and in what it differed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ragen.parallel.episode.turn import copied
+
+
+class JournalTurn(NamedTuple):
+    """One turn as it was played.
+
+    Attributes:
+        action: What was asked.
+        recorded: What came back, as far as a replay has to give it again: the game's ``recorded`` fields.
+    """
+
+    action: Any
+    recorded: tuple[Any, ...]
+
+
+class Change(NamedTuple):
+    """Something done to an environment between two turns.
+
+    Attributes:
+        name: Of a method or an attribute.
+        arguments: Of the method, or the attribute's new value alone.
+        keywords: Of the method.
+        is_set: Whether the attribute is set; else the method is called.
+    """
+
+    name: str
+    arguments: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = {}
+    is_set: bool = False
+
+    def apply(self, env: Any) -> Any:
+        """Do it, or do it again; what the method gave. An attribute that is no method is read.
+
+        The environment gets copies, since the change is still to be what it was when it is done again.
+        """
+        arguments, keywords = copied((self.arguments, self.keywords))
+        if self.is_set:
+            setattr(env, self.name, arguments[0])
+            return None
+        found = getattr(env, self.name)
+        return found(*arguments, **keywords) if callable(found) else found
+
+
+class Divergence(NamedTuple):
+    """Where a replay differed from the journal.
+
+    Attributes:
+        turn: Index of the turn, -1 for the reset.
+        what: What differed: ``"observation"``, ``"reward"``, ``"done"`` ...
+        expected: What the journal holds.
+        got: What the replay gave.
+    """
+
+    turn: int
+    what: str
+    expected: Any
+    got: Any
+
+    def describe(self) -> str:
+        """The difference in a sentence's part, long observations shortened."""
+        where = "the reset" if self.turn < 0 else f"turn {self.turn}"
+        return f"at {where} the {self.what} was {_short(self.expected)} and is now {_short(self.got)}"
+
+
+@dataclass
+class EpisodeJournal:
+    """One environment's episode; picklable.
+
+    Attributes:
+        seed: Seed of the reset.
+        options: What else the reset was given, such as ``{"mode": "train"}``.
+        digest: Digest of the first observation.
+        before: State of the environment's generators before a reset without a seed; None where it was seeded.
+        settings: Attributes that were set before the episode, by name.
+        entries: Turns and changes, in order.
+        has_begun: Whether there was a reset; a journal without one holds settings only.
+    """
+
+    seed: int | None = None
+    options: dict[str, Any] | None = None
+    digest: Any = None
+    before: Any = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    entries: list[JournalTurn | Change] = field(default_factory=list)
+    has_begun: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a just built environment stands at its end."""
+        return not self.has_begun and not self.settings
+
+    @property
+    def turns(self) -> int:
+        """How many of the entries are turns."""
+        return len(self.played())
+
+    def append_change(self, change: Change) -> None:
+        """Record a change; before the first reset, only that of an attribute lasts."""
+        if self.has_begun:
+            self.entries.append(change)
+        elif change.is_set:
+            self.settings[change.name] = change.arguments[0]
+
+    def lasting(self) -> dict[str, Any]:
+        """Attributes that were set before the episode or in it, as the next one begins with them."""
+        later = {entry.name: entry.arguments[0] for entry in self.entries if isinstance(entry, Change) and entry.is_set}
+        return {**self.settings, **later}
+
+    def played(self) -> list[JournalTurn]:
+        """The turns alone."""
+        return [entry for entry in self.entries if isinstance(entry, JournalTurn)]
+
+
+def difference(turn: int, names: tuple[str, ...], expected: tuple[Any, ...], got: tuple[Any, ...]) -> Divergence | None:
+    """Compare what was recorded of a turn with what it gave again.
+
+    Args:
+        turn: Index of the turn, -1 for the reset.
+        names: Names of the compared values; ``digest`` is that of the observation.
+        expected: What the journal holds.
+        got: What was given now.
+    """
+    for name, was, is_now in zip(names, expected, got, strict=True):
+        if not _is_same(was, is_now):
+            return Divergence(turn, "observation" if name == "digest" else name, was, is_now)
+    return None
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other) or repr(one) == repr(other)  # repr: NaN equals itself here
+    except Exception:  # an array has no truth value
+        return repr(one) == repr(other)
+
+
+def _short(value: Any, limit: int = 200) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"

@@ -1,0 +1,83 @@
+"""A deadline for what the main process plays itself, as far as one can be had there.
+
+Under ``auto``, cheap environments and a share of the others are played in the main process, which nobody can kill. An
+alarm (SIGALRM) there interrupts an environment that is overdue: loops in Python, sleeps, waits for locks. It cannot
+interrupt C code that does not come back to the interpreter, nor anything outside the main thread. A process that uses
+this signal or the real-time interval timer for itself keeps them, and has no deadline here.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # as signal, without its enumerations: ten times as fast
+import threading
+from time import perf_counter
+from types import FrameType
+from typing import Any
+
+from ragen.parallel.episode import host
+from ragen.parallel.episode.host import EnvHost
+from ragen.parallel.episode.outcome import Overdue
+
+_SOON = 0.001  # seconds after which to look again where nothing may be interrupted
+_LONGEST = 1e6  # seconds that the timer takes; it finds out itself how much is left
+_AGAIN = 1.0  # seconds after which an environment that did not let itself be interrupted is interrupted again
+
+
+class Deadline:
+    """Raises ``Overdue`` in each environment of a home that takes too long; a context.
+
+    One deadline may lie within another. Entering it tells whether there is one, see above.
+    """
+
+    def __init__(self, home: EnvHost, seconds: float) -> None:
+        """Be a deadline for this home.
+
+        Args:
+            home: Whose environments work meanwhile, in this thread.
+            seconds: What each of them may take.
+        """
+        self._home = home
+        self._seconds = seconds
+        self._is_set = False
+        self._outer: Any = _signal.SIG_DFL
+
+    def __enter__(self) -> bool:
+        self._outer = _signal.getsignal(_signal.SIGALRM)
+        self._is_set = _is_free(self._outer)
+        if self._is_set:
+            _signal.signal(_signal.SIGALRM, self._ring)
+            _signal.setitimer(_signal.ITIMER_REAL, min(self._seconds, _LONGEST))
+        return self._is_set
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_set and _signal.getsignal(_signal.SIGALRM) == self._ring:  # else the environment has taken it
+            self._is_set = False  # what rings from here on must not set the timer again
+            _signal.setitimer(_signal.ITIMER_REAL, 0)
+            _signal.signal(_signal.SIGALRM, self._outer)
+            if _is_deadline(self._outer):
+                _signal.setitimer(_signal.ITIMER_REAL, _SOON)  # it finds out itself how much is left
+
+    def _ring(self, _: int, frame: FrameType | None) -> None:
+        if not self._is_set:
+            return
+        since = self._home.since
+        left = since + self._seconds - perf_counter() if since else _SOON
+        inside = frame is not None and frame.f_code.co_filename != host.__file__
+        if left > 0 or not inside:
+            _signal.setitimer(_signal.ITIMER_REAL, min(max(left, _SOON), _LONGEST))
+            return
+        _signal.setitimer(_signal.ITIMER_REAL, _AGAIN)
+        raise Overdue(f"timed out after {self._seconds:g} s")
+
+
+def _is_free(handler: Any) -> bool:
+    """Whether this is the main thread, and nobody else uses the signal, which has this handler now, or the timer."""
+    if threading.get_ident() != threading.main_thread().ident:
+        return False
+    if _is_deadline(handler):
+        return True
+    return handler == _signal.SIG_DFL and _signal.getitimer(_signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def _is_deadline(handler: Any) -> bool:
+    return isinstance(getattr(handler, "__self__", None), Deadline)

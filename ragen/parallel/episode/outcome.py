@@ -1,0 +1,119 @@
+"""What comes of one thing asked of one environment: a value, or the exception it raised, fit to travel."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ragen.errors import EnvError
+from ragen.parallel.interrupts import let_signals_pass
+
+_LONGEST_TEXT, _LONGEST_TRACE = 2_000, 20_000  # characters that are kept of what an exception says
+
+
+class Outcome(NamedTuple):
+    """What came of one item of a batch.
+
+    Attributes:
+        env_id: Which environment.
+        value: The result, a :class:`Raised`, or a :class:`~ragen.parallel.episode.journal.Divergence`.
+        seconds: Time it took where the environment lives.
+        waited: The part of it in which the thread did not compute; only measured where it can matter.
+    """
+
+    env_id: int
+    value: Any
+    seconds: float = 0.0
+    waited: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """An exception of an environment, in a form that always survives the journey to another process.
+
+    Attributes:
+        phase: What was being done: ``"build"``, ``"reset"``, ``"play"``, ``"replay"``, ``"call"``; or ``"load"``,
+            ``"send"``, ``"receive"`` for what cannot travel between processes.
+        text: Type and message, the same in whatever process it was raised.
+        trace: The formatted traceback.
+        pickled: The exception itself, if it comes from another process and can be pickled.
+        original: The exception itself, if it was raised in this process.
+    """
+
+    phase: str
+    text: str
+    trace: str
+    pickled: bytes | None = None
+    original: BaseException | None = None
+
+    @classmethod
+    def of(cls, error: BaseException, phase: str, travels: bool = True) -> Raised:
+        """Describe an exception that was just caught.
+
+        Args:
+            error: The exception.
+            phase: What was being done.
+            travels: Whether another process has to be told.
+        """
+        text, trace = describe(error), _trace(error)
+        if not travels:
+            return cls(phase, text, trace, original=error.with_traceback(None))
+        try:
+            pickled = pickle.dumps(error) if len(text) < _LONGEST_TEXT else None
+            pickle.loads(pickled or b"N.")  # many exceptions with arguments of their own cannot be loaded again
+        except BaseException as failure:
+            let_signals_pass(failure)
+            pickled = None
+        return cls(phase, text, trace, pickled)
+
+    def exception(self) -> BaseException:
+        """The environment's exception, with the traceback of the process it was raised in as its cause."""
+        error: Any = self.original
+        try:
+            error = pickle.loads(self.pickled) if error is None and self.pickled else error
+        except BaseException as failure:  # what loads in one process need not load in another
+            let_signals_pass(failure)
+        if not isinstance(error, BaseException):
+            error = EnvError(self.text)
+        error.__cause__ = RemoteTraceback(self.trace)
+        return error
+
+
+class TimedOut(Raised):
+    """An environment that was overdue in the main process, and was interrupted."""
+
+
+class Overdue(BaseException):
+    """Raised inside an environment that takes too long in the main process; what it says is what happened."""
+
+
+class RemoteTraceback(Exception):
+    """The traceback of an exception that was raised in another place, as text."""
+
+    def __str__(self) -> str:
+        return "\n" + self.args[0]
+
+
+def describe(error: BaseException) -> str:
+    """Type and message of an exception, shortened; never raises."""
+    try:
+        return _shortened(f"{type(error).__name__}: {error}", _LONGEST_TEXT)
+    except BaseException as failure:  # an exception whose own __str__ fails
+        let_signals_pass(failure)
+        return type(error).__name__
+
+
+def _trace(error: BaseException) -> str:
+    try:
+        return _shortened("".join(traceback.format_exception(error)), _LONGEST_TRACE)
+    except BaseException as failure:
+        let_signals_pass(failure)
+        return f"a {type(error).__name__} whose traceback cannot be written\n"
+
+
+def _shortened(text: str, limit: int) -> str:
+    """The text, without its middle where it is longer than the limit."""
+    left_out = len(text) - limit
+    return text if left_out <= 0 else f"{text[: limit // 2]}... ({left_out} characters) ...{text[-limit // 2 :]}"

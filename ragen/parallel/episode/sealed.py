@@ -1,0 +1,223 @@
+"""What a user defined, on its way to another process and back: in bytes of its own, and never to change a class.
+
+A batch travels as one pickle as long as it holds nothing but built-in types, NumPy's and the engine's own, which run no
+other code as they are unpickled (:func:`is_plain`). Anything else is sealed: pickled by itself, tried out where that
+harms nobody else, and opened where whatever its own code raises is that item's failure alone.
+
+Classes of the main script travel to workers by value, since workers never run that script. On the way back they are
+named by a number, so that an instance arrives as an instance of the main process's own class, which nothing touches:
+cloudpickle alone would apply the class body to it once more.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import itertools
+import pickle
+import sys
+from collections.abc import Sequence
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from ragen.errors import EnvError
+from ragen.parallel.episode.outcome import Raised, TimedOut
+from ragen.parallel.episode.spec import EnvSpec
+
+_PLAIN = frozenset({complex, Raised, TimedOut})
+_numbers: WeakKeyDictionary[type, int] = WeakKeyDictionary()  # of classes that were sent or received by value
+_classes: WeakValueDictionary[int, type] = WeakValueDictionary()
+_counter = itertools.count(1)
+_is_receiver = False  # whether this process got such classes, and is to name them by their numbers
+
+
+class PlainPickler(pickle.Pickler):
+    """Pickles built-in types, NumPy's and a few of our own, which run no other code as they are unpickled."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Refuse what is none of those; the pickler does not ask about the commonest built-in types.
+
+        Raises:
+            PicklingError: The value is not plain.
+        """
+        kind = type(value)
+        is_name = issubclass(kind, type | FunctionType | BuiltinFunctionType)  # as which it is pickled
+        origin = value if is_name else kind
+        module = origin.__module__ or ""
+        if origin in _PLAIN or module.partition(".")[0] == "numpy" or module.startswith("ragen.parallel."):
+            return NotImplemented
+        raise pickle.PicklingError(f"a {kind.__qualname__} is not plain")
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value can travel within a message."""
+    try:
+        PlainPickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: None).dump(value)
+    except Exception:
+        return False
+    return True
+
+
+class Sealed:
+    """A value in bytes of its own.
+
+    Attributes:
+        pickled: The bytes.
+    """
+
+    __slots__ = ("pickled",)
+
+    def __init__(self, pickled: bytes) -> None:
+        """Hold these bytes; :meth:`open` gives the value."""
+        self.pickled = pickled
+
+    @classmethod
+    def of(cls, value: Any) -> Sealed:
+        """Seal a value.
+
+        Raises:
+            Exception: It cannot be pickled.
+        """
+        try:
+            if not _is_receiver:
+                return cls(pickle.dumps(value, protocol=5))
+        except Exception:
+            pass  # instances of classes that only the main script or a function defines
+        return cls(_carried(value)[0])
+
+    def open(self) -> Any:
+        """The value.
+
+        Raises:
+            Exception: Whatever unpickling it raises.
+        """
+        return pickle.loads(self.pickled)
+
+    def __reduce__(self) -> Any:
+        return Sealed, (self.pickled,)
+
+
+def sealed(items: Sequence[tuple[int, Any]]) -> list[tuple[int, Any]]:
+    """Items ``(env_id, value)`` fit to travel in one message: values that are not plain are sealed.
+
+    Raises:
+        CannotTravel: Some values cannot be pickled.
+    """
+    fit, failed = [], {}
+    for env_id, value in items:
+        try:
+            fit.append((env_id, value if is_plain(value) else Sealed.of(value)))
+        except Exception as error:
+            failed[env_id] = Raised.of(error, "send")
+    if failed:
+        raise CannotTravel(failed)
+    return fit
+
+
+class CannotTravel(Exception):
+    """What is asked of some environments, or what builds them, cannot be pickled."""
+
+    def __init__(self, failed: dict[int, Raised]) -> None:
+        """Tell why, by env_id."""
+        super().__init__(failed)
+        self.failed = failed
+
+
+class SealedSpecs:
+    """Specs of one tag, pickled apart from others, with the import path that they need to be unpickled.
+
+    A class that cannot be loaded in a worker thus harms no environment of another tag.
+    """
+
+    def __init__(self, env_type: str, env_ids: list[int], path: list[str], pickled: bytes) -> None:
+        """Hold what :meth:`of` sealed."""
+        self.env_type, self.env_ids = env_type, env_ids
+        self._path, self._pickled = path, pickled
+
+    @classmethod
+    def of(cls, specs: Sequence[EnvSpec]) -> SealedSpecs:
+        """Seal specs of one tag; what cannot be pickled raises where they are opened."""
+        env_ids = [spec.env_id for spec in specs]
+        try:
+            pickled, classes = _carried(list(specs))
+            if classes:
+                pickled, _ = _carried((list(specs), {_number(each): each for each in classes}))
+            return cls(specs[0].env_type, env_ids, list(sys.path), pickled)
+        except Exception as error:
+            reason = f"the environment's class or configuration cannot be pickled: {Raised.of(error, 'load').text}"
+            return cls(specs[0].env_type, env_ids, [], pickle.dumps(reason))
+
+    def open(self) -> list[EnvSpec]:
+        """The specs, their classes imported.
+
+        Raises:
+            EnvError: They could not be pickled.
+            Exception: Whatever unpickling them raises.
+        """
+        missing = [entry for entry in self._path if entry not in sys.path]
+        if missing:
+            sys.path += missing
+            importlib.invalidate_caches()
+        found = pickle.loads(self._pickled)
+        if isinstance(found, str):
+            raise EnvError(found)
+        if isinstance(found, tuple):
+            found, classes = found
+            _receive(classes)
+        return found
+
+    def __reduce__(self) -> Any:
+        return SealedSpecs, (self.env_type, self.env_ids, self._path, self._pickled)
+
+
+def _carried(value: Any) -> tuple[bytes, list[type]]:
+    """A value pickled with what only the main script or a function defines, and the classes that went by value."""
+    import cloudpickle  # late: workers rarely need it
+
+    class Carrier(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
+        def reducer_override(self, obj: Any) -> Any:
+            if _is_receiver and isinstance(obj, type) and (number := _numbers.get(obj)) is not None:
+                return _class_of, (number,)
+            if _is_receiver and type(obj) in _numbers and "__slots__" in vars(type(obj)):
+                return _reduced_with_slots(obj)
+            reduced = super().reducer_override(obj)
+            if isinstance(obj, type) and isinstance(reduced, tuple) and "skeleton" in reduced[0].__name__:
+                classes.append(obj)
+            return reduced
+
+    classes: list[type] = []
+    file = io.BytesIO()
+    Carrier(file, protocol=5).dump(value)
+    return file.getvalue(), classes
+
+
+def _reduced_with_slots(obj: Any) -> Any:
+    """How an instance of a class that came by value is pickled: which has lost its slots."""
+    reduced = obj.__reduce_ex__(5)
+    state = reduced[2] if len(reduced) > 2 else None
+    if isinstance(state, tuple) and len(state) == 2:
+        attributes = {**(state[0] or {}), **(state[1] or {})}
+        return *reduced[:2], (None, attributes), *reduced[3:]
+    return reduced
+
+
+def _number(kind: type) -> int:
+    """The number of a class that is sent by value."""
+    number = _numbers.get(kind)
+    if number is None:
+        number = next(_counter)
+        _numbers[kind], _classes[number] = number, kind
+    return number
+
+
+def _receive(classes: dict[int, type]) -> None:
+    global _is_receiver
+    _is_receiver = True
+    for number, kind in classes.items():
+        _numbers[kind], _classes[number] = number, kind
+
+
+def _class_of(number: int) -> type:
+    """The class of this number, in the process that sent it or in one that received it."""
+    return _classes[number]

@@ -1,0 +1,75 @@
+"""What builds an environment: all that has to travel for it to exist in another process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ragen.parallel.episode.game import Game
+from ragen.parallel.episode.turn import RAGEN
+
+
+@dataclass(frozen=True, slots=True)
+class EnvSpec:
+    """All that is needed to build one environment, in any process.
+
+    Attributes:
+        env_id: Index of the environment within its engine.
+        group_id: Group of environments that share type, configuration and seed.
+        tag: Environments of a tag are built alike, and measured, placed and named together.
+        env_type: Registered name or ``"package.module:Class"`` path.
+        env_class: The class itself, or what is called to build one.
+        config: The environment's own configuration object; None for none.
+        game: What is done to it.
+        env_config: The mapping that ``config`` was made of, where there was one.
+    """
+
+    env_id: int
+    group_id: int
+    tag: str
+    env_type: str
+    env_class: Any
+    config: Any
+    game: Game
+    env_config: Mapping[str, Any] | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        env_class: Any,
+        config: Any = None,
+        env_id: int = 0,
+        *,
+        group_id: int | None = None,
+        tag: str | None = None,
+        game: Game | None = None,
+    ) -> EnvSpec:
+        """A spec from a class.
+
+        Args:
+            env_class: The environment's class, or a function that builds one.
+            config: Its configuration object, which it is built with; None to build it without arguments.
+            env_id: Its index.
+            group_id: Its group; a group of its own by default.
+            tag: Its tag; the name of the class by default.
+            game: What kind of game it is; RAGEN's by default.
+        """
+        name = getattr(env_class, "__qualname__", type(env_class).__qualname__)
+        path = f"{getattr(env_class, '__module__', '')}:{name}"
+        group = env_id if group_id is None else group_id
+        return cls(env_id, group, tag or name, path, env_class, config, game or RAGEN)
+
+    def describe(self) -> str:
+        """The environment in words, for messages."""
+        return f"env {self.env_id} (tag {self.tag!r}, type {self.env_type!r})"
+
+    @property
+    def is_replayable(self) -> bool:
+        """Whether the environment can be rebuilt from its journal; it declares ``replayable = False`` if not."""
+        return getattr(self.env_class, "replayable", True)
+
+    @property
+    def uses_global_rng(self) -> bool:
+        """Whether it may draw from the global generators; it declares ``uses_global_rng = False`` if not."""
+        return getattr(self.env_class, "uses_global_rng", True)

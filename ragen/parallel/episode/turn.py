@@ -1,0 +1,224 @@
+"""RAGEN's game: what a turn of a text game is, and the one function that plays it.
+
+The sequential path, the worker processes and the environment service all call :func:`play_turn`; that their rollouts
+are equal is therefore a matter of construction. A turn is a function of the environment's state and what was asked
+alone, and what it returns shares nothing with the environment, so that it reads the same in the process that played it
+as after a journey through a pipe.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import inspect
+import operator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from ragen.errors import EnvError
+from ragen.parallel.episode.game import Game, Options
+
+Observation = Any  # str, or a list of uint8 arrays of shape (H, W, 3)
+
+named = tuple.__new__  # named(TurnResult, fields) makes a named tuple at half the cost of TurnResult(*fields)
+
+
+class Turn(NamedTuple):
+    """What is asked for a turn.
+
+    Attributes:
+        actions: What the model asked for, names or text.
+        actions_left: Actions the episode still allows: no more are executed.
+    """
+
+    actions: tuple[str, ...]
+    actions_left: int
+
+
+class TurnResult(NamedTuple):
+    """What a turn gave.
+
+    Attributes:
+        executed: Keys (or texts) of the executed actions.
+        malformed: Whether an action was unknown, or none was left to execute: the turn earns the format penalty.
+        reward: Sum over the executed actions; int 0 where none was.
+        done: Whether the game is over.
+        info: Merged over the executed actions, the last one wins.
+        observation: Text, or a list of ``(H, W, 3)`` uint8 arrays.
+        digest: What a replay must give again for the observation; see :func:`digest_observation`.
+    """
+
+    executed: list[Any]
+    malformed: bool
+    reward: float
+    done: bool
+    info: dict[str, Any]
+    observation: Observation
+    digest: Any
+
+
+def play_turn(env: Any, turn: Turn) -> TurnResult:
+    """Play one turn: map the action names, execute those that are allowed, sum, merge, render.
+
+    Args:
+        env: The environment, between two turns of an episode that is not over.
+        turn: What is asked.
+
+    Returns:
+        The result, which shares no mutable object with the environment.
+
+    Raises:
+        Exception: Whatever the environment raises.
+    """
+    actions, actions_left = turn
+    known = map_actions(env, actions)
+    malformed = not known or len(known) != len(actions)
+    executed: list[Any] = []
+    reward: float = 0
+    done = False
+    info: dict[str, Any] = {}
+    for action in known[:actions_left]:
+        _, gained, done, extra = env.step(action)
+        executed.append(action)
+        reward += gained
+        info.update(extra)
+        if done:
+            bool(info.get("success", False))  # what has no truth value is the environment's failure, not its reader's
+            break
+    if type(reward) not in _IMMUTABLE:
+        reward = copied(reward)
+    digest = observation = env.render()
+    if type(observation) is not str:
+        observation = _observed(env, observation)
+        digest = digest_observation(observation)
+    if not _IMMUTABLE.issuperset(map(type, info.values())):
+        info = _detached(info)
+    return named(TurnResult, (executed, malformed, reward, bool(done), info, observation, digest))
+
+
+class RagenGame(Game):
+    """Environments with ``reset(seed, mode)``, ``step(action)`` of four values, and ``render()``, as RAGEN has them."""
+
+    recorded = ("reward", "done", "digest")
+    # No methods of its own where each call counts.
+    record = staticmethod(operator.itemgetter(*map(TurnResult._fields.index, recorded)))  # type: ignore[assignment]
+    play = staticmethod(play_turn)  # type: ignore[assignment]
+
+    def build(self, spec: Any) -> Any:
+        """Call the class, with a configuration of its own if there is one."""
+        return spec.env_class() if spec.config is None else spec.env_class(copied(spec.config))  # which it may change
+
+    def reset(self, env: Any, seed: int | None, options: Options) -> Observation:
+        """Reset with the seed, and with the options that ``reset`` takes (``mode``); what it renders then."""
+        taken = _options_taken(type(env).reset)
+        given = {key: value for key, value in (options or {}).items() if taken is None or key in taken}
+        env.reset(seed=seed, **given)
+        return observe(env)
+
+    def digest(self, observation: Observation) -> Any:
+        """A text itself; digests of images."""
+        return digest_observation(observation)
+
+    def copy(self, env: Any, other: Any, observation: Observation) -> Observation | None:
+        """Ask the environment's ``copy_from``, if it declares one."""
+        copy_from = getattr(env, "copy_from", None)
+        if copy_from is None or type(other) is not type(env) or not copy_from(other):
+            return None
+        return observation if isinstance(observation, str) else [image.copy() for image in observation]
+
+
+RAGEN = RagenGame()
+
+
+def action_lookup(env: Any) -> dict[Any, str] | None:
+    """The environment's action keys with their names, if its configuration has such a table."""
+    return getattr(getattr(env, "config", None), "action_lookup", None)
+
+
+def map_actions(env: Any, actions: tuple[str, ...]) -> list[Any]:
+    """Turn action names into the environment's action keys; unknown names are left out.
+
+    Names are compared without regard to case. An environment whose configuration has no ``action_lookup`` gets the
+    texts as they are. (RAGEN's ``_extract_map_valid_actions``.)
+    """
+    lookup = action_lookup(env)
+    if lookup is None:
+        return list(actions)
+    keys = {name.lower(): key for key, name in lookup.items()}
+    return [keys[name] for name in map(str.lower, actions) if name in keys]
+
+
+def observe(env: Any) -> Observation:
+    """Render the environment, into text or a list of ``(H, W, 3)`` uint8 arrays of its own.
+
+    Raises:
+        EnvError: The environment rendered something else.
+    """
+    return _observed(env, env.render())
+
+
+def _observed(env: Any, rendered: Any) -> Observation:
+    if isinstance(rendered, str):
+        return rendered if type(rendered) is str else str.__str__(rendered)
+    images = rendered if isinstance(rendered, list | tuple) else [rendered]
+    return [_as_image(env, image) for image in images]
+
+
+def _as_image(env: Any, image: Any) -> Any:
+    import numpy as np  # late: a text environment's worker need not load it
+
+    pixels = np.array(image, copy=True)
+    if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
+        raise EnvError(
+            f"{type(env).__name__}.render() gave {type(image).__name__} (shape {pixels.shape}, dtype {pixels.dtype}); "
+            "expected text, or uint8 arrays of shape (H, W, 3), or a list of them."
+        )
+    return pixels
+
+
+def digest_observation(observation: Observation) -> Any:
+    """What stands for an observation in a journal: a text itself, for images a tuple of their BLAKE2b digests."""
+    if isinstance(observation, str):
+        return observation
+    return tuple(
+        hashlib.blake2b(image.tobytes() + repr(image.shape).encode(), digest_size=16).hexdigest()
+        for image in observation
+    )
+
+
+_IMMUTABLE = frozenset({bool, int, float, complex, str, bytes, type(None)})
+
+
+def _is_immutable(value: Any) -> bool:
+    kind = type(value)
+    if kind in _IMMUTABLE:
+        return True
+    names = {base.__name__ for base in kind.__mro__} if kind.__module__ == "numpy" else ()
+    return "generic" in names and "void" not in names  # a record of a structured array is a view of it
+
+
+def _detached(info: dict[str, Any]) -> dict[str, Any]:
+    """The info itself if nothing in it can change, else a copy as of now, as a pickled result would be."""
+    for value in info.values():
+        if type(value) not in _IMMUTABLE and not _is_immutable(value):
+            return {key: copied(value) for key, value in info.items()}
+    return info
+
+
+def copied(value: Any) -> Any:
+    """A deep copy; the value itself where it cannot change, or cannot be copied."""
+    if _is_immutable(value):
+        return value
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # locks, generators, handles: such a value cannot leave its process either way
+        return value
+
+
+@lru_cache(maxsize=256)
+def _options_taken(reset: Any) -> frozenset[str] | None:
+    """The names of the options that a ``reset`` takes; None if it takes any."""
+    parameters = inspect.signature(reset).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return frozenset(parameter.name for parameter in parameters)

@@ -1,0 +1,282 @@
+"""Carries out what :mod:`ragen.parallel.recovery` decides, and says so in words."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ragen.errors import DivergenceError, EnvError, LaneDiedError, LaneTimeoutError, RagenError
+from ragen.parallel import recovery
+from ragen.parallel.env_record import NOT_LOADED, EnvFailed, EnvRecord
+from ragen.parallel.episode.journal import Divergence, EpisodeJournal
+from ragen.parallel.episode.outcome import Raised, TimedOut
+from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.homes import Homes
+from ragen.parallel.in_use import InUse
+from ragen.parallel.lanes.failure import Cause, LaneFailure
+from ragen.parallel.lanes.lane import Lane
+from ragen.parallel.lanes.orders import Call, Order, Play, Rebuild, Reset
+from ragen.parallel.notices import Notices
+from ragen.parallel.recovery import Decision, Facts, LaneThen, Then, Trouble
+from ragen.parallel.settings import Settings
+from ragen.parallel.stats import Stats
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a call asks of environments.
+
+    Attributes:
+        kind: What is asked.
+        items: Of whom, and with what: an item of that order by env_id.
+        timeout: Seconds that each may take.
+        reset_timeout: Seconds that each step of a replay may take.
+    """
+
+    kind: type[Reset | Play | Call]
+    items: Mapping[int, Any]
+    timeout: float
+    reset_timeout: float
+
+    def timeout_of(self, order: Order) -> float:
+        """Seconds that each item of an order may take."""
+        return self.reset_timeout if isinstance(order, Rebuild) else self.timeout
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What is known when an environment has failed, for whoever keeps failures to be played again.
+
+    Attributes:
+        spec: The environment.
+        journal: Its episode so far; the one before, if a reset was asked.
+        asked: What was asked of it: a class of :mod:`ragen.parallel.lanes.orders`.
+        item: The item of that order.
+        phase: What exactly was being done.
+        text: The failure in words.
+        error: The error that tells of it; the environment's own exception is its cause, its notes are stacks.
+        timeout: Seconds it might have taken.
+    """
+
+    spec: EnvSpec
+    journal: EpisodeJournal
+    asked: type[Order]
+    item: Any
+    phase: str
+    text: str
+    error: RagenError
+    timeout: float
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What happened to one environment, and in words, while which order of which call was carried out."""
+
+    record: EnvRecord
+    trouble: Trouble
+    text: str
+    error: RagenError
+    order: Order
+    asked: Asked
+    phase: str = ""
+    is_shared: bool = False
+
+    def failure(self) -> Failure:
+        """The case for whoever keeps failures."""
+        record, asked = self.record, self.asked
+        item, timeout = asked.items.get(record.env_id), asked.timeout_of(self.order)
+        phase = self.phase or self.order.phase
+        return Failure(record.spec, record.journal, asked.kind, item, phase, self.text, self.error, timeout)
+
+
+OnFailure = Callable[[Failure], str]
+
+
+def say_nothing(_: Failure) -> str:
+    """Keep nothing of a failure."""
+    return ""
+
+
+class Failures:
+    """The failures of one engine; called with the engine's lock held."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        records: Mapping[int, EnvRecord],
+        homes: Homes,
+        stats: Stats,
+        notices: Notices,
+        on_failure: OnFailure,
+        in_use: InUse,
+    ) -> None:
+        """Nothing has failed yet.
+
+        Args:
+            settings: The engine's.
+            records: Its environments.
+            homes: Where they live.
+            stats: Counts restarts.
+            notices: Tells what happened.
+            on_failure: Is told each failure of an environment; what it gives is added to the message.
+            in_use: The environments that calls are using now.
+        """
+        self._settings, self._records, self._homes = settings, records, homes
+        self._stats, self._notices, self._on_failure, self._in_use = stats, notices, on_failure, in_use
+        self._restarts: dict[Lane, int] = defaultdict(int)
+
+    def begin_episode(self) -> None:
+        """All environments are about to be reset: what happened is over."""
+        self._restarts.clear()
+
+    def came_through(self, record: EnvRecord) -> None:
+        """An episode has ended well: one restart of its lane is paid back, which would count it out in the long run."""
+        if record.home is not None and record.failed is None and self._restarts[record.home]:
+            self._restarts[record.home] -= 1
+
+    def admit(self, suspect: EnvRecord, asked: Collection[int], todo: Collection[int]) -> bool:
+        """Give a suspect a lane of its own; whether there was room."""
+        quarantine, pool = self._homes.quarantine, self._homes.pool
+        if quarantine.admit(suspect, pool):
+            return True
+        quarantine.make_room((self._in_use.env_ids - set(asked)) | set(todo), pool)
+        return quarantine.admit(suspect, pool)
+
+    # Environments
+
+    def of_env(self, record: EnvRecord, value: Raised | Divergence, order: Order, asked: Asked) -> None:
+        """An environment gave no result, but an exception or a divergence."""
+        if isinstance(value, Divergence):
+            self._diverged(record, value, order, asked)
+        elif isinstance(value, TimedOut):
+            late = LaneTimeoutError(f"{record.describe()} {value.text} in the main process.")
+            late.add_note(value.trace)
+            self._decide(_Case(record, Trouble.OVERDUE, value.text, late, order, asked))
+        else:
+            raised = EnvError(f"{record.describe()} raised {value.text} (while: {value.phase}).")
+            raised.__cause__ = value.exception()
+            trouble = Trouble.CANNOT_TRAVEL if value.phase in ("load", "send", "receive") else Trouble.RAISED
+            self._decide(_Case(record, trouble, value.text, raised, order, asked, value.phase))
+
+    def lost(self, record: EnvRecord, asked: Asked) -> None:
+        """Its state is gone, and it declares that it cannot be replayed."""
+        text = "its state was lost, and it declares that it cannot be replayed"
+        error = EnvError(f"{record.describe()}: {text}.")
+        self._decide(_Case(record, Trouble.LOST, text, error, Rebuild((), ()), asked))
+
+    def _diverged(self, record: EnvRecord, divergence: Divergence, order: Order, asked: Asked) -> None:
+        text = f"does not replay: {divergence.describe()}"
+        seed, check = record.journal.seed, f"python -m ragen.tools.check {record.spec.env_type} tells more"
+        story = f"is not deterministic: replayed from seed {seed} and its actions, {text} ({check})"
+        self._notices.once((record.spec.tag, "diverged"), f"{record.spec.describe()} {story}")
+        error = DivergenceError(f"{record.describe()} {text}.")
+        self._decide(_Case(record, Trouble.DIVERGED, text, error, order, asked))
+
+    def _decide(self, case: _Case) -> None:
+        record = case.record
+        is_building = case.phase == "build"
+        facts = Facts(record.lane is None, record.failures, record.kills, is_building, case.is_shared)
+        decision = recovery.decide(case.trouble, facts, self._settings)
+        record.in_sync = False
+        self._tell(case, decision)
+        if decision.counts:
+            setattr(record, decision.counts, getattr(record, decision.counts) + 1)
+        self._carry_out(case, decision.then)
+
+    def _carry_out(self, case: _Case, then: Then) -> None:
+        record = case.record
+        if then is Then.FAIL:
+            record.failed = EnvFailed(case.text, case.error, case.phase)
+            if record.is_suspect:
+                self._homes.evict([record])
+                record.is_suspect = False
+        elif then is Then.QUARANTINE:
+            record.is_suspect = True
+        elif then in (Then.MAIN, Then.STAY_IN_MAIN):
+            record.bound_to_main |= then is Then.STAY_IN_MAIN
+            self._homes.move_to_main([record])
+
+    def _tell(self, case: _Case, decision: Decision) -> None:
+        """Say what happened and what follows; a killed worker was told of already."""
+        spec, error = case.record.spec, case.error
+        if decision.then is Then.STAY_IN_MAIN:
+            story = f"{spec.describe()} cannot work in a worker, so it stays in the main process: {case.text}"
+            self._notices.once((spec.tag, case.text), story)
+            return
+        if decision.counts == "kills":
+            return
+        error.args = (f"{error}{self._on_failure(case.failure())}",)
+        what = f"{case.text} (while: {case.phase})" if case.phase else case.text
+        what = "does not replay" if isinstance(error, DivergenceError) else what
+        if decision.then is Then.FAIL:
+            self._notices.warn(spec, what, "Its episode is over.", str(error))
+        else:
+            then = "Trying once more on a rebuilt environment."
+            self._notices.warn(spec, what, then, str(error), error.__cause__)
+
+    # Lanes
+
+    def of_lane(self, lane: Lane, failure: LaneFailure, order: Order, asked: Asked) -> None:
+        """A lane gave no reply: it was at the turn of an environment, or of none."""
+        if failure.cause is Cause.REPLACED:
+            return
+        self._stats.count_restart(lane)
+        blamed, is_shared = self._blamed(lane, failure, order)
+        if not blamed:
+            self._lane_lost(lane, failure)
+            return
+        first = self._records[blamed[0]]
+        story = f"{failure.describe()} at {first.spec.describe()}.{_indented(failure.stacks)}"
+        self._notices.warn(first.spec, f"its worker {failure.what}", "", story)
+        for env_id in blamed:
+            self._worker_lost(self._records[env_id], failure, order, asked, is_shared)
+
+    def _blamed(self, lane: Lane, failure: LaneFailure, order: Order) -> tuple[list[int], bool]:
+        """Whose turn it was, and whether they share it: a class was being loaded. In quarantine there is but one."""
+        if lane in self._homes.quarantine:
+            return order.envs_at(0)[:1], False
+        if failure.index is None or not len(order):
+            return [], False
+        if failure.index < len(order):
+            return order.envs_at(failure.index), isinstance(order, Rebuild) and order.is_load(failure.index)
+        return (order.envs_at(0), False) if len(order) == 1 else ([], False)
+
+    def _worker_lost(
+        self, record: EnvRecord, failure: LaneFailure, order: Order, asked: Asked, is_shared: bool
+    ) -> None:
+        if failure.cause is Cause.TIMEOUT:
+            text = f"timed out after {failure.seconds:g} s"
+            error: RagenError = LaneTimeoutError(f"{record.describe()} {text}: {failure.describe()}.")
+        else:
+            text = f"its process {failure.ending.describe()}"
+            where = f"{failure.lane}, {failure.ending.where}" if failure.ending.where else failure.lane
+            error = LaneDiedError(f"{record.describe()}: {text} ({where}).")
+        if failure.stacks:
+            error.add_note(failure.stacks)
+        self._decide(_Case(record, recovery.trouble_of(failure), text, error, order, asked, is_shared=is_shared))
+
+    def _lane_lost(self, lane: Lane, failure: LaneFailure) -> None:
+        self._restarts[lane] += 1
+        then = recovery.decide_lane(failure, self._restarts[lane], self._settings)
+        story = f"{failure.describe()}.{_indented(failure.stacks)}"
+        self._notices.lane(failure.cause is Cause.START, failure.what, story)
+        if then is LaneThen.RESTART:
+            return
+        records = [record for record in self._records.values() if record.home is lane]
+        if then is LaneThen.QUARANTINE:
+            text = f"{failure.describe()}; its {len(records)} environments take turns in processes of their own."
+            self._notices.lane(False, (failure.what, then), text)
+            for record in records:
+                if not record.is_suspect:
+                    record.is_suspect, record.in_sync, record.generation = True, False, NOT_LOADED
+            return
+        episodes = self._homes.leave_alone(lane)
+        text = f"{failure.describe()}; its {len(records)} environments stay in the main process."
+        self._notices.lane(True, (failure.what, then), f"{text} It is tried again in {episodes} episodes.")
+        self._homes.move_to_main(records)
+
+
+def _indented(stacks: str) -> str:
+    return "".join(f"\n    {line}" for line in stacks.splitlines())

@@ -1,0 +1,180 @@
+"""Where environments live: the lanes that an engine uses, and what it takes to move an environment."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from ragen.parallel.env_record import NOT_LOADED, EnvRecord
+from ragen.parallel.kinds import open_pool
+from ragen.parallel.lanes.exchange import ask
+from ragen.parallel.lanes.lane import Lane, Request
+from ragen.parallel.lanes.orders import Unload
+from ragen.parallel.lanes.pool import WorkerPool
+from ragen.parallel.main_home import MainHome
+from ragen.parallel.placement.auto import Limits
+from ragen.parallel.placement.costs import Episode
+from ragen.parallel.placement.placer import Placer, Spread
+from ragen.parallel.quarantine import Quarantine
+from ragen.parallel.recovery import Rest
+from ragen.parallel.settings import Mode, Settings
+from ragen.parallel.this_process import usable_cpus
+
+
+class Homes:
+    """The lanes of one engine, and its quarantine."""
+
+    def __init__(
+        self,
+        number: int,
+        settings: Settings,
+        records: Mapping[int, EnvRecord],
+        main: MainHome,
+    ) -> None:
+        """Start with no lane.
+
+        Args:
+            number: The engine's.
+            settings: The engine's.
+            records: Its environments.
+            main: The home that is no lane.
+        """
+        self.quarantine = Quarantine(settings.workers)
+        self._number, self._settings, self._records = number, settings, records
+        self._main = main
+        self._pool: WorkerPool | None = None
+        self._rests: dict[Lane, Rest] = defaultdict(Rest)
+        self._placer = Placer([], (), Limits(0, 0))
+
+    @property
+    def pool(self) -> WorkerPool:
+        """The pool of this process that the lanes are of; joined now if it was not yet."""
+        if self._pool is None:
+            modules = {getattr(record.spec.env_class, "__module__", "") for record in self._records.values()}
+            preload = ["numpy", *sorted(module for module in modules if module.startswith("ragen.env."))]
+            self._pool = open_pool(self._number, self._settings, preload)
+        return self._pool
+
+    def lanes(self, count: int) -> list[Lane]:
+        """The first ``count`` lanes of the pool, their workers starting; without those at rest."""
+        return self.pool.lanes(count, {lane for lane in self._rests if self._rests[lane].episodes})
+
+    # Decisions
+
+    def prepare(self, mode: Mode, spread: Spread) -> None:
+        """Know which environments are to be placed; workers that the first reset will need start now."""
+        specs = [record.spec for record in self._records.values()]
+        limits = Limits(self._settings.workers, usable_cpus())
+        self._placer = Placer(specs, self._settings.sequential_env_types, limits, spread)
+        self._start(self._placer.lanes_at_start(mode))
+
+    def decide(self, mode: Mode, episode: Episode) -> None:
+        """An episode of all environments begins: give them their homes, by what was measured in the last one."""
+        homes = self._placer.at_reset(mode, episode, self._bound_to_main(), self._ready())
+        self._start(self._placer.lanes_to_start)
+        self._follow(homes)
+
+    def switch(self, mode: Mode) -> None:
+        """The mode was set in mid-episode."""
+        self._follow(self._placer.at_switch(mode, self._bound_to_main()))
+
+    def look_again(self, episode: Episode) -> None:
+        """Before a turn under ``auto``: move out at once what the episode so far shows to be heavy."""
+        if self._placer.may_look_again:
+            homes = self._placer.before_turn(episode, self._bound_to_main(), self._ready())
+            self._start(self._placer.lanes_to_start)
+            if homes is not None:
+                self._follow(homes)
+
+    def reasons(self) -> dict[str, str]:
+        """Where each tag's environments live and why, by tag."""
+        records = self._records.values()
+        in_lanes = {record.spec.tag for record in records if record.lane is not None}
+        held: dict[str, str] = {}
+        if episodes := min((rest.episodes for rest in self._rests.values() if rest.episodes), default=0):
+            text = f"the lanes' workers do not start, tried again in {episodes} episode{'s' if episodes > 1 else ''}"
+            held = {record.spec.tag: text for record in records}
+        held |= {record.spec.tag: "does not work in a worker" for record in records if record.bound_to_main}
+        return self._placer.reasons(in_lanes, held)
+
+    def _follow(self, homes: Mapping[int, int | None]) -> None:
+        lanes = self._start(max((index + 1 for index in homes.values() if index is not None), default=0))
+        self.place({each: lanes[i % len(lanes)] if i is not None and lanes else None for each, i in homes.items()})
+
+    def _start(self, count: int) -> list[Lane]:
+        return self.lanes(count) if count else []
+
+    def _ready(self) -> int:
+        """How many lanes can be used without waiting for their start."""
+        return self._pool.ready() if self._pool is not None else 0
+
+    def _bound_to_main(self) -> set[int]:
+        return {env_id for env_id, record in self._records.items() if record.bound_to_main}
+
+    # Moves
+
+    def place(self, homes: Mapping[int, Lane | None]) -> None:
+        """Give environments their homes, None for main; one whose home changes is rebuilt there when next used."""
+        records = self._records
+        moved = [
+            records[env_id]
+            for env_id, home in homes.items()
+            if (records[env_id].lane is not home or records[env_id].is_suspect) and records[env_id].can_move
+        ]
+        self.evict(moved)
+        for record in moved:
+            record.home = record.lane = homes[record.env_id]
+            record.is_suspect = False
+
+    def move_to_main(self, records: Iterable[EnvRecord]) -> None:
+        """Make main the home of these environments."""
+        self.place({record.env_id: None for record in records})
+
+    def evict(self, records: Iterable[EnvRecord]) -> None:
+        """Close replicas at homes that are about to be left."""
+        leaving: dict[Lane, list[int]] = defaultdict(list)
+        guests = []
+        for record in list(records):
+            record.in_sync = False
+            if record.lane is None:
+                self._main.unload([record.env_id], self._settings.step_timeout)
+            elif record.is_suspect:
+                guests.append(record)
+            elif record.is_loaded:
+                leaving[record.lane].append(record.env_id)
+            record.generation = NOT_LOADED
+        if guests:
+            self.quarantine.release(guests, self.pool)
+        if leaving:
+            timeout = self._settings.step_timeout
+            ask(
+                {
+                    lane: Request(self._number, Unload(env_ids), timeout, generation=lane.current)
+                    for lane, env_ids in leaving.items()
+                }
+            )
+
+    # Lanes whose workers do not start
+
+    def leave_alone(self, lane: Lane) -> int:
+        """Do not use a lane for a while; the number of episodes."""
+        self._rests[lane].begin()
+        return self._rests[lane].episodes
+
+    def begin_episode(self) -> None:
+        """Lanes have rested for one more episode; those whose workers were started since are as good as any."""
+        for lane, rest in list(self._rests.items()):
+            rest.pass_episode()
+            if lane.pid is not None:
+                del self._rests[lane]
+
+    def close(self, forgotten: bool) -> None:
+        """Leave the pool, whose workers end if no other engine uses them.
+
+        Args:
+            forgotten: Called by the garbage collector, perhaps in the middle of another engine's exchange.
+        """
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            self.quarantine.close(pool)
+            pool.leave(self._number, later=forgotten)

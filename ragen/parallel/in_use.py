@@ -1,0 +1,50 @@
+"""Which environments are being used by a call: two threads never have the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ragen.errors import InputError, StateError
+from ragen.parallel.interrupts import interrupts_held
+
+
+class InUse:
+    """The environments of one engine that calls are using now.
+
+    Attributes:
+        env_ids: Of all threads.
+    """
+
+    def __init__(self, known: Collection[int], lock: Any) -> None:
+        """None yet.
+
+        Args:
+            known: The environments that there are, as they come and go.
+            lock: The engine's.
+        """
+        self.env_ids: set[int] = set()
+        self._known, self._lock = known, lock
+
+    @contextmanager
+    def claimed(self, env_ids: Iterable[int]) -> Iterator[None]:
+        """Have environments for oneself, with interrupts held back, for the length of a call.
+
+        Raises:
+            InputError: There is no such environment.
+            StateError: Another call is using one of them.
+        """
+        with interrupts_held():
+            wanted = set(env_ids)
+            with self._lock:
+                if unknown := wanted.difference(self._known):
+                    raise InputError(f"there is no environment {sorted(unknown, key=str)[0]!r} in this engine.")
+                if taken := self.env_ids & wanted:
+                    raise StateError(f"env {min(taken)} is being used by another thread; wait for that call to end.")
+                self.env_ids |= wanted
+            try:
+                yield
+            finally:
+                with self._lock:
+                    self.env_ids -= wanted

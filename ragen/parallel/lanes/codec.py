@@ -1,0 +1,135 @@
+"""Bytes on both sides of a lane: a request is a number, an engine and an order; a reply a number and outcomes.
+
+A message is a header, one pickle, and the buffers of its arrays, which are not copied into the pickle. What is plain
+data travels as it is; anything else is sealed (:mod:`ragen.parallel.episode.sealed`), so that opening a message runs no
+code of a user's, and one item that cannot travel costs that item alone.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from ragen.parallel.episode.outcome import Outcome, Raised
+from ragen.parallel.episode.sealed import PlainPickler, Sealed
+from ragen.parallel.episode.turn import named
+from ragen.parallel.interrupts import let_signals_pass
+from ragen.parallel.lanes import orders
+from ragen.parallel.lanes.handle import Message
+from ragen.parallel.lanes.orders import Order, flat
+
+_HEAD = struct.Struct("<QQQ")  # number of the request, number of the engine, whether it asks for turns
+_KINDS: tuple[type[Order], ...] = (
+    orders.Reset,
+    orders.Play,
+    orders.Call,
+    orders.Rebuild,
+    orders.Unload,
+    orders.CloseAll,
+)
+_ORDERS = {kind.__name__: kind for kind in _KINDS}
+
+
+def pack_request(number: int, engine: int, order: Order) -> Message:
+    """A request as bytes.
+
+    Raises:
+        CannotTravel: Something that is asked cannot be pickled; nothing was sent then.
+    """
+    try:
+        return _packed((_name(order), order.fields(seal=False)), number, engine, isinstance(order, orders.Play))
+    except Exception:  # whatever the pickling of something that is not plain raises
+        return _packed((_name(order), order.fields(seal=True)), number, engine, isinstance(order, orders.Play))
+
+
+def unpack_request(message: Message) -> tuple[int, int, Order]:
+    """What :func:`pack_request` packed."""
+    number, engine, _ = _HEAD.unpack_from(message[0])
+    name, fields = _loaded(message)
+    return number, engine, _ORDERS[name].of_fields(*fields)
+
+
+def pack_reply(number: int, outcomes: Sequence[Outcome]) -> Message:
+    """Outcomes as bytes; those that cannot be pickled, or not be opened again, are told as such."""
+    try:
+        return _packed(_rows(outcomes), number)
+    except Exception:
+        return _packed(_rows([_fit(outcome) for outcome in outcomes]), number)
+
+
+def number_of(message: Message) -> int:
+    """The number of the request that a message is, or answers."""
+    return _HEAD.unpack_from(message[0])[0]
+
+
+def asks_for_turns(message: Message) -> bool:
+    """Whether a request asks for turns, and nothing else."""
+    return bool(_HEAD.unpack_from(message[0])[2])
+
+
+def unpack_reply(message: Message) -> list[Outcome]:
+    """What :func:`pack_reply` packed; what cannot be opened here is told as raised by its environment."""
+    kind, env_ids, values, seconds, waited = _loaded(message)
+    outcomes = []
+    for env_id, value, took, idle in zip(env_ids, values, seconds, waited, strict=True):
+        if type(value) is Sealed:
+            value = _opened(value)
+        elif kind is not None:
+            value = named(kind, value)
+        outcomes.append(named(Outcome, (env_id, value, took, idle)))
+    return outcomes
+
+
+EXIT: Message = [_HEAD.pack(0, 0, 0)]  # asks a worker to close its environments and end
+
+
+def _name(order: Order) -> str:
+    return type(order).__name__
+
+
+def _packed(content: Any, number: int = 0, engine: int = 0, turns: bool = False) -> Message:
+    buffers: list[pickle.PickleBuffer] = []
+    file = io.BytesIO()
+    file.write(_HEAD.pack(number, engine, turns))
+    PlainPickler(file, protocol=5, buffer_callback=buffers.append).dump(content)
+    return [file.getvalue(), *[buffer.raw() for buffer in buffers]]
+
+
+def _loaded(message: Message) -> Any:
+    return pickle.loads(memoryview(message[0])[_HEAD.size :], buffers=message[1:])
+
+
+def _rows(outcomes: Sequence[Outcome]) -> tuple[Any, ...]:
+    kind, values = flat([outcome.value for outcome in outcomes])
+    env_ids, seconds, waited = [o[0] for o in outcomes], [o[2] for o in outcomes], [o[3] for o in outcomes]
+    return kind, env_ids, values, seconds, waited
+
+
+def _fit(outcome: Outcome) -> Outcome:
+    """An outcome whose value may travel: sealed if it is not plain, and opened once, where that harms nobody else."""
+    value, phase = outcome.value, "send"
+    try:
+        _packed(value)
+        return outcome
+    except BaseException as error:
+        let_signals_pass(error)
+    try:
+        value = Sealed.of(value)
+        phase = "receive"
+        value.open()
+    except BaseException as error:
+        let_signals_pass(error)
+        told = Raised.of(error, phase)
+        value = Raised(phase, told.text, told.trace)
+    return outcome._replace(value=value)
+
+
+def _opened(value: Sealed) -> Any:
+    try:
+        return value.open()
+    except BaseException as error:
+        let_signals_pass(error)
+        return Raised.of(error, "receive")

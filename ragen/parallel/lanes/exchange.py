@@ -1,0 +1,174 @@
+"""One exchange with lanes: a request to each, work of one's own meanwhile, and all replies.
+
+No thread is used. A walk through it, and what can go wrong at each step:
+
+1. ``Lane.begin`` starts the worker if the lane has none, packs the request and begins to send it. (A request that
+   cannot be pickled is told before anything is sent. A dead worker shows as a failed send: see 4.)
+2. While lanes work, the caller does its own share (``meanwhile``).
+3. ``poll`` waits for replies, never longer than to the next deadline. Deadlines are per item and start when work on the
+   item starts, which the worker's position tells; so ``poll`` looks again before an item that began meanwhile is due.
+4. A lane whose connection ends has died: its handle says how, and at which item it was.
+5. A lane whose item is overdue writes its stacks, is killed, and only then is its position read: it cannot move any
+   more. Nothing is left computing, and its late reply died with its connection.
+6. Whatever interrupts the wait (Ctrl-C, which is held back everywhere but in 2 and 3), lanes with an unread reply are
+   ended on the way out: a lane is either idle or gone, so that no later request can meet an older reply. Each reply
+   also repeats its request's number.
+
+What comes back comes back once, as the value of :func:`exchange`; nothing is handed upward meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
+
+from ragen.parallel.episode.outcome import Outcome
+from ragen.parallel.episode.sealed import CannotTravel
+from ragen.parallel.interrupts import interrupts_held, interrupts_let_through
+from ragen.parallel.lanes.failure import LaneFailure
+from ragen.parallel.lanes.lane import Lane, LaneDown, Request
+
+Share = TypeVar("Share")
+
+
+class Answer(NamedTuple):
+    """A lane's reply.
+
+    Attributes:
+        outcomes: In the order of the request's items.
+        generation: The worker that gave it.
+    """
+
+    outcomes: list[Outcome]
+    generation: int
+
+
+Reply = Answer | LaneFailure
+
+_LOCK_PATIENCE = 0.2  # seconds between looks for an interrupt while another thread has the lane
+_LONGEST_WAIT = 600.0  # seconds of one poll, whose unit is the millisecond in 32 bits
+
+
+def exchange(
+    requests: Mapping[Lane, Request], meanwhile: Callable[[], Share]
+) -> tuple[Share, dict[Lane, Reply], float]:
+    """Send each lane its request, do something else meanwhile, and wait for all replies.
+
+    Args:
+        requests: At most one for each lane.
+        meanwhile: This process's own share; what takes long in it lets interrupts through.
+
+    Returns:
+        What ``meanwhile`` gave; for each lane its outcomes, in the order of the request's items, or why there are none;
+        and the seconds that were waited with nothing to do. Never waits longer than the deadlines allow.
+    """
+    with locked(requests):
+        return _Exchange().run(requests, meanwhile)
+
+
+def ask(requests: Mapping[Lane, Request]) -> dict[Lane, Reply]:
+    """An :func:`exchange` without a share of one's own."""
+    return exchange(requests, _nothing)[1]
+
+
+@contextlib.contextmanager
+def locked(lanes: Iterable[Lane]) -> Iterator[None]:
+    """Hold lanes, and interrupts back; those get through while another thread has a lane."""
+    with interrupts_held(), contextlib.ExitStack() as locks:
+        for lane in sorted(lanes, key=lambda lane: lane.order):
+            while not lane.lock.acquire(timeout=_LOCK_PATIENCE):
+                with interrupts_let_through():
+                    pass
+            locks.callback(lane.lock.release)
+        yield
+
+
+def end_all(lanes: Iterable[Lane]) -> None:
+    """End the workers of lanes; one that cannot be ended is raised about only when all others were."""
+    with contextlib.ExitStack() as ends:
+        for lane in lanes:
+            ends.callback(lane.end)
+
+
+def _nothing() -> None:
+    return None
+
+
+class _Exchange:
+    def __init__(self) -> None:
+        self._waiting: set[Lane] = set()
+        self._replies: dict[Lane, Reply] = {}
+        self._idle_s = 0.0
+
+    def run(
+        self, requests: Mapping[Lane, Request], meanwhile: Callable[[], Share]
+    ) -> tuple[Share, dict[Lane, Reply], float]:
+        try:
+            for lane, request in requests.items():
+                self._begin(lane, request)
+            share = meanwhile()
+            while self._waiting:
+                self._wait()
+        finally:
+            end_all(self._waiting)  # interrupted: an unread reply must not meet a later request
+        return share, {lane: self._replies[lane] for lane in requests}, self._idle_s
+
+    def _begin(self, lane: Lane, request: Request) -> None:
+        self._waiting.add(lane)
+        try:
+            lane.begin(request)
+        except LaneDown as down:
+            self._finish(lane, down.failure)
+        except CannotTravel as unfit:
+            outcomes = [Outcome(env_id, raised) for env_id, raised in unfit.failed.items()]
+            self._finish(lane, Answer(outcomes, lane.generation))
+
+    def _finish(self, lane: Lane, reply: Reply) -> None:
+        self._waiting.discard(lane)
+        self._replies[lane] = reply
+
+    def _wait(self) -> None:
+        """Wait for the next thing to happen: a reply, an end, or a deadline."""
+        by_descriptor = {lane.handle.fileno(): lane for lane in self._waiting if lane.handle is not None}
+        sending = [descriptor for descriptor, lane in by_descriptor.items() if lane.is_sending()]
+        start = time.monotonic()
+        patience = min(lane.next_look() for lane in self._waiting) - start
+        with interrupts_let_through():
+            ready = wait_readable(by_descriptor, patience, sending)
+        self._idle_s += time.monotonic() - start
+        for descriptor in ready:
+            self._advance(by_descriptor[descriptor])
+        now = time.monotonic()
+        for lane in list(self._waiting):
+            if lane.deadline() < now:
+                self._finish(lane, lane.expire())
+
+    def _advance(self, lane: Lane) -> None:
+        try:
+            outcomes = lane.advance()
+        except LaneDown as down:
+            self._finish(lane, down.failure)
+        else:
+            if outcomes is not None:
+                self._finish(lane, Answer(outcomes, lane.generation))
+
+
+def wait_readable(descriptors: Collection[int], seconds: float, writable: Collection[int] = ()) -> list[int]:
+    """Wait until one of these descriptors can be read from, or one of ``writable`` written to; those that can.
+
+    Args:
+        descriptors: What to wait for.
+        seconds: How long at most.
+        writable: Those of them that are also waited for until they can be written to.
+    """
+    seconds = max(0.0, min(seconds, _LONGEST_WAIT))
+    if not hasattr(select, "poll"):  # Windows
+        ready = select.select(list(descriptors), list(writable), [], seconds)
+        return list({*ready[0], *ready[1]})
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN | (select.POLLOUT if descriptor in writable else 0))
+    return [descriptor for descriptor, _ in poll.poll(seconds * 1000 + 1 if seconds else 0)]

@@ -1,0 +1,184 @@
+"""A worker whose answers are futures: what executors and actors have in common.
+
+    lane's thread                              thread of whoever fulfils futures
+    +-----------------------+                  +--------------------------------+
+    | send, receive, end:   |   submits        |                                |
+    |   everything here ----+----------------> | a future is done:              |
+    |                       |   one byte       |   _wake, which writes a byte   |
+    | fileno() is readable  | <----------------+   if it is still waited for    |
+    +-----------------------+                  +--------------------------------+
+
+All state belongs to the thread that has the lane, but for the writing end of the socket pair: whichever thread fulfils
+a future writes to it, under a lock under which it is closed, and under which a future is taken off the list of those
+that are waited for. Requests that are sent before the worker is up wait here, so that sending never waits for a worker
+that is being started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from abc import abstractmethod
+from collections import deque
+from concurrent.futures import CancelledError, Future
+from typing import Any, TypeVar
+
+from ragen.parallel.lanes.codec import EXIT
+from ragen.parallel.lanes.handle import Message, WorkerGone, WorkerHandle
+
+_AT_ONCE = 4096  # bytes: wake-ups that are read together
+_T = TypeVar("_T")
+
+Hello = tuple[int | None, Message | None]  # process id, if on this machine; reply to what the worker was started with
+
+
+class FutureHandle(WorkerHandle):
+    """One worker that gives a future for its hello and one for each request; replies come in the order of requests."""
+
+    def __init__(self) -> None:
+        """Open the descriptor; :meth:`_expect` follows as soon as the worker is being started.
+
+        Raises:
+            OSError: There can be no more descriptors.
+        """
+        self._readable, self._wakeup = socket.socketpair()
+        self._readable.setblocking(False)
+        self._wakeup.setblocking(False)
+        self._wakeup_lock = threading.RLock()  # a garbage collection within it may end another use of the same handle
+        self._hello: Future[Hello] | None = None
+        self._unsent: list[Message] = []
+        self._futures: deque[Future[Message | None]] = deque()
+        self._exit: Future[Message | None] | None = None  # is done when the environments are closed
+        self._failure = ""  # why there will be no further reply
+
+    @abstractmethod
+    def _submit(self, message: Message) -> Future[Message | None]:
+        """Ask the worker to handle a request; its future gives None from a worker that ends instead.
+
+        Raises:
+            WorkerGone: The worker has ended.
+        """
+
+    def _expect(self, hello: Future[Hello]) -> None:
+        """The worker will say hello by this future; called once, before anything is received."""
+        self._hello = hello
+        hello.add_done_callback(self._wake)
+
+    def send(self, message: Message) -> None:
+        """See :meth:`WorkerHandle.send`."""
+        if self._failure:
+            raise WorkerGone(self._failure)
+        if self._hello is not None:
+            self._unsent.append(message)
+            return
+        try:
+            future = self._submit(message)
+            self.moved += size(message)
+        except WorkerGone as error:  # which is told after the replies that are on their way
+            future = Future()
+            future.set_exception(error)
+        with self._wakeup_lock:
+            self._futures.append(future)
+        future.add_done_callback(self._wake)
+
+    def fileno(self) -> int:
+        """See :meth:`WorkerHandle.fileno`."""
+        return self._readable.fileno()
+
+    def receive(self) -> Message | None:
+        """See :meth:`WorkerHandle.receive`."""
+        if self._failure:
+            raise WorkerGone(self._failure)
+        reply = self._greet() if self._hello is not None else None
+        if reply is None and self._futures and self._futures[0].done():
+            reply = self._result(self._futures[0])
+            if reply is None:
+                raise self._gone("it was asked to exit")
+            with self._wakeup_lock:
+                self._futures.popleft()
+        self._calm()
+        if reply is None:
+            return None
+        self.moved += size(reply)
+        return writable(reply)
+
+    def _calm(self) -> None:
+        """Make the descriptor readable if there is a reply, and only then; one that is not there yet will."""
+        with self._wakeup_lock:
+            with contextlib.suppress(BlockingIOError):
+                self._readable.recv(_AT_ONCE)
+            if self._futures and self._futures[0].done():
+                self._wake(self._futures[0])
+
+    def _greet(self) -> Message | None:
+        """Take the hello if it is there, send what has waited for it; the reply that came with it."""
+        if self._hello is None or not self._hello.done():
+            return None
+        self.pid, reply = self._result(self._hello)
+        self._hello, self.is_up = None, True
+        unsent, self._unsent = self._unsent, []
+        for message in unsent:
+            self.send(message)
+        return reply
+
+    def _result(self, future: Future[_T]) -> _T:
+        error = CancelledError() if future.cancelled() else future.exception()  # .result() would raise it here
+        if error is not None:
+            raise self._gone(in_words(error)) from error
+        return future.result()
+
+    def _gone(self, failure: str) -> WorkerGone:
+        """There will be no further reply: so from now on the descriptor is readable for good."""
+        self._failure = failure
+        with self._wakeup_lock:
+            self._wakeup.close()
+        return WorkerGone(failure)
+
+    def _wake(self, future: Future[Any]) -> None:
+        """Make the descriptor readable, unless the lane's thread was faster; in whichever thread."""
+        with self._wakeup_lock, contextlib.suppress(OSError):  # closed, or full and thus readable
+            if future is self._hello or future in self._futures:
+                self._wakeup.send(b"\0")
+
+    def ask_to_exit(self) -> bool:
+        """See :meth:`WorkerHandle.ask_to_exit`; the end shows as soon as the environments are closed."""
+        if not self.is_up or self._hello is not None or self._futures or self._failure:
+            return False
+        self.send(EXIT)
+        self._exit = self._futures[-1]
+        return True
+
+    def forget_in_child(self) -> None:
+        """See :meth:`WorkerHandle.forget_in_child`."""
+        self._wakeup_lock = threading.RLock()
+        self._close()
+
+    def _close(self) -> None:
+        """Let go of the descriptor."""
+        self._failure = self._failure or "it was ended"
+        self._futures.clear()
+        with self._wakeup_lock:
+            self._wakeup.close()
+        self._readable.close()
+
+
+def in_words(error: BaseException) -> str:
+    """An error's class and the first paragraph of what it says: some of the standard library's give a lesson."""
+    paragraph = str(error).strip().partition("\n\n")[0]
+    return f"{type(error).__name__}: {' '.join(paragraph.split())}"
+
+
+def portable(message: Message) -> list[bytes | bytearray]:
+    """A message as what every pickler takes, and what arrays can be made of that may be written to."""
+    return [bytes(message[0]), *map(bytearray, message[1:])]
+
+
+def writable(message: Message) -> Message:
+    """A message whose buffers may be written to, as they may be over other lanes; those that may are not copied."""
+    return [message[0], *[part if isinstance(part, bytearray) else bytearray(part) for part in message[1:]]]
+
+
+def size(message: Message) -> int:
+    """Bytes of a message."""
+    return sum(memoryview(part).nbytes for part in message)

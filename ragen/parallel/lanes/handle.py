@@ -1,0 +1,166 @@
+"""The seam between the engine and its workers: one worker, wherever it lives, and what starts such workers.
+
+A lane (:mod:`ragen.parallel.lanes.lane`) knows its worker by a :class:`WorkerHandle` alone: bytes go down, bytes come
+back, a descriptor tells when there may be something, and the worker can be ended. A :class:`LaneKind` starts workers of
+one kind: processes under a supervisor, the standard library's executors, actors on other machines. Whoever brings a
+kind of their own derives from these two classes; nothing else in the engine knows the difference.
+
+What runs inside the worker is the same for all kinds: :class:`ragen.parallel.lanes.worker.Worker`, which is given
+messages and gives replies.
+"""
+
+from __future__ import annotations
+
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+Message = Sequence[bytes | bytearray | memoryview]  # a pickled payload, then the buffers that it refers to
+
+
+class WorkerGone(Exception):
+    """The worker has ended, or its connection has; :meth:`WorkerHandle.end` tells how."""
+
+
+class Position(NamedTuple):
+    """Where a worker is.
+
+    Attributes:
+        request: Number of the request it works on, or worked on last.
+        item: Index of the item within that request; the number of items once it is through.
+        since: When work on that item began, on ``time.monotonic()`` of the main process.
+    """
+
+    request: int
+    item: int
+    since: float
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a worker ended.
+
+    Attributes:
+        where: Where it was, for messages, such as ``"pid 4242"``; "" if it never came to be.
+        status: Exit code, negative for a signal; None if not known.
+        error: What happened instead, in words that follow "its worker", where the status does not say it.
+        position: Where it was in its work, read only after it could not move any more; None where that is not told.
+    """
+
+    where: str = ""
+    status: int | None = None
+    error: str = ""
+    position: Position | None = None
+
+    def describe(self) -> str:
+        """The ending in words, the signal by name."""
+        if self.error:
+            return self.error
+        if self.status is None:
+            return "ended for an unknown reason"
+        if self.status >= 0:
+            return f"exited with code {self.status}"
+        try:
+            return f"was killed by {signal.Signals(-self.status).name}"
+        except ValueError:
+            return f"was killed by signal {-self.status}"
+
+
+class WorkerHandle(ABC):
+    """One worker; it is never used again after :meth:`end`.
+
+    Attributes:
+        chunk: The most turns that one message asks for; the lane sends as many messages as it takes. None: no bound.
+        is_up: Whether the worker has said that it is there: until then ``startup_timeout`` counts, not an item's.
+        pid: Its process id, where it has one on this machine and is up.
+        moved: Bytes that went either way so far: a long transfer is no hang.
+    """
+
+    chunk: int | None = None
+    is_up: bool = False
+    pid: int | None = None
+    moved: int = 0
+
+    @property
+    def where(self) -> str:
+        """Where the worker is, for messages and statistics only."""
+        return f"pid {self.pid}" if self.pid is not None else ""
+
+    @abstractmethod
+    def send(self, message: Message) -> None:
+        """Begin to send a request; never waits.
+
+        Raises:
+            WorkerGone: The worker has ended.
+        """
+
+    @abstractmethod
+    def fileno(self) -> int:
+        """A descriptor that is readable when :meth:`receive` may have something: that it is up, a reply, its end."""
+
+    @abstractmethod
+    def receive(self) -> Message | None:
+        """Go on sending what is unsent, and take the next reply if it is complete; None if not. Never waits.
+
+        Raises:
+            WorkerGone: The worker has ended, and there is no further reply.
+        """
+
+    @abstractmethod
+    def end(self) -> Ending:
+        """Kill the worker, if it lives, with all that it started as far as the kind can; bounded in time.
+
+        Its position is read after that, and told with its ending: what read it before could be overtaken.
+        """
+
+    def unsent(self) -> bool:
+        """Whether part of a request is still here, so that the descriptor is to be polled for writing too."""
+        return False
+
+    def position(self) -> Position | None:
+        """Where the worker is; None where that cannot be told, and the lane counts replies instead."""
+        return None
+
+    def stacks(self) -> str:
+        """The stacks of the worker's threads; "" where they cannot be had. Bounded to a fraction of a second."""
+        return ""
+
+    def ask_to_exit(self) -> bool:
+        """Ask the worker to close its environments and end; whether its end will show at the descriptor."""
+        return False
+
+    def forget_in_child(self) -> None:  # noqa: B027  # a kind without descriptors has nothing to forget
+        """In a fork of the main process: let go of what is shared with the worker, which is the parent's."""
+
+
+class LaneKind(ABC):
+    """What starts workers of one kind.
+
+    Attributes:
+        name: Its name in ``es_manager.backend``.
+        slots: How many of its workers can compute at the same time.
+    """
+
+    name: str
+    slots: int
+
+    @abstractmethod
+    def start(self, lane: str, first: Message | None = None) -> WorkerHandle:
+        """Begin to start a worker, without waiting for it.
+
+        Args:
+            lane: Name of its lane.
+            first: A request that the worker is to carry out first, as if it had been sent.
+
+        Raises:
+            LaneStartError: It cannot be started.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End what all workers share, after they have been ended; bounded in time."""
+
+    def forget_in_child(self) -> None:  # noqa: B027
+        """In a fork of the main process: let go of what the parent goes on using."""

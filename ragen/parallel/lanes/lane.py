@@ -1,0 +1,298 @@
+"""A lane: a seat for one long-lived worker, and the arithmetic of its deadlines.
+
+        main process                                              worker of the lane
+    +--------------------+     request: one for each turn      +--------------------+
+    | engine (records,   | ----------------------------------> | Worker: an EnvHost |
+    |   journals)        |                                     |   of each engine   |
+    |   |                | <---------------------------------- |                    |
+    |   v                |     reply: the outcomes, in order   |                    |
+    | exchange()         |                                     |                    |
+    |   |                |                                     |                    |
+    |   v                |  < - - - - position: request, - - - |                    |
+    | Lane -- handle ----+           item, since when          +--------------------+
+    +--------------------+
+
+The lane stays, workers come and go: each is reached through a :class:`~ragen.parallel.lanes.handle.WorkerHandle`, which
+the lane has as long as there is a worker. ``generation`` counts them, so that whoever has loaded environments there can
+tell whether they still are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ragen.errors import LaneStartError
+from ragen.parallel.episode.outcome import Outcome
+from ragen.parallel.lanes import codec
+from ragen.parallel.lanes.failure import Cause, LaneFailure
+from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
+from ragen.parallel.lanes.orders import Order, Play, Rebuild
+
+_numbers = itertools.count(1)  # of lanes and requests alike: none is ever used twice
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a lane is asked to do.
+
+    Attributes:
+        engine: Number of the engine whose environments are meant.
+        order: The batch.
+        timeout: Seconds each item may take, one that loads classes aside.
+        startup_timeout: Seconds a worker may take to come up, and to load the classes of a tag.
+        generation: The worker that is meant; another one has other environments. None: whichever is there, or a new
+            one.
+    """
+
+    engine: int
+    order: Order
+    timeout: float
+    startup_timeout: float = 60.0
+    generation: int | None = None
+
+    def timeout_of(self, index: int) -> float:
+        """Seconds that the item may take."""
+        is_load = isinstance(self.order, Rebuild) and self.order.is_load(index)
+        return self.startup_timeout if is_load else self.timeout
+
+    def shortest_timeout(self) -> float:
+        """Seconds that the item with the least time may take."""
+        return min(self.timeout, self.startup_timeout) if isinstance(self.order, Rebuild) else self.timeout
+
+    def time_of(self, first: int, count: int) -> float:
+        """Seconds that so many items may take together."""
+        items = range(first, first + count)
+        return sum(self.timeout_of(index) * self.order.steps(index) for index in items) or self.timeout
+
+
+class _Part(NamedTuple):
+    """A message that is under way.
+
+    Attributes:
+        number: Its number.
+        first: Index of its first item in the request.
+        size: How many items it has.
+    """
+
+    number: int
+    first: int
+    size: int
+
+
+class LaneDown(Exception):
+    """A lane has no worker any more; carries the :class:`LaneFailure`."""
+
+    def __init__(self, failure: LaneFailure) -> None:
+        """Carry this failure."""
+        super().__init__(failure)
+        self.failure = failure
+
+
+class Lane:
+    """A seat for one worker, which is started when needed and again after each death.
+
+    Attributes:
+        name: Name of the seat, such as ``"lane 0"``.
+        order: Lanes are locked in this order, by whichever thread.
+        lock: Held for the length of an exchange; engines in several threads take turns.
+        generation: Counts the workers that sat here.
+        handle: The worker, while there is one.
+    """
+
+    def __init__(self, name: str, kind: Callable[[], LaneKind]) -> None:
+        """A seat without a worker yet.
+
+        Args:
+            name: Its name.
+            kind: What starts its workers, asked for each time one is needed.
+        """
+        self.name = name
+        self.order = next(_numbers)
+        self.lock = threading.Lock()
+        self.generation = 0
+        self.handle: WorkerHandle | None = None
+        self._kind = kind
+        self._request: Request | None = None  # the last one
+        self._parts: deque[_Part] = deque()  # of it, those that are not answered yet
+        self._outcomes: list[Outcome] = []
+        self._since = 0.0  # when the worker was started, came up, or was asked
+        self._heard = 0.0  # when bytes last moved since it was asked: a long transfer is no hang
+        self._moved = 0
+
+    @property
+    def current(self) -> int:
+        """The generation of the worker that is here; -1 while there is none."""
+        return self.generation if self.handle is not None else -1
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the worker, once it is up and if it is on this machine."""
+        return self.handle.pid if self.handle is not None else None
+
+    def start(self, first: Message | None = None) -> None:
+        """Start a worker if there is none, without waiting for it.
+
+        Args:
+            first: A request that it is to carry out first.
+
+        Raises:
+            LaneStartError, OSError: It cannot be started.
+        """
+        if self.handle is None:
+            self._since = time.monotonic()
+            self.handle = self._kind().start(self.name, first)
+            self.generation += 1
+
+    def begin(self, request: Request) -> None:
+        """Start to send a request.
+
+        Raises:
+            LaneDown: The worker is dead, or not the one that the request is meant for.
+            CannotTravel: The request cannot be pickled; nothing was sent.
+        """
+        if request.generation is not None and request.generation != self.current:
+            raise LaneDown(LaneFailure(Cause.REPLACED, self.name, Ending()))
+        chunk = self.handle.chunk if self.handle is not None and isinstance(request.order, Play) else None
+        total = len(request.order)
+        size = chunk or max(1, total)
+        parts, messages = [], []
+        for first in range(0, max(1, total), size):
+            parts.append(_Part(next(_numbers), first, min(size, total - first)))
+            order = request.order if size >= total else request.order.part(first, size)
+            messages.append(codec.pack_request(parts[-1].number, request.engine, order))
+        self._request, self._parts, self._outcomes = request, deque(parts), []
+        self._send(messages)
+
+    def _send(self, messages: Sequence[Message]) -> None:
+        if self.handle is None:
+            first, *messages = messages
+            try:
+                self.start(first)
+            except (OSError, LaneStartError) as error:
+                ending = Ending(error=f"could not be started ({error})")
+                raise LaneDown(LaneFailure(Cause.START, self.name, ending)) from None
+        else:
+            self._since = time.monotonic() if self.handle.is_up else self._since
+        assert self.handle is not None
+        self._moved, self._heard = self.handle.moved, 0.0
+        try:
+            for message in messages:
+                self.handle.send(message)
+        except WorkerGone:
+            raise LaneDown(self._died()) from None
+
+    def advance(self) -> list[Outcome] | None:
+        """Send and receive what can be at once.
+
+        Returns:
+            All outcomes of the request, or None while they are not here.
+
+        Raises:
+            LaneDown: The worker is dead.
+        """
+        assert self.handle is not None
+        try:
+            was_up = self.handle.is_up
+            while self._parts and (message := self.handle.receive()) is not None:
+                self._take(message)
+            if self.handle.is_up != was_up:
+                self._since = time.monotonic()
+            if self.handle.moved != self._moved:
+                self._moved, self._heard = self.handle.moved, time.monotonic()
+        except WorkerGone:
+            raise LaneDown(self._died()) from None
+        return self._outcomes if not self._parts else None
+
+    def _take(self, message: Message) -> None:
+        if codec.number_of(message) == self._parts[0].number:
+            self._parts.popleft()
+            self._heard = time.monotonic()
+            self._outcomes += codec.unpack_reply(message)
+
+    def is_sending(self) -> bool:
+        """Whether part of the request is still to be sent."""
+        return self.handle is not None and self.handle.unsent()
+
+    def deadline(self) -> float:
+        """When, on ``time.monotonic()``, what is being worked on is overdue."""
+        assert self.handle is not None
+        position = self.handle.position()
+        index = self._index(position)
+        if self._is_starting(index):
+            since = self._since
+        elif position is not None and index is not None:  # the worker tells each step of an item
+            since = max(position.since, self._heard)
+        else:
+            since = max(self._since, self._heard)
+        return since + self._patience(position, index)
+
+    def next_look(self) -> float:
+        """When to look at the latest where the worker is: what it begins meanwhile may have less time than this."""
+        assert self._request is not None
+        return min(self.deadline(), time.monotonic() + self._request.shortest_timeout())
+
+    def _is_starting(self, index: int | None) -> bool:
+        return index is None and self.handle is not None and not self.handle.is_up
+
+    def _patience(self, position: Position | None, index: int | None) -> float:
+        """Seconds that the worker has for what it is at; for all of a message where it does not tell how far it is."""
+        assert self._request is not None
+        if self._is_starting(index):
+            return self._request.startup_timeout
+        if position is None and self._parts:
+            return self._request.time_of(self._parts[0].first, self._parts[0].size)
+        return self._request.timeout_of(index or 0)
+
+    def _index(self, position: Position | None) -> int | None:
+        """The item of the last request that the worker is at: as it tells itself, or else by the replies so far."""
+        if position is None:
+            is_known = self._parts and self._parts[0].size == 1 and self.handle is not None and self.handle.is_up
+            return self._parts[0].first if is_known else None
+        return next((part.first + position.item for part in self._parts if part.number == position.request), None)
+
+    def expire(self) -> LaneFailure:
+        """Kill the worker because its item is overdue, and tell which one that was."""
+        assert self.handle is not None
+        position = self.handle.position()
+        if self._is_starting(self._index(position)):
+            seconds = self._patience(position, None)
+            return LaneFailure(Cause.START, self.name, self.end(), seconds=seconds)
+        stacks = self.handle.stacks()
+        ending = self.handle.end()
+        index = self._index(ending.position)
+        seconds = self._patience(ending.position, index)
+        self.handle = None
+        return LaneFailure(Cause.TIMEOUT, self.name, ending, index, seconds, stacks)
+
+    def end(self) -> Ending:
+        """Kill the worker, if there is one, with what it left behind."""
+        return self._end_and_locate()[0] if self.handle is not None else Ending()
+
+    def _died(self) -> LaneFailure:
+        assert self.handle is not None
+        was_up = self.handle.is_up
+        ending, index = self._end_and_locate()
+        if not was_up and index is None:
+            return LaneFailure(Cause.START, self.name, ending)
+        return LaneFailure(Cause.DIED, self.name, ending, index)
+
+    def _end_and_locate(self) -> tuple[Ending, int | None]:
+        """End the worker, and tell at which item of the last request it was."""
+        assert self.handle is not None
+        ending = self.handle.end()
+        index = self._index(ending.position)
+        self.handle = None
+        return ending, index
+
+    def forget_in_child(self) -> None:
+        """In a fork of the main process: let go of the worker, which is the parent's."""
+        self.lock = threading.Lock()
+        handle, self.handle = self.handle, None
+        if handle is not None:
+            handle.forget_in_child()

@@ -1,0 +1,281 @@
+"""What a batch asks of the environments of one home, in the main process and in workers alike.
+
+An order is made by the engine, travels as plain data (:mod:`ragen.parallel.lanes.codec`), and is carried out on an
+:class:`~ragen.parallel.episode.host.EnvHost`, wherever that is. It knows which environment each of its items is about,
+which is how a death or a missed deadline finds the environment that was at it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ragen.parallel.episode.host import EnvHost, ResetOrder
+from ragen.parallel.episode.journal import EpisodeJournal
+from ragen.parallel.episode.outcome import Outcome, Raised
+from ragen.parallel.episode.sealed import Sealed, SealedSpecs, sealed
+from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.episode.turn import named
+from ragen.parallel.interrupts import let_signals_pass
+
+PLAIN_RESULTS = "ragen.parallel."  # modules of named tuples that travel by their fields
+
+
+class Order(ABC):
+    """One batch.
+
+    Attributes:
+        phase: What is being done, in words for messages.
+    """
+
+    phase: ClassVar[str]
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of items."""
+
+    @abstractmethod
+    def envs_at(self, index: int) -> list[int]:
+        """The environments that the item stands for: one, but for a class that is loaded for all of a tag."""
+
+    @abstractmethod
+    def run(self, host: EnvHost) -> list[Outcome]:
+        """Carry it out; an outcome for each environment."""
+
+    @abstractmethod
+    def fields(self, seal: bool) -> tuple[Any, ...]:
+        """What it travels as; :meth:`of_fields` makes the same order of it.
+
+        Args:
+            seal: Whether what is not plain is to be sealed, item by item.
+
+        Raises:
+            CannotTravel: Some of it cannot be pickled.
+        """
+
+    @classmethod
+    def of_fields(cls, *fields: Any) -> Order:
+        """The order that :meth:`fields` took apart."""
+        return cls(*fields)
+
+    def steps(self, index: int) -> int:
+        """How many deadlines the item may take, one after the other."""
+        return 1
+
+    def part(self, first: int, count: int) -> Order:
+        """Some of the items as an order of their own, for workers that take few at a time."""
+        return self
+
+
+class _ItemOrder(Order):
+    """Items that start with an env_id."""
+
+    def __init__(self, items: Sequence[Any]) -> None:
+        """Ask for these."""
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def envs_at(self, index: int) -> list[int]:
+        return [self.items[index][0]]
+
+    def part(self, first: int, count: int) -> Order:
+        return type(self)(self.items[first : first + count])
+
+
+class Reset(_ItemOrder):
+    """Begin new episodes; items are ``ResetOrder``."""
+
+    phase = "reset"
+
+    def run(self, host: EnvHost) -> list[Outcome]:
+        """See :meth:`EnvHost.reset`."""
+        return host.reset([ResetOrder(*item) for item in self.items])
+
+    def fields(self, seal: bool) -> tuple[Any, ...]:
+        """As plain tuples."""
+        options = [(item[0], item[2]) for item in self.items]
+        rows = zip(self.items, sealed(options) if seal else options, strict=True)
+        return ([(env_id, seed, given) for (env_id, seed, _), (_, given) in rows],)
+
+
+class Play(_ItemOrder):
+    """Play turns; items are ``(env_id, action)``."""
+
+    phase = "play"
+
+    def run(self, host: EnvHost) -> list[Outcome]:
+        """See :meth:`EnvHost.play`."""
+        return host.play(self.items)
+
+    def fields(self, seal: bool) -> tuple[Any, ...]:
+        """The ids and the actions by column, which pickles in half the time; turns of RAGEN's by their fields."""
+        items = sealed(self.items) if seal else self.items
+        kind, actions = flat([action for _, action in items])
+        return [env_id for env_id, _ in items], kind, actions
+
+    @classmethod
+    def of_fields(cls, env_ids: list[int], kind: type | None, actions: list[Any]) -> Play:
+        """What :meth:`fields` took apart."""
+        return cls(list(zip(env_ids, unflat(kind, actions), strict=True)))
+
+
+class Call(_ItemOrder):
+    """Call methods, set or read attributes; items are ``(env_id, Change)``."""
+
+    phase = "call"
+
+    def run(self, host: EnvHost) -> list[Outcome]:
+        """See :meth:`EnvHost.call`."""
+        return host.call(self.items)
+
+    def fields(self, seal: bool) -> tuple[Any, ...]:
+        """Each with its arguments."""
+        return (sealed(self.items) if seal else self.items,)
+
+
+class Unload(Order):
+    """Close environments and forget them."""
+
+    phase = "close"
+
+    def __init__(self, env_ids: Sequence[int]) -> None:
+        """Close these."""
+        self.env_ids = list(env_ids)
+
+    def __len__(self) -> int:
+        return len(self.env_ids)
+
+    def envs_at(self, index: int) -> list[int]:
+        """The one that is closed."""
+        return [self.env_ids[index]]
+
+    def run(self, host: EnvHost) -> list[Outcome]:
+        """Close them; there is nothing to tell."""
+        for index, env_id in enumerate(self.env_ids):
+            if host.mark is not None:
+                host.mark(index)
+            host.unload([env_id])
+        return []
+
+    def fields(self, seal: bool) -> tuple[Any, ...]:
+        """The ids."""
+        return (self.env_ids,)
+
+
+class Rebuild(Order):
+    """Bring environments to where their journals stand: load those that are not known there, replay what was played.
+
+    Items are the tags that are loaded, and then the journals, one by one.
+    """
+
+    phase = "replay"
+
+    def __init__(self, loads: Sequence[SealedSpecs], journals: Sequence[tuple[int, EpisodeJournal]]) -> None:
+        """Load these, then replay those."""
+        self.loads, self.journals = list(loads), list(journals)
+
+    @classmethod
+    def of(cls, specs: Sequence[EnvSpec], journals: Sequence[tuple[int, EpisodeJournal]]) -> Rebuild:
+        """An order for a worker: specs are sealed by tag."""
+        by_tag: dict[str, list[EnvSpec]] = defaultdict(list)
+        for spec in specs:
+            by_tag[spec.tag].append(spec)
+        return cls([SealedSpecs.of(members) for members in by_tag.values()], journals)
+
+    def __len__(self) -> int:
+        return len(self.loads) + len(self.journals)
+
+    def envs_at(self, index: int) -> list[int]:
+        """All environments of a tag that is loaded, or the one that is replayed."""
+        if index < len(self.loads):
+            return self.loads[index].env_ids
+        return [self.journals[index - len(self.loads)][0]]
+
+    def is_load(self, index: int) -> bool:
+        """Whether the item loads a tag."""
+        return index < len(self.loads)
+
+    def steps(self, index: int) -> int:
+        """A deadline for the reset and one for each turn and change."""
+        return 1 if self.is_load(index) else 1 + len(self.journals[index - len(self.loads)][1].entries)
+
+    def run(self, host: EnvHost) -> list[Outcome]:
+        """Load and replay; what could not be loaded is not replayed."""
+        outcomes: dict[int, Outcome] = {}
+        for index, part in enumerate(self.loads):
+            if host.mark is not None:
+                host.mark(index)
+            try:
+                host.load(part.open())
+                outcomes.update({env_id: Outcome(env_id, None) for env_id in part.env_ids})
+            except BaseException as error:
+                let_signals_pass(error)
+                raised = Raised.of(error, "load")
+                outcomes.update({env_id: Outcome(env_id, raised) for env_id in part.env_ids})
+        for index, item in enumerate(self.journals, len(self.loads)):
+            if item[0] not in outcomes or outcomes[item[0]].value is None:
+                outcomes[item[0]] = host.replay([item], index)[0]
+        return list(outcomes.values())
+
+    def fields(self, seal: bool) -> tuple[Any, ...]:
+        """The sealed specs, and the journals."""
+        return self.loads, sealed(self.journals) if seal else self.journals
+
+
+class RebuildHere(Rebuild):
+    """The same for the main process, where nothing is sealed."""
+
+    def __init__(self, specs: Sequence[EnvSpec], journals: Sequence[tuple[int, EpisodeJournal]]) -> None:
+        """Load these, then replay those."""
+        super().__init__((), journals)
+        self._specs = specs
+
+    def run(self, host: EnvHost) -> list[Outcome]:
+        """Load and replay."""
+        host.load(self._specs)
+        outcomes = {spec.env_id: Outcome(spec.env_id, None) for spec in self._specs}
+        outcomes.update({outcome.env_id: outcome for outcome in host.replay(self.journals)})
+        return list(outcomes.values())
+
+
+class CloseAll(Order):
+    """Close all environments of an engine that is gone."""
+
+    phase = "close"
+
+    def __len__(self) -> int:
+        return 0
+
+    def envs_at(self, index: int) -> list[int]:
+        """Nobody's."""
+        return []
+
+    def run(self, host: EnvHost) -> list[Outcome]:
+        """See :meth:`EnvHost.close`."""
+        host.close()
+        return []
+
+    def fields(self, seal: bool) -> tuple[Any, ...]:
+        """Nothing."""
+        return ()
+
+
+def flat(values: list[Any]) -> tuple[type | None, list[Any]]:
+    """Named tuples of one of the engine's classes as plain tuples, with that class; others as they are, with None."""
+    kind = type(values[0]) if values else None
+    if kind is None or not kind.__module__.startswith(PLAIN_RESULTS) or not hasattr(kind, "_fields"):
+        return None, values
+    if set(map(type, values)) != {kind}:
+        return None, values
+    return kind, [tuple(value) for value in values]
+
+
+def unflat(kind: type | None, rows: list[Any]) -> list[Any]:
+    """What :func:`flat` took apart."""
+    if kind is None:
+        return rows
+    return [row if type(row) is Sealed else named(kind, row) for row in rows]

@@ -1,0 +1,114 @@
+"""What runs in a worker, whatever its kind: it is given messages, and gives replies.
+
+One thread, one request at a time. A worker serves all engines of the main process; each has a host of its own here. How
+messages come and go is the kind's business: :mod:`ragen.parallel.process.worker_main` reads them from a socket,
+:mod:`ragen.parallel.lanes.executor` is called with them.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+from typing import Any
+
+from ragen.parallel.episode.host import EnvHost
+from ragen.parallel.episode.outcome import Outcome
+from ragen.parallel.lanes import codec
+from ragen.parallel.lanes.handle import Message
+from ragen.parallel.lanes.orders import CloseAll, Rebuild
+from ragen.parallel.lanes.progress import Progress
+from ragen.parallel.this_process import set_title
+
+in_worker = False
+_worker: Worker | None = None  # of this process, where a kind calls functions instead of keeping the object
+_first_reply: Message | None = None
+
+
+class Worker:
+    """The hosts of this process, one for each engine, and where it is in its work."""
+
+    def __init__(self, lane: str, progress: Progress) -> None:
+        """Be the worker of this lane, and tell in ``progress`` what is being worked on."""
+        self._lane = lane
+        self._progress = progress
+        self._env_types: set[str] = set()
+        self._hosts: dict[int, EnvHost] = {}
+
+    def handle(self, message: Message) -> Message | None:
+        """Carry out a request.
+
+        Returns:
+            The reply; None if it asked this worker to end, whose environments are closed then.
+        """
+        number = codec.number_of(message)
+        self._progress.begin(number)
+        if not number:
+            for host in self._hosts.values():
+                host.close()
+            return None
+        outcomes, end = self._answer(message)
+        self._progress.mark(end)
+        return codec.pack_reply(number, outcomes)
+
+    def _answer(self, message: Message) -> tuple[list[Outcome], int]:
+        _, engine, order = codec.unpack_request(message)
+        if isinstance(order, CloseAll):
+            return order.run(self._hosts.pop(engine, EnvHost(self._progress.mark))), 0
+        if engine not in self._hosts:
+            self._hosts[engine] = EnvHost(self._progress.mark, keeps_outer_rng=False)
+        outcomes = order.run(self._hosts[engine])
+        if isinstance(order, Rebuild) and order.loads:
+            self._env_types.update(part.env_type for part in order.loads)
+            set_title(f"ragen {self._lane}: {', '.join(sorted(self._env_types))}")
+        return outcomes, len(order)
+
+
+def _worker_init(lane: str, memory: Any, rebuild: Message | None) -> None:
+    """Start as the worker of a lane: rebuild its replicas from configuration, seeds and journals; never raises.
+
+    The initializer of executors (:mod:`ragen.parallel.lanes.executor`).
+
+    Args:
+        lane: Name of the lane.
+        memory: Memory for :class:`Progress` that the main process shares.
+        rebuild: The first request, which says what to rebuild; its reply is fetched by :func:`_worker_first_reply`.
+    """
+    global _worker, _first_reply
+    enter_worker_process(lane)
+    _worker = Worker(lane, Progress(memory))
+    _first_reply = _worker.handle(rebuild) if rebuild is not None else None
+
+
+def _worker_first_reply() -> tuple[int, Message | None]:
+    """Say hello: this process's id, and the reply to what :func:`_worker_init` was asked."""
+    return os.getpid(), _portable(_first_reply)
+
+
+def _worker_step_single_env(request: Message) -> Message | None:
+    """Step single environments, one after the other: as many as the request names, which is all of a lane's in a turn.
+
+    Returns:
+        For each what changed by it (result, observation, times), and nothing else.
+    """
+    return _worker_answer(request)
+
+
+def _worker_answer(request: Message) -> Message | None:
+    """Carry out any other request: resets, calls, rebuilding; None if it asked this worker to end."""
+    assert _worker is not None
+    return _portable(_worker.handle(request))
+
+
+def _portable(message: Message | None) -> Message | None:
+    """A message as what any transport can pickle."""
+    return None if message is None else [bytes(part) for part in message]
+
+
+def enter_worker_process(lane: str) -> None:
+    """Make this process a worker's: interrupts are the main process's business, and its title tells the lane."""
+    global in_worker
+    in_worker = True
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides what an interrupt ends
+    set_title(f"ragen {lane}")
+    gc.freeze()  # what was imported is there to stay: collections need not look at it, nor unshare its memory

@@ -1,0 +1,205 @@
+"""Gives every environment its home: the rule's state from episode to episode, and its plans as environments."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from ragen.parallel.placement import auto
+from ragen.parallel.placement.auto import RESET, Limits, Situation
+from ragen.parallel.placement.costs import CallTime, CostMeter, Episode, usual_costs
+from ragen.parallel.placement.records import Plan, State
+from ragen.parallel.placement.spread import local_share, spread
+
+if TYPE_CHECKING:
+    from ragen.parallel.episode.spec import EnvSpec
+
+log = logging.getLogger(__name__)
+
+Mode = bool | Literal["auto"]
+Homes = dict[int, int | None]  # index of a lane by env_id, None for main
+Spread = Callable[[Sequence["EnvSpec"], int], Mapping[int, int]]
+
+
+class Placer:
+    """Decides the homes of one engine's environments.
+
+    ``False`` keeps all in main. ``True`` sends all to lanes but the types in ``sequential_env_types``, so that nothing
+    an environment does can harm main. ``"auto"`` sends what was measured to pay, see
+    :mod:`~ragen.parallel.placement.auto`. Homes are indices of lanes; where fewer lanes can be used, it is the
+    caller's business to take others.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[EnvSpec],
+        sequential_env_types: Collection[str],
+        limits: Limits,
+        spread: Spread = spread,
+    ) -> None:
+        """Decide for these environments.
+
+        Args:
+            specs: All environments.
+            sequential_env_types: Types that always stay in main.
+            limits: How many lanes there may be.
+            spread: Deals environments out to so many lanes; gives the index of a lane by env_id.
+        """
+        self._specs = list(specs)
+        self._sequential = frozenset(sequential_env_types)
+        self._limits = limits
+        self._spread = spread
+        self._meters: dict[str, CostMeter] = defaultdict(CostMeter)
+        self._state = State()
+        self._mode: Mode | None = None
+        self._homes: Homes = {}
+        self._first = RESET  # place of the first call of this episode that tells of the present plan
+
+    @property
+    def lanes_to_start(self) -> int:
+        """How many lanes should be starting now, since a plan waits for them."""
+        return self._state.starting
+
+    @property
+    def may_look_again(self) -> bool:
+        """Whether :meth:`before_turn` may have something to say now."""
+        return self._state.episode == 1 and not self._state.now.out
+
+    def lanes_at_start(self, mode: Mode) -> int:
+        """How many lanes the first reset is going to need; they may as well start now."""
+        if mode == "auto":
+            hinted = self._hinted(frozenset())
+            return self._limits.lanes(all(hint == "io" for hint in hinted.values())) if hinted else 0
+        return self._most_lanes(self._hosted(frozenset())) if mode else 0
+
+    def at_reset(
+        self, mode: Mode, episode: Episode, bound_to_main: Collection[int] = frozenset(), lanes_ready: int = 0
+    ) -> Homes:
+        """Homes for the episode that begins now.
+
+        Args:
+            mode: ``use_multiprocessing``.
+            episode: What was measured in the last one; empty before the first.
+            bound_to_main: Environments that turned out not to work in a worker.
+            lanes_ready: Lanes that can be used without waiting for their start.
+        """
+        self._note(episode)
+        if mode == "auto":
+            self._decide(bound_to_main, lanes_ready)
+        before, self._first = self._homes, RESET
+        homes = self._follow(mode, bound_to_main)
+        if homes != before:
+            self._first = RESET + 1  # a reset that builds environments is none that is usual
+        return homes
+
+    def at_switch(self, mode: Mode, bound_to_main: Collection[int] = frozenset()) -> Homes:
+        """Homes for the rest of the episode after ``use_multiprocessing`` was set; it tells of no plan then."""
+        self._first = -2
+        return self._follow(mode, bound_to_main)
+
+    def before_turn(
+        self, episode: Episode, bound_to_main: Collection[int] = frozenset(), lanes_ready: int = 0
+    ) -> Homes | None:
+        """Before a further turn is played: new homes, if the first episode shows that lanes clearly pay.
+
+        Args:
+            episode: What was measured in it so far.
+            bound_to_main: Environments that turned out not to work in a worker.
+            lanes_ready: Lanes that can be used without waiting for their start.
+        """
+        if self._state.episode != 1 or self._state.now.out or self._mode != "auto" or not episode.calls:
+            return None
+        given = self._situation(bound_to_main, lanes_ready)
+        costs = {tag: cost for tag, cost in episode.tags.items() if cost.turns}
+        noted = self._state.noted(self._places(episode))
+        state = auto.look_again(noted, replace(given, costs=costs), len(episode.calls))
+        if not state.is_trying:
+            self._state = replace(self._state, starting=state.starting)
+            return None
+        self._state, self._first = state, len(episode.calls) + 1  # the call that builds environments does not count
+        return self._follow("auto", bound_to_main)
+
+    def reasons(self, in_lanes: Collection[str], held: Mapping[str, str]) -> dict[str, str]:
+        """Where each tag's environments live and why, by tag.
+
+        Args:
+            in_lanes: Tags of which an environment lives in a lane.
+            held: What holds tags in main that were to live in lanes.
+        """
+        return {spec.tag: self._reason(spec, spec.tag in in_lanes, held.get(spec.tag, "")) for spec in self._specs}
+
+    def _reason(self, spec: EnvSpec, is_out: bool, held: str) -> str:
+        where = "in lanes" if is_out else "in main"
+        if spec.env_type in self._sequential:
+            return f"{where}: listed in sequential_env_types"
+        if held and not is_out:
+            return f"{where}: {held}"
+        if self._mode != "auto":
+            return f"{where}: use_multiprocessing is {str(bool(self._mode)).lower()}"
+        share = self._state.now.share
+        shared = f" but a share of {share:.0%}" if is_out and share else ""
+        return f"{where}{shared}: {self._meters[spec.tag].usual().describe()}"
+
+    # The rule
+
+    def _note(self, episode: Episode) -> None:
+        if self._mode == "auto" and self._first >= RESET:
+            self._state = self._state.noted(self._places(episode))
+        for tag, costs in episode.tags.items():
+            self._meters[tag].note(costs)
+
+    def _places(self, episode: Episode) -> dict[int, CallTime]:
+        """The calls of an episode that tell of the present plan, by their places."""
+        calls = {RESET: episode.reset} if episode.reset else {}
+        calls |= dict(enumerate(episode.calls))
+        return {place: call for place, call in calls.items() if place >= self._first and call.turns}
+
+    def _decide(self, bound_to_main: Collection[int], lanes_ready: int) -> None:
+        given, before = self._situation(bound_to_main, lanes_ready), self._state.now
+        if not self._state.episode and (hinted := self._hinted(bound_to_main)):
+            waits = all(hint == "io" for hint in hinted.values())
+            self._state = auto.hinted(self._state, hinted, waits, self._limits)
+        self._state = auto.decide(self._state, given)
+        if self._state.now.out != before.out:
+            log.info("placement: %s", _words(self._state.now))
+
+    def _situation(self, bound_to_main: Collection[int], lanes_ready: int) -> Situation:
+        members = Counter(spec.tag for spec in self._hosted(bound_to_main))
+        return Situation(usual_costs(self._meters), members, self._limits, lanes_ready)
+
+    # Environments
+
+    def _follow(self, mode: Mode, bound_to_main: Collection[int]) -> Homes:
+        self._mode = mode
+        hosted = self._hosted(bound_to_main)
+        plan = self._state.now
+        if mode != "auto":
+            plan = Plan(frozenset(spec.tag for spec in hosted), self._most_lanes(hosted), 0.0) if mode else Plan()
+        shared = [spec for spec in hosted if spec.tag in plan.out]
+        local = local_share(shared, plan.share)
+        away = [spec for spec in shared if spec.env_id not in local]
+        self._homes = {spec.env_id: None for spec in self._specs}
+        if away and plan.lanes:
+            self._homes |= self._spread(away, min(plan.lanes, len(away)))
+        return dict(self._homes)
+
+    def _hosted(self, bound_to_main: Collection[int]) -> list[EnvSpec]:
+        """Environments that may live in lanes."""
+        return [
+            spec for spec in self._specs if spec.env_type not in self._sequential and spec.env_id not in bound_to_main
+        ]
+
+    def _hinted(self, bound_to_main: Collection[int]) -> dict[str, str]:
+        """The hints of tags whose classes say that lanes pay."""
+        hints = {spec.tag: getattr(spec.env_class, "cost_hint", None) for spec in self._hosted(bound_to_main)}
+        return {tag: hint for tag, hint in hints.items() if hint in ("heavy", "io")}
+
+    def _most_lanes(self, hosted: Sequence[EnvSpec]) -> int:
+        return min(self._limits.max_workers, len(hosted))
+
+
+def _words(plan: Plan) -> str:
+    return f"{', '.join(sorted(plan.out))} shared with {plan.lanes} lanes" if plan.out else "all in main"

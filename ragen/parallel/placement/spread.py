@@ -1,0 +1,54 @@
+"""Which environments main keeps, and how lanes share the others."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ragen.parallel.episode.spec import EnvSpec
+
+
+def spread(specs: Sequence[EnvSpec], lanes: int) -> dict[int, int]:
+    """Give each environment a lane, every tag evenly over all lanes, groups whole where that stays even.
+
+    Args:
+        specs: The environments to host.
+        lanes: Number of lanes, at least 1.
+
+    Returns:
+        Lane index by env_id.
+    """
+    homes: dict[int, int] = {}
+    first = 0
+    for members in by_tag(specs).values():
+        for spec, part in zip(members, _parts(members, lanes), strict=True):
+            homes[spec.env_id] = (first + part) % lanes
+        first += len(members) % lanes  # tags with a remainder do not all burden the same lane
+    return homes
+
+
+def local_share(specs: Sequence[EnvSpec], share: float) -> set[int]:
+    """Ids of the environments of each tag that main plays itself: the last ones, so that lanes keep whole groups."""
+    kept: set[int] = set()
+    for members in by_tag(specs).values():
+        kept.update(spec.env_id for spec in members[len(members) - round(share * len(members)) :])
+    return kept
+
+
+def by_tag(specs: Iterable[EnvSpec]) -> dict[str, list[EnvSpec]]:
+    """The environments of each tag."""
+    members: dict[str, list[EnvSpec]] = defaultdict(list)
+    for spec in specs:
+        members[spec.tag].append(spec)
+    return members
+
+
+def _parts(members: Sequence[EnvSpec], parts: int) -> list[int]:
+    """Which of the tag's even parts each member belongs to."""
+    groups = {group_id: place for place, group_id in enumerate(dict.fromkeys(spec.group_id for spec in members))}
+    largest = -(-len(groups) // parts) * len(members) / len(groups)
+    if largest <= 1.1 * len(members) / parts:
+        return [groups[spec.group_id] * parts // len(groups) for spec in members]
+    return [position * parts // len(members) for position in range(len(members))]

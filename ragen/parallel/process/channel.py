@@ -1,0 +1,129 @@
+"""Messages between two processes over a socket pair, without ever waiting where a deadline could not be kept.
+
+A frame is a head (bytes that follow, number of the message's parts), the parts' lengths, then the parts: a payload and
+the buffers that it refers to. Parts are sent from where they lie, and received into memory that was made for the whole
+message, so that arrays are copied by the kernel alone. On a non-blocking socket :meth:`Channel.flush` and
+:meth:`Channel.receive` do what can be done at once; on a blocking one they finish.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from itertools import accumulate, pairwise
+
+from ragen.parallel.lanes.handle import Message
+
+_HEAD = struct.Struct("<QQ")
+_LENGTH = struct.Struct("<Q")
+_CHUNK = 1 << 18
+_MAX_PARTS = 512  # below every system's limit on the parts of one sendmsg
+
+
+class Channel:
+    """One end of a socket pair.
+
+    Attributes:
+        moved: Bytes sent and received so far.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        """Use this connected stream socket; whether it blocks is the caller's choice."""
+        self.moved = 0
+        self._socket = sock
+        self._outgoing: list[memoryview] = []
+        self._chunk = memoryview(bytearray(_CHUNK))  # what was received ahead of the frame it belongs to,
+        self._begin = self._end = 0  # from here to there
+        self._frame: memoryview | None = None  # the incoming frame without its head, once that is here
+        self._missing = memoryview(b"")  # its end, which is still to come
+        self._count = 0  # of its parts
+
+    def fileno(self) -> int:
+        """The socket's file descriptor, for ``poll``."""
+        return self._socket.fileno()
+
+    def send(self, message: Message) -> bool:
+        """Start to send a message, whose memory must not change until it is sent.
+
+        Returns:
+            Whether all of it is on its way; if not, call :meth:`flush` once the socket can be written to.
+
+        Raises:
+            OSError: The other end is gone.
+        """
+        parts = [memoryview(part) for part in message]
+        lengths = b"".join(_LENGTH.pack(part.nbytes) for part in parts)
+        size = len(lengths) + sum(part.nbytes for part in parts)
+        self._outgoing.append(memoryview(_HEAD.pack(size, len(parts)) + lengths))
+        self._outgoing += [part.cast("B") for part in parts if part.nbytes]
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Send what is left of the outgoing messages; see :meth:`send`."""
+        while self._outgoing:
+            try:
+                sent = self._socket.sendmsg(self._outgoing[:_MAX_PARTS])
+            except BlockingIOError:
+                return False
+            self.moved += sent
+            whole = 0
+            while whole < len(self._outgoing) and sent >= self._outgoing[whole].nbytes:
+                sent -= self._outgoing[whole].nbytes
+                whole += 1
+            del self._outgoing[:whole]
+            if sent:
+                self._outgoing[0] = self._outgoing[0][sent:]
+        return True
+
+    def is_sending(self) -> bool:
+        """Whether part of an outgoing message is still here."""
+        return bool(self._outgoing)
+
+    def receive(self) -> Message | None:
+        """Receive a message.
+
+        Returns:
+            The message, whose parts can be written to, or None if it is not complete yet (only on a non-blocking
+            socket).
+
+        Raises:
+            EOFError: The other end is gone.
+        """
+        while (frame := self._complete_frame()) is None:
+            try:
+                count = self._socket.recv_into(self._chunk[self._end :] if self._frame is None else self._missing)
+            except BlockingIOError:
+                return None
+            except ConnectionError as error:
+                raise EOFError(str(error)) from error
+            if not count:
+                raise EOFError("the other end closed the connection")
+            self.moved += count
+            if self._frame is None:
+                self._end += count
+            else:
+                self._missing = self._missing[count:]
+        self._frame = None
+        first = _LENGTH.size * self._count
+        lengths = (length for (length,) in _LENGTH.iter_unpack(frame[:first]))
+        return [frame[begin:end] for begin, end in pairwise(accumulate(lengths, initial=first))]
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def _complete_frame(self) -> memoryview | None:
+        """The incoming frame if all of it is here; None, with room for what is to come, if not."""
+        if self._frame is None:
+            ahead = self._chunk[self._begin : self._end]
+            if len(ahead) < _HEAD.size:
+                self._chunk[: len(ahead)] = bytes(ahead)
+                self._begin, self._end = 0, len(ahead)
+                return None
+            size, self._count = _HEAD.unpack_from(ahead)
+            here = ahead[_HEAD.size : _HEAD.size + size]
+            self._frame = memoryview(bytearray(size))
+            self._frame[: len(here)] = here
+            self._missing = self._frame[len(here) :]
+            self._begin += _HEAD.size + len(here)
+        return None if self._missing else self._frame

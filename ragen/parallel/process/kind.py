@@ -1,0 +1,241 @@
+"""Workers that are processes of our own, started and reaped by a supervisor process.
+
+What belongs to whom, and what connects it:
+
+    main process                                          supervisor process
+    +--------------------------+     start, end           +--------------------------+
+    | ProcessKind              | <----------------------> | Supervisor               |
+    |   Launcher               |     how it ended         +--------------------------+
+    |   ProcessHandle, ...     |                                | fork, kill, reap
+    |     Channel              |     messages             +--------------------------+
+    |                          | <----------------------> | worker_main: Worker      |
+    |     Progress             | < - - shared memory - -  |   Progress               |
+    |     stacks               | < - -  shared file - - - |   faulthandler           |
+    +--------------------------+                          +--------------------------+
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from io import FileIO
+
+from ragen.errors import LaneStartError
+from ragen.parallel.lanes import codec
+from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
+from ragen.parallel.lanes.progress import Progress
+from ragen.parallel.process import linux
+from ragen.parallel.process.channel import Channel
+from ragen.parallel.process.launcher import Launcher
+from ragen.parallel.this_process import usable_cpus
+
+_STACKS_TIMEOUT = 0.3  # seconds
+_STACKS_SIZE = 1 << 16  # bytes of them that are read
+
+
+def unavailable() -> str:
+    """Why there can be no workers of this kind here, such as ``"there is no os.fork on win32"``; "" if there can."""
+    if sys.platform not in ("linux", "darwin"):
+        return f"it is for Linux and macOS, and this is {sys.platform}"
+    if not sys.executable:
+        return "it is not known which program is the Python interpreter (sys.executable is empty)"
+    needed = [(os, "fork"), (socket, "send_fds"), (socket, "recv_fds"), (socket, "socketpair"), (signal, "SIGUSR2")]
+    missing = [f"{module.__name__}.{name}" for module, name in needed if not hasattr(module, name)]
+    return f"this Python has no {' and no '.join(missing)}" if missing else ""
+
+
+class ProcessHandle(WorkerHandle):
+    """A worker process."""
+
+    def __init__(self, launcher: Launcher, lane: str, known: weakref.WeakSet[ProcessHandle]) -> None:
+        """Begin to start a worker.
+
+        Args:
+            launcher: What starts it.
+            lane: Name of its lane.
+            known: Takes the handle in before it opens anything: a fork of the main process forgets what is in it.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        self._launcher = launcher
+        self._token = secrets.token_hex(8)
+        self._ending: Ending | None = None
+        self._ours, self._theirs = contextlib.ExitStack(), contextlib.ExitStack()  # what is to be closed
+        known.add(self)
+        try:
+            with self._theirs:  # until the supervisor has them
+                ours, connection = socket.socketpair()
+                self._ours.enter_context(ours)
+                self._theirs.enter_context(connection)
+                ours.setblocking(False)
+                self._channel = Channel(ours)
+                shared = linux.anonymous_file("ragen-progress")
+                self._theirs.callback(os.close, shared)
+                os.ftruncate(shared, Progress.SIZE)
+                memory = self._ours.enter_context(mmap.mmap(shared, Progress.SIZE))
+                self._progress = Progress(memory)
+                self._ours.callback(self._progress.close)
+                self._stacks = self._ours.enter_context(FileIO(linux.anonymous_file("ragen-stacks")))
+                launcher.start(self._token, lane, [connection.fileno(), shared, self._stacks.fileno()])
+        except BaseException:
+            self._ours.close()
+            raise
+
+    def send(self, message: Message) -> None:
+        """Begin to send a message; never waits."""
+        try:
+            self._channel.send(message)
+        except OSError as error:
+            with contextlib.suppress(WorkerGone):
+                self._receive()  # its hello, if that was not read yet
+            raise WorkerGone(str(error)) from None
+        finally:
+            self.moved = self._channel.moved
+
+    def fileno(self) -> int:
+        """The connection's descriptor; -1 once the worker was ended."""
+        return self._channel.fileno()
+
+    def unsent(self) -> bool:
+        """Whether part of a message is still here."""
+        return self._channel.is_sending()
+
+    def receive(self) -> Message | None:
+        """Go on sending what is unsent, and take the next reply if it is complete; None if not. Never waits."""
+        cut: Exception | None = None
+        try:
+            self._channel.flush()
+        except OSError as error:
+            cut = error  # what the worker sent before is still to be read
+        reply = self._receive()
+        if reply is None and cut is not None:
+            raise WorkerGone(str(cut)) from None
+        return reply
+
+    def _receive(self) -> Message | None:
+        try:
+            message = self._channel.receive()
+            if message is not None and not self.is_up:
+                self.pid, self.is_up = int(bytes(message[0])), True  # its hello
+                message = self._channel.receive()
+            return message
+        except (EOFError, OSError) as error:
+            raise WorkerGone(str(error)) from None
+        finally:
+            self.moved = self._channel.moved
+
+    def position(self) -> Position | None:
+        """Where the worker is; once it was ended, where it was in the end."""
+        return self._progress.read() if self._ending is None else self._ending.position
+
+    def stacks(self) -> str:
+        """The stacks of all threads; a process that cannot even take a signal gives none. Takes 0.3 s at most."""
+        if self.pid is None or self._ending is not None:
+            return ""
+        begin = os.fstat(self._stacks.fileno()).st_size
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self.pid, signal.SIGUSR2)
+        deadline, size = time.monotonic() + _STACKS_TIMEOUT, -1
+        while time.monotonic() < deadline and (size <= begin or size != os.fstat(self._stacks.fileno()).st_size):
+            size = os.fstat(self._stacks.fileno()).st_size
+            time.sleep(0.02)
+        return os.pread(self._stacks.fileno(), _STACKS_SIZE, begin).decode(errors="replace")
+
+    def ask_to_exit(self) -> bool:
+        """Ask the worker to close its environments and end, which shows as an end of the connection."""
+        if not self.is_up or self.unsent():
+            return False
+        with contextlib.suppress(WorkerGone):
+            self.send(codec.EXIT)
+            return not self.unsent()
+        return False
+
+    def end(self) -> Ending:
+        """Kill the worker, if it lives, and what it started as far as that is known; bounded in time."""
+        if self._ending is None:
+            ending = self._launcher.end(self._token, self.is_up)
+            if ending.status is not None:
+                ending = replace(ending, position=self._progress.read())  # only now that it cannot move any more
+            elif self.pid is not None and sys.platform != "linux":  # where nobody kills it in the supervisor's place
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.pid, signal.SIGKILL)
+            self._ending = replace(ending, where=ending.where or self.where)
+            self._ours.close()
+        return self._ending
+
+    def forget_in_child(self) -> None:
+        """In a fork of the main process: let go of both ends of the connection; the worker is the parent's."""
+        self._ending = self._ending or Ending(error="belongs to the process that this one is a fork of")
+        self._theirs.close()
+        self._ours.close()
+
+
+class ProcessKind(LaneKind):
+    """Starts worker processes through a supervisor, which is started at once, and anew if it has died."""
+
+    name = "process"
+
+    def __init__(self, start_method: str, preload: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
+        """Start the supervisor, without waiting for it.
+
+        Args:
+            start_method: ``"forkserver"`` (workers are forks of the supervisor) or ``"spawn"`` (fresh interpreters).
+            preload: Modules that workers will need, imported once for all forks.
+            environ: Environment variables that workers see, beside those of this process.
+
+        Raises:
+            LaneStartError: It cannot be started.
+        """
+        self.slots = usable_cpus()
+        self._start_method = start_method
+        self._preload = list(preload)
+        self._environ = dict(environ or {})
+        self._lock = threading.RLock()
+        self._known: weakref.WeakSet[ProcessHandle] = weakref.WeakSet()
+        self._launcher = self._new_launcher()
+
+    def start(self, lane: str, first: Message | None = None) -> ProcessHandle:
+        """Begin to start a worker, without waiting for it."""
+        with self._lock:
+            if not self._launcher.is_alive():
+                self._launcher.close()
+                self._launcher = self._new_launcher()
+            launcher = self._launcher
+        try:
+            handle = ProcessHandle(launcher, lane, self._known)
+        except OSError as error:
+            raise LaneStartError(f"cannot start the worker of {lane} ({error}).") from error
+        if first is not None:
+            with contextlib.suppress(WorkerGone):  # receive() says so
+                handle.send(first)
+        return handle
+
+    def close(self) -> None:
+        """End the supervisor, with all that is left of its workers; bounded in time. A later start begins anew."""
+        with self._lock:
+            self._launcher.close()
+
+    def forget_in_child(self) -> None:
+        """In a fork of the main process: let go of the supervisor and of all workers, which are the parent's."""
+        self._lock = threading.RLock()
+        for handle in list(self._known):
+            handle.forget_in_child()
+        self._launcher.forget_in_child()
+
+    def _new_launcher(self) -> Launcher:
+        try:
+            return Launcher(self._start_method, self._preload, self._environ)
+        except OSError as error:
+            text = f"cannot start the supervisor process ({error}); no worker can be started."
+            raise LaneStartError(text) from error

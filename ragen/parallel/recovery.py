@@ -1,0 +1,155 @@
+"""What follows from a failure, as tables: given what is known, what is to be done. Nothing is done here.
+
+An environment that fails (:func:`decide`), with ``on_env_failure: fallback``:
+
+    | what happened                              | the first time              | again                             |
+    |--------------------------------------------|-----------------------------|-----------------------------------|
+    | it raised, in a worker                     | once more in quarantine     | failed                            |
+    | it raised in main, or as it was built      | once more in main           | failed                            |
+    | it was overdue in main                     | once more in main           | failed                            |
+    | its worker missed its deadline, exited or  | once more in quarantine     | failed                            |
+    |   crashed at it                            |                             |                                   |
+    | its worker was killed at it (SIGKILL,      | once more in quarantine,    | as if it had exited               |
+    |   SIGTERM): perhaps from outside           |   up to ``max_restarts``    |                                   |
+    | its class did that as it was loaded        | once more, with its tag     | failed                            |
+    | it, or its result, cannot travel           | to main, where it stays     |                                   |
+    | its replay differs                         | once more in main           | failed                            |
+    | its state is lost, and it cannot replay    | failed                      |                                   |
+
+A lane whose worker is gone, and no environment was at its turn (:func:`decide_lane`):
+
+    | what happened            | up to ``max_restarts`` times an episode | after that                           |
+    |--------------------------|-----------------------------------------|--------------------------------------|
+    | it ended while idle      | a new worker                            | its environments go to quarantine    |
+    | it did not come up       | a new worker                            | to main; the lane rests for a while  |
+    | it missed its start      | to main at once; the lane rests         |                                      |
+
+Every row either finishes an environment or counts something that is bounded, so that every call ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from ragen.parallel.lanes.failure import Cause, LaneFailure
+from ragen.parallel.settings import Settings
+
+
+class Trouble(Enum):
+    """What happened to an environment."""
+
+    RAISED = auto()
+    OVERDUE = auto()  # in main, and was interrupted
+    ENDED = auto()  # its worker, at its turn: it exited, crashed, or was killed for a missed deadline
+    KILLED = auto()  # its worker, at its turn, by a signal that may come from outside
+    CANNOT_TRAVEL = auto()
+    DIVERGED = auto()
+    LOST = auto()
+
+
+class Then(Enum):
+    """What is done about it."""
+
+    QUARANTINE = auto()  # once more, in a lane of its own
+    MAIN = auto()  # once more, rebuilt in the main process
+    AGAIN = auto()  # once more, where it is
+    STAY_IN_MAIN = auto()  # rebuilt in the main process, for good
+    FAIL = auto()
+
+
+class LaneThen(Enum):
+    """What is done about a lane."""
+
+    RESTART = auto()
+    QUARANTINE = auto()  # its environments play in lanes of their own, for the rest of the episode
+    MAIN = auto()  # its environments play in the main process for this episode
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What follows.
+
+    Attributes:
+        then: What is done.
+        counts: Which count of the environment goes up: ``"failures"``, ``"kills"`` or "".
+    """
+
+    then: Then
+    counts: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of an environment that failed.
+
+    Attributes:
+        in_main: Whether it lives in the main process.
+        failures: How often it has failed at this before.
+        kills: How often its worker was killed at this before.
+        building: Whether it was being built.
+        shared: Whether others of its tag share the failure: it happened as their class was loaded.
+    """
+
+    in_main: bool = False
+    failures: int = 0
+    kills: int = 0
+    building: bool = False
+    shared: bool = False
+
+
+def decide(trouble: Trouble, facts: Facts, settings: Settings) -> Decision:
+    """What follows when an environment fails; see the table above."""
+    if trouble is Trouble.LOST:
+        return Decision(Then.FAIL)
+    if trouble is Trouble.CANNOT_TRAVEL and not facts.in_main:
+        return Decision(Then.STAY_IN_MAIN)
+    again = Then.AGAIN if facts.shared else Then.QUARANTINE
+    if trouble is Trouble.KILLED and facts.kills < settings.max_restarts:
+        return Decision(again, "kills")
+    if facts.failures or settings.on_env_failure != "fallback":
+        return Decision(Then.FAIL, "failures")
+    if facts.in_main or facts.building or trouble is Trouble.DIVERGED:
+        return Decision(Then.MAIN, "failures")
+    return Decision(again, "failures")
+
+
+def decide_lane(failure: LaneFailure, restarts: int, settings: Settings) -> LaneThen:
+    """What follows when a lane's worker is gone and no environment was at its turn; see the table above.
+
+    Args:
+        failure: What became of the worker.
+        restarts: How often this lane has lost its worker so in this episode, this time included.
+        settings: The engine's.
+    """
+    is_hopeless = failure.cause is Cause.START and failure.seconds > 0
+    if restarts <= settings.max_restarts and not is_hopeless:
+        return LaneThen.RESTART
+    return LaneThen.MAIN if failure.cause is Cause.START else LaneThen.QUARANTINE
+
+
+def trouble_of(failure: LaneFailure) -> Trouble:
+    """What a lane's failure is to the environment that was at its turn."""
+    return Trouble.KILLED if failure.may_come_from_outside else Trouble.ENDED
+
+
+class Rest:
+    """How long a lane whose workers do not start is left alone: a number of episodes that doubles each time.
+
+    Attributes:
+        episodes: How many are still to come.
+    """
+
+    def __init__(self) -> None:
+        """Not at all yet."""
+        self.episodes = 0
+        self._times = 0
+
+    def begin(self) -> None:
+        """Its workers did not start once more."""
+        self._times += 1
+        self.episodes = 2 ** min(self._times + 1, 8)
+
+    def pass_episode(self) -> None:
+        """An episode begins."""
+        self.episodes = max(0, self.episodes - 1)

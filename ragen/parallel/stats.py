@@ -1,0 +1,128 @@
+"""What was played where, and what it cost."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ragen.parallel.env_record import EnvRecord
+from ragen.parallel.episode.outcome import Outcome
+from ragen.parallel.lanes.lane import Lane
+from ragen.parallel.placement.costs import CallTime, Episode
+
+
+@dataclass(frozen=True)
+class LaneStats:
+    """What one home has done since the engine was made.
+
+    Attributes:
+        lane: ``"main"``, ``"lane 0"``, ...
+        pid: Process id, None while there is no process of this machine.
+        env_types: Types of the environments at home there.
+        envs: How many environments are at home there now.
+        turns: Turns played.
+        busy_s: Seconds spent inside environments.
+        restarts: Workers that had to be replaced.
+    """
+
+    lane: str
+    pid: int | None
+    env_types: tuple[str, ...]
+    envs: int
+    turns: int
+    busy_s: float
+    restarts: int
+
+
+@dataclass
+class _Tally:
+    turns: int = 0
+    busy_s: float = 0.0
+    restarts: int = 0
+
+
+class Stats:
+    """The statistics of one engine.
+
+    Attributes:
+        episode: What was measured since the last reset of all environments, for the placement.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was played yet."""
+        self.episode = Episode()
+        self._tallies: dict[tuple[int, str], _Tally] = defaultdict(_Tally)  # by thread and home
+
+    def take_episode(self) -> Episode:
+        """What was measured so far; counting begins anew."""
+        taken, self.episode = self.episode, Episode()
+        return taken
+
+    def count_restart(self, lane: Lane) -> None:
+        """Count a worker that has to be replaced."""
+        self._tally(lane).restarts += 1
+
+    def count_outcomes(self, lane: Lane | None, outcomes: Sequence[Outcome], turns: int) -> float:
+        """Count what a home was busy with, whatever came of it; the seconds.
+
+        Args:
+            lane: The home.
+            outcomes: What it gave.
+            turns: How many of them are turns that were played.
+        """
+        tally = self._tally(lane)
+        seconds = sum([outcome[2] for outcome in outcomes])
+        tally.busy_s += seconds
+        tally.turns += turns
+        return seconds
+
+    def measure(self, tags: Mapping[str, Sequence[Outcome]], are_turns: bool) -> None:
+        """Count what resets or turns of each tag have cost."""
+        for tag, outcomes in tags.items():
+            seconds, waited = sum([outcome[2] for outcome in outcomes]), sum([outcome[3] for outcome in outcomes])
+            self.episode.add(tag, seconds, waited, len(outcomes) if are_turns else 0)
+
+    def count_call(self, call: CallTime, are_turns: bool) -> None:
+        """Count a whole call that played turns, or reset all environments."""
+        if are_turns:
+            self.episode.calls.append(call)
+        else:
+            self.episode.reset = call
+
+    def _tally(self, lane: Lane | None) -> _Tally:
+        return self._tallies[threading.get_ident(), home_name(lane)]
+
+    def lanes(self, records: Iterable[EnvRecord], of_this_thread: bool) -> list[LaneStats]:
+        """What each home has done, main first, and which of these environments live there now.
+
+        Args:
+            records: All environments.
+            of_this_thread: Count only what was asked for in the calling thread.
+        """
+        tallies: dict[str, list[_Tally]] = defaultdict(list)
+        for (thread, name), tally in self._tallies.items():
+            if not of_this_thread or thread == threading.get_ident():
+                tallies[name].append(tally)
+        homes: dict[str, list[EnvRecord]] = defaultdict(list, {"main": []})
+        pids: dict[str, int | None] = {"main": os.getpid()}
+        for record in records:
+            name = home_name(record.lane)
+            homes[name].append(record)
+            if record.lane is not None:
+                pids[name] = record.lane.pid
+        names = ["main", *sorted({*homes, *tallies} - {"main"})]
+        return [_stats_of(name, pids.get(name), homes[name], tallies[name]) for name in names]
+
+
+def _stats_of(name: str, pid: int | None, records: list[EnvRecord], tallies: list[_Tally]) -> LaneStats:
+    types = tuple(sorted({record.spec.env_type for record in records}))
+    turns, busy = sum(tally.turns for tally in tallies), sum(tally.busy_s for tally in tallies)
+    return LaneStats(name, pid, types, len(records), turns, busy, sum(tally.restarts for tally in tallies))
+
+
+def home_name(lane: Lane | None) -> str:
+    """``"main"``, or the name of a lane."""
+    return lane.name if lane is not None else "main"

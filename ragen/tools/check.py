@@ -1,0 +1,116 @@
+"""``python -m ragen.tools.check TYPE|module:Class [key=value ...]``: is an environment fit for worker processes?
+
+An environment is played in workers, never in this process, under deadlines: that it hangs or takes its process down is
+a finding like another. The same episodes are played again on a second object, on one that has played before, on a copy
+made for a group if its class declares how to copy, and in another process with another hash seed and another local
+date; where something differs there, what it depends on is found out by changing one thing at a time. Random numbers,
+leaks, memory and costs are looked at as well.
+
+Exit codes: 0 nothing has to be fixed, 1 something has to be fixed first, 2 the arguments are wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ragen.env.play import read_settings
+from ragen.env.registry import resolve_env
+from ragen.errors import ConfigError, RagenError
+from ragen.parallel.episode.spec import EnvSpec
+from ragen.tools.check_report import CheckReport
+from ragen.tools.examination import Examination
+
+NOTHING_TO_FIX, FIX_FIRST, USAGE_ERROR = 0, 1, 2
+
+
+def check_parallel(
+    env: str | type,
+    config: Any = None,
+    *,
+    seeds: int = 3,
+    turns: int = 8,
+    actions: Sequence[str] = (),
+    timeout: float = 30.0,
+    budget: float = 3.0,
+) -> CheckReport:
+    """Find out whether an environment can be stepped in worker processes, and whether that pays.
+
+    Args:
+        env: A class, a registered name, or a ``"package.module:Class"`` path.
+        config: The environment's configuration object, or a mapping of its fields.
+        seeds: How many episodes to compare.
+        turns: Turns of each.
+        actions: What to play where the environment has no action names; generic texts if not given.
+        timeout: Seconds that one reset or turn may take.
+        budget: Seconds for the first playing of the episodes and for each measurement; what is slower is cut short.
+
+    Returns:
+        What was found, and which line to put into the configuration.
+
+    Raises:
+        ConfigError: The configuration does not fit.
+        UnknownEnvError: There is no such environment.
+    """
+    spec = _spec_of(env, config)
+    return Examination(spec, range(1, 1 + max(1, seeds)), max(1, turns), actions, timeout, budget).run()
+
+
+def _spec_of(env: str | type, config: Any) -> EnvSpec:
+    env_class, config_class = resolve_env(env) if isinstance(env, str) else (env, getattr(env, "config_class", None))
+    spec = EnvSpec.of(env_class, config, tag="check")
+    if isinstance(env, str):
+        spec = replace(spec, env_type=env)
+    if config is not None and not isinstance(config, Mapping):
+        return spec
+    fields = dict(config or {})
+    try:
+        return replace(spec, config=config_class(**fields) if config_class is not None else fields or None)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{spec.env_type}: the configuration {fields!r} does not fit: {error}") from error
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        prog="python -m ragen.tools.check",
+        description="Is an environment fit for worker processes, and does it pay?",
+        epilog="Exit codes: 0 nothing has to be fixed, 1 something has to be fixed first, 2 the arguments are wrong.",
+    )
+    add = top.add_argument
+    add("type", help="a registered environment type, or package.module:Class")
+    add("settings", nargs="*", metavar="key=value", help="a key of env_config, such as dim_x=8")
+    add("--seeds", type=int, default=3, metavar="N", help="episodes to compare (default 3)")
+    add("--turns", type=int, default=8, metavar="N", help="turns of each (default 8)")
+    add("--actions", nargs="+", default=(), metavar="TEXT", help="what to play where actions are texts")
+    add("--timeout", type=float, default=30.0, metavar="SECONDS", help="for one reset or turn (default 30)")
+    add("--stacks", action="store_true", help="show tracebacks and stacks of what failed")
+    return top
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: What follows the program's name; None takes it from the command line.
+
+    Returns:
+        The exit code; see above.
+    """
+    options = vars(parser().parse_intermixed_args(arguments))
+    env_type, settings, with_stories = (options.pop(name) for name in ("type", "settings", "stacks"))
+    try:
+        fields = read_settings(env_type, resolve_env(env_type)[1], settings)
+        report = check_parallel(env_type, fields, **options)
+    except RagenError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    report.print(with_stories)
+    return NOTHING_TO_FIX if report.ok else FIX_FIRST
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""Plain values as what JSON can hold, and back.
+
+Numbers, texts, lists and dicts with text keys stay as they are. Other dicts, tuples, sets, bytes, arrays, and journals
+with what is in them, become a dict with one key that starts with ``$``. Anything else comes back as :class:`Lost`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ragen.errors import CapsuleError
+from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
+from ragen.parallel.episode.turn import Turn
+
+_DEEPEST = 30
+_LONGEST_REPR = 300
+_LARGEST_ARRAY = 10_000
+_COLLECTIONS = {f"${kind.__name__}": kind for kind in (tuple, set, frozenset)}
+_RECORDS: dict[str, Any] = {f"${kind.__name__}": kind for kind in (Turn, JournalTurn, Change, EpisodeJournal)}
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Stands for a value that has no plain form.
+
+    Attributes:
+        text: Its ``repr``, shortened and without addresses, which are others in every process.
+    """
+
+    text: str
+
+
+def encode(value: Any, depth: int = 0) -> Any:
+    """A value as plain data; never raises."""
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str):
+        return value
+    try:
+        return _encode(value, f"${kind.__name__}", depth + 1) if depth < _DEEPEST else _lost(value)
+    except Exception:
+        return _lost(value)
+
+
+def _encode(value: Any, form: str, depth: int) -> Any:
+    kind = type(value)
+    if isinstance(value, Mapping):
+        if all(type(key) is str and not key.startswith("$") for key in value):
+            return {key: encode(item, depth) for key, item in value.items()}
+        return {"$dict": [[encode(key, depth), encode(item, depth)] for key, item in value.items()]}
+    if kind is list or kind is _COLLECTIONS.get(form):
+        items = [encode(item, depth) for item in value]
+        return items if kind is list else {form: items}
+    if kind is _RECORDS.get(form):
+        fields = value._asdict() if hasattr(value, "_asdict") else vars(value)
+        return {form: encode(fields, depth)}
+    if kind is bytes:
+        return {"$bytes": value.hex()}
+    if kind.__module__ == "numpy" and value.dtype.kind in "biuf" and value.size <= _LARGEST_ARRAY:
+        return {"$array": value.tolist(), "dtype": str(value.dtype)} if value.shape else value.item()
+    return _lost(value)
+
+
+def _lost(value: Any) -> Any:
+    try:
+        text = value.text if isinstance(value, Lost) else re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+    except Exception:
+        text = f"a {type(value).__name__} whose repr() raises"
+    return {"$lost": text[:_LONGEST_REPR]}
+
+
+def decode(data: Any) -> Any:
+    """The value that was encoded, with :class:`Lost` for the parts that could not be; runs no code but our own.
+
+    Raises:
+        CapsuleError: It has a form that is not known here.
+    """
+    if isinstance(data, list):
+        return [decode(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    form = next((key for key in data if key.startswith("$")), None)
+    if form is None:
+        return {key: decode(item) for key, item in data.items()}
+    content = decode(data[form])
+    if form in _COLLECTIONS:
+        return _COLLECTIONS[form](content)
+    if form in _RECORDS:
+        return _RECORDS[form](**content)
+    if form == "$array":
+        import numpy as np
+
+        return np.array(content, dtype=data["dtype"])
+    others: dict[str, Any] = {"$dict": dict, "$bytes": bytes.fromhex, "$lost": Lost}
+    if form not in others:
+        raise CapsuleError(f"a value of the unknown form {form!r} cannot be read by this version of ragen.")
+    return others[form](content)
+
+
+def lost_in(value: Any) -> list[str]:
+    """What is lost of a decoded value."""
+    if isinstance(value, Lost):
+        return [value.text]
+    items = [*value, *value.values()] if isinstance(value, dict) else value
+    return [text for item in items for text in lost_in(item)] if isinstance(items, list | tuple | set) else []

@@ -1,0 +1,151 @@
+"""What can only be seen inside the worker that an environment is checked in.
+
+A :class:`Probe` stands among the worker's environments and is called as they are, so that whatever it does has a
+deadline. It is there before the environment's module is imported.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import os
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any
+
+from ragen.parallel.episode.sealed import SealedSpecs
+from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.episode.turn import action_lookup, map_actions
+from ragen.parallel.process import linux
+from ragen.tools.recording import OPTIONS, Turns
+
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGALRM", "SIGCHLD", "SIGUSR1")
+
+
+class Probe:
+    """Looks at one environment and at the process; a sham environment itself."""
+
+    uses_global_rng = False
+
+    def __init__(self, sealed: SealedSpecs) -> None:
+        """Keep the environment's spec; its class is not imported yet."""
+        self._sealed = sealed
+
+    def prepare(self) -> None:
+        """Have this process print nowhere, and remember what it is like before the environment comes."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for standard in (1, 2):
+            os.dup2(nowhere, standard)
+        os.close(nowhere)
+        self._before = _process_state()
+
+    def changes(self) -> list[str]:
+        """What of this process the environment has changed, in words."""
+        now = _process_state()
+        return [f"{what} (now {_shortened(now[what])})" for what, was in self._before.items() if now[what] != was]
+
+    def build(self) -> None:
+        """Build an environment."""
+        self._env = self._spec.game.build(self._spec)
+
+    def close_it(self) -> None:
+        """Close the environment that was built."""
+        if hasattr(self._env, "close"):
+            self._env.close()
+
+    def action_names(self, seed: int) -> list[str]:
+        """The names in the environment's action lookup after a reset; none if it takes texts."""
+        self.build()
+        self._reset(seed)
+        names = [str(name) for name in (action_lookup(self._env) or {}).values()]
+        self.close_it()
+        return names
+
+    def copies(self, seed: int) -> bool:
+        """Whether the environment's ``copy_from`` says that it has copied."""
+        self.build()
+        other = self._env
+        self._reset(seed)
+        self.build()
+        return bool(self._env.copy_from(other))
+
+    def draws(self, seed: int, turns: Turns) -> dict[str, list[str]]:
+        """Which global generators are used or seeded, by the call that does so."""
+        found: dict[str, list[str]] = {}
+
+        def watched(name: str, work: Callable[[], Any]) -> Any:
+            before = _generator_states()
+            value = work()
+            changed = [kind for kind, state in _generator_states().items() if state != before.get(kind, state)]
+            if changed:
+                found[name] = sorted({*found.get(name, ()), *changed})
+            return value
+
+        watched("__init__", self.build)
+        watched("reset", partial(self._reset, seed))
+        watched("render", self._env.render)
+        for actions in turns:
+            done = False
+            for action in map_actions(self._env, actions):
+                done = done or watched("step", partial(self._env.step, action))[2]
+            watched("render", self._env.render)
+            if done:
+                break
+        watched("close", self.close_it)
+        return found
+
+    def belongings(self) -> dict[str, int]:
+        """How much this process has of what an environment may leave behind."""
+        gc.collect()
+        if sys.platform != "linux":
+            return {"threads": threading.active_count()}
+        return {
+            "threads": len(os.listdir("/proc/self/task")),
+            "child processes": len(linux.descendants(os.getpid())),
+            "open files": len(os.listdir("/proc/self/fd")),
+        }
+
+    def resident_bytes(self) -> int:
+        """Memory of this process that is in use; 0 where the system does not tell."""
+        try:
+            with open("/proc/self/statm") as file:
+                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except OSError:
+            return 0
+
+    @cached_property
+    def _spec(self) -> EnvSpec:
+        return self._sealed.open()[0]
+
+    def _reset(self, seed: int) -> None:
+        takes_mode = "mode" in inspect.signature(self._env.reset).parameters
+        self._env.reset(seed=seed, **(OPTIONS if takes_mode else {}))
+
+
+def _generator_states() -> dict[str, Any]:
+    """The global generators' states; NumPy's only if it is imported, as it is after an episode that uses it."""
+    states: dict[str, Any] = {"random": random.getstate()}
+    if "numpy.random" in sys.modules:
+        _, keys, *others = sys.modules["numpy.random"].get_state()
+        states["numpy.random"] = (keys.tobytes(), *others)
+    return states
+
+
+def _process_state() -> dict[str, Any]:
+    """What an environment should leave as it is, since others live in the same process."""
+    return {
+        "the working directory": os.getcwd(),
+        "sys.path": list(sys.path),
+        "os.environ": dict(os.environ),
+        "the recursion limit": sys.getrecursionlimit(),
+        **{f"the handler of {each.name}": signal.getsignal(each) for each in signal.Signals if each.name in _SIGNALS},
+    }
+
+
+def _shortened(value: Any) -> str:
+    text = value if isinstance(value, str) else "changed" if isinstance(value, dict) else repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -1,0 +1,287 @@
+"""``python -m ragen.tools.replay CAPSULE [--pdb] [--turn N] [--timeout SECONDS]``: play a failure again.
+
+Every turn is shown as it is played: what was asked, what it gave, and whether that is what the capsule holds. The
+environment lives in a worker of its own, so that one which hangs or takes its process down is reported like another.
+With ``--pdb`` it lives in this process: an exception opens the debugger where it was raised, and a turn that hung or
+crashed is entered with the debugger (``c`` goes on, Ctrl-C then shows where it hangs).
+
+Exit codes:
+    0  it did not happen again: everything went as recorded
+    1  it happened again
+    2  the capsule cannot be replayed here (unreadable, of another version, a module is missing), or wrong arguments
+    3  something else happened: another failure, other results than recorded, or the debugger was left
+"""
+
+from __future__ import annotations
+
+import argparse
+import pdb
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ragen.errors import CapsuleError
+from ragen.parallel.episode.host import EnvHost, ResetOrder
+from ragen.parallel.episode.journal import Change, JournalTurn, difference
+from ragen.parallel.episode.outcome import Outcome, Raised
+from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.interrupts import let_signals_pass
+from ragen.parallel.lanes.orders import Call, Order, Play, Rebuild, Reset
+from ragen.tools.capsule import Capsule, load_spec, read_capsule, shown, versions
+from ragen.tools.sandbox import Mishap, Sandbox
+
+AS_RECORDED, AGAIN, UNUSABLE, DIFFERENT = 0, 1, 2, 3
+RESET = -1  # where a reset stands among the turns
+
+
+Verdict = tuple[int, str]  # the exit code, and what a replay came to in words
+
+
+class Replay:
+    """One capsule being played."""
+
+    def __init__(self, capsule: Capsule, spec: EnvSpec, stage: Sandbox | DebuggedStage) -> None:
+        """Play this capsule with this environment, where it was loaded."""
+        self._capsule, self._journal, self._game, self._stage = capsule, capsule.journal, spec.game, stage
+        self._differences: list[str] = []
+
+    def run(self, last: int | None = None) -> Verdict:
+        """Play the episode.
+
+        Args:
+            last: Index of the last turn to play, -1 for the reset alone; None for all.
+        """
+        value = self._begin()
+        if isinstance(value, Mishap):
+            return self._judge("the reset", None, value)
+        turn = RESET
+        for entry in self._capsule.entries():
+            turn += isinstance(entry, JournalTurn)
+            if last is not None and turn > last:
+                break
+            if isinstance(entry, JournalTurn):
+                where, value = f"turn {turn}", self._play(turn, entry)
+            else:
+                where, value = f"the call of {entry.name!r}", self._change(entry)
+            if isinstance(value, Mishap):
+                return self._judge(where, entry, value)
+        return self._conclude()
+
+    def _begin(self) -> Mishap | None:
+        journal, env_id, value = self._journal, self._capsule.env_id, None
+        beginning = replace(journal, entries=[], has_begun=journal.before is not None)
+        if not beginning.is_empty:
+            value = self._do(Rebuild([], [(env_id, beginning)]))
+            if isinstance(value, Mishap):
+                return value
+        if beginning.has_begun:
+            print("\nreset  without a seed, with the state that the generators had")
+            if value is not None:
+                self._compare(RESET, ("digest",), (journal.digest,), (value.got,))
+            return None
+        if not journal.has_begun and self._capsule.failed is not None:  # what failed was before the first reset
+            return None
+        value = self._do(Reset([ResetOrder(env_id, journal.seed, journal.options)]))
+        if isinstance(value, Mishap):
+            return value
+        print(f"\nreset  {_described({'seed': journal.seed, **(journal.options or {})})}")
+        self._show(value.observation)
+        if journal.has_begun:
+            self._compare(RESET, ("digest",), (journal.digest,), (value.digest,))
+        return None
+
+    def _play(self, turn: int, entry: JournalTurn) -> Mishap | None:
+        print(f"\nturn {turn}  {_described(entry.action)}")
+        result = self._do(Play([(self._capsule.env_id, entry.action)]))
+        if isinstance(result, Mishap):
+            return result
+        fields = result._asdict()
+        self._show(fields.pop("observation"))
+        print(f"  {_described({name: value for name, value in fields.items() if name != 'digest'})}")
+        if entry is self._capsule.failed:
+            print("  This is the turn that failed; now it did not.")
+        else:
+            self._compare(turn, self._game.recorded, entry.recorded, self._game.record(result))
+        return None
+
+    def _change(self, change: Change) -> Mishap | None:
+        given = [*map(repr, change.arguments), *(f"{name}={value!r}" for name, value in change.keywords.items())]
+        print(f"\n{'set' if change.is_set else 'call'}  {change.name}({', '.join(given)})")
+        value = self._do(Call([(self._capsule.env_id, change)]))
+        if not isinstance(value, Mishap):
+            print(f"  gave {value!r}")
+        elif change is self._capsule.failed or value.kind != "exception":
+            return value
+        else:
+            print(f"  raised {value.text}")  # as it may have done before: that ends no episode
+        return None
+
+    def _do(self, order: Order) -> Any:
+        return self._stage.do(order)[0].value
+
+    def _compare(self, turn: int, names: Sequence[str], recorded: Sequence[Any], got: Sequence[Any]) -> None:
+        for name, was, is_now in zip(names, recorded, got, strict=True):
+            if found := difference(turn, (name,), (was,), (shown(is_now),)):
+                self._differences.append(f"\n  {found.describe()}")
+                print(f"  DIFFERS: {found.describe()}")
+
+    def _show(self, observation: Any) -> None:
+        if isinstance(observation, str):
+            print("\n".join(f"    {line}" for line in observation.splitlines()))
+            return
+        parts = observation if isinstance(observation, list) else [observation]
+        kinds = [f"array of shape {part.shape}" if hasattr(part, "shape") else repr(part) for part in parts]
+        print(f"    {', '.join(kinds)}; digest {self._game.digest(observation)!r}")
+
+    def _judge(self, where: str, entry: JournalTurn | Change | None, mishap: Mishap) -> Verdict:
+        """The environment failed here, where no entry is the reset: as it did before?"""
+        capsule, differences = self._capsule, "".join(self._differences)
+        print(f"\n{mishap.kind} at {where}: {mishap.text}\n{mishap.story}", flush=True)
+        if mishap.kind == "quit":
+            return DIFFERENT, "The debugger was left."
+        is_there = entry is capsule.failed or capsule.phase in ("replay", "build")
+        is_alike = mishap.kind != "exception" or capsule.what.partition(":")[0] == mishap.text.partition(":")[0]
+        if is_there and is_alike and capsule.kind == mishap.kind:
+            return AGAIN, f"It happened again, at {where}: {mishap.text}.{differences}"
+        return DIFFERENT, (
+            f"Something else happened at {where}: {mishap.kind}: {mishap.text}. Recorded was {capsule.kind}: "
+            f"{capsule.what} (while: {capsule.phase}, after {self._journal.turns} turns).{differences}"
+        )
+
+    def _conclude(self) -> Verdict:
+        differences = "".join(self._differences)
+        if self._capsule.kind == "divergence":
+            if differences:
+                return AGAIN, f"It does not replay:{differences}"
+            return AS_RECORDED, "This time it replayed as recorded. Try again, or with another PYTHONHASHSEED."
+        if differences:
+            return DIFFERENT, f"It did not fail, and was not the same episode:{differences}"
+        return AS_RECORDED, "It did not happen again: everything went as recorded."
+
+
+def _described(value: Any) -> str:
+    fields = value._asdict() if hasattr(value, "_asdict") else value
+    if not isinstance(fields, Mapping):
+        return repr(value)
+    return ", ".join(f"{name} {item!r}" for name, item in fields.items())
+
+
+# Under the debugger
+
+
+class DebuggedStage:
+    """The environment in this process, with a debugger where it fails; does what a :class:`Sandbox` does."""
+
+    def __init__(self, spec: EnvSpec, stop_at: int | None) -> None:
+        """Enter the debugger before this turn (-1: the reset); None: only where something is raised."""
+        self._host = _OpenHost()
+        self._host.load([spec])
+        self._env_class, self._stop_at, self._turn = spec.env_class, stop_at, RESET
+
+    def do(self, order: Order) -> list[Outcome]:
+        """Carry out an order; see :meth:`Sandbox.do`."""
+        self._turn += isinstance(order, Play)
+        method = {"play": "step", "call": ""}.get(order.phase, "reset")
+        try:
+            if self._turn != self._stop_at or not method:
+                return order.run(self._host)
+            debugger = _stopping_in(getattr(self._env_class, method, None))
+            outcomes = debugger.runcall(order.run, self._host) or []
+            return [Outcome(0, Mishap("quit", "left by the user"))] if debugger.quitting else outcomes
+        except BaseException as error:
+            let_signals_pass(error)
+            traceback.print_exc()
+            pdb.post_mortem(error.__traceback__)
+            return [Outcome(0, Mishap.of_raised(Raised.of(error, order.phase)))]
+
+
+class _OpenHost(EnvHost):
+    """A host that lets exceptions through."""
+
+    def _each(self, items: Sequence[Any], phase: str, work: Callable[[Any, Any], Any], first: int = 0) -> list[Outcome]:
+        return [Outcome(item[0], work(self._replicas[item[0]], item)) for item in items]
+
+
+def _stopping_in(function: Any) -> pdb.Pdb:
+    """A debugger that goes on by itself until this function is entered."""
+    debugger = pdb.Pdb()
+    code = getattr(function, "__code__", None)
+    if code is not None:  # else it is no Python function, and the debugger starts before the turn
+        debugger.set_break(code.co_filename, code.co_firstlineno, True, None, code.co_name)
+        debugger.rcLines = ["continue"]
+    return debugger
+
+
+# The command
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        prog="python -m ragen.tools.replay",
+        description="Play a failed environment again from its capsule.",
+        epilog=(__doc__ or "")[(__doc__ or "").index("Exit codes:") :],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("capsule", type=Path, help="the file that the failure's log line names")
+    top.add_argument("--pdb", action="store_true", help="in this process, with the debugger where it fails")
+    top.add_argument("--turn", type=int, metavar="N", help="play no further than turn N; with --pdb, stop before it")
+    top.add_argument("--timeout", type=float, metavar="SECONDS", help="for each turn; default: as recorded")
+    return top
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: What follows the program's name; None takes it from the command line.
+
+    Returns:
+        The exit code; see above.
+    """
+    options = parser().parse_args(arguments)
+    try:
+        capsule = read_capsule(options.capsule)
+        _introduce(capsule)
+        code, text = _replay(capsule, load_spec(capsule), options)
+    except CapsuleError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return UNUSABLE
+    print(f"\n{text}")
+    return code
+
+
+def _introduce(capsule: Capsule) -> None:
+    print(
+        f"env {capsule.env_id} (tag {capsule.tag!r}, type {capsule.env_type!r}), written {capsule.written}\n"
+        f"{capsule.kind} while: {capsule.phase}, after {capsule.journal.turns} turns: {capsule.what}"
+    )
+    now = versions()
+    for name, then in capsule.versions.items():
+        if name != "hash_seed" and then != now.get(name):
+            print(f"recorded with {name} {then}, now {now.get(name)}")
+
+
+def _replay(capsule: Capsule, spec: EnvSpec, options: argparse.Namespace) -> Verdict:
+    if options.pdb:
+        stop_at = options.turn if options.turn is not None else _failing_turn(capsule)
+        return Replay(capsule, spec, DebuggedStage(spec, stop_at)).run()
+    hash_seed = capsule.versions.get("hash_seed", "random")
+    with Sandbox(options.timeout or capsule.timeout, {"PYTHONHASHSEED": hash_seed}) as sandbox:
+        if mishap := sandbox.load([spec]):
+            raise CapsuleError(f"it cannot be loaded in a worker: {mishap.text}. Try --pdb.")
+        return Replay(capsule, spec, sandbox).run(options.turn)
+
+
+def _failing_turn(capsule: Capsule) -> int | None:
+    """Where to enter the debugger; an exception opens it by itself, and a divergence has no one place."""
+    if capsule.kind in ("exception", "divergence"):
+        return None
+    return capsule.journal.turns if capsule.failed is not None else RESET
+
+
+if __name__ == "__main__":
+    sys.exit(main())

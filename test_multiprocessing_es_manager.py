@@ -1,6 +1,7 @@
 """The equivalence suite: environments in worker processes give the rollouts that they give in the main process.
 
     python test_multiprocessing_es_manager.py                            every environment, and what may disturb them
+    python test_multiprocessing_es_manager.py --backend executor         the same with the other kind of workers
     python test_multiprocessing_es_manager.py --config-name my_config    the tags of a Hydra configuration
     python test_multiprocessing_es_manager.py --env-type my_package.my_module:MyEnv --env-config size=8 level=hard
 
@@ -35,7 +36,8 @@ from ragen.llm_agent.config.loading import load_config, setting
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import BeforeTurn, Recording, record_episode
 from ragen.llm_agent.testing.random_player import RandomPlayer
-from ragen.parallel import worker
+from ragen.parallel.lanes import worker
+from ragen.parallel.settings import BACKENDS
 
 GROUPS, GROUP_SIZE = 2, 2  # of each tag
 BASE_SEED = 10_000
@@ -52,12 +54,14 @@ class Size:
         seeds: Episodes, each of which gives every group a new seed.
         turns: Most turns of an episode.
         workers: Worker processes.
+        backend: Kind of workers, as in ``es_manager.backend``.
         patience: Seconds after which a turn is overdue where a check waits for that; longer than any turn takes.
     """
 
     seeds: int = 2
     turns: int = 6
     workers: int = 2
+    backend: str = "process"
     patience: float = 1.0
 
 
@@ -149,7 +153,8 @@ def manager_config(custom_envs: CustomEnvs, settings: Mapping[str, Any]) -> dict
 def run(check: Check, size: Size) -> Report:
     """Play a check in the main process and in workers, and compare."""
     expected, _ = _played(check, size, {"use_multiprocessing": False})
-    settings = {"use_multiprocessing": True, "max_workers": size.workers, **check.settings}
+    workers = {"max_workers": size.workers, "backend": size.backend}
+    settings = {"use_multiprocessing": True, **workers, **check.settings}
     if check.waits:
         settings["step_timeout"] = size.patience
     got, finding = _played(check, size, settings, check.disturb, check.finding)
@@ -343,7 +348,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RagenError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    size = Size(options.seeds, options.turns, options.workers, options.patience)
+    size = Size(options.seeds, options.turns, options.workers, options.backend, options.patience)
     return _run_all(checks, size)
 
 
@@ -359,6 +364,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--turns", type=_positive, default=default.turns, help=f"of each (default {default.turns})")
     parser.add_argument("--patience", type=float, default=default.patience, help="seconds; more than any turn takes")
     parser.add_argument("--workers", type=_positive, default=default.workers, help=f"(default {default.workers})")
+    parser.add_argument("--backend", choices=BACKENDS, default=default.backend, help="kind of workers")
     return parser
 
 
@@ -417,7 +423,7 @@ def _run_all(checks: Sequence[Check], size: Size) -> int:
 
 
 def _title(size: Size) -> str:
-    return f"{GROUPS} groups of {GROUP_SIZE} for each tag, {size.workers} workers; time in reset and step"
+    return f"{GROUPS} groups of {GROUP_SIZE} for each tag, {size.workers} workers ({size.backend}), in reset and step"
 
 
 def _run_or_explain(check: Check, size: Size) -> Report:
@@ -450,16 +456,26 @@ def _quiet_log() -> Iterator[None]:
 
 
 def pytest_generate_tests(metafunc: Any) -> None:
-    """Give pytest every check as a test of its own."""
+    """Give pytest every check as a test of its own: all of them for one kind of workers, disturbances for the other."""
     if "check" in metafunc.fixturenames:
-        metafunc.parametrize("check", shipped_checks(), ids=str)
+        disturbed = checks_of_disturbances({tag: shipped_envs()[tag] for tag in MIXED})
+        kinds = [("process", shipped_checks()), ("executor", disturbed)]
+        cases = {f"{backend}-{check}": (check, backend) for backend, checks in kinds for check in checks}
+        metafunc.parametrize(("check", "backend"), cases.values(), ids=cases)
 
 
-def test_workers_give_the_rollouts_of_the_main_process(check: Check) -> None:
+def test_workers_give_the_rollouts_of_the_main_process(check: Check, backend: str) -> None:
     """The check, under pytest."""
-    before = set(psutil.Process().children(recursive=True))
-    assert run(check, Size()).difference == ""
-    assert set(psutil.Process().children(recursive=True)) <= before
+    before = _children()
+    assert run(check, Size(backend=backend)).difference == ""
+    assert _children() <= before
+
+
+def _children() -> set[psutil.Process]:
+    """All descendants but those that the standard library keeps until the program ends."""
+    kept = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+    found = psutil.Process().children(recursive=True)
+    return {process for process in found if not any(name in " ".join(process.cmdline()) for name in kept)}
 
 
 if __name__ == "__main__":

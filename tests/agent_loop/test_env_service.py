@@ -171,10 +171,10 @@ def test_members_of_a_group_share_a_lane_and_lanes_are_even():
             for _ in range(4):
                 await service.open("Walk", seed)
         sessions = service._sessions.values()
-        homes = {session.group: {id(session.shard)} for session in sessions}
+        homes = {session.group: {id(session.queue)} for session in sessions}
         for session in sessions:
-            homes[session.group].add(id(session.shard))
-        return homes, Counter(id(session.shard) for session in sessions)
+            homes[session.group].add(id(session.queue))
+        return homes, Counter(id(session.queue) for session in sessions)
 
     homes, loads = run(work, configuration)
     assert all(len(shards) == 1 for shards in homes.values())

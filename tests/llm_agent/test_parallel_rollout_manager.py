@@ -175,7 +175,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing():
 def test_shards_that_have_a_lane_for_each_share_none():
     with ShardedEnvManager(config_of(workers=2), "train", 2) as manager:
         manager.reset()
-        hosts = [{s.lane for s in manager.shard_stats(shard) if s.envs} for shard in (0, 1)]
+        hosts = [{manager.home(env_id) for env_id in shard} for shard in manager.shards]
         assert hosts == [{"lane 0"}, {"lane 1"}]
 
 

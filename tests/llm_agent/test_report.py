@@ -13,7 +13,7 @@ from ragen.llm_agent.report.assets import SCRIPT, STYLE, policy
 from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.timeline import Mark, Span, Timeline
-from ragen.parallel.accounts import LaneStats
+from ragen.parallel.stats import LaneStats
 
 EVIL = [
     "</script><script>alert(1)</script>",

@@ -1,16 +1,29 @@
-"""Every test here has to leave nothing behind: no process, no thread, no file descriptor."""
+"""Every test here leaves nothing behind: no process, no thread, no file descriptor. Many run for each kind of lane."""
 
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
+from support.episodes import BACKEND
 from support.leftovers import descriptors, processes, until
+
+KINDS = ["process", "executor"]
+
+
+@pytest.fixture(params=KINDS)
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each kind of workers in turn: what ``support.episodes.config`` asks for, in programs that are started too."""
+    kind: str = request.param
+    monkeypatch.setenv(BACKEND, kind)
+    return kind
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -20,8 +33,20 @@ def few_objects_to_collect() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def what_the_standard_library_keeps() -> None:
+    """Its fork server, resource tracker and shared memory: executors have them started, and they stay."""
+    for method in ("forkserver", "spawn"):
+        context: Any = multiprocessing.get_context(method)
+        context.RawArray("b", 1)
+        process = context.Process(target=os.getpid)
+        process.start()
+        process.join()
+        process.close()
+
+
 @pytest.fixture(autouse=True)
-def nothing_left(few_objects_to_collect: None) -> Iterator[None]:
+def nothing_left(few_objects_to_collect: None, what_the_standard_library_keeps: None) -> Iterator[None]:
     """Fail a test that leaves a process, a thread or a descriptor behind."""
     gc.collect()
     before = processes(), set(threading.enumerate()), descriptors()

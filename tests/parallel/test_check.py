@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from ragen.errors import ConfigError, UnknownEnvError
-from ragen.parallel import check as checks
-from ragen.parallel.check import FIX_FIRST, NOTHING_TO_FIX, USAGE_ERROR, check_parallel
-from ragen.parallel.check_report import CheckReport, EnvCosts, Finding
+from ragen.tools import check as checks
+from ragen.tools.check import FIX_FIRST, NOTHING_TO_FIX, USAGE_ERROR, check_parallel
+from ragen.tools.check_report import CheckReport, EnvCosts, Finding, advise
 from support import check_cases
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,21 +28,22 @@ def test_a_flawless_environment_passes_everything():
     assert {finding.status for finding in report.findings} == {"ok"}, report.findings
     assert "steps, success" in report.finding("metrics").text and "note" in report.finding("metrics").text
     costs = report.costs
-    assert costs.turn > 0 and costs.reset > 0 and costs.build > 0 and costs.memory is not None
+    assert costs.turn > 0 and costs.reset > 0 and costs.build > 0
     assert 0 < costs.request < 1000 and 0 < costs.reply < 1000 and costs.config > 0
 
 
 @pytest.mark.parametrize(
     ("env", "where", "told"),
     [
-        (check_cases.TellsTheTime, "replays in its process", "it depends on the time of day"),
-        (check_cases.TellsEntropy, "replays in its process", "it depends on the system's random bytes"),
+        (check_cases.TellsTheTime, "replays in its process", "the observation was 'at . of 30 at .*' and is now"),
+        (check_cases.TellsEntropy, "replays in its process", "the observation was"),
         (check_cases.DrawsUndeclared, "global random numbers", "random in step.*declares uses_global_rng = False"),
-        (check_cases.RemembersEpisodes, "replays after other episodes", "'at . of 30, episode 1', then"),
+        (check_cases.RemembersEpisodes, "replays after other episodes", "'at . of 30, episode 1' and is now"),
         (check_cases.TellsAHash, "replays elsewhere", r"it depends on hash\(\)"),
-        (check_cases.TellsTheYear, "replays elsewhere", "it depends on the time of day"),
+        (check_cases.TellsTheDay, "replays elsewhere", "it depends on the time of day"),
         (check_cases.TellsItsProcess, "replays elsewhere", "another process gives something else"),
         (check_cases.CopiedBadly, "group resets", "a copy is not like a reset"),
+        (check_cases.CopiedWithoutItsLevel, "group resets", "a copy is not like a reset: .*the reward was"),
         (check_cases.LeavesThings, "leaves nothing behind", "5 threads and 5 child processes and 5 open files more"),
         (check_cases.Grows, "memory stays", "resets adds about"),
         (check_cases.Raises, "plays", "raises in turn 1 .*ValueError: the rope is too short"),
@@ -87,8 +88,8 @@ def test_results_that_cannot_be_pickled_keep_the_environment_in_main():
 
 def test_a_module_that_cannot_be_imported_in_a_worker_keeps_the_environment_in_main(tmp_path, monkeypatch):
     (tmp_path / "shy.py").write_text(
-        "import os\nfrom support.check_cases import Walk\n"
-        "if 'RAGEN_WORKER' in os.environ:\n    raise ImportError('not in a worker')\n"
+        "from ragen.parallel.lanes import worker\nfrom support.check_cases import Walk\n"
+        "if worker.in_worker:\n    raise ImportError('not in a worker')\n"
         "class Shy(Walk):\n    pass\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
@@ -115,6 +116,29 @@ def test_global_random_numbers_are_fine_where_they_are_not_denied(env, status, t
     assert report.ok and finding.status == status and told in finding.text
 
 
+def test_state_that_an_environment_holds_elsewhere_is_fine():
+    report = check(check_cases.HasItsLevelElsewhere, seeds=2)
+    assert report.ok and {finding.status for finding in report.findings} == {"ok"}, report.findings
+
+
+@pytest.mark.parametrize(
+    ("env", "status", "told"),
+    [
+        (check_cases.Copied, "ok", "copy_from gives what a reset gives"),
+        (check_cases.Walk, "ok", "no copy_from: every member of a group is reset, in .* us"),
+        (check_cases.ResetsSlowly, "note", "no copy_from: every member of a group is reset, in 2.* ms"),
+        (check_cases.DeclinesToCopy, "note", "copy_from gives False: every member of a group is reset"),
+    ],
+)
+def test_what_becomes_of_the_members_of_a_group_is_told_and_copying_recommended_where_resets_are_dear(
+    env, status, told
+):
+    report = check(env)
+    finding = report.finding("group resets")
+    assert report.ok and finding.status == status and re.search(told, finding.text), finding
+    assert ("Declare copy_from" in finding.fix) == (env is check_cases.ResetsSlowly)
+
+
 def test_what_an_environment_changes_in_its_process_is_told():
     finding = check(check_cases.ChangesItsProcess).finding("leaves its process alone")
     assert finding.status == "warn"
@@ -130,12 +154,6 @@ def test_an_environment_that_declares_that_it_does_not_replay_is_not_blamed_for_
     assert report.ok and report.finding("replays in its process").status == "note"
 
 
-def report_of(**costs):
-    one = checks._Check(checks._spec_of(check_cases.Walk, None), (1,), 8, (), 1.0, 1.0)
-    one._costs = EnvCosts(**costs)
-    return one._report()
-
-
 @pytest.mark.parametrize(
     ("turn", "reset", "advice", "line"),
     [
@@ -145,7 +163,8 @@ def report_of(**costs):
     ],
 )
 def test_the_line_for_the_configuration_follows_from_what_a_turn_costs(turn, reset, advice, line):
-    report = report_of(turn=turn, reset=reset, busy=1.0)
+    costs = EnvCosts(turn=turn, reset=reset, busy=1.0)
+    report = advise("support.check_cases:Walk", (), costs, turns=8)
     assert (report.advice, report.line) == (advice, line)
 
 
@@ -174,7 +193,7 @@ def test_an_unknown_environment_is_a_clear_error():
 
 def test_the_tables_show_findings_costs_and_the_line():
     findings = (Finding("plays", "fail", "raises [red]here[/red]", "fix [it]", "Traceback"),)
-    report = CheckReport("t:T", findings, EnvCosts(turn=0.0123, memory=2_000_000), "fix", "fix this first", "why")
+    report = CheckReport("t:T", findings, EnvCosts(turn=0.0123, config=2_000_000), "fix", "fix this first", "why")
     console = Console(file=io.StringIO(), width=120)
     for part in report.tables():
         console.print(part)

@@ -10,13 +10,14 @@ import pytest
 from ragen.llm_agent.es_manager import EnvStateManager
 
 
-@pytest.mark.parametrize("round_", range(5))
-def test_managers_that_close_at_once_leave_one_pool_without_a_quarrel(round_: int) -> None:
+@pytest.mark.parametrize("round_", range(3))
+def test_managers_that_close_at_once_leave_one_pool_without_a_quarrel(round_: int, backend: str) -> None:
     tags = {"tags": ["Bandit"], "n_groups": [4]}
     config = {
         "es_manager": {
             "use_multiprocessing": True,
             "max_workers": 2,
+            "backend": backend,
             "capsule_dir": None,
             "train": {"env_groups": 4, "group_size": 2, "env_configs": tags},
         },

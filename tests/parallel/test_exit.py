@@ -14,16 +14,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy.random  # noqa: F401  # while there are descriptors to import it
 import pytest
 
 from ragen.errors import EnvError
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel import system
 from support import scripts
 from support.episodes import config, freeze, inputs, play, sequential
-from support.leftovers import descriptors, named_memory, processes, until
+from support.leftovers import descriptors, is_over, named_memory, processes, titled, until
+
+pytestmark = pytest.mark.usefixtures("backend")
 
 PROMISED = 2.0  # seconds until nothing is left
+of_processes = pytest.mark.parametrize("backend", ["process"], indirect=True)
+of_executors = pytest.mark.parametrize("backend", ["executor"], indirect=True)
 
 
 def walks(**settings: Any) -> dict[str, Any]:
@@ -31,13 +35,15 @@ def walks(**settings: Any) -> dict[str, Any]:
     return config(tags, [("Walk", 2), ("Draws", 2)], **{"use_multiprocessing": True, **settings})
 
 
-def evil(misdeed: str, place: str, **settings: Any) -> dict[str, Any]:
-    fields = {"fault": misdeed, "place": place}
+def faulty(fault: str, place: str, once: str = "", **settings: Any) -> dict[str, Any]:
     tags = {
         "Walk": {"env_type": "support.faulty_envs:Walk"},
-        "Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": fields},
+        "Faulty": {
+            "env_type": "support.faulty_envs:Faulty",
+            "env_config": {"fault": fault, "place": place, "once": once},
+        },
     }
-    return config(tags, [("Walk", 2), ("Evil", 2)], **{"use_multiprocessing": True, **settings})
+    return config(tags, [("Walk", 2), ("Faulty", 2)], **{"use_multiprocessing": True, **settings})
 
 
 def is_gone(before: dict[int, str]) -> Callable[[], bool]:
@@ -71,42 +77,77 @@ def test_an_exception_inside_the_block_ends_everything() -> None:
     assert until(is_gone(before), PROMISED)
 
 
-@pytest.mark.parametrize("misdeed", ["sleeps", "exits", "raises", "leaves", "is killed"])
-def test_what_environments_do_when_they_are_closed_keeps_nothing(misdeed: str) -> None:
+@pytest.mark.parametrize("fault", ["sleeps", "exits", "raises", "leaves", "is killed"])
+def test_what_environments_do_when_they_are_closed_keeps_nothing(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ragen.parallel.lanes.pool.EXIT_TIMEOUT", 0.3)
     before = processes()
-    manager = EnvStateManager(evil(misdeed, "close"))
+    manager = EnvStateManager(faulty(fault, "close"))
     manager.reset()
     manager.close()
     assert until(is_gone(before), PROMISED)
 
 
-@pytest.mark.parametrize("misdeed", ["leaves children", "leaves threads", "changes process", "returns twice"])
-@pytest.mark.parametrize("place", ["init", "turn 0", "close"])
-@pytest.mark.parametrize("method", ["forkserver", "fork"])
-def test_what_environments_leave_behind_ends_with_the_manager(misdeed: str, place: str, method: str) -> None:
+LEFT = [
+    ("leaves threads", "turn 0"),
+    ("leaves threads", "close"),
+    ("changes process", "init"),
+    ("returns twice", "close"),
+]
+LEFT_BY_PROCESSES = [("leaves children", "init"), ("leaves children", "turn 0"), ("leaves children", "close")]
+
+
+@pytest.mark.parametrize(("fault", "place"), LEFT)
+def test_what_environments_leave_behind_ends_with_the_manager(fault: str, place: str) -> None:
     before = processes()
-    manager = EnvStateManager(evil(misdeed, place, start_method=method))
+    manager = EnvStateManager(faulty(fault, place))
     play(manager, 2)
     manager.close()
     assert until(is_gone(before), PROMISED)
 
 
-@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
-def test_what_environments_leave_behind_ends_though_the_warden_was_killed(method: str) -> None:
+@of_processes
+@pytest.mark.parametrize(("fault", "place"), LEFT_BY_PROCESSES)
+def test_what_environments_have_started_ends_with_the_manager(fault: str, place: str) -> None:
+    test_what_environments_leave_behind_ends_with_the_manager(fault, place)
+
+
+@of_executors
+def test_what_environments_have_started_stays_with_executors() -> None:
+    """Nobody adopts the orphans of such a worker: an environment has to end what it starts itself."""
     before = processes()
-    with EnvStateManager(evil("leaves marked children", "turn 0", start_method=method)) as manager:
+    manager = EnvStateManager(faulty("leaves marked children", "turn 0"))
+    play(manager, 2)
+    manager.close()
+    left = set(processes()) - set(before)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert until(lambda: all(map(is_over, left)))
+    assert len(left) >= 4
+
+
+@of_executors
+def test_the_standard_library_keeps_a_fork_server_and_a_resource_tracker_and_nothing_else() -> None:
+    before = processes(standard=True)
+    with EnvStateManager(walks()) as manager:
+        play(manager, 1)
+    assert until(is_gone(before), PROMISED)
+    kept = processes(standard=True)
+    assert set(kept) == set(before) and len(set(kept) - set(processes())) == 2
+
+
+@of_processes
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_what_environments_leave_behind_ends_though_the_supervisor_was_killed(method: str) -> None:
+    before = processes()
+    with EnvStateManager(faulty("leaves marked children", "turn 0", start_method=method)) as manager:
         play(manager, 2)
-        (warden,) = [pid for pid, title in processes().items() if title.startswith("ragen warden")]
-        os.kill(warden, signal.SIGKILL)
+        (supervisor,) = titled("ragen supervisor")
+        os.kill(supervisor, signal.SIGKILL)
     assert until(is_gone(before), PROMISED)
 
 
 def test_environments_are_closed_in_their_workers(tmp_path: Path) -> None:
-    fields = {"fault": "nothing", "place": "close", "once": str(tmp_path / "closed")}
-    settings = config(
-        {"E": {"env_type": "support.faulty_envs:Faulty", "env_config": fields}}, [("E", 1)], use_multiprocessing=True
-    )
-    manager = EnvStateManager(settings)
+    manager = EnvStateManager(faulty("nothing", "close", once=str(tmp_path / "closed")))
     manager.reset()
     assert not (tmp_path / "closed").exists()
     manager.close()
@@ -138,9 +179,7 @@ def test_a_manager_forgotten_with_a_suspect_in_quarantine_closes_itself(tmp_path
     with EnvStateManager(walks()) as kept:
         kept.reset()
         before = processes()
-        settings = evil("exits", "turn 0")
-        settings["custom_envs"]["Evil"]["env_config"]["once"] = str(tmp_path / "once")
-        forgotten = EnvStateManager(settings)
+        forgotten = EnvStateManager(faulty("exits", "turn 0", once=str(tmp_path / "once")))
         play(forgotten, 2)
         assert any("quarantine" in lane.lane and lane.envs for lane in forgotten.lane_stats())
         del forgotten
@@ -150,44 +189,46 @@ def test_a_manager_forgotten_with_a_suspect_in_quarantine_closes_itself(tmp_path
         assert until(lambda: not set(processes()) - set(before) - lanes, PROMISED)
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(100, marks=pytest.mark.slow)])
+def open_things() -> tuple[int, int, int, int]:
+    """Descriptors, threads, pieces of shared memory without and with a path."""
+    memory = Path("/proc/self/maps").read_text()
+    return len(descriptors()), threading.active_count(), memory.count("memfd:"), memory.count("/dev/shm/")
+
+
+@pytest.mark.parametrize("count", [6, pytest.param(100, marks=pytest.mark.slow)])
 def test_many_managers_in_a_row_keep_nothing(count: int) -> None:
     with EnvStateManager(walks()) as first:
         play(first, 1)
-    before, open_before, threads = processes(), len(descriptors()), threading.active_count()
-    for number in range(count):
-        with EnvStateManager(walks(start_method="fork" if number % 3 == 2 else "forkserver")) as manager:
+    before, open_before = processes(), open_things()
+    for _ in range(count):
+        with EnvStateManager(walks()) as manager:
             play(manager, 1)
         assert until(is_gone(before), PROMISED)
-        assert len(descriptors()) == open_before
-        assert threading.active_count() == threads
+        assert open_things() == open_before
 
 
 MIXED = list(
     itertools.product(
-        ["leaves children", "exits", "is killed", "raises", "sleeps", "leaves threads", "leaves children and exits"],
+        ["exits", "is killed", "raises", "sleeps", "leaves threads"],
         ["turn 0", "init", "close", "reset"],
-        ["fork", "spawn", "forkserver"],
+        ["spawn", "forkserver"],
     )
 )
 
 
-def open_things() -> tuple[int, int, int]:
-    """Descriptors, threads, pieces of shared memory without a path."""
-    memory = Path("/proc/self/maps").read_text().count("memfd:")
-    return len(descriptors()), threading.active_count(), memory
-
-
-@pytest.mark.parametrize("count", [9, pytest.param(100, marks=pytest.mark.slow)])
-def test_many_managers_of_evil_environments_keep_nothing_whatever_their_start_method(count: int) -> None:
+@pytest.mark.parametrize("count", [5, pytest.param(80, marks=pytest.mark.slow)])
+def test_many_managers_of_faulty_environments_keep_nothing_whatever_their_start_method(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ragen.parallel.lanes.pool.EXIT_TIMEOUT", 0.3)
     before, open_before, named_before = processes(), open_things(), named_memory()
-    for misdeed, place, method in (MIXED[19 * number % len(MIXED)] for number in range(count)):
-        settings = evil(misdeed, place, start_method=method, step_timeout=0.5, reset_timeout=0.5)
+    for fault, place, method in (MIXED[11 * number % len(MIXED)] for number in range(count)):
+        settings = faulty(fault, place, start_method=method, step_timeout=0.4, reset_timeout=0.4)
         with contextlib.suppress(EnvError), EnvStateManager(settings) as manager:
             play(manager, 2)
-        assert until(is_gone(before), PROMISED), (misdeed, place, method)
-        assert open_things() == open_before, (misdeed, place, method)
-        assert until(lambda: not named_memory() - named_before), (misdeed, place, method)
+        assert until(is_gone(before)), (fault, place, method, processes())  # what is just being started takes longer
+        assert open_things() == open_before, (fault, place, method)
+        assert until(lambda: not named_memory() - named_before), (fault, place, method)
 
 
 def test_many_managers_at_once_share_their_workers() -> None:
@@ -195,7 +236,7 @@ def test_many_managers_at_once_share_their_workers() -> None:
     try:
         for manager in managers:
             manager.reset()
-        assert sum(title.startswith("ragen lane") for title in processes().values()) == 2
+        assert len(titled("ragen lane")) == 2
     finally:
         for manager in managers:
             manager.close()
@@ -205,7 +246,7 @@ def test_a_hang_in_another_thread_leaves_nothing() -> None:
     before = processes()
 
     def live() -> None:
-        with EnvStateManager(evil("sleeps", "turn 0", step_timeout=0.6)) as manager:
+        with EnvStateManager(faulty("sleeps", "turn 0", step_timeout=0.4)) as manager:
             play(manager, 2)
 
     thread = threading.Thread(target=live)
@@ -234,51 +275,10 @@ def test_running_out_of_descriptors_is_no_end() -> None:
 
 # A fork of the main process
 
-
-def test_a_fork_does_not_repeat_what_the_main_process_is_about_to_print(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with open(tmp_path / "out", "w") as out:
-        monkeypatch.setattr("sys.stdout", out)
-        print("once")
-        assert system.Fork(out.flush).wait(PROMISED) == 0
-        monkeypatch.undo()
-    assert (tmp_path / "out").read_text() == "once\n"
-
-
-def test_a_fork_has_a_title_though_the_environment_was_changed(tmp_path: Path) -> None:
-    body = """
-        from ragen.parallel import system, worker
-        name, value = os.environ.popitem()
-        for name in [name, *os.environ]:
-            os.environ[name] = os.environ.pop(name, value)
-        def tell():
-            worker.set_title("ragen test")
-            print(open("/proc/self/comm").read().strip(), flush=True)
-        system.Fork(tell).wait()
-    """
-    assert scripts.run(scripts.write(tmp_path, body)) == "ragen test\n"
-
-
-def test_no_two_processes_give_their_workers_the_same_mark(tmp_path: Path) -> None:
-    body = """
-        from pathlib import Path
-        child = os.fork()
-        walks = {"W": {"env_type": "support.faulty_envs:Walk"}}
-        with EnvStateManager(config(walks, [("W", 4)], use_multiprocessing=True)) as manager:
-            manager.reset()
-            for name in re.findall("ragen-progress-[0-9a-z]*", Path("/proc/self/maps").read_text()):
-                os.write(1, (name + chr(10)).encode())  # in one piece, whoever else writes there
-        if child:
-            assert os.waitpid(child, 0)[1] == 0
-    """
-    names = scripts.run(scripts.write(tmp_path, "\nimport re\n" + textwrap.dedent(body))).split()
-    assert len(names) == len(set(names)) == 4
-
-
 FORK = """
     walks = {"W": {"env_type": "support.faulty_envs:Walk"}}
-    with EnvStateManager(config(walks, [("W", 4)], use_multiprocessing=True)) as manager:
+    settings = config(walks, [("W", 4)], use_multiprocessing=True)
+    with EnvStateManager(settings) as manager:
         manager.reset()
         pids = {lane.pid for lane in manager.lane_stats()}
         child = os.fork()
@@ -289,26 +289,26 @@ FORK = """
                 assert play(manager, seed=5)
                 manager.close()
             if CHILD == "makes another":
-                with EnvStateManager(manager.config) as other:
+                with EnvStateManager(settings) as other:
                     assert play(other)
+            if CHILD == "is killed":
+                os.kill(os.getpid(), signal.SIGKILL)
             if CHILD == "stays":
                 time.sleep(1000)
             os._exit(0)
         if CHILD == "stays":
             print(child)
         else:
-            assert os.waitpid(child, 0)[1] == 0
-        assert freeze(play(manager, seed=1000)) == sequential(manager.config)[0]
+            assert os.waitpid(child, 0)[1] == (9 if CHILD == "is killed" else 0)
+        assert freeze(play(manager, seed=1000)) == sequential(settings)[0]
         assert pids == {lane.pid for lane in manager.lane_stats()}
     print("equal")
 """
 
 
 @pytest.mark.parametrize("child", ["exits", "plays", "makes another", "is killed"])
-@pytest.mark.parametrize("method", ["forkserver", "fork"])
-def test_a_fork_of_the_main_process_disturbs_nothing(child: str, method: str, tmp_path: Path) -> None:
-    body = f"CHILD = {child!r}\n" + FORK.replace("use_multi", f"start_method={method!r}, use_multi")
-    assert scripts.run(_script(tmp_path, body)) == "equal\n"
+def test_a_fork_of_the_main_process_disturbs_nothing(child: str, tmp_path: Path) -> None:
+    assert scripts.run(_script(tmp_path, f"CHILD = {child!r}\n{FORK}")) == "equal\n"
 
 
 def test_a_fork_that_stays_keeps_no_worker_alive(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_a_fork_that_stays_keeps_no_worker_alive(tmp_path: Path) -> None:
     try:
         assert process.stdout.readline() == "equal\n"  # type: ignore[union-attr]
         assert process.wait(30) == 0
-        assert until(lambda: set(processes()) <= {child}, PROMISED)
+        assert until(lambda: not [pid for pid in titled("ragen ") if pid != child], PROMISED)
     finally:
         os.kill(child, signal.SIGKILL)
         process.communicate()
@@ -331,10 +331,12 @@ def _script(folder: Path, body: str) -> Path:
 # The end of the whole program
 
 BUSY = """
+    children = "leaves children" if os.environ["RAGEN_TESTS_BACKEND"] == "process" else "leaves threads"
+    sleeps = {"fault": "sleeps", "place": "turn 0", "once": "asleep"}
     settings = config(
         {"W": {"env_type": "support.faulty_envs:Walk"},
-         "E": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": "leaves children", "place": "turn 0"}},
-         "S": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": "sleeps", "place": "turn 0"}}},
+         "E": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": children, "place": "turn 0"}},
+         "S": {"env_type": "support.faulty_envs:Faulty", "env_config": sleeps}},
         [("W", 4), ("E", 1), ("S", 1)], use_multiprocessing=True, max_workers=3, step_timeout=600,
     )
     manager = EnvStateManager(settings)
@@ -347,13 +349,13 @@ BUSY = """
 """
 
 
-def start_busy(tmp_path: Path, method: str = "forkserver", **popen: Any) -> subprocess.Popen[str]:
+def start_busy(tmp_path: Path, backend: str, **popen: Any) -> subprocess.Popen[str]:
     """A program in the middle of a step that will not end, with children of an environment running."""
-    body = BUSY.replace("use_multi", f"start_method={method!r}, use_multi")
-    process = scripts.start(scripts.write(tmp_path, body), **popen)
+    process = scripts.start(scripts.write(tmp_path, BUSY), **popen)
     assert process.stdout.readline() == "ready\n", process.communicate()  # type: ignore[union-attr]
-    asleep = until(lambda: sum("sleep" in title for title in processes().values()) >= 3)
-    assert asleep, processes()
+    assert until((tmp_path / "asleep").exists)
+    if backend == "process":
+        assert until(lambda: sum("sleep" in title for title in processes().values()) >= 3)
     return process
 
 
@@ -363,9 +365,8 @@ def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
     return out, err
 
 
-@pytest.mark.parametrize("method", ["forkserver", "fork"])
-def test_one_ctrl_c_ends_a_step_quickly_and_workers_say_nothing(method: str, tmp_path: Path) -> None:
-    process = start_busy(tmp_path, method, start_new_session=True)
+def test_one_ctrl_c_ends_a_step_quickly_and_workers_say_nothing(tmp_path: Path, backend: str) -> None:
+    process = start_busy(tmp_path, backend, start_new_session=True)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole foreground group
     out, err = finish(process)
     assert out == "left\n"
@@ -373,14 +374,14 @@ def test_one_ctrl_c_ends_a_step_quickly_and_workers_say_nothing(method: str, tmp
     assert err.count("Traceback") == 1 and err.rstrip().endswith("KeyboardInterrupt")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP, signal.SIGABRT])
-@pytest.mark.parametrize("method", ["forkserver", "fork"])
-def test_a_signal_to_the_program_ends_everything(number: signal.Signals, method: str, tmp_path: Path) -> None:
-    process = start_busy(tmp_path, method)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGABRT])
+def test_a_signal_to_the_program_ends_everything(number: signal.Signals, tmp_path: Path, backend: str) -> None:
+    process = start_busy(tmp_path, backend)
     process.send_signal(number)
     out, err = finish(process)
     assert process.returncode == -number
-    assert (out, err) == ("", "")
+    said = [line for line in err.splitlines() if "resource_tracker" not in line and line.strip() != "warnings.warn("]
+    assert (out, said) == ("", [])  # the standard library's tracker may tell of semaphores that it removes
 
 
 ENDS = {
@@ -404,13 +405,14 @@ def test_a_program_that_ends_without_closing_leaves_nothing(end: str, tmp_path: 
     process = scripts.start(script, "-W", "error")
     out, err = finish(process)
     assert out == "played\n"
-    assert err == ("over\n" if end == "exception" else "")
+    said = [line for line in err.splitlines() if "resource_tracker" not in line and line.strip() != "warnings.warn("]
+    assert said == (["over"] if end == "exception" else [])
 
 
 def test_nothing_warns_even_if_every_warning_is_an_error(tmp_path: Path) -> None:
     body = """
         import gc, warnings
-        for method in ("forkserver", "spawn", "fork"):
+        for method in ("forkserver", "spawn"):
             tags = {"W": {"env_type": "support.faulty_envs:Walk"}, "D": {"env_type": "support.faulty_envs:GlobalDraws"}}
             settings = config(tags, [("W", 2), ("D", 2)], use_multiprocessing=True, start_method=method)
             with EnvStateManager(settings) as manager:

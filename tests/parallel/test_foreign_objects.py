@@ -1,5 +1,6 @@
 """What environments return may run code of its own: as it is unpickled, asked for its truth, or made a number."""
 
+import io
 import os
 import pickle
 import re
@@ -13,14 +14,15 @@ import numpy as np
 import pytest
 
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel.host import Raised
-from ragen.parallel.journal import Divergence
-from ragen.parallel.wire import pack
-from ragen.parallel.worker import PlainPickler
+from ragen.parallel.episode.journal import Divergence, EpisodeJournal
+from ragen.parallel.episode.outcome import Raised
+from ragen.parallel.episode.sealed import PlainPickler, is_plain
+from ragen.parallel.episode.turn import Turn, TurnResult
 from support.episodes import config, errors, freeze, play, sequential
 from support.faulty_envs import Walk
 
 TURNS = 3
+each_kind = pytest.mark.usefixtures("backend")
 
 
 class _Trap:
@@ -122,8 +124,8 @@ class Rants(Walk):
 
 
 def mixed(kind, **settings):
-    tags = {"Good": {"env_type": "support.faulty_envs:Walk"}, "Evil": {"env_type": f"{__name__}:{kind.__name__}"}}
-    return config(tags, [("Good", 2), ("Evil", 1), ("Good", 2)], **{"use_multiprocessing": True, **settings})
+    tags = {"Good": {"env_type": "support.faulty_envs:Walk"}, "Faulty": {"env_type": f"{__name__}:{kind.__name__}"}}
+    return config(tags, [("Good", 2), ("Faulty", 1), ("Good", 2)], **{"use_multiprocessing": True, **settings})
 
 
 @pytest.fixture(scope="module")
@@ -135,11 +137,12 @@ def others(rollouts):
     return [freeze(rollout) for rollout in rollouts if rollout["env_id"] != 2]
 
 
+@each_kind
 @pytest.mark.parametrize(
-    ("kind", "says"), [(Exits, "exited with code 3"), (Sleeps, r"timed out after 0\.7 s"), (Leaves, None)]
+    ("kind", "says"), [(Exits, "exited with code 3"), (Sleeps, r"timed out after 0\.5 s"), (Leaves, None)]
 )
 def test_what_springs_as_it_is_unpickled_harms_its_own_environment_at_most(kind, says, honest):
-    with EnvStateManager(mixed(kind, step_timeout=0.7)) as manager:
+    with EnvStateManager(mixed(kind, step_timeout=0.5)) as manager:
         rollouts = play(manager, TURNS)
     assert others(rollouts) == others(honest)
     told = errors(rollouts[2])
@@ -147,6 +150,7 @@ def test_what_springs_as_it_is_unpickled_harms_its_own_environment_at_most(kind,
     assert re.search(says, told[1]) if says else told == [None] * TURNS
 
 
+@each_kind
 def test_a_text_of_a_class_of_its_own_is_shown_as_a_plain_one(honest):
     with EnvStateManager(mixed(Shows)) as manager:
         rollouts = play(manager, TURNS)
@@ -159,7 +163,7 @@ def test_an_info_value_that_makes_no_number_makes_no_metric(mode, honest):
     with EnvStateManager(mixed(Counts, use_multiprocessing=mode)) as manager:
         rollouts = play(manager, TURNS)
     assert errors(rollouts[2]) == [None] * TURNS
-    assert {"Evil/large", "Evil/odd"}.isdisjoint(rollouts[2]["metrics"])
+    assert {"Faulty/large", "Faulty/odd"}.isdisjoint(rollouts[2]["metrics"])
 
 
 def test_a_success_that_is_neither_true_nor_false_is_its_environment_s_failure(honest):
@@ -185,11 +189,13 @@ def test_a_success_that_is_neither_true_nor_false_is_its_environment_s_failure(h
         np.array([1, "a", None], object),
         Raised("play", "ValueError: x", "trace", b"pickled"),
         Divergence(1, "reward", 1, 2),
+        Turn(("Up",), 3),
+        TurnResult([1], False, 0.5, True, {"success": True}, [np.zeros((2, 2, 3), np.uint8)], ("digest",)),
+        EpisodeJournal(3, {"mode": "train"}, "digest"),
     ],
 )
 def test_what_is_plain_data_is_sent_as_it_is(value):
-    (head, *_) = pack(value, pickler=PlainPickler)
-    assert len(head)
+    assert is_plain(value)
 
 
 @pytest.mark.parametrize(
@@ -205,11 +211,12 @@ def test_what_is_plain_data_is_sent_as_it_is(value):
         os.getcwd,
         print,
         signal.SIGINT,
+        signal.Signals,
     ],
 )
 def test_what_is_not_plain_data_is_noticed_before_anything_of_it_runs(value):
     with pytest.raises(pickle.PicklingError, match="is not plain"):
-        pack(value, pickler=PlainPickler)
+        PlainPickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: None).dump(value)
 
 
 def test_a_configuration_that_environments_write_into_is_each_one_s_own():

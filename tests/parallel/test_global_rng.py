@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel.global_rng import EnvRng, outer_state_kept
+from ragen.parallel.episode.global_rng import EnvRng, outer_state_kept
 from support.episodes import config, freeze, inputs, play, sequential
 
 DRAWS: dict[str, Callable[[], Any]] = {
@@ -116,13 +116,15 @@ def drawing(**settings: Any) -> dict[str, Any]:
     return config(tags, [("Draws", 2), ("Walk", 1), ("Draws", 1)], group_size=2, **settings)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("workers", [1, 3])
 def test_environments_that_draw_globally_play_alike_in_lanes(workers: int) -> None:
     settings = drawing(use_multiprocessing=True, max_workers=workers)
     with EnvStateManager(settings) as manager:
         assert [freeze(play(manager)) for _ in range(2)] == sequential(settings, episodes=2)
 
 
+@pytest.mark.usefixtures("backend")
 def test_environments_that_draw_globally_survive_the_loss_of_their_workers(
     kill_lanes: Callable[[EnvStateManager], None],
 ) -> None:

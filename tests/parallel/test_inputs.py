@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
@@ -18,12 +19,12 @@ from support.leftovers import processes
 
 TAGS = {
     "Walk": {"env_type": "support.faulty_envs:Walk"},
-    "Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": "nothing"}},
+    "Faulty": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": "nothing"}},
 }
 
 
 def good() -> dict[str, Any]:
-    return config(TAGS, [("Walk", 2), ("Evil", 1)], group_size=2, use_multiprocessing=True)
+    return config(TAGS, [("Walk", 2), ("Faulty", 1)], group_size=2, use_multiprocessing=True)
 
 
 REMOVED = "(removed)"
@@ -31,6 +32,11 @@ REMOVED = "(removed)"
 # the key, the bad value, what the message must say besides both
 BAD_CONFIG: list[tuple[str, Any, str]] = [
     ("es_manager", REMOVED, "es_manager"),
+    ("es_manager", [], "expected a mapping"),
+    ("es_manager", "x", "expected a mapping"),
+    ("custom_envs", [1], "expected a mapping"),
+    ("seed", 42, "a mapping such as {train: 10000, val: 123}"),
+    ("seed", "x", "a mapping such as {train: 10000, val: 123}"),
     ("custom_envs", REMOVED, "custom_envs"),
     ("es_manager.train", REMOVED, "es_manager.train.env_groups"),
     ("es_manager.train.env_groups", REMOVED, "lacks"),
@@ -43,7 +49,7 @@ BAD_CONFIG: list[tuple[str, Any, str]] = [
     ("es_manager.train.group_size", REMOVED, "lacks"),
     ("es_manager.train.group_size", 0, "at least 1"),
     ("es_manager.train.env_configs.tags", ["Walk"], "1 tags"),
-    ("es_manager.train.env_configs.tags", ["Walk", "Runs"], "Evil, Walk"),
+    ("es_manager.train.env_configs.tags", ["Walk", "Runs"], "Faulty, Walk"),
     ("es_manager.train.env_configs.tags", "Walk", "list"),
     ("es_manager.train.env_configs.tags", [], "tags"),
     ("es_manager.train.env_configs.n_groups", [3], "n_groups"),
@@ -63,18 +69,20 @@ BAD_CONFIG: list[tuple[str, Any, str]] = [
     ("es_manager.startup_timeout", float("inf"), "number"),
     ("es_manager.on_env_failure", "ignore", "'fallback', 'truncate', 'raise'"),
     ("es_manager.max_restarts", -1, "at least 0"),
-    ("es_manager.start_method", "thread", "'forkserver', 'spawn', 'fork'"),
+    ("es_manager.start_method", "thread", "'forkserver', 'spawn'"),
+    ("es_manager.backend", "thread", "'process', 'executor'"),
+    ("es_manager.bakend", "process", "'es_manager.backend' was meant?"),
     ("es_manager.format_penalty", "much", "number"),
-    ("custom_envs.Evil.env_type", REMOVED, "lacks"),
-    ("custom_envs.Evil.env_type", "chess", "unknown environment type 'chess'"),
-    ("custom_envs.Evil.env_type", "no_such_module:Env", "No module named 'no_such_module'"),
-    ("custom_envs.Evil.env_type", "support.faulty_envs:Missing", "Missing"),
-    ("custom_envs.Evil.env_type", "support.faulty_envs:FOREVER", "not a class"),
-    ("custom_envs.Evil.env_type", 5, "name"),
-    ("custom_envs.Evil.max_actions_per_traj", REMOVED, "lacks"),
-    ("custom_envs.Evil.max_actions_per_traj", 0, "at least 1"),
-    ("custom_envs.Evil.env_config", [1], "mapping"),
-    ("custom_envs.Evil.env_config.mischief", 1, "no such field; it has fault, lives, once, place"),
+    ("custom_envs.Faulty.env_type", REMOVED, "lacks"),
+    ("custom_envs.Faulty.env_type", "chess", "unknown environment type 'chess'"),
+    ("custom_envs.Faulty.env_type", "no_such_module:Env", "No module named 'no_such_module'"),
+    ("custom_envs.Faulty.env_type", "support.faulty_envs:Missing", "Missing"),
+    ("custom_envs.Faulty.env_type", "support.faulty_envs:FOREVER", "not a class"),
+    ("custom_envs.Faulty.env_type", 5, "name"),
+    ("custom_envs.Faulty.max_actions_per_traj", REMOVED, "lacks"),
+    ("custom_envs.Faulty.max_actions_per_traj", 0, "at least 1"),
+    ("custom_envs.Faulty.env_config", [1], "mapping"),
+    ("custom_envs.Faulty.env_config.mischief", 1, "no such field; it has fault, lives, once, place"),
     ("es_manager.max_worker", 4, "'es_manager.max_workers' was meant?"),
     ("es_manager.sequential_env_type", ["bandit"], "'es_manager.sequential_env_types' was meant?"),
     ("es_manager.use_multi_processing", True, "'es_manager.use_multiprocessing' was meant?"),
@@ -83,10 +91,11 @@ BAD_CONFIG: list[tuple[str, Any, str]] = [
     ("es_manager.train.groupsize", 4, "'es_manager.train.group_size' was meant?"),
     ("es_manager.val.env_group", 4, "'es_manager.val.env_groups' was meant?"),
     ("es_manager.train.env_configs.n_group", [2, 1], "'es_manager.train.env_configs.n_groups' was meant?"),
-    ("custom_envs.Evil.max_action_per_traj", 4, "'custom_envs.Evil.max_actions_per_traj' was meant?"),
-    ("custom_envs.Evil.env_configs", {}, "'custom_envs.Evil.env_config' was meant?"),
+    ("custom_envs.Faulty.max_action_per_traj", 4, "'custom_envs.Faulty.max_actions_per_traj' was meant?"),
+    ("custom_envs.Faulty.env_configs", {}, "'custom_envs.Faulty.env_config' was meant?"),
     ("seed.train", -1, "at least 0"),
     ("seed.train", "lucky", "integer"),
+    ("seed.trian", 1, "'seed.train' was meant?"),
 ]
 
 
@@ -152,6 +161,12 @@ def test_what_ragens_own_files_say_is_no_cause_for_a_word(key: str, caplog: pyte
     assert not caplog.records
 
 
+def test_the_start_method_that_is_no_more_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    with EnvStateManager(changed("es_manager.start_method", "fork")) as manager:
+        assert manager.use_multiprocessing is True
+    assert "start_method = 'fork' is no more" in caplog.text
+
+
 @SOURCES
 def test_a_good_configuration_gives_the_same_from_code_and_from_a_file(
     source: Callable[[Any, Path], Any], tmp_path: Path
@@ -171,9 +186,9 @@ def test_an_unknown_mode_is_told(mode: Any) -> None:
 
 def test_an_unknown_type_is_a_key_error_too() -> None:
     with pytest.raises(UnknownEnvError) as caught:
-        EnvStateManager(changed("custom_envs.Evil.env_type", "chess"))
+        EnvStateManager(changed("custom_envs.Faulty.env_type", "chess"))
     assert isinstance(caught.value, KeyError)
-    assert "custom_envs.Evil.env_type" in str(caught.value)
+    assert "custom_envs.Faulty.env_type" in str(caught.value)
 
 
 # Inputs of step and reset
@@ -205,23 +220,33 @@ BAD_INPUTS: list[tuple[Any, list[str]]] = [
     (defaultdict(list, without("actions")), ["actions", "lacks"]),
     (None, ["is None", "dict"]),
     (["env_id"], ["['env_id']", "dict"]),
+    ([], ["is []", "dict"]),
 ]
 
 
 @pytest.mark.parametrize("parallel", [True, False])
-@pytest.mark.parametrize(("bad", "says"), BAD_INPUTS, ids=lambda value: str(value)[:60])
-def test_a_bad_input_is_told_and_no_environment_is_stepped(bad: Any, says: list[str], parallel: bool) -> None:
+def test_a_bad_input_is_told_and_no_environment_is_stepped(parallel: bool) -> None:
     with EnvStateManager(good()) as manager:
         manager.use_multiprocessing = parallel
         manager.reset()
         before = freeze(manager.rollout_cache)
-        with pytest.raises(InputError) as caught:
-            manager.step([*inputs([0], 0), bad, *inputs([2, 3], 0)])
-        assert "step input 1" in str(caught.value)
-        for text in says:
-            assert text in str(caught.value)
-        assert freeze(manager.rollout_cache) == before
-        assert [entry["status"].num_actions for entry in manager.envs] == [0] * 6
+        for bad, says in BAD_INPUTS:
+            with pytest.raises(InputError) as caught:
+                manager.step([*inputs([0], 0), bad, *inputs([2, 3], 0)])
+            assert "step input 1" in str(caught.value)
+            for text in says:
+                assert text in str(caught.value)
+            assert freeze(manager.rollout_cache) == before
+            assert [entry["status"].num_actions for entry in manager.envs] == [0] * 6
+
+
+@pytest.mark.parametrize("bad", [None, 3, "left", b"left", {"env_id": 0}])
+def test_what_is_no_list_of_inputs_is_told(bad: Any) -> None:
+    with EnvStateManager(good()) as manager:
+        manager.use_multiprocessing = False
+        manager.reset()
+        with pytest.raises(InputError, match=r"step was given .*; expected a list of dicts"):
+            manager.step(bad)
 
 
 def test_stepping_an_environment_whose_episode_is_over_is_told() -> None:
@@ -234,13 +259,19 @@ def test_stepping_an_environment_whose_episode_is_over_is_told() -> None:
         assert len(manager.step(inputs([4, 5], 1))) == 2
 
 
-@pytest.mark.parametrize("seed", [-1, 2**32, 2**32 - 2, "1", 1.5, True])
-def test_a_bad_seed_is_told_and_nothing_is_reset(seed: Any) -> None:
+def test_a_bad_seed_is_told_and_nothing_is_reset() -> None:
     with EnvStateManager(good()) as manager:
         rollouts = freeze(manager.reset())
-        with pytest.raises(InputError, match="seed"):
-            manager.reset(seed)
-        assert freeze(manager.rollout_cache) == rollouts
+        for seed in (-1, 2**32, 2**32 - 2, "1", 1.5, True, np.float32(1)):
+            with pytest.raises(InputError, match="seed"):
+                manager.reset(seed)  # type: ignore[arg-type]
+            assert freeze(manager.rollout_cache) == rollouts
+
+
+def test_a_seed_may_be_any_integer() -> None:
+    with EnvStateManager(good()) as manager:
+        manager.use_multiprocessing = False
+        assert freeze(manager.reset(np.int64(5))) == freeze(manager.reset(5))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -278,7 +309,7 @@ def test_a_step_of_nothing_gives_nothing() -> None:
 
 
 def test_a_manager_inside_a_worker_is_refused() -> None:
-    from ragen.parallel import worker
+    from ragen.parallel.lanes import worker
 
     worker.in_worker = True
     try:

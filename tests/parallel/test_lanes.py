@@ -1,23 +1,70 @@
-"""Lanes and their pool, below the engine."""
+"""Lanes, exchanges and the pool, below the engine; for each kind of workers."""
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel.pool import Lane, Message, WorkerPool, exchange
+from ragen.parallel import EnvSpec
+from ragen.parallel.episode.host import ResetOrder
+from ragen.parallel.episode.journal import EpisodeJournal
+from ragen.parallel.episode.outcome import Raised
+from ragen.parallel.episode.turn import Turn, TurnResult
+from ragen.parallel.kinds import open_pool
+from ragen.parallel.lanes.exchange import Answer, Reply, ask, exchange, locked
+from ragen.parallel.lanes.failure import Cause, LaneFailure
+from ragen.parallel.lanes.lane import Lane, Request
+from ragen.parallel.lanes.orders import Order, Play, Rebuild, Reset, Unload
+from ragen.parallel.lanes.pool import WorkerPool
+from ragen.parallel.settings import Settings
 from support.episodes import config, play
+from support.faulty_envs import FaultConfig, Faulty
+from support.leftovers import is_over, until
+
+USER = 10**6  # a number that no engine has
+TURN = Turn(("a",), 9)
 
 
 @pytest.fixture
-def pool() -> Iterator[WorkerPool]:
+def pool(backend: str) -> Iterator[WorkerPool]:
     """A pool that no manager uses."""
-    pool = WorkerPool("forkserver", [])
+    pool = open_pool(USER, Settings(backend=backend), [])
     yield pool
-    pool.close()
+    pool.leave(USER)
+
+
+@pytest.fixture
+def lane(pool: WorkerPool) -> Lane:
+    """A lane with two environments, the second of which is slow at its turn 1."""
+    (lane,) = pool.lanes(1)
+    assert outcomes(tell(lane, Rebuild.of(specs("is slow", "turn 1"), []), None)) == [None, None]
+    assert len(outcomes(tell(lane, Reset([ResetOrder(0, 7), ResetOrder(1, 7)])))) == 2
+    return lane
+
+
+def specs(fault: str, place: str) -> list[EnvSpec]:
+    configs = FaultConfig(), FaultConfig(fault, place)
+    return [EnvSpec.of(Faulty, each, env_id, tag=str(env_id)) for env_id, each in enumerate(configs)]
+
+
+def request(order: Order, generation: int | None, timeout: float = 20.0) -> Request:
+    return Request(USER, order, timeout, 20.0, generation)
+
+
+def tell(lane: Lane, order: Order, generation: int | None = 1, timeout: float = 20.0) -> Reply:
+    return ask({lane: request(order, generation, timeout)})[lane]
+
+
+def outcomes(reply: Reply) -> list[Any]:
+    assert isinstance(reply, Answer), reply
+    return [outcome.value for outcome in reply.outcomes]
 
 
 def test_a_lane_that_cannot_be_ended_keeps_no_other_from_it(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,15 +80,71 @@ def test_a_lane_that_cannot_be_ended_keeps_no_other_from_it(pool: WorkerPool, mo
 
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="cannot be ended"):
         patch.setattr(Lane, "end", end_badly)
-        exchange({lane: Message(0, "forget", None, 60) for lane in lanes}, interrupt)
-    assert not any(lane.has_worker for lane in lanes)
+        exchange({lane: request(Unload([0]), None) for lane in lanes}, interrupt)
+    assert [lane.handle for lane in lanes] == [None] * 3
 
 
-def test_a_worker_lost_over_the_environments_of_a_manager_that_left_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    tags = {"Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": "exits", "place": "close"}}}
+def test_what_interrupts_one_s_own_share_ends_the_lanes_that_have_not_answered(lane: Lane) -> None:
+    def interrupt() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        exchange({lane: request(Play([(0, TURN)]), 1)}, interrupt)
+    assert lane.handle is None
+    with locked([lane]):  # and nobody holds it
+        lane.start()
+    assert (lane.current, lane.generation) == (2, 2)
+
+
+def test_a_share_of_one_s_own_comes_back_with_the_replies(lane: Lane) -> None:
+    share, replies, waited = exchange({lane: request(Play([(1, TURN), (0, TURN)]), 1)}, lambda: 42)
+    assert share == 42 and 0 <= waited < 20
+    assert [type(value) for value in outcomes(replies[lane])] == [TurnResult] * 2
+
+
+def test_a_request_for_a_worker_that_is_no_more_is_not_sent(lane: Lane) -> None:
+    lost = tell(lane, Play([(0, TURN)]), 7)
+    assert isinstance(lost, LaneFailure) and lost.cause is Cause.REPLACED
+    assert lane.current == 1
+
+
+def test_what_cannot_be_pickled_is_told_and_costs_no_worker(lane: Lane) -> None:
+    order = Play([(0, (threading.Lock(),)), (1, TURN)])
+    (raised,) = outcomes(tell(lane, order))
+    assert isinstance(raised, Raised) and raised.phase == "send" and "cannot pickle" in raised.text
+    assert type(outcomes(tell(lane, Play([(0, TURN)])))[0]) is TurnResult
+
+
+def test_a_death_between_requests_and_one_within_are_told_apart(lane: Lane) -> None:
+    pid = lane.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    assert until(lambda: is_over(pid))
+    lost = tell(lane, Play([(0, TURN), (1, TURN)]))
+    assert isinstance(lost, LaneFailure)
+    assert (lost.cause, lost.index, lost.ending.status) == (Cause.DIED, None, -signal.SIGKILL)
+    assert lost.ending.where == f"pid {pid}"
+
+
+def test_a_deadline_is_that_of_the_item_though_one_before_had_more_time(pool: WorkerPool) -> None:
+    """A class may take its time to be loaded; the replay that comes after it in the same request may not."""
+    (lane,) = pool.lanes(1)
+    journal = EpisodeJournal(seed=7, has_begun=True)
+    began = time.monotonic()
+    lost = tell(lane, Rebuild.of(specs("sleeps", "reset"), [(0, journal), (1, journal)]), None, timeout=0.5)
+    assert time.monotonic() - began < 15.0  # and not the 20 s of a start
+    assert isinstance(lost, LaneFailure)
+    assert (lost.cause, lost.index, lost.seconds) == (Cause.TIMEOUT, 3, 0.5)
+    assert "in reset" in lost.stacks
+
+
+def test_environments_of_a_manager_that_left_are_closed_and_a_worker_lost_over_it_is_told(
+    caplog: pytest.LogCaptureFixture, backend: str
+) -> None:
+    tags = {"Faulty": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": "exits", "place": "close"}}}
     honest = {"Walk": {"env_type": "support.faulty_envs:Walk"}}
     with EnvStateManager(config(honest, [("Walk", 2)], use_multiprocessing=True)) as stays:
-        with EnvStateManager(config(tags, [("Evil", 1)], use_multiprocessing=True)) as leaves:
+        with EnvStateManager(config(tags, [("Faulty", 1)], use_multiprocessing=True)) as leaves:
             leaves.reset()
         assert "exited with code 3, closing environments of a manager that is gone" in caplog.text
         play(stays, 1)

@@ -9,20 +9,21 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ragen.env import REGISTERED_ENVS, register_env
-from ragen.errors import EnvError
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel.system import descendants
+from ragen.parallel.process.linux import descendants
 from support import scripts
 from support.episodes import config, errors, freeze, inputs, play, sequential
 from support.faulty_envs import Faulty, Walk
-from support.leftovers import is_over, processes, until
+from support.leftovers import is_over, processes, titled, until
+
+pytestmark = pytest.mark.usefixtures("backend")
 
 TURNS = 4
 TAGS = {
@@ -43,73 +44,43 @@ def reference() -> list[list[dict[str, Any]]]:
     return sequential(mixed(), TURNS, episodes=2)
 
 
-def warden() -> int:
-    """Process id of the warden."""
-    (pid,) = [pid for pid, title in processes().items() if title.startswith("ragen warden")]
-    return pid
-
-
-def kill_warden() -> None:
-    """Kill the warden, and wait until its workers are gone too."""
-    pid = warden()
-    family = {pid, *descendants(pid)}
-    os.kill(pid, signal.SIGKILL)
-    assert until(lambda: all(is_over(each) for each in family))
-
-
-START_METHODS = ["forkserver", "spawn", "fork"]
 Kill = Callable[[EnvStateManager], None]
 
 
-@pytest.mark.parametrize("method", START_METHODS)
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_all_workers_killed_before_every_turn(method: str, reference: Any, kill_lanes: Kill) -> None:
     with EnvStateManager(mixed(start_method=method)) as manager:
         for expected in reference:
             assert freeze(play(manager, TURNS, lambda turn: kill_lanes(manager))) == expected
 
 
-def test_more_kills_than_restarts_are_allowed_bring_environments_to_main(reference: Any, kill_lanes: Kill) -> None:
+def test_after_more_kills_than_restarts_environments_are_played_in_quarantine(reference: Any, kill_lanes: Kill) -> None:
+    homes = []
     with EnvStateManager(mixed(max_restarts=1)) as manager:
-        kills = 0
 
         def kill(turn: int) -> None:
-            nonlocal kills
-            if any(lane.pid for lane in manager.lane_stats()[1:]) and any(s.envs for s in manager.lane_stats()[1:]):
+            if turn < 2:
                 kill_lanes(manager)
-                kills += 1
+            homes.append({manager.home(env_id).partition(" ")[0] for env_id in range(8)})
 
         assert freeze(play(manager, TURNS, kill)) == reference[0]
-        assert kills == 2
-        assert manager.lane_stats()[0].envs == 8
+        assert homes == [{"lane"}, {"lane"}, {"lane", "quarantine"}, {"lane", "quarantine"}]  # two at a time
         assert freeze(play(manager, TURNS)) == reference[1]
-        assert manager.lane_stats()[0].envs == 0
-
-
-@pytest.mark.parametrize("method", START_METHODS)
-def test_the_warden_killed_between_turns(method: str, reference: Any) -> None:
-    with EnvStateManager(mixed(start_method=method)) as manager:
-        assert freeze(play(manager, TURNS, lambda turn: kill_warden() if turn in (0, 2) else None)) == reference[0]
-        kill_warden()
-        assert freeze(play(manager, TURNS)) == reference[1]
-
-
-def test_the_warden_killed_before_the_first_reset(reference: Any) -> None:
-    with EnvStateManager(mixed()) as manager:
-        assert until(lambda: any(title.startswith("ragen warden") for title in processes().values()))
-        os.kill(warden(), signal.SIGKILL)
-        assert freeze(play(manager, TURNS)) == reference[0]
+        assert {manager.home(env_id) for env_id in range(8)} == {"lane 0", "lane 1"}
 
 
 @contextmanager
 def killing(find: Callable[[], list[int]], often: int, seed: int = 0) -> Iterator[list[int]]:
     """Kill what is found, at random moments, from a thread; the process ids that were killed."""
-    stop, killed, chance = threading.Event(), [], random.Random(seed)
+    stop, chance = threading.Event(), random.Random(seed)
+    killed: list[int] = []
 
     def work() -> None:
         while not stop.wait(chance.uniform(0.0, 0.03)) and len(killed) < often:
             for pid in find():
-                os.kill(pid, signal.SIGKILL)
-                killed.append(pid)
+                with suppress(ProcessLookupError):  # it has ended meanwhile
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -120,11 +91,7 @@ def killing(find: Callable[[], list[int]], often: int, seed: int = 0) -> Iterato
         thread.join()
 
 
-def titled(prefix: str) -> list[int]:
-    return [pid for pid, title in processes().items() if title.startswith(prefix)]
-
-
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_workers_killed_at_random_moments(seed: int, reference: Any) -> None:
     with EnvStateManager(mixed(max_restarts=50)) as manager:
         manager.reset()
@@ -135,34 +102,93 @@ def test_workers_killed_at_random_moments(seed: int, reference: Any) -> None:
                     assert freeze(play(manager, TURNS)) == expected
 
 
-def test_the_warden_killed_at_random_moments(reference: Any) -> None:
+# The supervisor of processes
+
+of_processes = pytest.mark.parametrize("backend", ["process"], indirect=True)
+
+
+def supervisor() -> int:
+    """Process id of the supervisor."""
+    (pid,) = titled("ragen supervisor")
+    return pid
+
+
+def kill_supervisor() -> None:
+    """Kill the supervisor, and wait until its workers are gone too."""
+    pid = supervisor()
+    family = {pid, *descendants(pid)} - set(titled("ragen watcher"))
+    os.kill(pid, signal.SIGKILL)
+    assert until(lambda: all(is_over(each) for each in family))
+
+
+@of_processes
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_the_supervisor_killed_between_turns(method: str, reference: Any) -> None:
+    with EnvStateManager(mixed(start_method=method)) as manager:
+        assert freeze(play(manager, TURNS, lambda turn: kill_supervisor() if turn in (0, 2) else None)) == reference[0]
+        kill_supervisor()
+        assert freeze(play(manager, TURNS)) == reference[1]
+
+
+@of_processes
+def test_the_supervisor_killed_before_the_first_reset(reference: Any) -> None:
+    with EnvStateManager(mixed()) as manager:
+        assert until(lambda: titled("ragen supervisor"))
+        os.kill(supervisor(), signal.SIGKILL)
+        assert freeze(play(manager, TURNS)) == reference[0]
+
+
+@of_processes
+def test_the_supervisor_killed_at_random_moments(reference: Any) -> None:
     with EnvStateManager(mixed(max_restarts=50)) as manager:
         manager.reset()
-        with killing(lambda: titled("ragen warden")[:1], 4) as killed:
+        with killing(lambda: titled("ragen supervisor")[:1], 4) as killed:
             while len(killed) < 4:
                 manager.seed_counter = 0
                 assert freeze(play(manager, TURNS)) == reference[0]
 
 
-def test_children_of_workers_end_even_if_the_warden_is_killed(tmp_path: Path) -> None:
-    fields = {"fault": "leaves marked children", "place": "reset", "once": str(tmp_path / "once")}
-    tags = {"Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": fields}}
-    with EnvStateManager(config(tags, [("Evil", 1)], use_multiprocessing=True)) as manager:
+@of_processes
+def test_a_supervisor_killed_in_mid_turn_is_told_as_such_and_no_environment_is_blamed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tags = {"Slow": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": "is slow", "place": "turn 1"}}}
+    settings = config(tags, [("Slow", 4)], use_multiprocessing=True)
+    with EnvStateManager(settings) as manager:
         manager.reset()
-        assert until(lambda: len(processes()) == 6)  # the warden, the worker, and four children
+        manager.step(inputs(range(4), 0))
+        timer = threading.Timer(0.1, os.kill, (supervisor(), signal.SIGKILL))
+        timer.start()
+        active = manager.step(inputs(range(4), 1))
+        timer.join()
+        assert [errors(cache) for cache in active] == [[None, None]] * 4
+        assert [lane.restarts for lane in manager.lane_stats()] == [0, 1, 1]
+        assert {manager.home(env_id) for env_id in range(4)} == {"lane 0", "lane 1"}
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2, said
+    for line in said:
+        assert line.endswith("ended with its supervisor process, which was killed by SIGKILL.")
+
+
+@of_processes
+def test_children_of_workers_end_even_if_the_supervisor_is_killed(tmp_path: Path) -> None:
+    fields = {"fault": "leaves marked children", "place": "reset", "once": str(tmp_path / "once")}
+    tags = {"Faulty": {"env_type": "support.faulty_envs:Faulty", "env_config": fields}}
+    with EnvStateManager(config(tags, [("Faulty", 1)], use_multiprocessing=True)) as manager:
+        manager.reset()
+        assert until(lambda: len(processes()) == 7)  # supervisor, watcher, worker, and four children
         left = set(processes())
-        workers = {warden(), *(lane.pid for lane in manager.lane_stats()[1:])}
-        os.kill(warden(), signal.SIGKILL)
-        assert until(lambda: not workers & set(processes()))
-        assert errors(play(manager, 1)[0]) == [None]  # the next use finds the warden dead
+        kill_supervisor()
+        assert errors(play(manager, 1)[0]) == [None]
         assert until(lambda: not left & set(processes()))
 
 
 # Switches and resets in mid-episode
 
 
-@pytest.mark.parametrize("start", [True, False, "auto"])
-@pytest.mark.parametrize("plan", [(1,), (1, 2, 3), (2,)])
+@pytest.mark.parametrize(
+    ("start", "plan"), [(True, (1, 2, 3)), (True, (2,)), (False, (1,)), (False, (1, 2, 3)), ("auto", (1, 3))]
+)
 def test_switching_in_mid_episode_changes_nothing(start: Any, plan: tuple[int, ...], reference: Any) -> None:
     with EnvStateManager(mixed(use_multiprocessing=start)) as manager:
 
@@ -214,14 +240,14 @@ def test_two_managers_share_lanes_and_disturb_each_other_in_nothing(reference: A
 
 def test_managers_in_two_threads_share_lanes_while_one_kills_them(reference: Any) -> None:
     fields = {"fault": "exits", "place": "turn 1"}
-    tags = {**TAGS, "Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": fields}}
-    evil = config(tags, [("Walk", 1), ("Evil", 2), ("Draws", 1)], use_multiprocessing=True)
+    tags = {**TAGS, "Faulty": {"env_type": "support.faulty_envs:Faulty", "env_config": fields}}
+    faulty = config(tags, [("Walk", 1), ("Faulty", 2), ("Draws", 1)], use_multiprocessing=True)
     failures: list[BaseException] = []
     over = threading.Event()
 
     def misbehave() -> None:
         try:
-            with EnvStateManager(evil) as manager:
+            with EnvStateManager(faulty) as manager:
                 while not over.is_set():
                     rollouts = play(manager, 3, seed=1000)
                     assert errors(rollouts[1]) == [None, "its process exited with code 3"]
@@ -246,9 +272,9 @@ def test_a_manager_can_live_in_another_thread_and_bound_a_hang_there() -> None:
     fields = {"fault": "sleeps", "place": "turn 1"}
     tags = {
         "Walk": {"env_type": "support.faulty_envs:Walk"},
-        "Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": fields},
+        "Faulty": {"env_type": "support.faulty_envs:Faulty", "env_config": fields},
     }
-    settings = config(tags, [("Walk", 2), ("Evil", 1)], use_multiprocessing=True, step_timeout=0.6)
+    settings = config(tags, [("Walk", 2), ("Faulty", 1)], use_multiprocessing=True, step_timeout=0.6)
     told: list[Any] = []
 
     def live() -> None:
@@ -261,9 +287,8 @@ def test_a_manager_can_live_in_another_thread_and_bound_a_hang_there() -> None:
     assert told == [[None] * 3, [None] * 3, [None, "timed out after 0.6 s"]]
 
 
-def test_fork_workers_outlive_the_thread_that_started_them(reference: Any) -> None:
-    manager = EnvStateManager(mixed(start_method="fork"))
-    with manager:
+def test_workers_outlive_the_thread_that_started_them(reference: Any) -> None:
+    with EnvStateManager(mixed()) as manager:
         thread = threading.Thread(target=manager.reset)
         thread.start()
         thread.join()
@@ -280,14 +305,44 @@ def one_of(name: str, **settings: Any) -> dict[str, Any]:
     return config(tags, [("Walk", 2), ("Odd", 2)], **{"use_multiprocessing": True, **settings})
 
 
-def test_an_environment_that_cannot_be_replayed_is_moved_as_it_is() -> None:
-    settings = one_of("Unreplayable")
+@pytest.mark.parametrize("start", [True, False])
+def test_an_environment_that_cannot_be_replayed_moves_at_the_next_reset_and_stays_until_then(start: bool) -> None:
+    settings = one_of("Unreplayable", use_multiprocessing=start)
+    with EnvStateManager(settings) as manager:
+        homes = []
+
+        def switch(turn: int) -> None:
+            homes.append({manager.home(env_id).partition(" ")[0] for env_id in (2, 3)})
+            manager.use_multiprocessing = start if turn % 2 else not start
+
+        expected = sequential(settings, TURNS, episodes=2)
+        assert freeze(play(manager, TURNS, switch)) == expected[0]
+        manager.use_multiprocessing = not start
+        assert freeze(play(manager, TURNS)) == expected[1]
+        homes.append({manager.home(env_id).partition(" ")[0] for env_id in (2, 3)})
+    first, then = ({"lane"}, {"main"}) if start else ({"main"}, {"lane"})
+    assert homes == [first] * TURNS + [then]
+
+
+@pytest.mark.parametrize("start", [True, False])
+def test_what_an_environment_shares_within_itself_survives_a_switch(start: bool) -> None:
+    settings = one_of("SharesUnreplayable", use_multiprocessing=start)
     with EnvStateManager(settings) as manager:
 
         def switch(turn: int) -> None:
-            manager.use_multiprocessing = turn % 2 == 0
+            manager.use_multiprocessing = manager.use_multiprocessing is not True
 
         assert freeze(play(manager, TURNS, switch)) == sequential(settings, TURNS)[0]
+
+
+@pytest.mark.parametrize("start", [True, False])
+def test_a_sequential_step_leaves_one_that_cannot_be_replayed_where_it_is(start: bool) -> None:
+    settings = one_of("Unreplayable", use_multiprocessing=start)
+    with EnvStateManager(settings) as manager:
+        active = manager.reset()
+        for turn in range(TURNS):
+            active = manager._step_sequential(inputs([cache["env_id"] for cache in active], turn))
+        assert freeze(manager.get_rollout_states()) == sequential(settings, TURNS)[0]
 
 
 def test_an_environment_that_cannot_be_replayed_is_truncated_if_its_worker_is_killed(kill_lanes: Kill) -> None:
@@ -299,19 +354,6 @@ def test_an_environment_that_cannot_be_replayed_is_truncated_if_its_worker_is_ki
     for rollout in rollouts[2:]:
         assert errors(rollout)[:2] == [None, None]
         assert "cannot be replayed" in str(errors(rollout)[2])
-
-
-def test_an_environment_that_can_neither_be_replayed_nor_moved_says_so() -> None:
-    settings = one_of("Stuck")
-    with EnvStateManager(settings) as manager:
-        active = manager.reset()
-        active = manager.step(inputs([cache["env_id"] for cache in active], 0))
-        with pytest.raises(EnvError, match=r"env 2 .*can neither be replayed nor moved.*sequential_env_types"):
-            manager.use_multiprocessing = False
-        manager.use_multiprocessing = True
-        for turn in range(1, TURNS):
-            active = manager.step(inputs([cache["env_id"] for cache in active], turn))
-        assert freeze(manager.get_rollout_states()) == sequential(settings, TURNS)[0]
 
 
 def test_hashes_are_the_same_everywhere_if_the_user_fixed_their_seed(tmp_path: Path) -> None:
@@ -338,36 +380,6 @@ def test_a_turn_that_depends_on_hashes_is_found_out_when_it_is_replayed_elsewher
 
         rollouts = play(manager, TURNS, switch)
     assert all("does not replay" in str(errors(rollout)[2]) for rollout in rollouts[2:])
-
-
-# Handles
-
-
-def test_a_handle_reads_calls_and_reports_wherever_the_environment_lives() -> None:
-    for parallel in (True, False):
-        with EnvStateManager(mixed(use_multiprocessing=parallel)) as manager:
-            rollouts = manager.reset()
-            handle = manager.envs[0]["env"]
-            assert handle.render() == rollouts[0]["history"][0]["state"]
-            assert isinstance(handle.place, int)
-            assert not hasattr(handle, "nonsense")
-            with pytest.raises(AttributeError, match=r"env 0 .*nonsense"):
-                _ = handle.nonsense
-            with pytest.raises(EnvError, match=r"env 0 .* raised TypeError"):
-                handle.step(1)
-            assert errors(manager.step(inputs([0], 0))[0]) == [None]
-
-
-def test_a_handle_of_a_closed_manager_starts_nothing() -> None:
-    from ragen.errors import StateError
-
-    with EnvStateManager(mixed()) as manager:
-        manager.reset()
-        handle = manager.envs[0]["env"]
-    with pytest.raises(StateError):
-        handle.render()
-    with pytest.raises(StateError):
-        manager.use_multiprocessing = False
 
 
 # Where classes come from
@@ -547,9 +559,14 @@ def test_a_thousand_environments_on_two_lanes(kill_lanes: Kill) -> None:
 
 def test_a_long_transfer_is_not_taken_for_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reply of one lane is larger than the socket's buffer while main works for longer than a turn may take."""
-    monkeypatch.setattr("ragen.parallel.alarm._is_free", lambda _: False)  # so that main has no deadline itself
+    monkeypatch.setattr(
+        "ragen.parallel.episode.main_deadline._is_free", lambda _: False
+    )  # so that main has no deadline itself
     tags = {
-        "Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": "returns much", "place": "turn 0"}},
+        "Faulty": {
+            "env_type": "support.faulty_envs:Faulty",
+            "env_config": {"fault": "returns much", "place": "turn 0"},
+        },
         "Slow": {"env_type": "slow walk"},
     }
 
@@ -561,7 +578,7 @@ def test_a_long_transfer_is_not_taken_for_a_hang(monkeypatch: pytest.MonkeyPatch
     register_env("slow walk", SlowWalk)
     try:
         settings = config(
-            tags, [("Evil", 1), ("Slow", 1)], sequential_env_types=["slow walk"], use_multiprocessing=True
+            tags, [("Faulty", 1), ("Slow", 1)], sequential_env_types=["slow walk"], use_multiprocessing=True
         )
         settings["es_manager"]["step_timeout"] = 2.0
         with EnvStateManager(settings) as manager:
@@ -572,7 +589,7 @@ def test_a_long_transfer_is_not_taken_for_a_hang(monkeypatch: pytest.MonkeyPatch
         REGISTERED_ENVS.discard("slow walk")
 
 
-def test_evil_is_what_it_is_elsewhere() -> None:
+def test_faults_are_what_they_are_elsewhere() -> None:
     """The catalogue must misbehave in this very module's process too, where that is harmless."""
     from support.faulty_envs import FaultConfig
 

@@ -1,16 +1,19 @@
-"""``python -m ragen.parallel.replay``: failures that happen again, that do not, and that cannot be replayed."""
+"""``python -m ragen.tools.replay``: failures that happen again, that do not, and that cannot be replayed."""
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 from test_capsule import engine_of, play, spec
 
-from ragen.parallel import replay
-from ragen.parallel.capsule import CapsuleTurn, read_capsule, versions
-from ragen.parallel.replay import AGAIN, AS_RECORDED, DIFFERENT, UNUSABLE
+from ragen.parallel.episode.journal import Change, JournalTurn
+from ragen.parallel.episode.turn import Turn
+from ragen.tools import replay
+from ragen.tools.capsule import read_capsule, versions
+from ragen.tools.replay import AGAIN, AS_RECORDED, DIFFERENT, UNUSABLE
 from support import check_cases
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +32,12 @@ def changed(path, **changes):
     return path
 
 
+def with_entries(path, *entries, **changes):
+    """The capsule with these entries in its journal."""
+    journal = dataclasses.replace(read_capsule(path).journal, entries=list(entries))
+    return changed(path, journal=journal, **changes)
+
+
 def run(path, *options):
     return replay.main([str(path), *map(str, options)])
 
@@ -36,7 +45,7 @@ def run(path, *options):
 def debug(path, commands, *options):
     """The command under the debugger, as a process of its own whose input are these commands."""
     return subprocess.run(
-        [sys.executable, "-m", "ragen.parallel.replay", str(path), "--pdb", *options],
+        [sys.executable, "-m", "ragen.tools.replay", str(path), "--pdb", *options],
         input=commands,
         capture_output=True,
         text=True,
@@ -50,7 +59,8 @@ def test_an_exception_happens_again_and_every_turn_is_shown(tmp_path, capsys):
     assert run(path) == AGAIN
     shown = capsys.readouterr().out
     assert "reset  seed 11, mode 'val'" in shown
-    assert 'turn 0  actions ["Right"], 10 left' in shown and "executed [2], reward 0.0, done False" in shown
+    assert "turn 0  actions ('Right',), actions_left 10" in shown
+    assert "executed [2], malformed False, reward 0.0, done False" in shown
     assert "misbehave" in shown and "happened again, at turn 1: ValueError: the rope is too short" in shown
     assert "DIFFERS" not in shown and "recorded with" not in shown
 
@@ -85,11 +95,10 @@ def test_a_failure_that_has_gone_is_told_from_one_that_stays(tmp_path, capsys):
 
 def test_results_that_differ_from_the_recorded_ones_are_shown(tmp_path, capsys):
     path = capsule_of(tmp_path, check_cases.Raises)
-    capsule = read_capsule(path)
-    other = dataclasses.replace(capsule.turns[0], digest="at 99 of 30", reward=4)
-    assert run(changed(path, turns=(other,), failed=None)) == DIFFERENT
+    other = JournalTurn(Turn(("Right",), 10), (4, False, "at 99 of 30"))
+    assert run(with_entries(path, other, failed=None)) == DIFFERENT
     shown = capsys.readouterr().out
-    assert 'at turn 0 the observation was "at 99 of 30" and is now "at 10 of 30"' in shown
+    assert "at turn 0 the observation was 'at 99 of 30' and is now 'at 10 of 30'" in shown
     assert "at turn 0 the reward was 4 and is now 0.0" in shown
 
 
@@ -101,10 +110,45 @@ def test_another_failure_than_the_recorded_one_is_told(tmp_path, capsys):
 
 def test_a_divergence_is_reproduced_where_the_replay_differs(tmp_path, capsys):
     path = capsule_of(tmp_path, check_cases.Raises)
-    played = CapsuleTurn(("Right",), 10, 0.0, False, "at 3 of 30")
-    assert run(changed(path, kind="divergence", phase="replay", turns=(played,), failed=None)) == AGAIN
+    played = JournalTurn(Turn(("Right",), 10), (0.0, False, "at 3 of 30"))
+    assert run(with_entries(path, played, kind="divergence", phase="replay", failed=None)) == AGAIN
     assert "It does not replay:" in capsys.readouterr().out
-    assert run(changed(path, turns=())) == AS_RECORDED
+    assert run(with_entries(path)) == AS_RECORDED
+
+
+def test_what_was_changed_between_turns_is_done_again(tmp_path, capsys):
+    with engine_of(spec(check_cases.Raises), capsule_dir=tmp_path) as engine:
+        engine.set_attr([0], "color", "red")
+        engine.reset({0: 3})
+        engine.play({0: Turn(("Left",), 5)})
+        engine.set_attr([0], "place", 0)
+        engine.call([0], "no_such_method")
+        engine.play({0: Turn(("Left",), 4)})
+    (path,) = tmp_path.iterdir()
+    assert run(path) == AGAIN
+    shown = capsys.readouterr().out
+    assert "set  place(0)" in shown and "raised AttributeError" in shown and "DIFFERS" not in shown
+
+
+def test_a_call_that_takes_the_process_down_happens_again(tmp_path, capsys):
+    with engine_of(spec(check_cases.Exits, fails_at=0), capsule_dir=tmp_path, in_lane=True) as engine:
+        engine.reset({0: 3})
+        engine.call([0], "misbehave")
+    (path,) = tmp_path.iterdir()
+    assert read_capsule(path).failed == Change("misbehave")
+    assert run(path) == AGAIN
+    assert "happened again, at the call of 'misbehave': its process exited with code 7" in capsys.readouterr().out
+
+
+def test_an_episode_that_was_not_seeded_begins_with_the_state_of_its_generators(tmp_path, capsys):
+    with engine_of(spec(check_cases.RaisesUnseeded), capsule_dir=tmp_path) as engine:
+        engine.reset({0: None})
+        engine.play({0: Turn(("Left",), 5)})
+        engine.play({0: Turn(("Left",), 4)})
+    (path,) = tmp_path.iterdir()
+    assert run(path) == AGAIN
+    shown = capsys.readouterr().out
+    assert "reset  without a seed" in shown and "DIFFERS" not in shown
 
 
 def test_turn_stops_the_replay_early(tmp_path, capsys):
@@ -129,7 +173,7 @@ def test_an_environment_whose_module_is_missing_is_a_clear_error(tmp_path, capsy
 def test_an_unreadable_capsule_and_one_of_another_format_are_clear_errors(tmp_path, capsys):
     assert run(tmp_path / "none.json") == UNUSABLE
     assert "cannot read" in capsys.readouterr().err
-    (tmp_path / "future.json").write_text(json.dumps({"format": 2, "versions": {"ragen": "9.9"}}))
+    (tmp_path / "future.json").write_text(json.dumps({"format": 99, "versions": {"ragen": "9.9"}}))
     assert run(tmp_path / "future.json") == UNUSABLE
     assert "ragen 9.9" in capsys.readouterr().err
 
@@ -150,7 +194,7 @@ def test_an_environment_of_the_main_script_is_replayed_from_that_script(tmp_path
         "    play(engine_of(spec(Mine), capsule_dir='capsules'))\n"
     )
     paths = f"{ROOT}:{ROOT}/tests:{Path(__file__).parent}"
-    environ = {**dict(replay.os.environ), "PYTHONPATH": paths}
+    environ = {**os.environ, "PYTHONPATH": paths}
     subprocess.run([sys.executable, str(script)], cwd=tmp_path, env=environ, check=True, timeout=60)
     (path,) = (tmp_path / "capsules").iterdir()
     assert read_capsule(path).env_class == "__main__:Mine"

@@ -19,14 +19,16 @@ from typing import Any
 import pytest
 
 from ragen.llm_agent.es_manager import EnvStateManager
-from support.episodes import config, freeze, inputs, sequential
+from support.episodes import backend, config, freeze, inputs, sequential
 from support.leftovers import processes
+
+pytestmark = pytest.mark.usefixtures("backend")
 
 SEED = int(os.environ.get("RAGEN_SOAK_SEED", "20240611"))
 EPISODES = 4
 TURNS = 5
 REST_BETWEEN_STOPS = 10.0
-MISDEEDS = ("exits", "raises", "is killed", "crashes", "returns unpicklable", "leaves children", "raises oddly")
+FAULTS = ("exits", "raises", "is killed", "crashes", "returns unpicklable", "leaves threads", "raises oddly")
 TAGS: dict[str, dict[str, Any]] = {
     "Walk": {"env_type": "support.faulty_envs:Walk"},
     "Pictures": {"env_type": "support.faulty_envs:Pictures"},
@@ -47,11 +49,12 @@ def reference() -> list[list[dict[str, Any]]]:
 
 
 class Killer:
-    """Kills a worker, or now and then the warden, from a thread, at moments that a seed decides."""
+    """Kills a worker, or now and then the supervisor, from a thread, at moments that a seed decides."""
 
-    def __init__(self, seed: int, wardens: float) -> None:
+    def __init__(self, seed: int, often: float, supervisors: float) -> None:
         self._chance = random.Random(seed)
-        self._wardens = wardens
+        self._often = often
+        self._supervisors = supervisors
         self._over = threading.Event()
         self.kills = 0
 
@@ -67,12 +70,12 @@ class Killer:
 
     def _work(self) -> None:
         stopped = time.monotonic()
-        while not self._over.wait(self._chance.expovariate(4)):
-            wardens, workers = self._victims()
+        while not self._over.wait(self._chance.expovariate(self._often)):
+            supervisors, workers = self._victims()
             number = signal.SIGKILL
             if time.monotonic() - stopped > REST_BETWEEN_STOPS:  # two in one turn would be the environment's own fault
                 number, stopped = signal.SIGSTOP, time.monotonic()
-            victims = wardens if number == signal.SIGKILL and self._chance.random() < self._wardens else workers
+            victims = supervisors if number == signal.SIGKILL and self._chance.random() < self._supervisors else workers
             if victims:
                 with suppress(ProcessLookupError):  # it has ended meanwhile
                     os.kill(self._chance.choice(victims), number)
@@ -80,15 +83,16 @@ class Killer:
 
     def _victims(self) -> tuple[list[int], list[int]]:
         titles = processes()
-        wardens = [pid for pid, title in titles.items() if title.startswith("ragen warden")]
+        supervisors = [pid for pid, title in titles.items() if title.startswith("ragen supervisor")]
         workers = [pid for pid, title in titles.items() if title.startswith(("ragen lane", "ragen quarantine"))]
-        return sorted(wardens), sorted(workers)
+        return sorted(supervisors), sorted(workers)
 
 
 def soak(seed: int, seconds: float, reference: list[list[dict[str, Any]]], settings: dict[str, Any]) -> int:
     """Play for as long; the number of kills that were survived."""
     chance, end = random.Random(seed), time.monotonic() + seconds
-    killer = Killer(seed, wardens=0.1)
+    often = {"process": 4.0, "executor": 1.0}[backend()]  # kills a second: fewer than workers that can be started
+    killer = Killer(seed, often, supervisors=0.1)
     with EnvStateManager(settings) as manager, killer.at_work():
         while time.monotonic() < end:
             manager.seed_counter = 0
@@ -118,23 +122,23 @@ def settings_of(seed: int) -> dict[str, Any]:
 
 @pytest.mark.timeout(110)
 def test_rollouts_stay_equal_through_seconds_of_random_kills(reference: Any) -> None:
-    assert soak(SEED, 6.0, reference, settings_of(SEED)) > 5
+    assert soak(SEED, 5.0, reference, settings_of(SEED)) > 1
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", range(10))
 def test_rollouts_stay_equal_through_minutes_of_random_kills(number: int, reference: Any) -> None:
-    assert soak(SEED + number, 30.0, reference, settings_of(SEED + number)) > 50
+    assert soak(SEED + number, 30.0, reference, settings_of(SEED + number)) > 10
 
 
-def test_misdeeds_all_at_once_leave_the_good_ones_alone(tmp_path: Path) -> None:
-    """A whole manager of evil environments, with good ones in between."""
+def test_all_faults_at_once_leave_the_good_ones_alone(tmp_path: Path) -> None:
+    """A whole manager of faulty environments, with good ones in between."""
     tags: dict[str, dict[str, Any]] = {"Good": {"env_type": "support.faulty_envs:Walk"}}
-    for misdeed in MISDEEDS:
-        fields = {"fault": misdeed, "place": f"turn {len(tags) % 3}"}
-        tags[misdeed] = {"env_type": "support.faulty_envs:Faulty", "env_config": fields}
-    groups = [pair for misdeed in list(tags)[1:] for pair in (("Good", 1), (misdeed, 1))]
+    for fault in FAULTS:
+        fields = {"fault": fault, "place": f"turn {len(tags) % 3}"}
+        tags[fault] = {"env_type": "support.faulty_envs:Faulty", "env_config": fields}
+    groups = [pair for fault in list(tags)[1:] for pair in (("Good", 1), (fault, 1))]
     settings = config(tags, groups, use_multiprocessing=True, max_workers=3)
     good = [env_id for env_id, (tag, _) in enumerate(groups) if tag == "Good"]
     honest = config({"Good": {"env_type": "support.faulty_envs:Walk"}}, [("Good", len(groups))])

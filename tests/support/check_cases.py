@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import random
 import signal
@@ -76,10 +77,49 @@ class CopiedBadly(Walk):
         return True
 
 
+class HasItsLevelElsewhere(Walk):
+    """Keeps the one rule, and what its reset sets outside of the object, where only its id leads."""
+
+    levels: ClassVar[dict[int, int | None]] = {}
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        self.levels[id(self)] = seed
+        return super().reset(seed, mode)
+
+    def step(self, action: int) -> tuple[str, float, bool, dict[str, Any]]:
+        shown, _, done, info = super().step(action)
+        return shown, float(self.levels.get(id(self)) or -1), done, info
+
+
+class CopiedWithoutItsLevel(HasItsLevelElsewhere):
+    def copy_from(self, other: Walk) -> bool:
+        return Copied.copy_from(self, other)  # type: ignore[arg-type]
+
+
+class DeclinesToCopy(Walk):
+    def copy_from(self, other: Walk) -> bool:
+        return False
+
+
+class ResetsSlowly(Walk):
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        time.sleep(0.002)
+        return super().reset(seed, mode)
+
+
 class Raises(Walk):
     def misbehave(self) -> None:
         if self.is_time():
             raise ValueError("the rope is too short")
+
+
+class RaisesUnseeded(Raises):
+    """Begins anywhere where it is given no seed, as gymnasium's environments do."""
+
+    uses_global_rng: ClassVar[bool] = True
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        return super().reset(random.randrange(10**6), mode)
 
 
 class RaisesWhileAFlagIsThere(Walk):
@@ -168,11 +208,11 @@ class TellsTheTime(Walk):
         return f"{super().render()} at {time.time()}"
 
 
-class TellsTheYear(Walk):
+class TellsTheDay(Walk):
     """The same all day long: only another day shows it."""
 
     def render(self, mode: str | None = None) -> str:
-        return f"{super().render()} in {time.gmtime().tm_year}"
+        return f"{super().render()} on {datetime.date.today()}"
 
 
 class TellsAHash(Walk):

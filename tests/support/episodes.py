@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ import numpy as np
 from ragen.llm_agent.es_manager import EnvStateManager
 
 SEED = 1000
+BACKEND = "RAGEN_TESTS_BACKEND"  # environment variable: the kind of workers, for programs that tests start too
 PATIENT = {"step_timeout": 60, "reset_timeout": 60, "startup_timeout": 60, "capsule_dir": None}
 
 
-def config(tags: dict[str, dict[str, Any]], groups: Iterable[tuple[str, int]], **es_manager: Any) -> dict[str, Any]:
+def config(tags: Mapping[str, Any], groups: Iterable[tuple[str, int]], **es_manager: Any) -> dict[str, Any]:
     """A whole configuration: what ``custom_envs`` says of each tag, tags with their number of groups, settings."""
     names, counts = zip(*groups, strict=True)
     size = es_manager.pop("group_size", 1)
@@ -25,10 +27,20 @@ def config(tags: dict[str, dict[str, Any]], groups: Iterable[tuple[str, int]], *
     }
     custom = {tag: {"max_actions_per_traj": 30, **settings} for tag, settings in tags.items()}
     return {
-        "es_manager": {"max_workers": 2, **PATIENT, **es_manager, "train": part, "val": copy.deepcopy(part)},
+        "es_manager": {**usual(), **es_manager, "train": part, "val": copy.deepcopy(part)},
         "custom_envs": custom,
         "seed": {"train": SEED, "val": SEED},
     }
+
+
+def backend() -> str:
+    """The kind of workers that is being tested."""
+    return os.environ.get(BACKEND, "process")
+
+
+def usual() -> dict[str, Any]:
+    """Settings of ``es_manager`` that tests do not care about."""
+    return {"max_workers": 2, "backend": backend(), **PATIENT}
 
 
 def inputs(env_ids: Iterable[int], turn: int) -> list[dict[str, Any]]:
@@ -45,7 +57,10 @@ def inputs(env_ids: Iterable[int], turn: int) -> list[dict[str, Any]]:
 
 
 def play(
-    manager: EnvStateManager, turns: int = 4, before_turn: Callable[[int], None] | None = None, seed: int | None = None
+    manager: EnvStateManager,
+    turns: int = 4,
+    before_turn: Callable[[int], object] | None = None,
+    seed: int | None = None,
 ) -> list[dict[str, Any]]:
     """Play an episode; what the manager has to say of it in the end."""
     active = manager.reset(seed)

@@ -7,6 +7,8 @@ Places: ``load`` (its configuration is unpickled in a worker), ``init``, ``reset
 ``replay`` (the reset of a second life), ``close``, ``thread`` (soon after turn 1, from a thread).
 """
 
+# mypy: disable-error-code="func-returns-value"
+
 from __future__ import annotations
 
 import asyncio
@@ -27,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from ragen.env import BaseEnv
-from ragen.parallel import worker
+from ragen.parallel.lanes import worker
 
 FOREVER = 10**6
 
@@ -128,12 +130,18 @@ class Unreplayable(Walk):
     replayable = False
 
 
-class Stuck(Unreplayable):
-    """Can neither be rebuilt nor moved."""
+class SharesUnreplayable(Unreplayable):
+    """Cannot be rebuilt either, and what it shows is a view of what it plays on."""
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        self.lock = threading.Lock()
+        self.board = np.zeros(3)
+        self.row = self.board[:2]
         return super().reset(seed, mode)
+
+    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        self.row += 1
+        observation, _, done, info = super().step(action)
+        return observation, float(self.board.sum()), done, info
 
 
 class Clock(Walk):

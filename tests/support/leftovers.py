@@ -12,7 +12,7 @@ MARK = f"RAGEN_TESTED_BY={os.getpid()}"
 PATIENCE = 10.0  # seconds; what has ended is gone within milliseconds
 
 os.environ["SPT_NOENV"] = "1"  # process titles leave the environment readable
-os.environ.update([MARK.split("=")])  # all processes that tests start inherit it, whoever their parent becomes
+os.environ["RAGEN_TESTED_BY"] = str(os.getpid())  # what tests start inherits it, whoever its parent becomes
 
 
 def until(condition: Callable[[], object], patience: float = PATIENCE) -> bool:
@@ -25,19 +25,35 @@ def until(condition: Callable[[], object], patience: float = PATIENCE) -> bool:
     return True
 
 
-def processes() -> dict[int, str]:
-    """All living descendants of this test run, orphans too: process ids with their titles."""
+def processes(standard: bool = False) -> dict[int, str]:
+    """All living descendants of this test run, orphans too: process ids with their titles.
+
+    Args:
+        standard: Whether to name those too that the standard library started for this process, its fork server and its
+            resource tracker, which stay until it ends.
+    """
     found = {}
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
             continue
         try:
             marked = MARK.encode() in (folder / "environ").read_bytes().split(b"\0")
-            if marked or f"\nPPid:\t{os.getpid()}\n" in (folder / "status").read_text():
+            is_child = f"\nPPid:\t{os.getpid()}\n" in (folder / "status").read_text()
+            if (marked or is_child) and not (is_child and not standard and _is_standard(folder)):
                 found[int(folder.name)] = _title(folder)
         except OSError:  # it ended meanwhile
             continue
     return found
+
+
+def _is_standard(process: Path) -> bool:
+    line = (process / "cmdline").read_bytes()
+    return b"from multiprocessing.forkserver import" in line or b"from multiprocessing.resource_tracker import" in line
+
+
+def titled(prefix: str) -> list[int]:
+    """Process ids of living descendants whose title begins so."""
+    return [pid for pid, title in processes().items() if title.startswith(prefix)]
 
 
 def is_over(pid: int) -> bool:

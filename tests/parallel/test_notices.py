@@ -9,20 +9,22 @@ from typing import Any
 import pytest
 
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel.repeats import Repeats
-from ragen.parallel.turn import EnvSpec
+from ragen.parallel import EnvSpec
+from ragen.parallel.notices import Notices
 from support.episodes import config, errors, play
+
+each_kind = pytest.mark.usefixtures("backend")
 
 MANY = 12
 
 
-def many(misdeed: str, place: str, **settings: Any) -> dict[str, Any]:
+def many(fault: str, place: str, **settings: Any) -> dict[str, Any]:
     """Many environments that do the same wrong, after two good ones."""
     tags = {
         "Good": {"env_type": "support.faulty_envs:Walk"},
-        "Evil": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": misdeed, "place": place}},
+        "Faulty": {"env_type": "support.faulty_envs:Faulty", "env_config": {"fault": fault, "place": place}},
     }
-    return config(tags, [("Good", 2), ("Evil", MANY)], **{"use_multiprocessing": True, **settings})
+    return config(tags, [("Good", 2), ("Faulty", MANY)], **{"use_multiprocessing": True, **settings})
 
 
 @pytest.mark.parametrize("parallel", [True, False])
@@ -35,9 +37,9 @@ def test_many_that_fail_alike_have_one_traceback_and_are_counted(
     assert [errors(rollout)[-1] for rollout in rollouts] == [None] * 2 + ["ValueError: boom"] * MANY
     said = [record.getMessage() for record in caplog.records]
     assert len([record for record in caplog.records if record.exc_info]) == 1
-    pattern = rf"and {MANY - 1} more of tag 'Evil' \(env [0-9, -]+\): ValueError: boom \(while: \w+\)\. "
+    pattern = rf"and {MANY - 1} more of tag 'Faulty' \(env [0-9, -]+\): ValueError: boom \(while: \w+\)\. "
     assert [bool(re.match(pattern, line)) for line in said] == [False, False, True, True]
-    assert all(re.match(r"env \d+ \(tag 'Evil', type 'support.faulty_envs:Faulty'\) at ", line) for line in said[:2])
+    assert all(re.match(r"env \d+ \(tag 'Faulty', type 'support.faulty_envs:Faulty'\) at ", line) for line in said[:2])
     assert all("Trying once more" in line for line in said[::2])
     assert all("Its episode is over" in line for line in said[1::2])
 
@@ -49,14 +51,16 @@ def test_each_episode_tells_its_failures_anew(caplog: pytest.LogCaptureFixture) 
             assert len(caplog.records) == 2 * episode
 
 
+@each_kind
 def test_many_whose_workers_end_are_told_once_with_the_lane_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING), EnvStateManager(many("exits", "turn 0")) as manager:
         rollouts = play(manager, 1)
     assert [errors(rollout)[-1] for rollout in rollouts[2:]] == ["its process exited with code 3"] * MANY
     assert len(caplog.records) == 6
-    assert f"and {MANY - 1} more of tag 'Evil' (env " in caplog.text
+    assert f"and {MANY - 1} more of tag 'Faulty' (env " in caplog.text
 
 
+@each_kind
 def test_many_that_do_not_replay_are_told_once(caplog: pytest.LogCaptureFixture, kill_lanes: Any) -> None:
     settings = config({"Clock": {"env_type": "support.faulty_envs:Clock"}}, [("Clock", MANY)], use_multiprocessing=True)
     with EnvStateManager(settings) as manager:
@@ -67,11 +71,32 @@ def test_many_that_do_not_replay_are_told_once(caplog: pytest.LogCaptureFixture,
     assert f"and {MANY - 1} more of tag 'Clock' (env " in caplog.text
 
 
+def spec(env_id: int) -> EnvSpec:
+    return EnvSpec.of(object, None, env_id, tag="T")
+
+
 def test_the_counted_are_listed_in_short(caplog: pytest.LogCaptureFixture) -> None:
-    repeats = Repeats(logging.getLogger("listed"))
+    notices = Notices(logging.getLogger("listed"))
     for env_id in (4, 9, 2, 3, 3, 7, 1):
-        repeats.warn(EnvSpec(env_id, 0, "T", "type", object, None), "it broke", "It is over.", f"env {env_id} broke.")
-    repeats.sum_up()
-    repeats.sum_up()
+        notices.warn(spec(env_id), "it broke", "It is over.", f"env {env_id} broke.")
+    notices.sum_up()
+    notices.sum_up()
     said = [record.getMessage() for record in caplog.records]
     assert said == ["env 4 broke. It is over.", "and 5 more of tag 'T' (env 1-3, 7, 9): it broke. It is over."]
+
+
+def test_what_lasts_is_a_warning_once_and_then_information(caplog: pytest.LogCaptureFixture) -> None:
+    notices = Notices(logging.getLogger("once"))
+    with caplog.at_level(logging.INFO):
+        for _ in range(2):
+            notices.once("key", "it stays so")
+            notices.lane(True, "lane", "its workers do not start")
+            notices.lane(False, "other", "its worker was killed")
+    levels: dict[str, list[str]] = {record.getMessage(): [] for record in caplog.records}
+    for record in caplog.records:
+        levels[record.getMessage()].append(record.levelname)
+    assert levels == {
+        "it stays so": ["WARNING", "INFO"],
+        "its workers do not start": ["WARNING", "INFO"],
+        "its worker was killed": ["WARNING", "WARNING"],
+    }

@@ -8,8 +8,9 @@ import time
 import pytest
 
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel.alarm import Deadline
-from ragen.parallel.host import EnvHost, Overdue
+from ragen.parallel.episode.host import EnvHost
+from ragen.parallel.episode.main_deadline import Deadline
+from ragen.parallel.episode.outcome import Overdue
 from support.episodes import config, errors, freeze, play, sequential
 from support.faulty_envs import Walk
 
@@ -78,11 +79,11 @@ class Leisurely(Walk):
 
 
 def mixed(kind, **es_manager):
-    """Two honest environments, an evil one, and two more honest ones."""
-    tags = {"Good": {"env_type": "support.faulty_envs:Walk"}, "Evil": {"env_type": f"{__name__}:{kind.__name__}"}}
+    """Two honest environments, a faulty one, and two more honest ones."""
+    tags = {"Good": {"env_type": "support.faulty_envs:Walk"}, "Faulty": {"env_type": f"{__name__}:{kind.__name__}"}}
     times = {"step_timeout": 0.3, "reset_timeout": 0.3}
     settings = {"use_multiprocessing": "auto", **times, **es_manager}
-    return config(tags, [("Good", 2), ("Evil", 1), ("Good", 2)], **settings)
+    return config(tags, [("Good", 2), ("Faulty", 1), ("Good", 2)], **settings)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,235 @@
+"""The rule of ``auto``, decision by decision."""
+
+import pytest
+
+from ragen.parallel.placement import auto
+from ragen.parallel.placement.auto import RESET, Limits, Situation
+from ragen.parallel.placement.costs import CallTime, CostMeter, Episode, TagCosts
+from ragen.parallel.placement.records import ALL_MAIN, Plan, Record, State
+
+LIMITS = Limits(max_workers=4, cpus=2)
+MS = 1e-3
+SHARED = Plan(frozenset(["T"]), 1, 0.5)
+
+
+def costs(seconds, turns=320, waited=0.0, **given):
+    return TagCosts(seconds, waited_s=waited, turns=turns, **given)
+
+
+def given(ready=1, members=64, limits=LIMITS, **tags):
+    tags = tags or {"T": costs(100 * MS)}
+    return Situation(tags, dict.fromkeys(tags, members), limits, ready)
+
+
+def calls(seconds, local=0.0, lane=0.0, idle=0.0, count=5):
+    """The calls of an episode, all alike, by place."""
+    return {place: CallTime(seconds, 64, local, lane, int(lane > 0), idle) for place in range(count)}
+
+
+def record(*episodes, **state):
+    known = Record(**state)
+    for episode in episodes:
+        known = known.noted(episode)
+    return known
+
+
+MAIN = calls(24 * MS, local=20 * MS)
+FAST = calls(14 * MS, local=10 * MS, lane=10 * MS)
+SLOW = calls(30 * MS, local=10 * MS, lane=10 * MS, idle=8 * MS)
+
+
+def state(now=ALL_MAIN, kept=ALL_MAIN, main=(MAIN, MAIN), shared=(), steady=5, **more):
+    due = {name: more.pop(name) for name in ("main_due", "shared_due", "losses") if name in more}
+    records = {
+        ALL_MAIN.out: record(*main, losses=1, due=due.get("main_due", 100 if now.out or kept.out else 0)),
+        SHARED.out: record(*shared, due=due.get("shared_due", 0), losses=due.get("losses", 0)),
+    }
+    return State(now, kept, records, episode=20, steady=steady, **more)
+
+
+WAITS = costs(100 * MS, waited=100 * MS)
+
+# While main is kept
+
+
+@pytest.mark.parametrize(
+    ("why", "before", "situation", "out", "starting"),
+    [
+        ("two episodes are known and the forecast is good", state(), given(), "T", 0),
+        ("lanes are not ready", state(), given(ready=0), "", 1),
+        ("one episode is known, and it is not clear", state(main=(MAIN,)), given(), "", 1),
+        (
+            "one episode is known, and turns are heavy",
+            state(main=(calls(21 * MS, 20 * MS),)),
+            given(),
+            "T",
+            0,
+        ),
+        ("nothing is known", state(main=()), Situation({}, {"T": 64}, LIMITS, 1), "", 0),
+        ("environments are cheap", state(main=[calls(4 * MS, 1 * MS)] * 2), given(T=costs(5 * MS)), "", 0),
+        ("it lost lately", state(shared_due=22), given(), "", 0),
+        ("it lost long ago", state(shared_due=21), given(), "T", 0),
+        ("there is one processor", state(), given(limits=Limits(4, 1)), "", 0),
+        ("there is one processor, but environments wait", state(), given(4, limits=Limits(4, 1), T=WAITS), "T", 0),
+        ("environments wait, and need more lanes than are ready", state(), given(1, T=WAITS), "", 4),
+        ("of two tags one is cheap", state(), given(T=costs(0.1), C=costs(0.001)), "T", 0),
+        ("three tags are heavy", state(), given(T=costs(0.05), U=costs(0.05), V=costs(0.05)), "TU", 0),
+    ],
+)  # fmt: skip
+def test_main_is_challenged_where_a_forecast_saves_a_tenth(why, before, situation, out, starting):
+    after = auto.decide(before, situation)
+    assert after.now.out == frozenset(out), why
+    assert (after.kept, after.starting) == (ALL_MAIN, starting), why
+    if out:
+        assert after.now.share == 1 / (after.now.lanes + 1) and not after.record(after.now).calls
+
+
+# While something is tried
+
+
+@pytest.mark.parametrize(
+    ("why", "shared", "out", "is_kept"),
+    [
+        ("it is faster", [FAST], "T", True),
+        ("it is slower once", [SLOW], "T", False),
+        ("it is slower twice", [SLOW, SLOW], "", True),
+        ("it is not a tenth faster", [calls(22 * MS, 10 * MS, 10 * MS)] * 2, "", True),
+        ("one call was disturbed", [{**FAST, 2: CallTime(1.0, 64, 10 * MS, 10 * MS, 1)}, FAST], "T", True),
+        ("it is faster than can be", [calls(5 * MS, 2 * MS, 2 * MS)], "", True),
+        ("its episode was shorter", [{0: FAST[0]}], "T", True),
+    ],
+)
+def test_a_shared_plan_is_kept_where_it_is_a_tenth_faster_and_has_two_tries(why, shared, out, is_kept):
+    after = auto.decide(state(now=SHARED, shared=shared), given())
+    assert after.now.out == frozenset(out), why
+    assert (not after.is_trying) == is_kept, why
+
+
+@pytest.mark.parametrize(
+    ("why", "main", "out", "is_kept"),
+    [
+        ("main is slower", [MAIN], "T", True),
+        ("main is faster, once", [calls(13 * MS, 12 * MS)], "", False),
+        ("main is faster, twice", [calls(13 * MS, 12 * MS)] * 2, "", True),
+    ],
+)
+def test_main_is_gone_back_to_where_it_is_no_slower_twice(why, main, out, is_kept):
+    after = auto.decide(state(now=ALL_MAIN, kept=SHARED, main=main, shared=[FAST] * 3), given())
+    assert after.now.out == frozenset(out), why
+    assert (not after.is_trying) == is_kept, why
+
+
+def test_what_lost_is_tried_again_after_a_time_that_grows_with_its_cost_and_doubles():
+    for losses in range(3):
+        cheap, dear = (
+            auto.decide(state(now=SHARED, shared=[calls(seconds)] * 2, losses=losses), given()).record(SHARED).due
+            for seconds in (24 * MS, 48 * MS)
+        )
+        assert (cheap - 21, dear - 21) == (16 * 2**losses, 32 * 2**losses)
+
+
+def test_what_is_dear_to_build_elsewhere_is_tried_less_often():
+    situation = given(T=costs(100 * MS, build_s=1.2))
+    after = auto.decide(state(now=SHARED, shared=[calls(24 * MS)] * 2), situation)
+    assert after.record(SHARED).due - 21 == 16 * 21
+
+
+def test_resets_are_waited_for_where_main_s_are_known():
+    reset = CallTime(500 * MS, 64, 500 * MS)
+    shared = calls(26 * MS, 10 * MS, 10 * MS)
+    before = state(now=SHARED, main=[{**MAIN, RESET: reset}] * 2, shared=[shared] * 2)
+    after = auto.decide(before, given())
+    assert after.now == SHARED and after.is_trying
+    won = after.noted({**shared, RESET: reset._replace(seconds=260 * MS)})
+    assert auto.decide(won, given()).kept.out == SHARED.out
+
+
+# While a shared plan is kept
+
+
+@pytest.mark.parametrize(
+    ("why", "more", "out"),
+    [
+        ("it is faster", {"shared": [FAST] * 3}, "T"),
+        ("it became slower than main was", {"shared": [SLOW] * 3}, ""),
+        ("it was slower for one episode", {"shared": [FAST, FAST, SLOW]}, "T"),
+        ("it has just come back", {"shared": [SLOW] * 3, "steady": 0}, "T"),
+        ("it is faster than can be", {"shared": [calls(5 * MS, 2 * MS, 2 * MS)] * 3}, ""),
+        ("main was not timed for long", {"shared": [FAST] * 3, "main_due": 21}, ""),
+        ("main was never timed", {"shared": [FAST] * 3, "main": ()}, "T"),
+        ("main was never timed, nor is it planned", {"shared": [FAST] * 3, "main": (), "main_due": 0}, "T"),
+    ],
+)
+def test_a_shared_plan_is_compared_with_main_now_and_then_and_when_in_doubt(why, more, out):
+    after = auto.decide(state(now=SHARED, kept=SHARED, **{"steady": 1, **more}), given())
+    assert after.now.out == frozenset(out), why
+    assert after.kept.out == SHARED.out, why
+    assert after.record(ALL_MAIN).due > 21 or not out
+
+
+@pytest.mark.parametrize(
+    ("why", "played", "share"),
+    [
+        ("they end together", calls(14 * MS, 10 * MS, 10 * MS), 0.5),
+        ("main waits a little", calls(14 * MS, 10 * MS, 10 * MS, idle=0.9 * MS), 0.5),
+        ("main waits", calls(16 * MS, 10 * MS, 10 * MS, idle=4 * MS), 0.6),
+        ("lanes wait", calls(18 * MS, 12 * MS, 8 * MS), 0.4),
+        ("main waits very long", calls(20 * MS, 1 * MS, 19 * MS, idle=18 * MS), 0.75),
+    ],
+)
+def test_main_s_share_moves_so_that_main_and_lanes_end_together(why, played, share):
+    after = auto.decide(state(now=SHARED, kept=SHARED, shared=[played] * 2), given())
+    assert after.now.share == pytest.approx(share), why
+    assert after.now == after.kept
+
+
+def test_a_share_is_not_moved_by_less_than_an_environment():
+    played = calls(16 * MS, 10 * MS, 10 * MS, idle=4 * MS)
+    before = state(now=SHARED, kept=SHARED, shared=[played] * 2)
+    assert auto.decide(before, given(members=8)).now == SHARED
+
+
+# Within the first episode
+
+
+@pytest.mark.parametrize(
+    ("why", "played", "resets", "ready", "out", "starting"),
+    [
+        ("it is heavy", calls(21 * MS, 20 * MS, count=2), 0.0, 1, "T", 0),
+        ("it is heavy, but lanes are not ready", calls(21 * MS, 20 * MS, count=2), 0.0, 0, "", 1),
+        ("one call is not enough", calls(21 * MS, 20 * MS, count=1), 0.0, 1, "", 0),
+        ("it may be cheap", calls(24 * MS, 20 * MS, count=2), 0.0, 1, "", 0),
+        ("its resets would have to be made again", calls(21 * MS, 20 * MS, count=2), 1.0, 1, "", 0),
+        ("the first call took long", {0: CallTime(1.0, 64, 1.0), 1: CallTime(MS, 64, 0.5 * MS)}, 0.0, 1, "", 0),
+    ],
+)
+def test_the_first_episode_goes_on_in_lanes_where_that_clearly_pays(why, played, resets, ready, out, starting):
+    local = sum(call.local_s for call in played.values())
+    situation = given(ready, T=costs(local + resets, 64 * len(played), reset_s=resets))
+    after = auto.look_again(State(episode=1).noted(played), situation, len(played))
+    assert (after.now.out, after.starting) == (frozenset(out), starting), why
+
+
+# Measurements
+
+
+def test_an_episode_adds_up_turns_and_resets_by_tag():
+    episode = Episode()
+    episode.add("T", 0.5)
+    episode.add("T", 2.0, waited_s=1.5, turns=4)
+    assert episode.tags["T"] == TagCosts(2.5, 0.5, 1.5, 4)
+    assert episode.tags["T"].waits and episode.tags["T"].per_turn == 2.5 / 4
+
+
+def test_a_usual_episode_is_the_median_and_what_the_dearest_reset_took_more_is_building():
+    meter = CostMeter()
+    for seconds, reset_s in [(9.0, 5.0), (2.0, 1.0), (3.0, 1.0)]:
+        meter.note(costs(seconds, reset_s=reset_s))
+    meter.note(TagCosts(reset_s=0.5))  # no turn was played
+    assert meter.usual() == costs(3.0, reset_s=1.0, build_s=4.0)
+
+
+def test_plans_are_compared_at_the_places_that_both_know_each_by_its_median():
+    one = record(calls(2.0), calls(9.0), calls(2.0, count=7))
+    two = record(calls(4.0, count=2), calls(4.0, count=1))
+    assert one.against(two) == 0.5 and one.against(Record()) is None

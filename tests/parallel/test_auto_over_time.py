@@ -1,0 +1,204 @@
+"""``auto`` over many episodes, on a machine that only pretends to play; see :mod:`support.simulated_machine`."""
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from support.simulated_machine import Machine, Simulation, Tag
+
+SLOWER, WORSE = 1.05, 1.1  # than sequential, than the better of sequential and all in lanes
+
+
+def is_out(played):
+    return any(home is not None for home in played.homes.values())
+
+
+def changes(episodes):
+    """How often environments went out or came back."""
+    return sum(is_out(one) != is_out(two) for one, two in pairwise(episodes))
+
+
+def check(simulation, episodes=100, tail=40, worse=WORSE):
+    """Play, and compare the last episodes with both ways, and all of them with sequential play."""
+    played = simulation.run(episodes)
+    numbers = range(len(simulation.played) - tail, len(simulation.played))
+    taken = sum(one.seconds for one in played[-tail:])
+    alone, lanes = (sum(map(way, numbers)) for way in (simulation.alone, simulation.all_out))
+    assert taken <= SLOWER * alone
+    assert taken <= worse * min(alone, lanes)
+    assert sum(one.seconds for one in played) <= SLOWER * sum(one.alone_s for one in played)
+    assert changes(played) <= 10
+    return played
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+@pytest.mark.parametrize("envs", [8, 32, 128, pytest.param(512, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("turn", [2e-6, 5e-6, 15e-6, 50e-6, 200e-6, 1e-3, 20e-3])
+def test_the_better_way_is_found_and_kept(turn, envs, noise):
+    check(Simulation({"Tag": Tag(envs, turn, reset=turn)}, Machine(noise=noise)), 100, 40)
+
+
+@pytest.mark.parametrize("envs", [8, 64, pytest.param(512, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("turn", "reset"), [(2e-6, 5e-3), (15e-6, 15e-6), (2e-4, 0.0), (2e-3, 5e-3)])
+def test_episodes_of_one_turn(envs, turn, reset):
+    check(Simulation({"Tag": Tag(envs, turn, reset=reset)}, Machine(noise=0.03), calls=lambda episode: 1))
+
+
+@pytest.mark.parametrize("envs", [8, 64, pytest.param(512, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("turn", "reset"), [(2e-6, 5e-3), (20e-6, 1e-3), (2e-6, 5e-4), (2e-6, 2e-5)])
+def test_episodes_that_mostly_reset(envs, turn, reset):
+    check(Simulation({"Tag": Tag(envs, turn, reset=reset)}, Machine(noise=0.03)), worse=1.15)
+
+
+@pytest.mark.parametrize("envs", [8, 64, pytest.param(512, marks=pytest.mark.slow)])
+def test_a_first_turn_that_is_heavier_than_all_others(envs):
+    check(
+        Simulation(
+            {"Tag": Tag(envs, lambda episode, call, env_id: 3e-6 if call else 3e-3)},
+            Machine(noise=0.03),
+            calls=lambda episode: 10,
+        )
+    )
+
+
+@pytest.mark.parametrize("envs", [64, pytest.param(256, marks=pytest.mark.slow)])
+def test_turns_that_are_heavy_now_and_then(envs):
+    def turn(episode, call, env_id):
+        return 1e-3 if random.Random(f"{episode} {call} {env_id}").random() < 0.2 else 3e-6
+
+    check(Simulation({"Tag": Tag(envs, turn)}, Machine(noise=0.03)))
+
+
+@pytest.mark.parametrize("envs", [8, 64, pytest.param(512, marks=pytest.mark.slow)])
+def test_bursts_of_all_environments_at_once_are_never_slower_than_in_main(envs):
+    """Which of an episode's calls is a heavy one says nothing of the next episode's, so lanes win no try."""
+
+    def turn(episode, call, env_id):
+        return 3e-3 if call == episode * 7 % 10 else 3e-6
+
+    simulation = Simulation({"Tag": Tag(envs, turn)}, Machine(noise=0.03), calls=lambda episode: 10)
+    check(simulation, worse=2.0)
+
+
+def test_a_core_that_is_lost_leads_back_to_main_and_one_that_is_won_out_again():
+    machine = Machine(cpus=lambda episode: 1 if 50 <= episode < 150 else 2, noise=0.03)
+    simulation = Simulation({"Tag": Tag(64, 5e-4)}, machine)
+    assert is_out(simulation.run(50)[-1])
+    without = simulation.run(100)
+    assert not is_out(without[10])
+    assert sum(map(is_out, without[10:])) <= 8
+    assert sum(one.seconds for one in without[10:]) <= SLOWER * sum(one.alone_s for one in without[10:])
+    assert is_out(simulation.run(100)[-1])
+
+
+def test_lanes_that_are_slower_than_forecast_are_tried_at_growing_intervals():
+    simulation = Simulation({"Tag": Tag(64, 1e-4)}, Machine(slowness=5.0, noise=0.03))
+    played = simulation.run(300)
+    tries = [number for number, (one, two) in enumerate(pairwise(played)) if is_out(two) and not is_out(one)]
+    gaps = [later - earlier for earlier, later in pairwise(tries)]
+    assert len(tries) >= 3 and all(later >= 1.8 * earlier for earlier, later in pairwise(gaps))
+
+
+def test_main_s_share_settles_where_main_and_lanes_end_together():
+    simulation = Simulation({"Tag": Tag(256, 2e-4)}, Machine(slowness=1.5, noise=0.03))
+    played = simulation.run(60)
+    assert 0.35 < simulation.out()["Tag"] < 0.45  # 1 / (1 + 1.5) where they end together
+    assert sum(one.moved for one in played[12:] if is_out(one)) <= 3 * 256
+
+
+@pytest.mark.parametrize(("envs", "turn"), [(64, 3e-4), (128, 15e-6), (8, 2e-6)])
+def test_disturbed_calls_decide_nothing(envs, turn):
+    calm, disturbed = (
+        Simulation({"Tag": Tag(envs, turn)}, Machine(noise=0.05, hiccups=hiccups)) for hiccups in (0.0, 0.02)
+    )
+    calm.run(100)
+    check(disturbed, 100, 60)
+    assert (disturbed.out()["Tag"] > 0) == (calm.out()["Tag"] > 0)
+
+
+def test_what_takes_long_the_first_time_only_is_not_taken_for_heavy():
+    def turn(episode, call, env_id):
+        return 1e-2 if episode == call == 0 else 2e-6
+
+    played = check(Simulation({"Tag": Tag(64, turn)}))
+    assert not any(map(is_out, played))
+
+
+@pytest.mark.parametrize(("before", "after"), [(1e-3, 2e-6), (2e-6, 1e-3)])
+def test_a_tag_whose_costs_change_changes_its_home(before, after):
+    simulation = Simulation({"Tag": Tag(32, lambda episode, call, env_id: before if episode < 60 else after)})
+    simulation.run(60)
+    check(simulation, 150)
+
+
+@pytest.mark.parametrize("calls", [lambda episode: 1 + episode * 7 % 9, lambda episode: 5 if episode < 50 else 2])
+def test_episodes_of_different_lengths(calls):
+    check(Simulation({"Tag": Tag(64, 1e-4)}, Machine(noise=0.03), calls=calls))
+
+
+def test_of_two_tags_the_heavy_one_goes_out_and_the_cheap_one_stays():
+    simulation = Simulation({"Cheap": Tag(16, 2e-6), "Heavy": Tag(16, 2e-3)}, Machine(noise=0.03))
+    check(simulation)
+    assert simulation.out() == {"Heavy": 0.5, "Cheap": 0.0}
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        {"Heavy": Tag(64, 2e-4), "Cheap": Tag(512, 2e-6)},
+        {"Heavy": Tag(8, 2e-4), "Middle": Tag(256, 1e-4), "Cheap": Tag(64, 2e-6)},
+        {"Reset": Tag(32, 2e-6, reset=5e-3), "Turn": Tag(32, 1e-3)},
+    ],
+)
+def test_mixed_tags(tags):
+    check(Simulation(tags, Machine(noise=0.03)))
+
+
+@pytest.mark.parametrize("hint", [None, "io"])
+def test_what_waits_uses_all_workers(hint):
+    simulation = Simulation({"Tag": Tag(32, 1e-2, waits=True, hint=hint)}, workers=16)
+    check(simulation)
+    assert len(set(simulation.played[-1].homes.values()) - {None}) == 16
+
+
+def test_what_mostly_waits_takes_what_computes_along():
+    check(Simulation({"Waits": Tag(32, 1e-2, waits=True), "Works": Tag(32, 1e-3)}, Machine(noise=0.03), workers=16))
+
+
+@pytest.mark.parametrize("turn", [2e-6, 2e-3])
+def test_a_hint_may_be_right_or_wrong(turn):
+    simulation = Simulation({"Tag": Tag(32, turn, hint="heavy")}, Machine(noise=0.03))
+    assert is_out(simulation.run(1)[0])
+    simulation.run(49)
+    check(simulation)
+
+
+@pytest.mark.parametrize(("turn", "sent"), [(3e-5, 6e-5), (1e-3, 2e-3), (1e-3, 1e-4)])
+def test_what_is_dear_to_send(turn, sent):
+    check(Simulation({"Tag": Tag(64, turn, sent=sent)}, Machine(noise=0.03)), 300, 100)
+
+
+def test_many_processors():
+    machine = Machine(cpus=lambda episode: 8, noise=0.03)
+    simulation = Simulation({"Heavy": Tag(64, 2e-3), "Cheap": Tag(64, 2e-6)}, machine, workers=8)
+    check(simulation, 300, 250)
+    assert simulation.out()["Heavy"] > 0.8
+
+
+def test_on_one_processor_nothing_that_computes_moves():
+    played = check(Simulation({"Tag": Tag(64, 2e-3)}, Machine(cpus=lambda episode: 1)))
+    assert not any(map(is_out, played))
+
+
+def test_environments_that_never_play_a_turn_decide_nothing():
+    simulation = Simulation({"Tag": Tag(16, 2e-3)}, calls=lambda episode: 0)
+    assert not any(map(is_out, simulation.run(20)))
+
+
+def test_a_machine_that_is_slower_for_a_while_changes_nothing():
+    simulation = Simulation({"Tag": Tag(64, 1e-3)}, Machine(noise=0.03))
+    simulation.run(30)
+    simulation.machine.speed = 2.0
+    simulation.run(30)
+    assert sum(map(is_out, simulation.played[-20:])) >= 19

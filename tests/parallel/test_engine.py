@@ -1,0 +1,508 @@
+"""The engine as a library: environments by id, any subset at any time, results and failures as values."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import ragen.parallel
+from ragen.errors import ConfigError, EnvError, InputError, LaneDiedError, StateError
+from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, LaneStats, Settings
+from ragen.parallel.episode.turn import Turn, TurnResult
+from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Unreplayable, Walk
+from support.leftovers import is_over, until
+
+PATIENT = {"step_timeout": 20.0, "reset_timeout": 20.0, "startup_timeout": 20.0, "max_workers": 2}
+IDS = range(4)
+TURN = Turn(("a",), 9)
+
+Make = Callable[..., EnvEngine]
+
+
+class Board(Walk):
+    """Begins with what is given from outside, and has items that it writes into, which may be set too."""
+
+    def __init__(self, config: Any = None) -> None:
+        super().__init__(config)
+        self.given: list[int] = []
+        self.items: list[int] = []
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        self.items = list(self.given)
+        return super().reset(seed, mode)
+
+    def push(self, item: int) -> int:
+        self.items.append(item)
+        return len(self.items)
+
+    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        observation, _, done, info = super().step(action)
+        self.items.append(self.steps)
+        return observation, float(sum(self.items)), done, info
+
+
+class Takes(Walk):
+    """Waits until it is told to go on, as far as others let it."""
+
+    meets: threading.Barrier | None = None
+
+    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        until(lambda: False, 0.2)
+        return super().step(action)
+
+
+@pytest.fixture(params=["process", "executor", "main"])
+def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+    """Makes engines in main and over both kinds of workers, closed in the end."""
+    made: list[EnvEngine] = []
+    where = {"use_lanes": False} if request.param == "main" else {"use_lanes": True, "backend": request.param}
+
+    def make_one(specs: Iterable[EnvSpec] = (), **settings: Any) -> EnvEngine:
+        made.append(EnvEngine(specs, Settings.of(**{**PATIENT, **where, **settings})))
+        return made[-1]
+
+    yield make_one
+    for engine in made:
+        engine.close()
+
+
+in_lanes = pytest.mark.parametrize("make", ["process", "executor"], indirect=True)
+
+
+def specs(env_class: Any = Walk, ids: Iterable[int] = IDS, config: Any = None) -> list[EnvSpec]:
+    return [EnvSpec.of(env_class, config, env_id) for env_id in ids]
+
+
+def seeds(ids: Iterable[int] = IDS) -> dict[int, int]:
+    return {env_id: 100 + env_id for env_id in ids}
+
+
+def turns(ids: Iterable[int] = IDS) -> dict[int, Turn]:
+    return dict.fromkeys(ids, TURN)
+
+
+def alone(env_id: int, count: int, env_class: type[Walk] = Walk) -> list[Any]:
+    """What an environment shows in so many turns, without any engine."""
+    env = env_class()
+    shown = [env.reset(seed=100 + env_id)]
+    return shown + [env.step("a")[0] for _ in range(count)]
+
+
+def kill(engine: EnvEngine) -> None:
+    """Kill all workers, and wait until they have ended; nothing where there is none."""
+    pids = [lane.pid for lane in engine.stats() if lane.lane != "main" and lane.pid is not None]
+    for pid in pids:
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            os.kill(pid, signal.SIGKILL)
+    assert until(lambda: all(map(is_over, pids)))
+
+
+def homes(engine: EnvEngine) -> dict[str, int]:
+    return {stats.lane: stats.envs for stats in engine.stats() if stats.envs}
+
+
+# The public face
+
+
+def test_the_public_names_are_there_and_no_others() -> None:
+    assert sorted(ragen.parallel.__all__) == [
+        "EnvEngine",
+        "EnvFailed",
+        "EnvSpec",
+        "LaneKind",
+        "LaneStats",
+        "Settings",
+    ]
+    for name in ragen.parallel.__all__:
+        assert getattr(ragen.parallel, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'Engine'"):
+        _ = ragen.parallel.Engine
+
+
+@pytest.mark.parametrize("use_lanes", [True, False, "auto"])
+def test_the_example_works(use_lanes: Any) -> None:
+    with EnvEngine([EnvSpec.of(Walk, env_id=i) for i in IDS], Settings(use_lanes=use_lanes, max_workers=2)) as engine:
+        observations = engine.reset({i: 100 + i for i in IDS})
+        results = engine.play({i: Turn(("a",), 10) for i in IDS})
+        assert [observations[i] for i in IDS] == [alone(i, 0)[0] for i in IDS]
+        assert [results[i].observation for i in IDS] == [alone(i, 1)[1] for i in IDS]
+    with pytest.raises(StateError, match="closed"):
+        engine.reset()
+
+
+def test_results_come_in_the_order_of_the_actions_and_are_committed(make: Make) -> None:
+    engine = make(specs())
+    assert engine.reset(seeds()) == {env_id: alone(env_id, 0)[0] for env_id in IDS}
+    for turn in range(1, 4):
+        results = engine.play(dict.fromkeys(reversed(IDS), TURN))
+        assert list(results) == list(reversed(IDS))
+        for env_id, result in results.items():
+            assert type(result) is TurnResult
+            assert result.observation == engine.observation(env_id) == alone(env_id, turn)[turn]
+
+
+def test_any_subset_may_be_reset_and_played_at_any_time(make: Make) -> None:
+    engine = make(specs())
+    engine.reset(seeds())
+    engine.play(turns([0, 2]))
+    engine.play(turns([2]))
+    assert engine.reset({2: 107}) == {2: alone(7, 0)[0]}
+    kill(engine)
+    results = engine.play(turns())
+    shown = [results[env_id].observation for env_id in IDS]
+    assert shown == [alone(0, 2)[2], alone(1, 1)[1], alone(7, 1)[1], alone(3, 1)[1]]
+    assert engine.play({}) == {}
+
+
+def test_an_environment_that_failed_stands_where_its_result_would_until_it_is_reset(make: Make) -> None:
+    engine = make([*specs(ids=[0, 1]), EnvSpec.of(Faulty, FaultConfig("raises", "turn 0"), 2)])
+    engine.reset(seeds([0, 1, 2]))
+    for _ in range(2):
+        results = engine.play(turns([0, 1, 2]))
+        assert [type(results[env_id]) for env_id in (0, 1, 2)] == [TurnResult, TurnResult, EnvFailed]
+        failed = results[2]
+        assert (failed.text, failed.phase) == ("ValueError: boom", "play")
+        assert isinstance(failed.error, EnvError) and isinstance(failed.error.__cause__, ValueError)
+        assert "env 2 (tag 'Faulty'" in str(failed.error) and "at turn 0" in str(failed.error)
+    answers = engine.call([1, 2], "render")
+    assert answers[1] == alone(1, 2)[2]
+    assert answers[2] is failed.error
+    assert engine.reset({2: 100}) == {2: alone(0, 0)[0]}
+    assert engine.call([2], "render") == {2: alone(0, 0)[0]}
+
+
+@in_lanes
+def test_one_whose_worker_ends_has_failed_with_its_lane_and_where_it_was(make: Make) -> None:
+    engine = make([*specs(ids=[0, 1]), EnvSpec.of(Faulty, FaultConfig("exits", "reset"), 2)])
+    observations = engine.reset(seeds([0, 1, 2]))
+    failed = observations.pop(2)
+    assert observations == {env_id: alone(env_id, 0)[0] for env_id in (0, 1)}
+    assert isinstance(failed, EnvFailed) and isinstance(failed.error, LaneDiedError)
+    assert failed.text == "its process exited with code 3"
+    assert "quarantine of env 2, pid " in str(failed.error)
+    assert engine.play(turns([2])) == {2: failed}
+
+
+def test_settings_are_checked_and_a_misspelt_one_is_told() -> None:
+    with pytest.raises(ConfigError, match="no setting 'max_worker'; 'max_workers' was meant"):
+        Settings.of(max_worker=3)
+    for name, value in [
+        ("use_lanes", "yes"),
+        ("backend", "thread"),
+        ("max_workers", 0),
+        ("max_restarts", -1),
+        ("step_timeout", 0),
+        ("reset_timeout", float("inf")),
+        ("startup_timeout", float("nan")),
+        ("start_method", "fork"),
+        ("on_env_failure", "ignore"),
+        ("sequential_env_types", "webshop"),
+    ]:
+        with pytest.raises(ConfigError, match=rf"{name} = .*expected"):
+            Settings.of(**{name: value})
+
+
+@pytest.mark.parametrize("seconds", [1e-9, 2_000_000, 3_000_000, 1e9, 1e300])
+def test_tiny_and_huge_time_outs_are_kept(seconds: float) -> None:
+    given = dict.fromkeys(("step_timeout", "reset_timeout", "startup_timeout"), seconds)
+    for backend in ("process", "executor"):
+        settings = Settings.of(use_lanes=True, backend=backend, max_workers=1, **given)
+        with EnvEngine(specs(ids=[0, 1]), settings) as engine:
+            observations = engine.reset(seeds([0, 1]))
+            results = engine.play(turns([0, 1]))
+            if seconds > 1:
+                assert observations == {env_id: alone(env_id, 0)[0] for env_id in (0, 1)}
+                assert [type(result) for result in results.values()] == [TurnResult] * 2
+    with EnvEngine(specs(ids=[0, 1]), Settings.of(use_lanes="auto", **given)) as engine:
+        engine.reset(seeds([0, 1]))
+        engine.play(turns([0, 1]))
+
+
+# Environments that come and go
+
+
+def test_one_that_comes_later_plays_beside_the_others(make: Make) -> None:
+    engine = make(max_workers=1)
+    engine.add(specs(ids=[1])[0], lane=0)
+    engine.add(specs(ids=[2])[0])
+    assert engine.reset(dict.fromkeys([1, 2], 7)) == dict.fromkeys([1, 2], Walk().reset(seed=7))
+    first = engine.play(turns([1]))[1]
+    engine.add(specs(ids=[3])[0], lane=0)
+    engine.reset({3: 7})
+    results = engine.play(turns([3, 2]))
+    assert results[3].observation == results[2].observation == first.observation
+    assert homes(engine) == {"main": 1, "lane 0": 2}
+
+
+def test_one_that_goes_is_closed_and_forgotten_and_its_id_is_free_again(make: Make) -> None:
+    engine = make(max_workers=1)
+    (spec,) = specs(ids=[1])
+    engine.add(spec, lane=0)
+    engine.reset({1: 7})
+    with pytest.raises(StateError, match=r"env 1 .* was added twice"):
+        engine.add(spec)
+    engine.remove([1, 99])
+    assert homes(engine) == {}
+    with pytest.raises(InputError, match="no environment 1 in this engine"):
+        engine.play(turns([1]))
+    engine.add(spec)
+    engine.reset({1: 7})
+    assert homes(engine) == {"main": 1}
+
+
+@in_lanes
+def test_an_episode_that_came_through_pays_a_restart_back(make: Make) -> None:
+    engine = make(max_workers=1, max_restarts=2)
+    engine.add(specs(ids=[1])[0], lane=0)
+    engine.reset({1: 7})
+    for number in range(2, 7):
+        engine.add(specs(ids=[number])[0], lane=0)
+        engine.reset({number: 7})
+        kill(engine)
+        assert engine.play(turns([number]))[number].info
+        engine.remove([number])
+    assert homes(engine) == {"lane 0": 1}
+    assert engine.play(turns([1]))[1].info
+
+
+@in_lanes
+def test_after_too_many_deaths_those_of_a_lane_are_played_in_quarantine(make: Make) -> None:
+    engine = make(max_workers=1, max_restarts=2)
+    engine.add(specs(ids=[1])[0], lane=0)
+    engine.reset({1: 107})
+    for turn in range(1, 4):
+        kill(engine)
+        assert engine.play(turns([1]))[1].observation == alone(7, turn)[turn]
+    assert homes(engine) == {"quarantine of env 1": 1}
+    engine.reset({1: 107})
+    engine.play(turns([1]))
+
+
+@in_lanes
+def test_a_suspect_that_goes_takes_its_quarantine_with_it(make: Make, tmp_path: Any) -> None:
+    once = FaultConfig("exits", "turn 0", once=str(tmp_path / "once"))
+    engine = make(max_workers=1)
+    engine.add(EnvSpec.of(Faulty, once, 1), lane=0)
+    engine.reset({1: 7})
+    engine.play(turns([1]))
+    assert homes(engine) == {"quarantine of env 1": 1}
+    engine.add(specs(ids=[2])[0], lane=0)
+    engine.remove([1])
+    engine.reset({2: 7})
+    assert homes(engine) == {"lane 0": 1}
+    assert engine.play(turns([2]))[2].info
+
+
+# What is changed between turns
+
+
+def play_board(engine: EnvEngine, disturb: Callable[[], None]) -> list[Any]:
+    """An episode and a half in which items are set and pushed; all that was seen."""
+    given = [1, 2]
+    seen: list[Any] = [engine.set_attr([0, 1], "given", given)]  # before the first reset
+    given.append(1000)
+    disturb()
+    engine.reset(seeds())
+    disturb()
+    seen.append(engine.play(turns()))
+    seen.append(engine.call([1, 2], "push", 10))
+    disturb()
+    seen.append(engine.play(turns()))
+    pushed = [5]
+    seen.append(engine.set_attr([3], "items", pushed))
+    pushed.append(1000)
+    disturb()
+    seen.append(engine.play(turns()))
+    engine.reset(seeds([0, 3]))
+    disturb()
+    seen.append(engine.play(turns()))
+    seen.append(engine.read(IDS, "items"))
+    seen.append({env_id: str(error) for env_id, error in engine.call([2], "push").items()})
+    return seen
+
+
+@in_lanes
+def test_changes_are_part_of_the_episode_and_attributes_outlive_resets(make: Make) -> None:
+    with EnvEngine(specs(Board), Settings(use_lanes=False)) as engine:
+        expected = play_board(engine, lambda: None)
+    assert [result.reward for result in expected[1].values()] == [1 + 2 + 1, 1 + 2 + 1, 1, 1]
+    assert expected[2] == {1: 4, 2: 2}
+    assert "raised TypeError" in expected[-1][2]
+    undisturbed, killed = make(specs(Board), max_restarts=20), make(specs(Board), max_restarts=20)
+    assert play_board(undisturbed, lambda: None) == expected
+    assert play_board(killed, lambda: kill(killed)) == expected
+
+
+@in_lanes
+def test_what_is_read_is_a_copy_and_is_not_journalled(make: Make) -> None:
+    engine = make(specs(Board))
+    engine.reset(seeds())
+    items = engine.read([0], "items")[0]
+    items.append(7)
+    assert engine.read([0], "items") == {0: []}
+    assert engine.records[0].journal.entries == []
+
+
+# Episodes without a seed
+
+
+class OwnGenerator(Walk):
+    """Goes on with its own generator where there is no seed."""
+
+    def __init__(self, config: Any = None) -> None:
+        super().__init__(config)
+        self.chance = random.Random(11)
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        if seed is not None:
+            self.chance.seed(seed)
+        return super().reset(self.chance.randrange(1000), mode)
+
+
+def play_unseeded(engine: EnvEngine, disturb: Callable[[], None]) -> list[Any]:
+    seen: list[Any] = [engine.reset(seeds())]
+    for _ in range(2):
+        seen.append(engine.play(turns()))
+        seen.append(engine.reset())
+        seen.append(engine.play(turns()))
+        disturb()
+    seen.append(engine.play(turns()))
+    return seen
+
+
+@in_lanes
+def test_episodes_without_a_seed_go_on_with_the_global_generators_and_are_rebuilt(make: Make) -> None:
+    with EnvEngine(specs(GlobalDraws), Settings(use_lanes=False)) as engine:
+        expected = play_unseeded(engine, lambda: None)
+    killed = make(specs(GlobalDraws))
+    got = play_unseeded(killed, lambda: kill(killed))
+    assert got == expected
+    assert len({str(seen) for seen in got}) == len(got)
+
+
+def test_the_first_episode_may_have_no_seed(make: Make) -> None:
+    engine = make(specs(GlobalDraws))
+    observations = engine.reset()
+    kill(engine)
+    assert engine.call(IDS, "render") == observations
+    shown = {env_id: result.observation for env_id, result in engine.play(turns()).items()}
+    kill(engine)
+    assert engine.call(IDS, "render") == shown
+
+
+@in_lanes
+def test_a_generator_of_its_own_that_nobody_can_restore_is_found_out(make: Make) -> None:
+    """RAGEN's environments are always seeded; what a game of another kind restores, its own tests say."""
+    engine = make(specs(OwnGenerator, [0]))
+    engine.reset({0: 3})
+    engine.reset()
+    kill(engine)
+    (failed,) = engine.play(turns([0])).values()
+    assert isinstance(failed, EnvFailed) and "does not replay: at the reset" in failed.text
+
+
+@in_lanes
+def test_one_that_cannot_be_replayed_has_failed_when_its_worker_is_gone(make: Make) -> None:
+    engine = make(specs(Unreplayable))
+    engine.reset(seeds())
+    engine.use_lanes = False
+    assert "main" not in homes(engine)
+    kill(engine)
+    results = engine.play(turns())
+    assert {result.text for result in results.values()} == {
+        "its state was lost, and it declares that it cannot be replayed"
+    }
+    engine.reset(seeds())
+    assert homes(engine) == {"main": 4}
+    assert [type(result) for result in engine.play(turns()).values()] == [TurnResult] * 4
+
+
+# Threads
+
+
+def test_threads_play_disjoint_environments_of_one_engine_at_once(make: Make) -> None:
+    engine = make(specs(ids=range(8)), max_restarts=50)
+    engine.reset(seeds(range(8)))
+    failures: list[BaseException] = []
+
+    def live(mine: Mapping[int, int]) -> None:
+        try:
+            for _ in range(5):
+                engine.reset(mine)
+                for turn in range(1, 4):
+                    results = engine.play(turns(mine))
+                    shown = {env_id: result.observation for env_id, result in results.items()}
+                    assert shown == {env_id: alone(env_id, turn)[turn] for env_id in mine}
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=live, args=[seeds(ids)]) for ids in ([0, 1, 2], [3, 4], [5, 6, 7])]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        until(lambda: False, 0.1)
+        kill(engine)
+    assert not failures, failures
+
+
+@pytest.mark.parametrize("make", ["process", "main"], indirect=True)
+def test_an_environment_that_another_thread_uses_is_told(make: Make) -> None:
+    engine = make(specs(Takes))
+    engine.reset(seeds())
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(engine.play(turns([0, 1]))))
+    thread.start()
+    assert until(lambda: not engine.records[0].in_sync)
+    with pytest.raises(StateError, match=r"env 1 is being used by another thread"):
+        engine.play(turns([3, 1]))
+    with pytest.raises(StateError, match=r"env 0 is being used by another thread"):
+        engine.reset(seeds())
+    assert list(engine.play(turns([2, 3]))) == [2, 3]
+    thread.join()
+    assert [type(result) for result in results[0].values()] == [TurnResult] * 2
+    assert list(engine.play(turns())) == list(IDS)
+
+
+# Misuse
+
+
+def test_misuse_is_told(make: Make) -> None:
+    engine = make(specs())
+    with pytest.raises(StateError, match="env 0 was not reset yet"):
+        engine.play(turns())
+    engine.reset(seeds())
+    with pytest.raises(InputError, match="no environment 9 in this engine"):
+        engine.play({**turns(), 9: TURN})
+    with pytest.raises(InputError, match="no environment 'x' in this engine"):
+        engine.reset({"x": 1})  # type: ignore[dict-item]
+    with pytest.raises(StateError, match=r"env 0 .* was added twice"):
+        EnvEngine([*specs(), *specs()])
+    assert [type(result) for result in engine.play(turns()).values()] == [TurnResult] * 4
+    engine.close()
+    engine.close()
+    for call in (engine.reset, lambda: engine.play(turns()), lambda: engine.call([0], "render")):
+        with pytest.raises(StateError, match="closed"):
+            call()
+
+
+@in_lanes
+def test_statistics_tell_where_environments_live_and_what_was_played(make: Make) -> None:
+    engine = make(specs())
+    engine.reset(seeds())
+    engine.play(turns())
+    main, *lanes = engine.stats()
+    assert type(main) is LaneStats and (main.lane, main.pid, main.envs, main.turns) == ("main", os.getpid(), 0, 0)
+    assert [(lane.lane, lane.envs, lane.turns, lane.restarts) for lane in lanes] == [
+        ("lane 0", 2, 2, 0),
+        ("lane 1", 2, 2, 0),
+    ]
+    assert {engine.home(env_id) for env_id in IDS} == {"lane 0", "lane 1"}
+    assert engine.has_lane([0]) and engine.has_lane(IDS)
+    assert lanes[0].env_types == (f"{Walk.__module__}:Walk",)

@@ -1,0 +1,601 @@
+"""Executors' workers by themselves: how they start, are reached and end, and what is left of them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ragen.errors import LaneStartError
+from ragen.parallel.episode.journal import Change
+from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.lanes import codec, executor
+from ragen.parallel.lanes.executor import ExecutorKind
+from ragen.parallel.lanes.future_lane import FutureHandle, Hello
+from ragen.parallel.lanes.handle import Ending, Message, WorkerGone, WorkerHandle
+from ragen.parallel.lanes.orders import Call, Rebuild
+from support import scripts
+from support.leftovers import is_over, processes, until
+from support.worker_handles import PATIENCE, wait
+
+METHODS = ["forkserver", "spawn"]
+numbers = itertools.count(1)
+
+
+def puppet() -> type:
+    """A class that does what it is told; it travels by value, so that workers need not import this file."""
+
+    class Puppet:
+        def __init__(self, config: Any = None) -> None:
+            self.config = config
+
+        def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+            return ""
+
+        def echo(self, value: Any) -> Any:
+            return value
+
+        def exit(self, code: int) -> None:
+            os._exit(code)
+
+        def sleep(self) -> None:
+            time.sleep(1000)
+
+        def stop_in_mid_reply(self) -> Any:
+            """A large reply, half of which is written when the process stops."""
+            main = threading.get_ident()
+
+            def stop() -> None:
+                while sys._current_frames()[main].f_code.co_name != "_send":
+                    pass
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+            threading.Thread(target=stop).start()
+            return np.zeros(300_000_000, np.uint8)
+
+        def imported(self, name: str) -> bool:
+            return name in sys.modules
+
+        def start_method(self) -> str | None:
+            import multiprocessing
+
+            return multiprocessing.get_start_method(allow_none=True)
+
+        def fork_a_sleeper(self) -> int:
+            """A child that holds whatever it inherited."""
+            pid = os.fork()
+            if not pid:
+                signal.pause()
+            return pid
+
+        def start_a_shell(self) -> int:
+            """A child of C code, which lets it have all inheritable descriptors."""
+            return os.posix_spawn("/bin/sleep", ["sleep", "1000"], dict(os.environ))
+
+        def leave_a_thread(self) -> None:
+            threading.Thread(target=time.sleep, args=(1000,), name="left behind").start()
+
+        def close(self) -> None:
+            if self.config:
+                with open(self.config, "w") as file:
+                    file.write("closed")
+
+    Puppet.__module__ = "__main__"
+    return Puppet
+
+
+def load(config: Any = None) -> Message:
+    """The request that makes the puppet."""
+    return codec.pack_request(next(numbers), 1, Rebuild.of([EnvSpec.of(puppet(), config)], []))
+
+
+def call(name: str, *arguments: Any) -> Message:
+    """The request that has the puppet do something."""
+    return codec.pack_request(next(numbers), 1, Call([(0, Change(name, arguments))]))
+
+
+def answer(handle: WorkerHandle) -> Any:
+    """Wait for a reply; what the puppet gave."""
+    reply = wait(handle)
+    assert reply is not None
+    [outcome] = codec.unpack_reply(reply)
+    return outcome.value
+
+
+def ask(handle: WorkerHandle, name: str, *arguments: Any) -> Any:
+    """What the puppet gives."""
+    handle.send(call(name, *arguments))
+    return answer(handle)
+
+
+def gone(handle: WorkerHandle) -> None:
+    """Wait until the worker is seen to be gone."""
+    with pytest.raises(WorkerGone):
+        while True:
+            wait(handle)
+
+
+def working(handle: WorkerHandle, number: int) -> bool:
+    """Whether the worker has begun a request."""
+    position = handle.position()
+    return position is not None and position.request == number
+
+
+@pytest.fixture(scope="session", autouse=True)
+def what_the_standard_library_keeps() -> None:
+    """Its fork server, resource tracker and shared memory, which live as long as the program."""
+    for method in METHODS:
+        handle: WorkerHandle = ExecutorKind(method).start("lane 0", load())
+        answer(handle)
+        handle.end()
+
+
+@pytest.fixture(params=METHODS)
+def kind(request: pytest.FixtureRequest) -> Iterator[ExecutorKind]:
+    made = ExecutorKind(request.param)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def handle(kind: ExecutorKind) -> Iterator[WorkerHandle]:
+    """A worker with a puppet."""
+    made = kind.start("lane 0", load())
+    assert answer(made) is None
+    yield made
+    made.end()
+
+
+def test_a_worker_says_hello_and_answers(kind: ExecutorKind) -> None:
+    handle = kind.start("lane 7")
+    assert wait(handle, lambda: handle.is_up) is None
+    assert handle.pid is not None and processes()[handle.pid].startswith("ragen lane 7")
+    assert handle.where == f"pid {handle.pid}"
+    handle.send(load())
+    assert answer(handle) is None
+    assert ask(handle, "echo", "hello") == "hello"
+    assert handle.end().where == f"pid {handle.pid}"
+
+
+def test_the_first_request_is_carried_out_by_the_initializer(kind: ExecutorKind) -> None:
+    first = load()
+    handle = kind.start("lane 0", first)
+    reply = wait(handle)
+    assert reply is not None and codec.number_of(reply) == codec.number_of(first)
+    assert handle.is_up and handle.pid
+    handle.end()
+
+
+def test_a_large_first_request_is_no_wait_for_the_caller(kind: ExecutorKind) -> None:
+    handle = kind.start("lane 0", load("x" * 20_000_000))
+    assert handle.receive() is None and not handle.is_up  # far more than a pipe takes, and nobody there yet who reads
+    assert answer(handle) is None
+    assert len(ask(handle, "__getattribute__", "config")) == 20_000_000
+    handle.end()
+
+
+def test_requests_that_are_sent_at_once_are_answered_in_order(kind: ExecutorKind) -> None:
+    handle = kind.start("lane 0", load())
+    for value in range(50):
+        handle.send(call("echo", value))
+    assert answer(handle) is None
+    assert [answer(handle) for _ in range(50)] == list(range(50))
+    assert not select.select([handle], [], [], 0)[0]  # all bytes were read
+    handle.end()
+
+
+def test_arrays_arrive_writable(handle: WorkerHandle) -> None:
+    sent = np.arange(100_000)
+    got = ask(handle, "echo", sent)
+    assert (got == sent).all() and got.flags.writeable
+    assert handle.moved > 2 * sent.nbytes
+
+
+def test_the_position_is_that_of_the_item_it_works_on(handle: WorkerHandle) -> None:
+    message = codec.pack_request(next(numbers), 1, Call([(0, Change("echo", (1,))), (0, Change("sleep"))]))
+    before = time.monotonic()
+    handle.send(message)
+    number = codec.number_of(message)
+    assert until(lambda: working(handle, number) and handle.position()[1] == 1)  # type: ignore[index]
+    position = handle.position()
+    assert position is not None and before < position.since < time.monotonic()
+    ending = handle.end()
+    assert (ending.status, ending.position) == (-signal.SIGKILL, position)
+
+
+def test_a_hanging_worker_tells_where_it_hangs_and_is_killed(handle: WorkerHandle) -> None:
+    message = call("sleep")
+    handle.send(message)
+    assert until(lambda: working(handle, codec.number_of(message)))
+    assert until(lambda: "in sleep" in handle.stacks())
+    ending = handle.end()
+    assert (ending.where, ending.status) == (f"pid {handle.pid}", -signal.SIGKILL)
+    assert handle.end() is ending  # and once more does no harm
+
+
+def test_a_stopped_worker_is_killed_and_tells_no_stacks(handle: WorkerHandle) -> None:
+    assert handle.pid is not None
+    handle.send(call("sleep"))
+    os.kill(handle.pid, signal.SIGSTOP)
+    assert until(lambda: is_stopped(handle.pid))
+    assert handle.stacks() == ""
+    assert handle.end().status == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_a_worker_that_is_killed_while_it_works(handle: WorkerHandle, number: int) -> None:
+    assert handle.pid is not None
+    handle.send(call("sleep"))
+    os.kill(handle.pid, number)
+    gone(handle)
+    assert select.select([handle], [], [], 0)[0]  # and stays readable
+    assert handle.end().status == -number
+
+
+def test_a_worker_that_is_killed_while_idle(handle: WorkerHandle) -> None:
+    assert handle.pid is not None
+    os.kill(handle.pid, signal.SIGKILL)
+    with pytest.raises(WorkerGone):
+        handle.send(call("echo", 1))
+        wait(handle)
+    ending = handle.end()
+    assert ending.status == -signal.SIGKILL
+
+
+def test_a_worker_that_exits_gives_its_code_after_all_earlier_replies(handle: WorkerHandle) -> None:
+    for message in (call("echo", 1), call("echo", 2), call("exit", 3)):
+        handle.send(message)
+    assert [answer(handle), answer(handle)] == [1, 2]
+    gone(handle)
+    assert handle.end().status == 3
+
+
+def test_a_request_that_a_dying_worker_has_not_read(handle: WorkerHandle) -> None:
+    large = call("echo", np.zeros(100_000_000, np.uint8))
+    handle.send(call("exit", 1))
+    with pytest.raises(WorkerGone):
+        handle.send(large)
+        wait(handle)
+    assert handle.end().status == 1
+
+
+def test_a_request_that_a_stopped_worker_has_half_read(handle: WorkerHandle) -> None:
+    assert handle.pid is not None
+    os.kill(handle.pid, signal.SIGSTOP)
+    handle.send(call("echo", np.zeros(100_000_000, np.uint8)))
+    assert until(lambda: any(thread.name == "QueueFeederThread" for thread in threading.enumerate()))
+    assert handle.end().status == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_reply_that_a_worker_has_half_written(handle: WorkerHandle, is_killed: bool) -> None:
+    assert handle.pid is not None
+    handle.send(call("stop_in_mid_reply"))
+    assert until(lambda: is_stopped(handle.pid))
+    if is_killed:
+        os.kill(handle.pid, signal.SIGKILL)
+        gone(handle)
+    assert handle.end().status == -signal.SIGKILL
+
+
+def test_a_worker_that_is_asked_to_exit_closes_its_environments(kind: ExecutorKind, tmp_path: Path) -> None:
+    handle = kind.start("lane 0", load(str(tmp_path / "closed")))
+    assert not handle.ask_to_exit()  # it is not up
+    answer(handle)
+    ask(handle, "leave_a_thread")
+    assert handle.ask_to_exit()
+    gone(handle)
+    assert handle.end().status == 0
+    assert (tmp_path / "closed").read_text() == "closed"
+
+
+class ByHand(FutureHandle):
+    """One whose futures a test fulfils."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hello: Future[Hello] = Future()
+        self.submitted: list[Future[Message | None]] = []
+        self._expect(self.hello)
+
+    def _submit(self, message: Message) -> Future[Message | None]:
+        self.submitted.append(Future())
+        return self.submitted[-1]
+
+    def end(self) -> Ending:
+        self._close()
+        return Ending()
+
+
+def test_futures_that_are_done_in_any_order_give_replies_in_order() -> None:
+    handle = ByHand()
+    for _ in range(3):
+        handle.send([b"request"])
+    assert not handle.submitted  # the worker is not up
+    handle.hello.set_result((1, None))
+    assert handle.receive() is None and handle.is_up
+    handle.submitted[2].set_result([b"2"])
+    handle.submitted[1].set_result([b"1"])
+    assert select.select([handle], [], [], 0)[0]
+    assert handle.receive() is None
+    assert not select.select([handle], [], [], 0)[0]
+    handle.submitted[0].set_result([b"0"])
+    for number in (b"0", b"1", b"2"):
+        assert select.select([handle], [], [], 0)[0]
+        assert handle.receive() == [number]
+    assert not select.select([handle], [], [], 0)[0]
+    handle.end()
+
+
+def test_a_reply_that_was_taken_wakes_nobody() -> None:
+    """A future is done a moment before its callbacks are called."""
+    handle = ByHand()
+    handle.hello.set_result((1, None))
+    handle.receive()
+    handle.send([b"request"])
+    callbacks, handle.submitted[0]._done_callbacks = handle.submitted[0]._done_callbacks, []  # type: ignore[attr-defined]
+    handle.submitted[0].set_result([b"reply"])
+    assert handle.receive() == [b"reply"]
+    for callback in callbacks:
+        callback(handle.submitted[0])
+    assert not select.select([handle], [], [], 0)[0]
+    handle.end()
+
+
+def test_a_failed_future_is_told_after_the_replies_before_it() -> None:
+    handle = ByHand()
+    handle.hello.set_result((1, [b"first"]))
+    assert handle.receive() == [b"first"]
+    handle.send([b"request"])
+    handle.send([b"request"])
+    handle.submitted[1].set_exception(KeyboardInterrupt())  # such as a worker may throw
+    assert handle.receive() is None
+    handle.submitted[0].set_result([b"0"])
+    assert handle.receive() == [b"0"]
+    for _ in range(2):
+        assert select.select([handle], [], [], 0)[0]
+        with pytest.raises(WorkerGone, match="KeyboardInterrupt"):
+            handle.receive()
+    with pytest.raises(WorkerGone):
+        handle.send([b"request"])
+    handle.end()
+
+
+def test_a_busy_worker_is_not_asked_to_exit(handle: WorkerHandle) -> None:
+    handle.send(call("sleep"))
+    assert not handle.ask_to_exit()
+
+
+def test_a_worker_that_is_ended_while_it_starts(kind: ExecutorKind) -> None:
+    for _ in range(5):
+        kind.start("lane 0", load()).end()
+
+
+@pytest.mark.parametrize("child", ["fork_a_sleeper", "start_a_shell"])
+@pytest.mark.parametrize("is_replying", [True, False])
+def test_a_worker_dies_and_leaves_a_child(handle: WorkerHandle, child: str, is_replying: bool) -> None:
+    """The child is not found by this kind; but that it lives keeps nobody from learning that its parent does not."""
+    assert handle.pid is not None
+    orphan = ask(handle, child)
+    handle.send(call("stop_in_mid_reply" if is_replying else "sleep"))
+    try:
+        assert not is_replying or until(lambda: is_stopped(handle.pid))
+        os.kill(handle.pid, signal.SIGKILL)
+        gone(handle)
+        assert handle.end().status == -signal.SIGKILL
+    finally:
+        os.kill(orphan, signal.SIGKILL)
+
+
+def test_starting_and_ending_leaves_nothing(kind: ExecutorKind) -> None:
+    for _ in range(20):
+        handle = kind.start("lane 0", load())
+        answer(handle)
+        handle.end()
+    assert handle.fileno() == -1
+
+
+def test_a_stopped_fork_server_costs_a_bounded_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = ExecutorKind("forkserver")
+    monkeypatch.setattr(executor, "_PATIENCE", 0.1)
+    handle = kind.start("lane 0", load())
+    answer(handle)
+    assert handle.pid is not None
+    server = parent_of(handle.pid)
+    os.kill(server, signal.SIGSTOP)
+    try:
+        other = kind.start("lane 1", load())
+        other.send(call("echo", 1))
+        assert not other.is_up
+        assert "still being started" in other.end().describe()
+        handle.end()
+    finally:
+        os.kill(server, signal.SIGCONT)
+
+
+def test_a_worker_that_the_system_refuses(kind: ExecutorKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise BlockingIOError("too many processes")
+
+    monkeypatch.setattr("multiprocessing.process.BaseProcess.start", refuse)
+    handle = kind.start("lane 0", load())
+    gone(handle)
+    assert "too many processes" in handle.end().describe()
+
+
+def test_descriptors_that_the_system_refuses(kind: ExecutorKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(socket, "socketpair", refuse)
+    with pytest.raises(LaneStartError, match=r"lane 0: .*too many open files"):
+        kind.start("lane 0")
+
+
+def test_a_forked_child_lets_go_and_harms_nobody(handle: WorkerHandle, kind: ExecutorKind) -> None:
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            handle.forget_in_child()
+            kind.forget_in_child()
+            executor._leave_all()  # what a child does that ends as programs do
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert ask(handle, "echo", 1) == 1
+
+
+HEAD = """
+import os, select, signal, sys, threading, time
+from ragen.parallel.lanes.executor import ExecutorKind
+from parallel.test_executor_kind import *
+
+kind = ExecutorKind({method!r})
+handle = kind.start("lane 0", load({closed!r}))
+answer(handle)
+ask(handle, "echo", 1)
+print(handle.pid, flush=True)
+"""
+
+
+@pytest.fixture
+def program(kind: ExecutorKind, tmp_path: Path) -> Callable[[str], Path]:
+    """A script, without a guard around its main part, that has a worker."""
+    head = HEAD.format(method=kind.start_method, closed=str(tmp_path / "closed"))
+    return lambda body: scripts.write(tmp_path, body, head)
+
+
+def test_the_main_script_is_not_imported_into_workers(program: Callable[[str], Path]) -> None:
+    out = scripts.run(program('print(ask(handle, "imported", "parallel.test_executor_kind"))\nhandle.end()'))
+    assert out.split()[1:] == ["False"]
+
+
+def test_the_program_may_still_choose_its_start_method(program: Callable[[str], Path]) -> None:
+    scripts.run(program("import multiprocessing\nmultiprocessing.set_start_method('spawn')\nhandle.end()"))
+
+
+def test_a_program_that_ends_without_ending_its_worker(program: Callable[[str], Path], tmp_path: Path) -> None:
+    worker = int(scripts.run(program("")))
+    assert (tmp_path / "closed").read_text() == "closed"
+    assert is_over(worker)
+
+
+@pytest.mark.parametrize("what", ["sleep", "stop_in_mid_reply"])
+def test_a_program_that_ends_while_its_worker_works(program: Callable[[str], Path], what: str) -> None:
+    worker = int(scripts.run(program(f'handle.send(call("{what}"))')))
+    assert is_over(worker)
+
+
+def test_a_program_that_ends_while_its_worker_starts(program: Callable[[str], Path]) -> None:
+    scripts.run(program('handle.end()\nhandle = kind.start("lane 0", load())'))
+
+
+def test_a_killed_program_leaves_no_worker(program: Callable[[str], Path]) -> None:
+    """Nor does one that has a child of its own, which would hold all that it does not let go of."""
+    body = """
+    os.register_at_fork(after_in_child=handle.forget_in_child)
+    if not os.fork():
+        signal.pause()
+    handle.send(call("sleep"))
+    print("asked", flush=True)
+    signal.pause()
+    """
+    process = scripts.start(program(body))
+    assert process.stdout is not None
+    worker = int(process.stdout.readline())
+    assert process.stdout.readline() == "asked\n"
+    child = next(pid for pid in processes() if parent_of(pid) == process.pid and command(pid) == command(process.pid))
+    try:
+        process.kill()
+        assert until(lambda: is_over(worker))
+    finally:
+        os.kill(child, signal.SIGKILL)
+        process.communicate()
+
+
+@pytest.mark.parametrize("kind", ["forkserver"], indirect=True)
+def test_the_fork_server_dies(program: Callable[[str], Path]) -> None:
+    body = """
+    os.kill(parent_of(handle.pid), signal.SIGKILL)
+    try:
+        handle.send(call("sleep"))
+        while True:
+            wait(handle)
+    except WorkerGone:
+        print(handle.end().status, until(lambda: is_over(handle.pid)))
+    handle = kind.start("lane 0", load())
+    print(answer(handle))
+    """
+    assert scripts.run(program(body)).split()[1:] == ["None", "True", "None"]
+
+
+def test_an_interrupt_in_the_terminal_does_not_reach_workers(program: Callable[[str], Path]) -> None:
+    body = """
+    try:
+        handle.send(call("sleep"))
+        print("asked", flush=True)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        while "in sleep" not in handle.stacks():
+            pass
+        print(handle.end().describe())
+    """
+    process = scripts.start(program(body), start_new_session=True)
+    assert process.stdout is not None
+    process.stdout.readline(), process.stdout.readline()
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (out, err) == ("was killed by SIGKILL\n", "")
+
+
+def test_a_system_without_fcntl_and_fork_server(tmp_path: Path) -> None:
+    head = """
+import sys
+for name in ("fcntl", "resource", "termios", "pwd", "grp"):
+    sys.modules[name] = None
+import multiprocessing
+multiprocessing.get_all_start_methods = lambda: ["spawn"]
+"""
+    body = (
+        HEAD.format(method="forkserver", closed="") + 'print(kind.start_method, ask(handle, "echo", 1), handle.end())'
+    )
+    assert scripts.run(scripts.write(tmp_path, body, head)).split()[1:3] == ["spawn", "1"]
+
+
+def test_a_daemon_of_multiprocessing_says_why_it_has_no_worker(kind: ExecutorKind) -> None:
+    from multiprocessing import current_process
+
+    current_process()._config["daemon"] = True  # type: ignore[attr-defined]
+    try:
+        handle = kind.start("lane 0", load())
+        gone(handle)
+        assert "daemonic processes are not allowed to have children" in handle.end().describe()
+    finally:
+        del current_process()._config["daemon"]  # type: ignore[attr-defined]
+
+
+def is_stopped(pid: int | None) -> bool:
+    return "\nState:\tT" in Path(f"/proc/{pid}/status").read_text()
+
+
+def parent_of(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("\nPPid:\t")[2].split()[0])
+
+
+def command(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -1,0 +1,162 @@
+"""``envs[i]["env"]``: an environment wherever it lives; what is changed through it is part of its episode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ragen.errors import EnvError, LaneTimeoutError, StateError
+from ragen.llm_agent.es_manager import EnvStateManager
+from support.episodes import config, errors, freeze, inputs
+from support.faulty_envs import Walk
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+MODES = [True, False, "auto"]
+Kill = Callable[[EnvStateManager], None]
+
+
+class Level(Walk):
+    """Rewards are the level, which is set from outside."""
+
+    level = 0
+    tuned = 0
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        self.tuned = 0
+        return super().reset(seed, mode)
+
+    def set_level(self, level: int, times: int = 1) -> int:
+        self.level = level * times
+        return self.level
+
+    def tune(self) -> None:
+        self.tuned += 1
+        raise ValueError("out of tune")
+
+    def board(self) -> Any:
+        return np.full(3, self.level)
+
+    def hang(self) -> None:
+        while True:
+            pass
+
+    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        observation, _, _, info = super().step(action)
+        return observation, float(self.level), False, {**info, "tuned": self.tuned}
+
+
+def leveled(mode: Any, **settings: Any) -> dict[str, Any]:
+    return config({"L": {"env_type": f"{__name__}:Level"}}, [("L", 3)], use_multiprocessing=mode, **settings)
+
+
+def step(manager: EnvStateManager, turn: int) -> list[float]:
+    """One action in each; the rewards of the turn."""
+    given = [{**each, "actions": ["a"]} for each in inputs(range(3), turn)]
+    manager.step(given)
+    return [entry["status"].rewards[-1] for entry in manager.envs]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_it_reads_calls_and_sets(mode: Any) -> None:
+    with EnvStateManager(leveled(mode)) as manager:
+        rollouts = manager.reset()
+        env = manager.envs[1]["env"]
+        assert env.render() == rollouts[1]["history"][0]["state"]
+        assert env.render(mode="text") == env.render()
+        assert isinstance(env.place, int)
+        assert env.set_level(2, times=2) == 4
+        assert (env.board() == 4).all()
+        env.level = 5
+        assert env.level == 5
+        assert step(manager, 0) == [0.0, 5.0, 0.0]
+        assert repr(env) == f"<env 1 (tag 'L', type '{__name__}:Level')>"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_the_environment_raises_is_told_and_ends_nothing(mode: Any) -> None:
+    with EnvStateManager(leveled(mode)) as manager:
+        manager.reset()
+        env = manager.envs[0]["env"]
+        assert not hasattr(env, "nonsense")
+        with pytest.raises(AttributeError, match=r"env 0 .*nonsense"):
+            _ = env.nonsense
+        with pytest.raises(EnvError, match=r"env 0 .* raised TypeError") as caught:
+            env.step(1)
+        assert isinstance(caught.value.__cause__, TypeError)
+        with pytest.raises(EnvError, match=r"env 0 .* raised ValueError: out of tune"):
+            env.tune()
+        assert [errors(cache) for cache in manager.step(inputs(range(3), 0))] == [[None]] * 3
+
+
+@pytest.mark.parametrize("switch", [None, False])
+def test_what_it_changed_is_there_in_a_rebuilt_environment(switch: Any, kill_lanes: Kill) -> None:
+    rewards: dict[bool, Any] = {}
+    for parallel in (False, True):
+        with EnvStateManager(leveled(parallel)) as manager:
+
+            def disturb(parallel: bool = parallel, manager: EnvStateManager = manager) -> None:
+                if parallel and switch is None:
+                    kill_lanes(manager)
+                elif parallel:
+                    manager.use_multiprocessing = switch
+
+            manager.reset()
+            manager.envs[0]["env"].level = 3
+            manager.envs[1]["env"].set_level(5)
+            with pytest.raises(EnvError):
+                manager.envs[2]["env"].tune()
+            disturb()
+            told = [step(manager, 0)]
+            manager.envs[0]["env"].set_level(7)
+            disturb()
+            told.append(step(manager, 1))
+            rewards[parallel] = told, freeze(manager.get_rollout_states())
+    assert rewards[True] == rewards[False]
+    assert rewards[True][0] == [[3.0, 5.0, 0.0], [7.0, 5.0, 0.0]]
+    assert [cache["history"][0]["info"]["tuned"] for cache in rewards[True][1]] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_attribute_outlives_resets_and_may_be_set_before_the_first(mode: Any, kill_lanes: Kill) -> None:
+    with EnvStateManager(leveled(mode)) as manager:
+        env = manager.envs[0]["env"]
+        env.level = 2
+        assert env.level == 2
+        manager.reset()
+        assert step(manager, 0)[0] == 2.0
+        env.level = 9
+        manager.reset()
+        if mode is True:
+            kill_lanes(manager)
+        assert step(manager, 0) == [9.0, 0.0, 0.0]
+        manager.use_multiprocessing = mode is not True
+        assert step(manager, 1) == [9.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("mode", [True, "auto"])
+def test_a_call_that_hangs_costs_its_environment_alone(mode: Any) -> None:
+    with EnvStateManager(leveled(mode, step_timeout=0.4)) as manager:
+        manager.reset()
+        with pytest.raises(LaneTimeoutError, match=r"env 1 .*timed out after 0\.4 s"):
+            manager.envs[1]["env"].hang()
+        rollouts = [errors(manager.rollout_cache[env_id]) for env_id in range(3) if manager.rollout_cache]  # type: ignore[index]
+        assert rollouts == [[]] * 3
+        manager.step(inputs(range(3), 0))
+        told = [errors(cache) for cache in manager.get_rollout_states()]
+    assert told == [[None], ["timed out after 0.4 s"], [None]]
+
+
+def test_that_of_a_closed_manager_starts_nothing() -> None:
+    with EnvStateManager(leveled(True)) as manager:
+        manager.reset()
+        env = manager.envs[0]["env"]
+    with pytest.raises(StateError, match="closed"):
+        env.render()
+    with pytest.raises(StateError, match="closed"):
+        env.level = 3
+    with pytest.raises(StateError, match="closed"):
+        manager.use_multiprocessing = False

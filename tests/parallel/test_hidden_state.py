@@ -1,0 +1,360 @@
+"""Environments that keep the one rule play alike in every mode, wherever they keep their state.
+
+Nothing is copied that did not ask for it: members of a group are each reset, but where their class says how to copy.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import weakref
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from ragen.llm_agent.es_manager import EnvStateManager
+from support import scripts
+from support.episodes import config, freeze, inputs, play
+from support.faulty_envs import Walk
+
+GROUP, GROUPS, TURNS = 4, 2, 5
+MODES = [False, True, "auto"]
+LEVELS: dict[int, int | None] = {}
+
+
+class Late(Walk):
+    """What it hides counts from the sixth action on."""
+
+    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        observation, _, _, info = super().step(action)
+        return observation, self.hidden() if self.steps > 5 else 0.0, False, info
+
+    def hidden(self) -> float:
+        raise NotImplementedError
+
+
+class ById(Late):
+    """Keeps its level in a table of its module, by its id, as caches and native handles do."""
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        LEVELS[id(self)] = seed
+        return super().reset(seed, mode)
+
+    def hidden(self) -> float:
+        return float(LEVELS.get(id(self)) or -1)
+
+
+class ByItself(Late):
+    """Keeps its level by itself, weakly."""
+
+    levels: ClassVar[weakref.WeakKeyDictionary[Walk, int | None]] = weakref.WeakKeyDictionary()
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        self.levels[self] = seed
+        return super().reset(seed, mode)
+
+    def hidden(self) -> float:
+        return float(self.levels.get(self) or -1)
+
+
+class Viewing(Late):
+    """Plays on a view of what its rewards are counted on."""
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        self.board = np.zeros((3, 3))
+        self.row = self.board[1]
+        return super().reset(seed, mode)
+
+    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        self.row += len(action)
+        return super().step(action)
+
+    def hidden(self) -> float:
+        return float(self.board.sum())
+
+
+class Side:
+    """One of two, known by identity."""
+
+
+WHITE, BLACK = Side(), Side()
+
+
+class Constant(Late):
+    """Compares with a constant of its module by identity."""
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        self.side = WHITE
+        return super().reset(seed, mode)
+
+    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        self.side = BLACK if self.side is WHITE else WHITE
+        return super().step(action)
+
+    def hidden(self) -> float:
+        return float(self.side is WHITE)
+
+
+class CountingRandom(random.Random):
+    """Counts its draws in an attribute, which its pickle forgets."""
+
+    count = 0
+
+    def random(self) -> float:
+        self.count += 1
+        return super().random()
+
+
+class Counting(Late):
+    """Has a generator of a class of its own."""
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        self.draws = CountingRandom(seed)
+        self.draws.random()
+        return super().reset(seed, mode)
+
+    def hidden(self) -> float:
+        return self.draws.count + self.draws.random()
+
+
+class Closure(Late):
+    """Keeps its level in a closure."""
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        counter = itertools.count(seed or 0)
+        self.next = lambda: next(counter)
+        return super().reset(seed, mode)
+
+    def hidden(self) -> float:
+        return float(self.next())
+
+
+class Copies(Walk):
+    """Says how it is copied, and shows how often it was reset itself."""
+
+    resets = 0
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        self.resets += 1
+        return super().reset(seed, mode)
+
+    def copy_from(self, other: Any) -> bool:
+        self.place, self.steps = other.place, other.steps
+        self.random = random.Random()
+        self.random.setstate(other.random.getstate())
+        return True
+
+
+class Counts(Walk):
+    """Shows how often it was reset."""
+
+    times = 0
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        self.times += 1
+        return super().reset(seed, mode)
+
+    def sight(self) -> str:
+        return f"{super().sight()} {self.times}"
+
+
+HIDERS = [ById, ByItself, Viewing, Constant, Counting, Closure]
+
+
+def manager(kind: type[Walk], mode: Any, **settings: Any) -> EnvStateManager:
+    tags = {"Tag": {"env_type": f"{__name__}:{kind.__name__}"}}
+    return EnvStateManager(config(tags, [("Tag", GROUPS)], group_size=GROUP, use_multiprocessing=mode, **settings))
+
+
+def by_hand(kind: type[Walk], seed: int, env_id: int) -> list[tuple[Any, str]]:
+    """The rewards of an episode, and what was shown, without any manager."""
+    env = kind()
+    env.reset(seed=seed)
+    told: list[tuple[Any, str]] = [(None, env.render())]
+    for turn in range(TURNS):
+        (given,) = inputs([env_id], turn)
+        told.append((sum(env.step(action)[1] for action in given["actions"]), env.render()))
+    return told
+
+
+def told(rollout: dict[str, Any]) -> list[tuple[Any, str]]:
+    history = rollout["history"]
+    rewards = [None, *(turn["reward"] for turn in history[:-1])]
+    return list(zip(rewards, [turn["state"] for turn in history], strict=True))
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("kind", HIDERS)
+def test_workers_give_what_an_environment_gives_alone(kind: type[Walk]) -> None:
+    check(kind, True)
+
+
+@pytest.mark.parametrize("mode", [False, "auto"])
+@pytest.mark.parametrize("kind", HIDERS)
+def test_main_gives_what_an_environment_gives_alone(kind: type[Walk], mode: Any) -> None:
+    check(kind, mode)
+
+
+def check(kind: type[Walk], mode: Any) -> None:
+    with manager(kind, mode) as played:
+        for _ in range(3):
+            for entry, rollout in zip(played.envs, play(played, TURNS), strict=True):
+                assert told(rollout) == by_hand(kind, entry["status"].seed, entry["env_id"])
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("kind", HIDERS)
+def test_they_are_moved_and_rebuilt_like_any_other(kind: type[Walk], kill_lanes: Any) -> None:
+    with manager(kind, True) as played:
+
+        def disturb(turn: int) -> None:
+            if turn == 2:
+                kill_lanes(played)
+            played.use_multiprocessing = turn != 3
+
+        for entry, rollout in zip(played.envs, play(played, TURNS, disturb), strict=True):
+            assert told(rollout) == by_hand(kind, entry["status"].seed, entry["env_id"])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_environment_is_reset_but_when_it_is_asked_for(mode: Any) -> None:
+    with manager(Counts, mode) as played:
+        for episode in range(3):
+            rollouts = play(played, 2)
+            shown = {turn["state"].split()[-1] for rollout in rollouts for turn in rollout["history"]}
+            assert shown == {str(episode + 1)}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_members_whose_class_says_how_are_copied_from_the_first_of_their_group(mode: Any) -> None:
+    with manager(Copies, mode, max_workers=1) as played:
+        rollouts = freeze(play(played, 3))
+        resets = [entry["env"].resets for entry in played.envs]
+        assert resets == [1, *[0] * (GROUP - 1)] * GROUPS
+    with manager(Walk, False) as sequential:
+        sequential_rollouts = freeze(play(sequential, 3))
+    assert [each["history"] for each in rollouts] == [each["history"] for each in sequential_rollouts]
+
+
+def test_a_copy_that_is_refused_is_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Copies, "copy_from", lambda self, other: False)
+    with manager(Copies, False) as played:
+        played.reset()
+        assert [entry["env"].resets for entry in played.envs] == [1] * GROUP * GROUPS
+
+
+# What travels changes nothing of the user's
+
+MAIN = """
+    import enum
+    from dataclasses import dataclass
+
+    import numpy as np
+
+    BONUS = 1.0
+
+    class Item:
+        cache = {}
+        def __init__(self, n):
+            self.n = n
+        def value(self):
+            return self.n + BONUS
+
+    @dataclass(slots=True)
+    class Card:
+        suit: str
+
+    class Colour(enum.Enum):
+        RED = 1
+
+    class Mine(BaseEnv):
+        uses_global_rng = False
+        def __init__(self, config=None):
+            self.config = config
+        def reset(self, seed=None, mode=None):
+            return "s"
+        def step(self, action):
+            return "s", 1.0, False, {"item": Item(1), "card": Card("hearts"), "colour": Colour.RED, "deep": [Item(2)]}
+        def render(self, mode=None):
+            return "s"
+
+    def what_is_mine():
+        functions = [each for kind in (Item, Card, Colour, Mine) for each in vars(kind).values()]
+        return [id(each) for each in (Item, Card, Colour, Mine, Item.cache, Colour.RED, *functions)]
+
+    register_env("mine", Mine)
+    before = what_is_mine()
+    with EnvStateManager(config({"M": {"env_type": "mine"}}, [("M", 2)], use_multiprocessing=True)) as manager:
+        rollouts = play(manager, 2)
+        assert manager.lane_stats()[0].envs == 0, manager.lane_stats()
+        os.kill(manager.lane_stats()[1].pid, signal.SIGKILL)
+        manager.step(inputs(range(2), 2))
+        assert manager.lane_stats()[0].envs == 0
+    info = rollouts[0]["history"][0]["info"]
+    BONUS = 100.0
+    assert type(info["item"]) is Item and info["item"].value() == 101.0 and info["deep"][0].value() == 102.0
+    assert type(info["card"]) is Card and info["card"] == Card("hearts")
+    assert info["colour"] is Colour.RED
+    assert what_is_mine() == before
+    assert Item.value.__globals__ is globals()
+    print("untouched")
+"""
+
+
+@pytest.mark.usefixtures("backend")
+def test_classes_of_the_main_script_come_back_as_they_are_and_none_is_touched(tmp_path: Any) -> None:
+    assert scripts.run(scripts.write(tmp_path, MAIN)) == "untouched\n"
+
+
+# What an environment gives is as of that turn
+
+
+class Growing:
+    """A reward that goes on changing."""
+
+    value = 0.0
+
+    def __radd__(self, other: Any) -> Growing:
+        return self
+
+    def __float__(self) -> float:
+        return self.value
+
+
+class Telling(Walk):
+    """Tells of what it goes on writing into."""
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        self.player = np.zeros(1, dtype=[("hp", "f8")])
+        self.board = np.zeros(2)
+        self.seen: list[list[int]] = []
+        self.earned = Growing()
+        return super().reset(seed, mode)
+
+    def step(self, action: str) -> tuple[str, Any, bool, dict[str, Any]]:
+        super().step(action)
+        self.player["hp"][0] += 1
+        self.board += 1
+        self.seen.append([self.steps])
+        self.earned.value += 1
+        info = {"player": self.player[0], "board": self.board, "first": self.board[0], "seen": self.seen}
+        return self.sight(), self.earned, False, info
+
+    def render(self, mode: str | None = None) -> str:
+        return self.sight()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_infos_and_rewards_are_as_of_their_turn(mode: Any) -> None:
+    with manager(Telling, mode) as played:
+        played.reset()
+        for turn in range(3):
+            played.step([{**each, "actions": ["a"]} for each in inputs(range(8), turn)])
+        for rollout in played.get_rollout_states():
+            turns = rollout["history"][:3]
+            assert [float(turn["info"]["player"]["hp"]) for turn in turns] == [1, 2, 3]
+            assert [turn["info"]["board"].tolist() for turn in turns] == [[1, 1], [2, 2], [3, 3]]
+            assert [float(turn["info"]["first"]) for turn in turns] == [1, 2, 3]
+            assert [len(turn["info"]["seen"]) for turn in turns] == [1, 2, 3]
+            assert [float(turn["reward"]) for turn in turns] == [1, 2, 3]

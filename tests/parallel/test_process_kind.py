@@ -1,0 +1,616 @@
+"""Worker processes by themselves, without environments: how they start, are reached, end, and what is left of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ragen.errors import LaneStartError
+from ragen.parallel.lanes.handle import Message, WorkerGone
+from ragen.parallel.process import launcher, linux, supervisor
+from ragen.parallel.process.kind import ProcessKind, unavailable
+from support import scripts
+from support.leftovers import descriptors, is_over, processes, until
+from support.worker_handles import ask, end_of, say, up, wait
+
+pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "available")
+
+
+@pytest.fixture
+def kind() -> Iterator[ProcessKind]:
+    """One whose workers do what a message says."""
+    made = ProcessKind("forkserver", ["support.bare_worker"])
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["forkserver", "spawn"])
+def any_kind(request: pytest.FixtureRequest) -> Iterator[ProcessKind]:
+    """One of each start method, with the real worker."""
+    made = ProcessKind(request.param, [])
+    yield made
+    made.close()
+
+
+def is_supervisor(title: str) -> bool:
+    return title.startswith("ragen superviso")  # 15 letters are what the kernel keeps
+
+
+def supervisor_pid() -> int:
+    def titled() -> list[int]:
+        return [pid for pid, title in processes().items() if is_supervisor(title)]
+
+    assert until(lambda: len(titled()) == 1)
+    return titled()[0]
+
+
+def programs() -> list[int]:
+    """What workers have started, without workers."""
+    return [pid for pid, title in processes().items() if not title.startswith("ragen ")]
+
+
+# Starting
+
+
+def test_a_worker_says_hello_and_answers(kind: ProcessKind) -> None:
+    handle = kind.start("lane 0")
+    assert (handle.is_up, handle.pid, handle.where) == (False, None, "")
+    assert wait(handle, lambda: handle.is_up) is None
+    assert handle.pid is not None and handle.where == f"pid {handle.pid}"
+    assert ask(handle, say("echo", 7, b"text", b"")) == [b"echo", b"7", b"text", b""]
+    assert ask(handle, say("echo", 8)) == [b"echo", b"8"]
+    assert handle.moved > 0
+    ending = handle.end()
+    assert (ending.where, ending.status) == (f"pid {handle.pid}", -signal.SIGKILL)
+
+
+def test_a_worker_is_started_and_killed_by_either_method(any_kind: ProcessKind) -> None:
+    handle = up(any_kind)
+    assert processes()[handle.pid or 0].startswith("ragen lane 0")
+    assert handle.end().describe() == "was killed by SIGKILL"
+    assert until(lambda: handle.pid not in processes())
+
+
+def test_the_first_message_may_be_sent_with_the_start(kind: ProcessKind) -> None:
+    handle = kind.start("lane 0", say("echo", 3, b"first"))
+    reply = wait(handle)
+    assert reply is not None and bytes(reply[2]) == b"first"
+    assert handle.is_up
+    handle.end()
+
+
+def test_several_workers_live_side_by_side(kind: ProcessKind) -> None:
+    handles = [kind.start(f"lane {number}", say("echo", number)) for number in range(5)]
+    replies = [wait(handle) for handle in handles]
+    assert [bytes(reply[1]) for reply in replies if reply] == [b"%d" % number for number in range(5)]
+    handles[0].end()
+    assert ask(handles[1], say("echo", 9)) == [b"echo", b"9"]
+    for handle in handles:
+        handle.end()
+    assert sum(title.startswith("ragen lane") for title in processes().values()) == 0
+
+
+def test_workers_see_the_environment_that_was_asked_for(tmp_path: Path) -> None:
+    made = ProcessKind("forkserver", [], {"RAGEN_TEST_VALUE": "here"})
+    handle = up(made)
+    assert b"RAGEN_TEST_VALUE=here" in Path(f"/proc/{handle.pid}/environ").read_bytes().split(b"\0")
+    handle.end()
+    made.close()
+
+
+def test_slots_are_the_processors_that_may_be_used(kind: ProcessKind) -> None:
+    assert kind.name == "process" and 1 <= kind.slots <= (os.cpu_count() or 1)
+
+
+# Messages
+
+
+@pytest.mark.parametrize("size", [1, 1 << 18, 30 << 20])
+def test_arrays_of_any_size_go_both_ways(kind: ProcessKind, size: int) -> None:
+    handle = up(kind)
+    array = np.arange(size, dtype=np.uint8)
+    handle.send(say("echo", 1, array.data, b"end"))
+    reply = wait(handle)
+    assert reply is not None and not handle.unsent()
+    assert np.array_equal(np.frombuffer(reply[2], np.uint8), array) and bytes(reply[3]) == b"end"
+    assert handle.moved > 2 * size
+    handle.end()
+
+
+def test_a_message_that_nobody_reads_waits_here(kind: ProcessKind) -> None:
+    handle = up(kind)
+    os.kill(handle.pid or 0, signal.SIGSTOP)
+    handle.send(say("echo", 1, bytes(10 << 20)))
+    assert handle.unsent() and handle.receive() is None
+    os.kill(handle.pid or 0, signal.SIGCONT)
+    assert wait(handle) is not None and not handle.unsent()
+    handle.end()
+
+
+def test_the_position_is_seen_while_the_worker_works_and_after_its_end(kind: ProcessKind) -> None:
+    handle = up(kind)
+    begin = time.monotonic()
+    handle.send(say("sleep", 42))
+    assert until(lambda: handle.position() is not None and handle.position()[:2] == (42, 2))  # type: ignore[index]
+    position = handle.position()
+    assert position is not None and begin <= position.since <= time.monotonic()
+    assert handle.end().position == position
+
+
+# Ends
+
+
+def test_a_worker_that_hangs_tells_its_stacks(kind: ProcessKind) -> None:
+    handle = up(kind)
+    assert ask(handle, say("wait_in_thread"))
+    handle.send(say("sleep", 2))
+    assert until(lambda: handle.position() is not None and handle.position()[0] == 2)  # type: ignore[index]
+    stacks = handle.stacks()
+    assert "in _sleep" in stacks and stacks.count("hread 0x") == 2
+    assert handle.stacks() == stacks
+    handle.end()
+    assert handle.stacks() == ""
+
+
+def test_one_that_is_frozen_has_no_stacks_and_takes_no_time(kind: ProcessKind) -> None:
+    handle = up(kind)
+    os.kill(handle.pid or 0, signal.SIGSTOP)
+    begin = time.monotonic()
+    assert handle.stacks() == ""
+    assert time.monotonic() - begin < 2
+    assert handle.end().status == -signal.SIGKILL
+
+
+def test_one_that_is_not_up_has_no_stacks(kind: ProcessKind) -> None:
+    handle = kind.start("lane 0")
+    assert handle.stacks() == ""
+    handle.end()
+
+
+@pytest.mark.parametrize(
+    ("message", "says", "status"),
+    [
+        (say("exit", 1, b"3"), "exited with code 3", 3),
+        (say("leave", 1, b"4"), "exited with code 4", 4),
+        (say("raise"), "exited with code 1", 1),
+        (say("die", 1, b"11"), "was killed by SIGSEGV", -11),
+        (say("die", 1, b"15"), "was killed by SIGTERM", -15),
+        (say("die", 1, b"9"), "was killed by SIGKILL", -9),
+    ],
+)
+def test_how_a_worker_ended_is_told(kind: ProcessKind, message: Message, says: str, status: int) -> None:
+    handle = up(kind)
+    handle.send(message)
+    ending = end_of(handle)
+    assert (ending.describe(), ending.status, ending.where) == (says, status, f"pid {handle.pid}")
+    assert ending.position is not None and ending.position[:2] == (1, 2)
+    assert handle.end() is ending
+    other = up(kind, "lane 1")
+    assert ask(other, say("echo", 1))
+    other.end()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_one_that_is_killed_from_outside_says_so_and_what_it_sent_before_is_read(
+    any_kind: ProcessKind, number: signal.Signals
+) -> None:
+    handle = up(any_kind)
+    os.kill(handle.pid or 0, number)
+    ending = end_of(handle)
+    assert (ending.where, ending.status) == (f"pid {handle.pid}", -number)
+
+
+def test_replies_that_came_before_the_end_are_not_lost(kind: ProcessKind) -> None:
+    handle = kind.start("lane 0", say("echo", 5, bytes(1000)))
+    pid = worker_pid()
+    assert until(lambda: (handle.position() or (0, 0))[:2] == (5, 3))
+    os.kill(pid, signal.SIGKILL)
+    assert until(lambda: is_over(pid))
+    reply = wait(handle)
+    assert reply is not None and bytes(reply[1]) == b"5"
+    assert end_of(handle).status == -signal.SIGKILL
+
+
+def worker_pid() -> int:
+    def titled() -> list[int]:
+        return [pid for pid, title in processes().items() if title.startswith("ragen lane")]
+
+    assert until(lambda: len(titled()) == 1)
+    return titled()[0]
+
+
+def test_sending_to_one_that_has_ended_says_so(kind: ProcessKind) -> None:
+    handle = kind.start("lane 0")
+    pid = worker_pid()
+    os.kill(pid, signal.SIGKILL)
+    assert until(lambda: is_over(pid))
+    with pytest.raises(WorkerGone):
+        for _ in range(2):
+            handle.send(say("echo", 1))
+    assert handle.end().status == -signal.SIGKILL
+    with pytest.raises(WorkerGone):
+        handle.receive()
+
+
+@pytest.mark.parametrize("message", [None, say("echo")])
+def test_one_that_is_asked_to_exit_does(kind: ProcessKind, message: Message | None) -> None:
+    handle = up(kind)
+    if message is not None:
+        ask(handle, message)
+    assert handle.ask_to_exit()
+    assert end_of(handle).status == 0
+
+
+def test_the_real_worker_exits_when_asked(any_kind: ProcessKind) -> None:
+    handle = up(any_kind)
+    assert handle.ask_to_exit()
+    assert end_of(handle).status == 0
+
+
+def test_one_that_is_not_up_or_busy_is_not_asked_to_exit(kind: ProcessKind) -> None:
+    handle = kind.start("lane 0")
+    assert not handle.ask_to_exit()
+    wait(handle, lambda: handle.is_up)
+    os.kill(handle.pid or 0, signal.SIGSTOP)
+    handle.send(say("echo", 1, bytes(10 << 20)))
+    assert not handle.ask_to_exit()
+    handle.end()
+
+
+def test_one_that_ended_meanwhile_is_not_asked_to_exit(kind: ProcessKind) -> None:
+    handle = up(kind)
+    os.kill(handle.pid or 0, signal.SIGKILL)
+    assert until(lambda: is_over(handle.pid or 0))
+    handle.ask_to_exit()
+    assert end_of(handle).status == -signal.SIGKILL
+
+
+def test_one_that_ignores_signals_is_ended(kind: ProcessKind) -> None:
+    handle = up(kind)
+    ask(handle, say("ignore", 1, b"%d" % signal.SIGTERM))
+    handle.send(say("sleep", 2))
+    assert handle.end().status == -signal.SIGKILL
+
+
+def test_all_end_with_the_kind_though_nobody_has_ended_them() -> None:
+    made = ProcessKind("forkserver", ["support.bare_worker"])
+    handles = [up(made) for _ in range(2)]
+    made.close()
+    assert not processes()
+    for handle in handles:
+        with pytest.raises(WorkerGone):
+            wait(handle)
+        assert "supervisor" in handle.end().describe()
+    made.close()
+
+
+# What workers leave
+
+
+@pytest.mark.parametrize("hidden", [(), (b"hidden",)])
+def test_what_an_ended_worker_started_ends_with_it(kind: ProcessKind, hidden: tuple[bytes, ...]) -> None:
+    handle = up(kind)
+    ask(handle, say("start_program", 1, *hidden))
+    assert until(lambda: len(programs()) == 1)  # in the middle of an exec, it shows no title
+    handle.end()
+    assert not programs()
+
+
+def test_what_a_worker_started_in_its_group_ends_when_it_dies(kind: ProcessKind) -> None:
+    handle = up(kind)
+    ask(handle, say("start_program"))
+    os.kill(handle.pid or 0, signal.SIGKILL)
+    assert until(lambda: not programs())
+    assert end_of(handle).status == -signal.SIGKILL
+
+
+def test_what_hides_ends_with_the_kind_at_the_latest(kind: ProcessKind) -> None:
+    handle = up(kind)
+    ask(handle, say("start_program", 1, b"hidden"))
+    ask(handle, say("fork_twice"))
+    os.kill(handle.pid or 0, signal.SIGKILL)
+    assert end_of(handle).status == -signal.SIGKILL  # seen, whatever the orphan has inherited
+    kind.close()
+    assert not processes()
+
+
+# The supervisor
+
+
+def test_workers_that_end_with_their_supervisor_say_so(any_kind: ProcessKind) -> None:
+    handle = up(any_kind)
+    os.kill(supervisor_pid(), signal.SIGKILL)
+    ending = end_of(handle)
+    assert ending.describe() == "ended with its supervisor process, which was killed by SIGKILL"
+    assert (ending.where, ending.status, ending.position) == (f"pid {handle.pid}", None, None)
+    again = up(any_kind)  # under a new one
+    assert again.end().status == -signal.SIGKILL
+
+
+def test_a_worker_whose_supervisor_dies_first_could_not_be_started(kind: ProcessKind) -> None:
+    os.kill(supervisor_pid(), signal.SIGSTOP)
+    handle = kind.start("lane 0", say("echo"))
+    os.kill(supervisor_pid(), signal.SIGKILL)
+    ending = end_of(handle)
+    assert ending.describe() == "could not be started (the supervisor process was killed by SIGKILL)"
+    assert (ending.where, ending.status) == ("", None)
+
+
+def test_a_supervisor_that_never_came_up_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "command_line", lambda module, arguments: ["/bin/sh", "-c", "exit 7"])
+    made = ProcessKind("forkserver", [])
+    handle = made.start("lane 0", say("echo"))
+    ending = end_of(handle)
+    assert ending.describe() == "could not be started (the supervisor process exited with code 7)"
+    assert (ending.where, ending.status) == ("", None)
+    made.close()
+
+
+def test_a_supervisor_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "command_line", lambda module, arguments: ["/no/such/program"])
+    before = descriptors()
+    with pytest.raises(LaneStartError, match=r"cannot start the supervisor process \(.*No such file"):
+        ProcessKind("forkserver", [])
+    assert descriptors() == before
+
+
+def test_a_supervisor_that_does_not_answer_is_given_up(kind: ProcessKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "END_TIMEOUT", 0.2)
+    handles = [up(kind), up(kind)]
+    os.kill(supervisor_pid(), signal.SIGSTOP)
+    for handle in handles:
+        says = "ended with its supervisor process, which did not answer within 0.2 s and was killed"
+        assert handle.end().describe() == says
+    assert until(lambda: not any(handle.pid in processes() for handle in handles))
+
+
+def test_programs_end_though_the_supervisor_was_killed(kind: ProcessKind) -> None:
+    handle = up(kind)
+    ask(handle, say("start_program", 1, b"hidden"))
+    os.kill(supervisor_pid(), signal.SIGKILL)
+    end_of(handle)
+    kind.close()
+    assert until(lambda: not processes())
+
+
+@pytest.mark.parametrize("victims", [["main"], ["main", "supervisor"], ["supervisor", "main"]])
+def test_nothing_is_left_of_a_main_process_that_was_killed(tmp_path: Path, victims: list[str]) -> None:
+    body = """
+        import signal
+        from ragen.parallel.process.kind import ProcessKind
+        from support.worker_handles import ask, say, up
+        kind = ProcessKind("forkserver", ["support.bare_worker"])
+        handle = up(kind)
+        ask(handle, say("start_program", 1, b"hidden"))
+        print(kind._launcher._process.pid, flush=True)
+        signal.pause()
+    """
+    main = scripts.start(scripts.write(tmp_path, body, head=""))
+    try:
+        assert main.stdout is not None
+        pids = {"main": main.pid, "supervisor": int(main.stdout.readline())}
+        assert until(lambda: len(processes()) == 5)  # main, supervisor, watcher, worker, program
+        for victim in victims:
+            os.kill(pids[victim], signal.SIGKILL)
+    finally:
+        main.kill()
+        main.communicate()
+    assert until(lambda: not processes())
+
+
+def test_the_watcher_may_be_killed(kind: ProcessKind) -> None:
+    handle = up(kind)
+    (watcher,) = [pid for pid, title in processes().items() if title.startswith("ragen watcher")]
+    os.kill(watcher, signal.SIGKILL)
+    assert until(lambda: watcher not in processes())
+    assert ask(handle, say("echo")) and handle.end().status == -signal.SIGKILL
+
+
+# Forks of the main process
+
+
+def test_a_fork_forgets_and_what_it_does_harms_nobody(kind: ProcessKind) -> None:
+    handle = up(kind)
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            kind.forget_in_child()
+            handle.forget_in_child()
+            assert handle.end().describe() == "belongs to the process that this one is a fork of"
+            kind.close()
+            with pytest.raises(WorkerGone):
+                handle.receive()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert ask(handle, say("echo", 2)) == [b"echo", b"2"]
+    assert handle.end().status == -signal.SIGKILL
+
+
+def pausing_fork(kind: ProcessKind) -> int:
+    """Process id of a fork that forgets the kind, and lives on as long as this process."""
+    parent = os.getpid()
+    if child := os.fork():
+        return child
+    linux.die_with_parent(parent)
+    kind.forget_in_child()
+    while True:
+        signal.pause()
+
+
+def test_a_fork_that_lives_on_hides_no_end(kind: ProcessKind) -> None:
+    handle = up(kind)
+    child = pausing_fork(kind)
+    try:
+        os.kill(handle.pid or 0, signal.SIGKILL)
+        assert end_of(handle).status == -signal.SIGKILL
+        kind.close()
+        assert set(processes()) == {child}
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_fork_made_while_a_worker_starts_hides_no_end(kind: ProcessKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, forks = launcher.Launcher.start, []
+
+    def start_beside_a_fork(self: launcher.Launcher, token: str, lane: str, given: list[int]) -> None:
+        forks.append(pausing_fork(kind))  # as another thread may do at any time
+        start(self, token, lane, given)
+
+    monkeypatch.setattr(launcher.Launcher, "start", start_beside_a_fork)
+    handle = kind.start("lane 0", say("exit", 1, b"3"))
+    try:
+        assert end_of(handle).status == 3
+    finally:
+        os.kill(forks[0], signal.SIGKILL)
+        os.waitpid(forks[0], 0)
+
+
+def test_a_fork_may_use_the_kind_anew(kind: ProcessKind) -> None:
+    up(kind).end()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            kind.forget_in_child()
+            handle = up(kind)
+            assert ask(handle, say("echo"))
+            handle.end()
+            kind.close()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    up(kind).end()
+
+
+# Odd systems
+
+
+def test_running_out_of_descriptors_is_told(kind: ProcessKind) -> None:
+    import resource
+
+    up(kind).end()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for spare in range(5):
+        spares = [os.open(os.devnull, os.O_RDONLY) for _ in range(spare)]
+        others = []
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    others.append(os.open(os.devnull, os.O_RDONLY))
+            for descriptor in spares:
+                os.close(descriptor)
+            with pytest.raises(LaneStartError, match="cannot start the worker of lane 0"):
+                kind.start("lane 0")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for descriptor in others:
+                os.close(descriptor)
+    up(kind).end()
+
+
+def test_descriptors_of_any_number_can_be_used() -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 3000:
+        pytest.skip("there are not that many")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3000, hard))
+    many: list[int] = []
+    try:
+        while len(many) < 1200:
+            many.append(os.open(os.devnull, os.O_RDONLY))
+        made = ProcessKind("forkserver", ["support.bare_worker"])
+        handle = up(made)
+        assert ask(handle, say("echo"))
+        assert handle.end().status == -signal.SIGKILL
+        made.close()
+    finally:
+        for descriptor in many:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+MOUNTS = {
+    "read-only": "mount --bind /proc /proc && mount -o remount,ro,bind /proc",
+    "none": "mount -t tmpfs none /proc",
+}
+
+
+@pytest.mark.parametrize("proc", MOUNTS)
+def test_a_proc_that_is_read_only_or_missing_harms_nothing(tmp_path: Path, proc: str) -> None:
+    mount = ["unshare", "-m", "sh", "-c"]
+    if subprocess.run([*mount, MOUNTS[proc]], capture_output=True).returncode:
+        pytest.skip("no file systems can be mounted here")
+    body = """
+        import os
+        from ragen.parallel.process.kind import ProcessKind
+        from support.worker_handles import ask, end_of, say, up
+        kind = ProcessKind("forkserver", ["support.bare_worker"])
+        for message, status in ((say("exit", 1, b"3"), 3), (say("sleep"), -9)):
+            handle = up(kind)
+            assert ask(handle, say("echo", 2)) == [b"echo", b"2"]
+            handle.send(message)
+            assert (end_of(handle) if status == 3 else handle.end()).status == status
+        handle = up(kind)
+        os.kill(kind._launcher._process.pid, 9)
+        assert end_of(handle).describe() == "ended with its supervisor process, which was killed by SIGKILL"
+        up(kind).end()
+        kind.close()
+        print("fine")
+    """
+    script = scripts.write(tmp_path, body, head="")
+    line = [*mount, f"{MOUNTS[proc]}; exec {sys.executable} {script}"]
+    done = subprocess.run(line, env=scripts.environment(), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", "")
+
+
+@pytest.mark.parametrize(
+    ("owner", "attribute", "value", "says"),
+    [
+        (os, "fork", None, "this Python has no os.fork"),
+        (socket, "send_fds", None, "this Python has no socket.send_fds"),
+        (sys, "platform", "win32", "it is for Linux and macOS, and this is win32"),
+        (sys, "executable", "", "it is not known which program is the Python interpreter (sys.executable is empty)"),
+    ],
+)
+def test_why_it_is_unavailable_is_told(
+    owner: Any, attribute: str, value: str | None, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert unavailable() == ""
+    with monkeypatch.context() as patch:
+        patch.delattr(owner, attribute) if value is None else patch.setattr(owner, attribute, value)
+        assert unavailable() == says
+
+
+def test_the_module_can_be_imported_where_nothing_of_it_is_available(tmp_path: Path) -> None:
+    body = """
+        import os, select, signal, socket, sys
+        for module, names in ((os, ["fork", "setsid", "memfd_create", "killpg"]), (select, ["poll"]),
+                (signal, ["SIGUSR1", "SIGUSR2", "SIGKILL", "SIGCHLD", "pthread_sigmask", "sigtimedwait"]),
+                (socket, ["send_fds", "recv_fds"])):
+            for name in names:
+                delattr(module, name)
+        sys.modules["fcntl"] = sys.modules["resource"] = None
+        from ragen.parallel.process import kind, worker_main
+        print(kind.unavailable())
+    """
+    path = scripts.write(tmp_path, body, head="")
+    says = "this Python has no os.fork and no socket.send_fds and no socket.recv_fds and no signal.SIGUSR2\n"
+    assert scripts.run(path) == says

@@ -1,0 +1,211 @@
+"""A machine that only pretends to play: how long calls take is worked out, so that a test of ``auto`` is repeatable."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.episode.turn import RAGEN
+from ragen.parallel.placement.auto import Limits
+from ragen.parallel.placement.costs import CallTime, Episode
+from ragen.parallel.placement.placer import Homes, Placer
+
+Cost = float | Callable[[int, int, int], float]  # seconds, or seconds by episode, call, and env_id
+
+
+@dataclass
+class Tag:
+    """Environments that are alike; times in seconds.
+
+    Attributes:
+        envs: How many there are.
+        turn: What a turn costs.
+        reset: What a reset costs.
+        build: What building costs.
+        sent: What a turn that is sent costs main and the lane on top, each.
+        waits: Whether that is waiting.
+        hint: The class's ``cost_hint``.
+    """
+
+    envs: int
+    turn: Cost
+    reset: float = 0.0
+    build: float = 0.0
+    sent: float = 1.5e-6
+    waits: bool = False
+    hint: str | None = None
+
+
+@dataclass
+class Machine:
+    """Processors, and what an engine costs on them; times in seconds.
+
+    Attributes:
+        cpus: Processors, by episode.
+        keeping: Main's bookkeeping of a turn.
+        calling: Main's bookkeeping of a call.
+        round_trip: Until a lane with nothing to do has answered.
+        slowness: Factor on what is computed in lanes.
+        noise: Relative spread of all that is computed.
+        hiccups: Chance that something else has a processor for 20 ms in a call.
+        start: Episodes until lanes that were asked for are ready.
+        speed: Factor on all that is computed.
+    """
+
+    cpus: Callable[[int], int] = lambda episode: 2
+    keeping: float = 3e-6
+    calling: float = 1e-4
+    round_trip: float = 3e-4
+    slowness: float = 1.0
+    noise: float = 0.0
+    hiccups: float = 0.0
+    start: int = 1
+    speed: float = 1.0
+
+
+@dataclass
+class Played:
+    """What came of an episode: where environments lived, how many moved, and what it took but for hiccups."""
+
+    homes: Homes
+    moved: int
+    seconds: float
+    alone_s: float
+
+
+@dataclass
+class Simulation:
+    """Plays episodes as a placer places them.
+
+    Attributes:
+        tags: The environments.
+        machine: What they are played on.
+        workers: ``max_workers``.
+        calls: Calls of an episode, by its number.
+        played: What came of each episode.
+    """
+
+    tags: dict[str, Tag]
+    machine: Machine = field(default_factory=Machine)
+    workers: int = 2
+    calls: Callable[[int], int] = lambda episode: 5
+    sequential: Iterable[str] = ()
+    seed: int = 1
+    played: list[Played] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+        self.specs = []
+        for name, tag in self.tags.items():
+            kind = type(name, (), {"cost_hint": tag.hint})
+            for _ in range(tag.envs):
+                self.specs.append(EnvSpec(len(self.specs), len(self.specs) // 4, name, name.lower(), kind, None, RAGEN))
+        limits = Limits(self.workers, self.machine.cpus(0))
+        self.placer = Placer(self.specs, list(self.sequential), limits)
+        self._asked = (0, 0)  # lanes, and since which episode
+        self._last = Episode()
+        self._homes: Homes = {spec.env_id: None for spec in self.specs}
+        self._built: set[int] = set()
+        self._late = 0.0
+
+    def run(self, episodes: int) -> list[Played]:
+        """Play that many more episodes; what came of them."""
+        for _ in range(episodes):
+            self._play(len(self.played))
+        return self.played[-episodes:]
+
+    def out(self) -> dict[str, float]:
+        """Part of each tag that lives in lanes."""
+        away = Counter(spec.tag for spec in self.specs if self._homes[spec.env_id] is not None)
+        return {name: away[name] / tag.envs for name, tag in self.tags.items()}
+
+    def alone(self, number: int = 0) -> float:
+        """Seconds of an episode in main, undisturbed."""
+        return self._episode_s(dict.fromkeys(self._homes), number)
+
+    def all_out(self, number: int = 0) -> float:
+        """Seconds of an undisturbed episode with all environments in lanes, as ``use_multiprocessing: true`` has it."""
+        return self._episode_s({spec.env_id: spec.env_id % self.workers for spec in self.specs}, number)
+
+    def _play(self, number: int) -> None:
+        self._late = 0.0
+        before = dict(self._homes)
+        self._homes = self.placer.at_reset("auto", self._last, lanes_ready=self._ready(number))
+        self._ask(number)
+        self._last = episode = Episode()
+        moved = [env_id for env_id, home in self._homes.items() if home != before[env_id] or env_id not in self._built]
+        self._built.update(self._homes)
+        episode.reset = self._call(self._homes, number, -1, episode, moved)
+        for call in range(self.calls(number)):
+            homes = self.placer.before_turn(episode, lanes_ready=self._ready(number))
+            self._ask(number)
+            late = []
+            if homes is not None:
+                late = [env_id for env_id in homes if homes[env_id] != self._homes[env_id]]
+                self._homes = homes
+            episode.calls.append(self._call(self._homes, number, call, episode, late))
+        seconds = episode.reset.seconds + sum(call.seconds for call in episode.calls) - self._late
+        count = sum(home != before[env_id] for env_id, home in self._homes.items())
+        self.played.append(Played(dict(self._homes), count, seconds, self.alone(number)))
+
+    def _ready(self, number: int) -> int:
+        asked, since = self._asked
+        return asked if number - since >= self.machine.start else 0
+
+    def _ask(self, number: int) -> None:
+        if self.placer.lanes_to_start > self._asked[0]:
+            self._asked = self.placer.lanes_to_start, number
+
+    def _episode_s(self, homes: Homes, number: int) -> float:
+        noise, hiccups = self.machine.noise, self.machine.hiccups
+        self.machine.noise = self.machine.hiccups = 0.0
+        seconds = sum(self._call(homes, number, call).seconds for call in range(-1, self.calls(number)))
+        self.machine.noise, self.machine.hiccups = noise, hiccups
+        return seconds
+
+    def _turn(self, spec: EnvSpec, number: int, call: int) -> float:
+        tag = self.tags[spec.tag]
+        if call < 0:
+            return tag.reset
+        return tag.turn(number, call, spec.env_id) if callable(tag.turn) else tag.turn
+
+    def _call(
+        self, homes: Homes, number: int, call: int, episode: Episode | None = None, built: Iterable[int] = ()
+    ) -> CallTime:
+        """Play a call (-1 is the reset) and count it."""
+        machine, built = self.machine, set(built)
+        busy: Counter[int | None] = Counter()  # seconds inside environments by home
+        waiting: Counter[int | None] = Counter()
+        sent: Counter[int] = Counter()
+        for spec in self.specs:
+            tag, home = self.tags[spec.tag], homes[spec.env_id]
+            seconds = self._turn(spec, number, call) + (tag.build if spec.env_id in built else 0.0)
+            if not tag.waits:
+                seconds *= machine.speed * self._spread() * (1.0 if home is None else machine.slowness)
+            busy[home] += seconds
+            if tag.waits:
+                waiting[home] += seconds
+            if home is not None:
+                sent[home] += tag.sent * machine.speed
+            if episode is not None:
+                episode.add(spec.tag, seconds, seconds if tag.waits else 0.0, 1 if call >= 0 else 0)
+        lanes = [home for home in busy if home is not None]
+        before = machine.speed * machine.keeping * len(self.specs) / 2 + sum(sent.values())
+        after = machine.speed * (machine.keeping * len(self.specs) / 2 + machine.calling)
+        runners = {home: busy[home] - waiting[home] + (sent[home] if home is not None else 0.0) for home in busy}
+        ends = [busy[home] + sent[home] + machine.round_trip * machine.speed for home in lanes]
+        middle = max([busy[None], *ends, sum(runners.values()) / machine.cpus(number)])
+        late = 0.02 if machine.hiccups and self._random.random() < machine.hiccups else 0.0
+        within = late if self._random.random() < 0.5 else 0.0  # an environment
+        self._late += late
+        seconds = before + middle + after * self._spread() + late
+        stretch = max(1.0, sum(runners.values()) / machine.cpus(number) / max(1e-9, *runners.values()))
+        lane_s = max((busy[home] for home in lanes), default=0.0) * stretch
+        idle_s = max(0.0, middle - busy[None] * stretch) if lanes else 0.0
+        return CallTime(seconds, len(self.specs), busy[None] * stretch + within, lane_s, len(lanes), idle_s)
+
+    def _spread(self) -> float:
+        return max(0.5, self._random.gauss(1.0, self.machine.noise)) if self.machine.noise else 1.0

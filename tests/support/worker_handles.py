@@ -1,0 +1,50 @@
+"""How a lane uses the handle of a worker, in short: for tests of workers by themselves."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ragen.parallel.lanes.handle import Ending, LaneKind, Message, WorkerGone, WorkerHandle
+
+PATIENCE = 20.0  # seconds; everything takes milliseconds, but the processors are others' too
+
+
+def say(verb: str, number: int = 1, *arguments: bytes | memoryview) -> Message:
+    return [verb.encode(), b"%d" % number, *arguments]
+
+
+def wait(handle: WorkerHandle, done: Callable[[], Any] = lambda: None) -> Message | None:
+    """Wait for a reply, or until something holds."""
+    deadline = time.monotonic() + PATIENCE
+    while (reply := handle.receive()) is None and not done():
+        poll = select.poll()
+        poll.register(handle, select.POLLIN | (select.POLLOUT if handle.unsent() else 0))
+        assert poll.poll((deadline - time.monotonic()) * 1000), "nothing came"
+    return reply
+
+
+def up(kind: LaneKind, lane: str = "lane 0") -> WorkerHandle:
+    """A worker that has said hello."""
+    handle = kind.start(lane)
+    assert wait(handle, lambda: handle.is_up) is None
+    return handle
+
+
+def ask(handle: WorkerHandle, message: Message) -> list[bytes]:
+    """Send a message and wait for the reply."""
+    handle.send(message)
+    reply = wait(handle)
+    assert reply is not None
+    return [bytes(part) for part in reply]
+
+
+def end_of(handle: WorkerHandle) -> Ending:
+    """Wait until a worker has ended by itself; how it did."""
+    with pytest.raises(WorkerGone):
+        wait(handle)
+    return handle.end()

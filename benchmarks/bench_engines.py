@@ -1,10 +1,12 @@
 """Milliseconds per vector turn of ours and of others, with the floor measured beside them, as a table and a plot.
 
-``python benchmarks/bench_engines.py [--envs 32,128,512] [--repeats 15] [--seconds 90] [--png FILE]``
+``python benchmarks/bench_engines.py [--envs 32,128,512] [--repeats 15] [--seconds 90] [--between 0] [--png FILE]``
 
 The floor is the same work split over bare processes that exchange nothing, measured in the same round as the figures:
 two virtual processors are not always two, and the floor shows what they were. A round steps every contender once, in
 another order each time; a figure is the median over rounds, with the 10th and 90th percentile.
+With ``--between 0.05`` the main process works for 50 ms before each turn, as it does while a model generates, so that
+workers and caches are as cold as in training; ``bare pipes`` are two workers that are treated the same.
 There are ``--repeats`` rounds, fewer (but three) where they would take longer than ``--seconds``. Contenders with a
 process per environment are only built up to ``--most-processes``. Needs ``pip install -e '.[bench]'``.
 """
@@ -50,19 +52,19 @@ def workloads() -> dict[str, dict[str, Any]]:
 
 
 def measure(
-    envs: int, config: dict[str, Any], workers: int, repeats: int, seconds: float, most: int
+    envs: int, config: dict[str, Any], workers: int, repeats: int, seconds: float, most: int, between: float
 ) -> dict[str, Figure]:
     """Measure each company of contenders; floor and sequential are those of the contender's own company."""
     figures: dict[str, Figure] = {}
     for company in companies(envs, config, workers, most):
-        measured = measure_company(company, repeats, seconds)
+        measured = measure_company(company, repeats, seconds, between)
         for name, figure in measured.items():
             figure.floor, figure.sequential = measured["floor"].seconds, measured["sequential"].seconds
             figures.setdefault(name, figure)
     return figures
 
 
-def measure_company(company: Builders, repeats: int, seconds: float) -> dict[str, Figure]:
+def measure_company(company: Builders, repeats: int, seconds: float, between: float) -> dict[str, Figure]:
     """Step all contenders in turn, ``repeats`` times or for about so many seconds, but three times at least."""
     built, figures = {}, {}
     for name, build in company.items():
@@ -75,7 +77,7 @@ def measure_company(company: Builders, repeats: int, seconds: float) -> dict[str
     for done in range(repeats):
         if done >= 3 and time.perf_counter() > deadline:
             break
-        for name, seconds in zip(built, in_turn(list(built.values()), done), strict=True):
+        for name, seconds in zip(built, in_turn(list(built.values()), done, between), strict=True):
             figures[name].seconds.append(seconds)
     for contender in built.values():
         contender.close()
@@ -173,6 +175,8 @@ def main() -> None:
     arguments.add_argument("--seconds", type=float, default=90.0)
     arguments.add_argument("--most-processes", type=int, default=32)
     arguments.add_argument("--workloads", default=",".join(WORKERS))
+    arguments.add_argument("--between", type=float, default=0.0)
+    arguments.add_argument("--ours", action="store_true", help="only ours, the floor and bare pipes")
     arguments.add_argument("--png", type=Path)
     given = arguments.parse_args()
     console = Console(width=130)
@@ -182,7 +186,13 @@ def main() -> None:
         for envs in map(int, given.envs.split(",")):
             title = f"{name}, {envs} envs, {WORKERS[name]} workers"
             results[title] = measure(
-                envs, workloads()[name], WORKERS[name], given.repeats, given.seconds, given.most_processes
+                envs,
+                workloads()[name],
+                WORKERS[name],
+                given.repeats,
+                given.seconds,
+                -1 if given.ours else given.most_processes,
+                given.between,
             )
             show(console, title, results[title])
     measure_resets(console, given.repeats)

@@ -2,9 +2,9 @@
 
 ``python benchmarks/bench_turn.py [--cost 15] [--envs 128 512] [--turns 300]`` steps a manager with ``auto``, which
 shares them between the main process and a lane, and prints when in a turn what is done: the inputs are checked, the
-lane has its work, main has played its own share, the lane has played, all outcomes are taken in, the call returns. Main
+lane has its work, main has played its own share, all replies are here, journals are written, the call returns. Main
 works alone until the lane has its work, and again from the lane's end on; the floor splits all work evenly, and sends
-nothing.
+nothing. With ``--mode false`` it prints what a turn costs in the main process above a bare loop.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable
 from typing import Any
 
 from contenders import Floor
 from rich.console import Console
 from rich.table import Table
-from workload import inputs, loops, manager
+from workload import Work, WorkConfig, inputs, loops, manager
 
 from ragen.llm_agent import es_manager
-from ragen.parallel import engine, pool
+from ragen.parallel import engine, round
+from ragen.parallel.lanes import lane
+from ragen.parallel.main_home import MainHome
 
 EPISODES_BEFORE = 12  # in which auto finds its way
 TURNS = 8  # of an episode
-MOMENTS = ("checked", "sent", "own share played", "lane has played", "taken in", "returned")
+MOMENTS = ("checked", "sent", "own share played", "replies here", "journals written", "returned")
 
 _last: dict[str, float] = {}  # when something was done for the last time
 
@@ -40,19 +41,6 @@ def watch(owner: Any, name: str, moment: str) -> None:
         return returned
 
     setattr(owner, name, watching)
-
-
-def watch_lane() -> None:
-    """Take down when the lane ended its work, as outcomes are taken in."""
-    take: Callable[..., None] = engine._Round.take
-
-    def watching(asked: Any, lane: pool.Lane | None, outcomes: Any) -> None:
-        take(asked, lane, outcomes)
-        _last["taken in"] = time.monotonic()
-        if lane is not None:
-            _last["lane has played"] = lane.finished()
-
-    engine._Round.take = watching  # type: ignore[method-assign]
 
 
 def measure(envs: int, loops_per_turn: int, turns: int) -> tuple[int, list[dict[str, float]]]:
@@ -83,14 +71,43 @@ def main() -> None:
     arguments.add_argument("--cost", type=float, default=15, help="microseconds of a turn of one environment")
     arguments.add_argument("--envs", type=int, nargs="+", default=[128, 512])
     arguments.add_argument("--turns", type=int, default=300)
+    arguments.add_argument("--mode", choices=("auto", "false"), default="auto")
     given = arguments.parse_args()
-    watch(es_manager.EnvStateManager, "_checked", "checked")
-    watch(pool.Lane, "begin", "sent")
-    watch(engine.Engine, "_do_in_main", "own share played")
-    watch_lane()
     console = Console()
+    if given.mode == "false":
+        for envs in given.envs:
+            show_sequential(console, envs, loops(given.cost), given.turns)
+        return
+    watch(es_manager, "checked_turns", "checked")
+    watch(lane.Lane, "begin", "sent")
+    watch(MainHome, "run", "own share played")
+    watch(round, "exchange", "replies here")
+    watch(engine.EnvEngine, "play", "journals written")
     for envs in given.envs:
         show(console, envs, given.cost, *measure(envs, loops(given.cost), given.turns))
+
+
+def show_sequential(console: Console, envs: int, loops_per_turn: int, turns: int) -> None:
+    """Print what a turn costs in the main process, and what a bare loop over the environments costs, in one run."""
+    bare, given = [Work(WorkConfig(loops=loops_per_turn)) for _ in range(envs)], inputs(envs)
+    times: list[tuple[float, float]] = []
+    with manager(envs, {"loops": loops_per_turn}, use_multiprocessing=False) as sequential:
+        for turn in range(turns):
+            if turn % TURNS == 0:
+                sequential.reset()
+                sequential.step(given)
+            start = time.perf_counter()
+            for env in bare:
+                env.step("Up")
+                env.render()
+            middle = time.perf_counter()
+            sequential.step(given)
+            times.append((middle - start, time.perf_counter() - middle))
+    loop, ours = (statistics.median(each) / envs * 1e6 for each in zip(*times, strict=True))
+    above = statistics.median([(own - alone) / envs * 1e6 for alone, own in times])
+    console.print(
+        f"{envs} environments: bare loop {loop:.2f} us each, step {ours:.2f} us each, {above:.2f} us above it"
+    )
 
 
 def show(console: Console, envs: int, cost: float, away: int, rows: list[dict[str, float]]) -> None:

@@ -52,15 +52,18 @@ class Timed(Contender):
 class Managed(Timed):
     """``EnvStateManager``, sequential, parallel or ``auto``."""
 
-    def __init__(self, mode: Any, envs: int, config: dict[str, Any], workers: int, group_size: int = 8) -> None:
+    def __init__(
+        self, mode: Any, envs: int, config: dict[str, Any], workers: int, group_size: int = 8, backend: str = "process"
+    ) -> None:
         """Build it, and let ``auto`` see some episodes."""
-        self._manager = manager(envs, config, group_size=group_size, use_multiprocessing=mode, max_workers=workers)
+        settings = {"use_multiprocessing": mode, "max_workers": workers, "backend": backend}
+        self._manager = manager(envs, config, group_size=group_size, **settings)
         self._inputs = inputs(envs)
         self._manager.reset()
         if mode == "auto":
-            for _ in range(4):
-                self.step()
-                self.step()
+            for _ in range(8):
+                for _ in range(3):
+                    self.step()
                 self._manager.reset()
 
     def reset(self) -> float:
@@ -114,6 +117,42 @@ def _floor_share(pipe: Any, envs: int, config: dict[str, Any]) -> None:
     while pipe.recv():
         pipe.send(share.step())
     share.close()
+
+
+class BarePipes(Timed):
+    """Workers on pipes that are told to step their share, and answer when they have: no manager's work at all."""
+
+    def __init__(self, envs: int, config: dict[str, Any], processes: int) -> None:
+        """Start the workers."""
+        context = multiprocessing.get_context("spawn")
+        self._children = []
+        processes = min(processes, envs)
+        for index in range(processes):
+            ours, theirs = context.Pipe()
+            share = envs * (index + 1) // processes - envs * index // processes
+            child = context.Process(target=_bare_share, args=(theirs, share, config), daemon=True)
+            child.start()
+            self._children.append((child, ours))
+        self.play()
+
+    def play(self) -> None:
+        """Play one vector turn."""
+        for _, pipe in self._children:
+            pipe.send(True)
+        for _, pipe in self._children:
+            pipe.recv()
+
+    def close(self) -> None:
+        """End them."""
+        for child, pipe in self._children:
+            pipe.send(False)
+            child.join()
+
+
+def _bare_share(pipe: Any, envs: int, config: dict[str, Any]) -> None:
+    share = _Share(envs, config)
+    while pipe.recv():
+        pipe.send(share.step())
 
 
 class GymnasiumAsync(Timed):
@@ -255,7 +294,8 @@ def companies(envs: int, config: dict[str, Any], workers: int, most_processes: i
     """Contenders by name, ready to be built, in companies that are measured together.
 
     The floor and the sequential manager are in every company; Ray, whose own processes never quite rest, keeps to
-    itself. Those with a process per environment are only there up to a number of environments.
+    itself. Those with a process per environment are only there up to a number of environments; if it is negative, no
+    others than ours are.
     """
     base: Builders = {
         "floor": lambda: Floor(envs, config, workers),
@@ -265,6 +305,8 @@ def companies(envs: int, config: dict[str, Any], workers: int, most_processes: i
     ours: Builders = {
         "ours true": lambda: Managed(True, envs, config, workers),
         "ours auto": lambda: Managed("auto", envs, config, workers),
+        "ours executor": lambda: Managed(True, envs, config, workers, backend="executor"),
+        "bare pipes": lambda: BarePipes(envs, config, workers),
     }
     pools: Builders = {
         "plain pool": lambda: PlainPool(envs, config, workers),
@@ -274,6 +316,8 @@ def companies(envs: int, config: dict[str, Any], workers: int, most_processes: i
         pools["gymnasium async"] = lambda: GymnasiumAsync(envs, config)
         if _importable("stable_baselines3"):
             pools["sb3 subproc"] = lambda: StableBaselines(envs, config)
+    if most_processes < 0:
+        return [base | ours]
     found = [base | ours, base | pools]
     if _importable("ray"):
         found.append(base | {"ray per core": lambda: RayActors(envs, config, workers)})
@@ -282,11 +326,28 @@ def companies(envs: int, config: dict[str, Any], workers: int, most_processes: i
     return found
 
 
-def in_turn(built: list[Contender], number: int) -> list[float]:
-    """Seconds of a vector turn of each, in another order in each round: what one leaves in caches slows the next."""
+def in_turn(built: list[Contender], number: int, between: float = 0.0) -> list[float]:
+    """Seconds of a vector turn of each, in another order in each round: what one leaves in caches slows the next.
+
+    Args:
+        built: The contenders.
+        number: Of the round.
+        between: Seconds that the main process works before each turn, as it does while a model generates.
+    """
     order = random.Random(number).sample(range(len(built)), len(built))
-    seconds = {index: built[index].step() for index in order}
+    seconds = {}
+    for index in order:
+        work(between)
+        seconds[index] = built[index].step()
     return [seconds[index] for index in range(len(built))]
+
+
+def work(seconds: float) -> None:
+    """Keep this process busy with memory and objects of its own, as a trainer does between two turns."""
+    deadline, kept = time.perf_counter() + seconds, bytearray(8 << 20)
+    while time.perf_counter() < deadline:
+        kept[::64] = bytes(len(kept) // 64)
+        sorted(str(number) for number in range(2000))
 
 
 def _importable(module: str) -> bool:

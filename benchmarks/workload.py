@@ -63,6 +63,11 @@ class Work(BaseEnv):
         _loop(self.config.reset_loops)
         return self.render()
 
+    def copy_from(self, other: Any) -> bool:
+        """Take the state of a member of the group that was just reset."""
+        self.turn = other.turn
+        return True
+
     def step(self, action: Any) -> tuple[str, float, bool, dict[str, Any]]:
         """Cost a turn."""
         self.turn += 1

@@ -95,7 +95,7 @@ def test_main_is_challenged_where_a_forecast_saves_a_tenth(why, before, situatio
         ("it is slower twice", [SLOW, SLOW], "", True),
         ("it is not a tenth faster", [calls(22 * MS, 10 * MS, 10 * MS)] * 2, "", True),
         ("one call was disturbed", [{**FAST, 2: CallTime(1.0, 64, 10 * MS, 10 * MS, 1)}, FAST], "T", True),
-        ("it is faster than can be", [calls(5 * MS, 2 * MS, 2 * MS)], "", True),
+        ("main was slower than its turns are now", [calls(14 * MS, 4 * MS, 4 * MS)] * 2, "", True),
         ("its episode was shorter", [{0: FAST[0]}], "T", True),
     ],
 )
@@ -122,7 +122,9 @@ def test_main_is_gone_back_to_where_it_is_no_slower_twice(why, main, out, is_kep
 def test_what_lost_is_tried_again_after_a_time_that_grows_with_its_cost_and_doubles():
     for losses in range(3):
         cheap, dear = (
-            auto.decide(state(now=SHARED, shared=[calls(seconds)] * 2, losses=losses), given()).record(SHARED).due
+            auto.decide(state(now=SHARED, shared=[calls(seconds, 10 * MS, 10 * MS)] * 2, losses=losses), given())
+            .record(SHARED)
+            .due
             for seconds in (24 * MS, 48 * MS)
         )
         assert (cheap - 21, dear - 21) == (16 * 2**losses, 32 * 2**losses)
@@ -130,7 +132,7 @@ def test_what_lost_is_tried_again_after_a_time_that_grows_with_its_cost_and_doub
 
 def test_what_is_dear_to_build_elsewhere_is_tried_less_often():
     situation = given(T=costs(100 * MS, build_s=1.2))
-    after = auto.decide(state(now=SHARED, shared=[calls(24 * MS)] * 2), situation)
+    after = auto.decide(state(now=SHARED, shared=[calls(24 * MS, 10 * MS, 10 * MS)] * 2), situation)
     assert after.record(SHARED).due - 21 == 16 * 21
 
 
@@ -154,7 +156,7 @@ def test_resets_are_waited_for_where_main_s_are_known():
         ("it became slower than main was", {"shared": [SLOW] * 3}, ""),
         ("it was slower for one episode", {"shared": [FAST, FAST, SLOW]}, "T"),
         ("it has just come back", {"shared": [SLOW] * 3, "steady": 0}, "T"),
-        ("it is faster than can be", {"shared": [calls(5 * MS, 2 * MS, 2 * MS)] * 3}, ""),
+        ("turns became cheap, and main would be faster", {"shared": [calls(14 * MS, 4 * MS, 4 * MS)] * 3}, ""),
         ("main was not timed for long", {"shared": [FAST] * 3, "main_due": 21}, ""),
         ("main was never timed", {"shared": [FAST] * 3, "main": ()}, "T"),
         ("main was never timed, nor is it planned", {"shared": [FAST] * 3, "main": (), "main_due": 0}, "T"),

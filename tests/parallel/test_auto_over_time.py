@@ -1,6 +1,7 @@
 """``auto`` over many episodes, on a machine that only pretends to play; see :mod:`support.simulated_machine`."""
 
 import random
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -19,7 +20,7 @@ def changes(episodes):
     return sum(is_out(one) != is_out(two) for one, two in pairwise(episodes))
 
 
-def check(simulation, episodes=100, tail=40, worse=WORSE):
+def check(simulation, episodes=150, tail=50, worse=WORSE):
     """Play, and compare the last episodes with both ways, and all of them with sequential play."""
     played = simulation.run(episodes)
     numbers = range(len(simulation.played) - tail, len(simulation.played))
@@ -33,25 +34,25 @@ def check(simulation, episodes=100, tail=40, worse=WORSE):
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1])
-@pytest.mark.parametrize("envs", [8, 32, 128, pytest.param(512, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("envs", [8, 32, 128, 512])
 @pytest.mark.parametrize("turn", [2e-6, 5e-6, 15e-6, 50e-6, 200e-6, 1e-3, 20e-3])
 def test_the_better_way_is_found_and_kept(turn, envs, noise):
     check(Simulation({"Tag": Tag(envs, turn, reset=turn)}, Machine(noise=noise)), 100, 40)
 
 
-@pytest.mark.parametrize("envs", [8, 64, pytest.param(512, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("envs", [8, 64, 512])
 @pytest.mark.parametrize(("turn", "reset"), [(2e-6, 5e-3), (15e-6, 15e-6), (2e-4, 0.0), (2e-3, 5e-3)])
 def test_episodes_of_one_turn(envs, turn, reset):
     check(Simulation({"Tag": Tag(envs, turn, reset=reset)}, Machine(noise=0.03), calls=lambda episode: 1))
 
 
-@pytest.mark.parametrize("envs", [8, 64, pytest.param(512, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("envs", [8, 64, 512])
 @pytest.mark.parametrize(("turn", "reset"), [(2e-6, 5e-3), (20e-6, 1e-3), (2e-6, 5e-4), (2e-6, 2e-5)])
 def test_episodes_that_mostly_reset(envs, turn, reset):
     check(Simulation({"Tag": Tag(envs, turn, reset=reset)}, Machine(noise=0.03)), worse=1.15)
 
 
-@pytest.mark.parametrize("envs", [8, 64, pytest.param(512, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("envs", [8, 64, 512])
 def test_a_first_turn_that_is_heavier_than_all_others(envs):
     check(
         Simulation(
@@ -62,15 +63,16 @@ def test_a_first_turn_that_is_heavier_than_all_others(envs):
     )
 
 
-@pytest.mark.parametrize("envs", [64, pytest.param(256, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("envs", [64, 256])
 def test_turns_that_are_heavy_now_and_then(envs):
+    @cache
     def turn(episode, call, env_id):
         return 1e-3 if random.Random(f"{episode} {call} {env_id}").random() < 0.2 else 3e-6
 
     check(Simulation({"Tag": Tag(envs, turn)}, Machine(noise=0.03)))
 
 
-@pytest.mark.parametrize("envs", [8, 64, pytest.param(512, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("envs", [8, 64, 512])
 def test_bursts_of_all_environments_at_once_are_never_slower_than_in_main(envs):
     """Which of an episode's calls is a heavy one says nothing of the next episode's, so lanes win no try."""
 

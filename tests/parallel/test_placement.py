@@ -1,4 +1,4 @@
-"""Which environment lives where, as :class:`Placer` says; the times are made up, see :mod:`simulated`."""
+"""Which environment lives where, as ``Placer`` says; times are made up, see :mod:`support.simulated_machine`."""
 
 from collections import Counter
 

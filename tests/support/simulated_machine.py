@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -109,6 +109,7 @@ class Simulation:
         self._last = Episode()
         self._homes: Homes = {spec.env_id: None for spec in self.specs}
         self._built: set[int] = set()
+        self._known: tuple[Homes, dict[tuple[str, int | None], set[int]]] = ({}, {})
         self._late = 0.0
 
     def run(self, episodes: int) -> list[Played]:
@@ -166,46 +167,60 @@ class Simulation:
         self.machine.noise, self.machine.hiccups = noise, hiccups
         return seconds
 
-    def _turn(self, spec: EnvSpec, number: int, call: int) -> float:
-        tag = self.tags[spec.tag]
-        if call < 0:
-            return tag.reset
-        return tag.turn(number, call, spec.env_id) if callable(tag.turn) else tag.turn
-
     def _call(
         self, homes: Homes, number: int, call: int, episode: Episode | None = None, built: Iterable[int] = ()
     ) -> CallTime:
         """Play a call (-1 is the reset) and count it."""
-        machine, built = self.machine, set(built)
-        busy: Counter[int | None] = Counter()  # seconds inside environments by home
-        waiting: Counter[int | None] = Counter()
-        sent: Counter[int] = Counter()
-        for spec in self.specs:
-            tag, home = self.tags[spec.tag], homes[spec.env_id]
-            seconds = self._turn(spec, number, call) + (tag.build if spec.env_id in built else 0.0)
+        machine, cpus = self.machine, self.machine.cpus(number)
+        busy: Counter[int | None] = Counter()  # seconds inside environments, by home
+        working: Counter[int | None] = Counter()  # seconds that need a processor, by home
+        sent = 0.0
+        for (name, home), members in self._parties(homes).items():
+            tag = self.tags[name]
+            seconds = self._inside(tag, members, number, call) + tag.build * len(members & set(built))
             if not tag.waits:
                 seconds *= machine.speed * self._spread() * (1.0 if home is None else machine.slowness)
             busy[home] += seconds
-            if tag.waits:
-                waiting[home] += seconds
-            if home is not None:
-                sent[home] += tag.sent * machine.speed
+            away = 0.0 if home is None else tag.sent * machine.speed * len(members)
+            sent += away
+            working[home] += away + (0.0 if tag.waits else seconds)
             if episode is not None:
-                episode.add(spec.tag, seconds, seconds if tag.waits else 0.0, 1 if call >= 0 else 0)
+                episode.add(name, seconds, seconds if tag.waits else 0.0, len(members) if call >= 0 else 0)
+        crowded = max(1.0, sum(working.values()) / cpus / max(1e-9, *working.values()))
+        busy = Counter({home: seconds * crowded for home, seconds in busy.items()})
         lanes = [home for home in busy if home is not None]
-        before = machine.speed * machine.keeping * len(self.specs) / 2 + sum(sent.values())
-        after = machine.speed * (machine.keeping * len(self.specs) / 2 + machine.calling)
-        runners = {home: busy[home] - waiting[home] + (sent[home] if home is not None else 0.0) for home in busy}
-        ends = [busy[home] + sent[home] + machine.round_trip * machine.speed for home in lanes]
-        middle = max([busy[None], *ends, sum(runners.values()) / machine.cpus(number)])
-        late = 0.02 if machine.hiccups and self._random.random() < machine.hiccups else 0.0
-        within = late if self._random.random() < 0.5 else 0.0  # an environment
-        self._late += late
-        seconds = before + middle + after * self._spread() + late
-        stretch = max(1.0, sum(runners.values()) / machine.cpus(number) / max(1e-9, *runners.values()))
-        lane_s = max((busy[home] for home in lanes), default=0.0) * stretch
-        idle_s = max(0.0, middle - busy[None] * stretch) if lanes else 0.0
-        return CallTime(seconds, len(self.specs), busy[None] * stretch + within, lane_s, len(lanes), idle_s)
+        ends = [max(busy[home], working[home] * crowded) + machine.round_trip * machine.speed for home in lanes]
+        playing = max([busy[None], *ends])
+        late, within = self._hiccup()
+        keeping = machine.speed * self._spread() * (machine.keeping * len(homes) + machine.calling)
+        lane_s = max((busy[home] for home in lanes), default=0.0)
+        idle_s = playing - busy[None] if lanes else 0.0
+        seconds = sent + keeping + playing + late
+        return CallTime(seconds, len(homes), busy[None] + within, lane_s, len(lanes), idle_s)
+
+    def _parties(self, homes: Homes) -> dict[tuple[str, int | None], set[int]]:
+        """Who lives with whom, by tag and home."""
+        if self._known[0] is not homes:
+            parties: dict[tuple[str, int | None], set[int]] = defaultdict(set)
+            for spec in self.specs:
+                parties[spec.tag, homes[spec.env_id]].add(spec.env_id)
+            self._known = homes, parties
+        return self._known[1]
+
+    def _inside(self, tag: Tag, members: set[int], number: int, call: int) -> float:
+        """Seconds inside these environments."""
+        if call < 0:
+            return tag.reset * len(members)
+        if callable(tag.turn):
+            return sum(tag.turn(number, call, env_id) for env_id in members)
+        return tag.turn * len(members)
+
+    def _hiccup(self) -> tuple[float, float]:
+        """Seconds in which something else has the processor, and those of them that pass inside an environment."""
+        if not self.machine.hiccups or self._random.random() >= self.machine.hiccups:
+            return 0.0, 0.0
+        self._late += 0.02
+        return 0.02, self._random.choice([0.0, 0.02])
 
     def _spread(self) -> float:
         return max(0.5, self._random.gauss(1.0, self.machine.noise)) if self.machine.noise else 1.0

@@ -105,10 +105,8 @@ def _judged(state: State, given: Situation) -> State:
     """After an episode of a try: keep the faster one of two plans."""
     tried, kept = state.now, state.kept
     record, rival = state.record(tried), state.record(kept)
-    times = record.against(rival)
-    if times is not None and tried.out and not record.losses and _is_too_good(times, tried):
-        return state.lost(tried, 0.0).trying(kept)
-    if times is not None and times <= (FASTER if tried.out else 1.0):
+    times = record.against(rival) if kept.out else _times(state, tried)
+    if times and times <= (FASTER if tried.out else 1.0):
         if not tried.out and record.episodes < 2:
             return state
         return state.lost(kept, min(1 / times - 1, tried.lanes) + _building(state, given)).keeping(tried)
@@ -127,9 +125,8 @@ def _defended(state: State, given: Situation) -> State:
     if not main.due:  # out from the start, since classes said so
         alone = _sum(given.costs.values()).seconds
         state = state.lost(ALL_MAIN, alone / record.usual(lambda call: call.seconds) - 1 + _building(state, given))
-    times = record.against(main)
-    doubtful = times is not None and (times > 1 or _is_too_good(times, state.kept))
-    if (doubtful and state.steady >= 2**main.losses) or state.episode >= state.record(ALL_MAIN).due:
+    is_doubtful = _times(state, state.kept) > 1 and state.steady >= 2**main.losses
+    if is_doubtful or state.episode >= state.record(ALL_MAIN).due:
         return state.trying(ALL_MAIN)
     return _balanced(state, given) if state.steady > 1 else state
 
@@ -216,9 +213,12 @@ def _sum(costs: Iterable[TagCosts]) -> TagCosts:
     return TagCosts(*map(sum, zip(TagCosts(), *costs, strict=True)))
 
 
-def _is_too_good(times: float, plan: Plan) -> bool:
-    """Whether a plan is faster than its lanes can make it: something else slowed main down when that was timed."""
-    return times < FASTER / (plan.lanes + 1)
+def _times(state: State, plan: Plan) -> float:
+    """The time of a shared plan, relative to what main took, or would take for the same turns now: what is less."""
+    record, main = state.record(plan), state.record(ALL_MAIN)
+    overhead = main.least_overhead
+    alone = record.usual(lambda call: call.local_s + plan.lanes * call.lane_s + call.turns * overhead)
+    return max(record.usual(lambda call: call.seconds) / alone if alone else 0.0, record.against(main) or 0.0)
 
 
 def _building(state: State, given: Situation) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+NEVER = sys.maxsize  # a place that no call of an episode has
 Mode = bool | Literal["auto"]
 Homes = dict[int, int | None]  # index of a lane by env_id, None for main
 Spread = Callable[[Sequence["EnvSpec"], int], Mapping[int, int]]
@@ -97,7 +99,7 @@ class Placer:
 
     def at_switch(self, mode: Mode, bound_to_main: Collection[int] = frozenset()) -> Homes:
         """Homes for the rest of the episode after ``use_multiprocessing`` was set; it tells of no plan then."""
-        self._first = -2
+        self._first = NEVER
         return self._follow(mode, bound_to_main)
 
     def before_turn(
@@ -146,7 +148,7 @@ class Placer:
     # The rule
 
     def _note(self, episode: Episode) -> None:
-        if self._mode == "auto" and self._first >= RESET:
+        if self._mode == "auto":
             self._state = self._state.noted(self._places(episode))
         for tag, costs in episode.tags.items():
             self._meters[tag].note(costs)

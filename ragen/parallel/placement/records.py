@@ -53,6 +53,12 @@ class Record:
         """Number of episodes that it is known from, as far as they are remembered."""
         return max((len(calls) for calls in self.calls.values()), default=0)
 
+    @property
+    def least_overhead(self) -> float:
+        """The least seconds of a turn that passed outside of main's environments; 0 while nothing is known."""
+        calls = [call for known in self.calls.values() for call in known]
+        return min([(call.seconds - call.local_s) / call.turns for call in calls], default=0.0)
+
     def noted(self, calls: Mapping[int, CallTime]) -> Record:
         """With an episode's calls, by their places."""
         new = {place: (*self.calls.get(place, ()), call)[-LATELY:] for place, call in calls.items()}

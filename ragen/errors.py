@@ -36,6 +36,10 @@ class StateError(RagenError, RuntimeError):
     """A method was called at a time when it cannot work, such as a step before the first reset."""
 
 
+class EpisodeOverError(StateError, AssertionError):
+    """An environment was stepped whose episode is over, and which nobody has reset since."""
+
+
 class EnvError(RagenError, RuntimeError):
     """An environment failed in its own code; the environment's exception is the cause."""
 

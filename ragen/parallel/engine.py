@@ -24,9 +24,11 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
+import signal
 import threading
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from ragen.errors import EnvError, StateError
@@ -107,7 +109,7 @@ class EnvEngine:
         told = self.stats_book, self.notices, on_failure
         self.failures = Failures(self.settings, self.records, self.homes, *told, self._in_use)
         known = self.number, self.settings, self.records, self.tags, self.lock
-        self._parts = Parts(*known, self.notices, self.stats_book, self.failures, self.main)
+        self._parts = Parts(*known, self.notices, self.stats_book, self.failures, self.main, self.check_open)
         for spec in specs:
             self.add(spec)
         self.homes.prepare(self._use_lanes, spread)
@@ -131,7 +133,7 @@ class EnvEngine:
         Raises:
             StateError: There is an environment of this id, or the engine is closed.
         """
-        self._check_open()
+        self.check_open()
         with self.lock:
             if spec.env_id in self.records:
                 raise StateError(f"{spec.describe()} was added twice; remove it first, or give it an id of its own.")
@@ -159,7 +161,11 @@ class EnvEngine:
     # What is asked of environments
 
     def reset(
-        self, seeds: Mapping[int, int | None] | None = None, options: Mapping[str, Any] | None = None
+        self,
+        seeds: Mapping[int, int | None] | None = None,
+        options: Mapping[str, Any] | None = None,
+        *,
+        own_options: Mapping[int, dict[str, Any] | None] | None = None,
     ) -> dict[int, Any]:
         """Begin new episodes, and their journals.
 
@@ -167,6 +173,7 @@ class EnvEngine:
             seeds: Seed by env_id, of the environments to reset; None goes on with an environment's own generators.
                 All environments without a seed if left out.
             options: What else each ``reset`` is given, such as ``{"mode": "train"}``.
+            own_options: Options by env_id, instead of ``options`` for those that are named.
 
         Returns:
             Observations by env_id; :class:`EnvFailed` for those that could not be reset.
@@ -177,7 +184,8 @@ class EnvEngine:
         """
         seeds = dict.fromkeys(self.records) if seeds is None else seeds
         given = dict(options) if options else None
-        orders = {env_id: ResetOrder(env_id, seed, given) for env_id, seed in seeds.items()}
+        own = own_options or {}
+        orders = {env_id: ResetOrder(env_id, seed, own.get(env_id, given)) for env_id, seed in seeds.items()}
         with self._using(orders):
             is_whole = len(orders) == len(self.records)
             with self.lock:
@@ -232,7 +240,7 @@ class EnvEngine:
             What it gave by env_id (a copy, where the environment lives in a worker); an
             :class:`~ragen.errors.EnvError` where it raised, and the failure's error where it cost the environment.
         """
-        return self._change(env_ids, Change(name, copied(arguments), copied(keywords)))
+        return self.change(dict.fromkeys(env_ids, Change(name, copied(arguments), copied(keywords))))
 
     def set_attr(self, env_ids: Iterable[int], name: str, value: Any) -> dict[int, Any]:
         """Set an attribute of environments where they live; it outlives a killed worker, and resets.
@@ -240,19 +248,20 @@ class EnvEngine:
         Returns:
             None by env_id; an error where it could not be set.
         """
-        return self._change(env_ids, Change(name, (copied(value),), is_set=True))
+        return self.change(dict.fromkeys(env_ids, Change(name, (copied(value),), is_set=True)))
 
     def read(self, env_ids: Iterable[int], name: str, *arguments: Any) -> dict[int, Any]:
         """:meth:`call` for what changes nothing in the environment, and is not journalled."""
-        return self._change(env_ids, Change(name, arguments), is_journalled=False)
+        return self.change(dict.fromkeys(env_ids, Change(name, arguments)), is_journalled=False)
 
-    def _change(self, env_ids: Iterable[int], change: Change, is_journalled: bool = True) -> dict[int, Any]:
-        items = {env_id: (env_id, change) for env_id in env_ids}
-        with self._using(items):
+    def change(self, changes: Mapping[int, Change], is_journalled: bool = True) -> dict[int, Any]:
+        """:meth:`call`, :meth:`set_attr` or :meth:`read`, of each environment something of its own, by env_id."""
+        with self._using(changes):
+            items = {env_id: (env_id, change) for env_id, change in changes.items()}
             values = Round(self._parts, Call, items, self.settings.step_timeout).run()
             with self.lock:
                 for env_id, value in values.items():
-                    values[env_id] = self._commit_change(self.records[env_id], change, value, is_journalled)
+                    values[env_id] = self._commit_change(self.records[env_id], changes[env_id], value, is_journalled)
             return {env_id: values[env_id] for env_id in items}
 
     # Commits
@@ -280,10 +289,11 @@ class EnvEngine:
     # Rounds
 
     def _using(self, env_ids: Iterable[int]) -> AbstractContextManager[None]:
-        self._check_open()
+        self.check_open()
         return self._in_use.claimed(env_ids)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise a ``StateError`` if it is closed."""
         if self._closed:
             raise StateError("this manager is closed; make a new one.")
 
@@ -298,7 +308,7 @@ class EnvEngine:
     @interrupts_held()
     def use_lanes(self, mode: Mode) -> None:
         with self.lock:
-            self._check_open()
+            self.check_open()
             changed, self._use_lanes = mode != self._use_lanes, mode
             self.main.has_deadlines = mode is not False
             if changed and any(record.journal.has_begun for record in self.records.values()):
@@ -309,6 +319,26 @@ class EnvEngine:
         """Make main the home of these environments; one that cannot be replayed follows at its next reset."""
         with self.lock:
             self.homes.move_to_main([self.records[env_id] for env_id in env_ids])
+
+    @interrupts_held()
+    def settle(self) -> None:
+        """Give environments their homes before the first reset, for engines whose environments are called earlier."""
+        if self._use_lanes != "auto":
+            with self.lock:
+                self.homes.decide(self._use_lanes, self.stats_book.take_episode())
+
+    @interrupts_held()
+    def begin_chapter(self) -> None:
+        """For environments that begin their episodes one by one: now and then, as if all had begun one together.
+
+        What lanes have failed at is forgotten, and homes are decided on by what was measured since the last time.
+        """
+        with self.lock:
+            self.check_open()
+            if not self._in_use.env_ids:  # of other threads
+                self.failures.begin_episode()
+                self.homes.begin_episode()
+                self.homes.decide(self._use_lanes, self.stats_book.take_episode())
 
     def has_lane(self, env_ids: Iterable[int]) -> bool:
         """Whether one of these environments lives in a lane."""
@@ -332,6 +362,14 @@ class EnvEngine:
             return self.stats_book.lanes(self.records.values(), of_this_thread)
 
     # The end
+
+    def abandon(self) -> None:
+        """Be closed to calls, also to those that are under way in other threads, whose workers are killed."""
+        self._closed = True
+        for lane in {record.lane for record in self.records.values() if record.lane is not None}:
+            if (pid := lane.pid) is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     @interrupts_held()
     def close(self, forgotten: bool = False) -> None:

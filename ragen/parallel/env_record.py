@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ragen.errors import RagenError
+from ragen.parallel.episode.game import EpisodeStart
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
 from ragen.parallel.episode.spec import EnvSpec
@@ -92,19 +93,21 @@ class EnvRecord:
 
     def commit_reset(self, order: ResetOrder, value: Any) -> Any:
         """Begin the journal of a new episode; what the environment shows, or why it failed."""
-        settings = self.journal.lasting()
         if isinstance(value, EnvFailed):
-            self.journal, self.observation = EpisodeJournal(settings=settings), ""
+            self.journal, self.observation = EpisodeJournal(settings=self.journal.lasting()), ""
             return value
         self.observation, digest, before = value
-        self.journal = EpisodeJournal(order.seed, order.options, digest, before, settings, has_begun=True)
+        self._begin_journal(EpisodeStart(order.seed, order.options, digest, before))
         self._commit()
         return self.observation
 
     def commit_turn(self, action: Any, result: Any) -> None:
-        """Make a turn part of the episode."""
-        entry = tuple.__new__(JournalTurn, (action, self.record(result)))
-        self.journal.entries.append(entry)
+        """Make a turn part of the episode, or begin the next one with it."""
+        start = self.spec.game.start(action, result)
+        if start is None:
+            self.journal.entries.append(tuple.__new__(JournalTurn, (action, self.record(result))))
+        else:
+            self._begin_journal(start)
         self.observation = result.observation
         self.in_sync = True
         if self.failures or self.kills:
@@ -115,6 +118,9 @@ class EnvRecord:
         if change is not None:
             self.journal.append_change(change)
         self._commit()
+
+    def _begin_journal(self, start: EpisodeStart) -> None:
+        self.journal = EpisodeJournal(*start, settings=self.journal.lasting(), has_begun=True)
 
     def _commit(self) -> None:
         self.in_sync = True

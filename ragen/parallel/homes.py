@@ -50,8 +50,12 @@ class Homes:
     def pool(self) -> WorkerPool:
         """The pool of this process that the lanes are of; joined now if it was not yet."""
         if self._pool is None:
-            modules = {getattr(record.spec.env_class, "__module__", "") for record in self._records.values()}
-            preload = ["numpy", *sorted(module for module in modules if module.startswith("ragen.env."))]
+            classes = [record.spec.env_class for record in self._records.values()]
+            modules = {
+                module for each in classes if (module := getattr(each, "__module__", "")).startswith("ragen.env.")
+            }
+            modules.update(*[getattr(each, "preload", ()) for each in classes])  # what they say that workers will need
+            preload = ["numpy", *sorted(modules)]
             self._pool = open_pool(self._number, self._settings, preload)
         return self._pool
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -57,6 +57,7 @@ class Parts:
         lock: Held while records are read or changed.
         notices, stats, failures: What is said, counted, and done about failures.
         main: The environments that live in the main process.
+        check_open: Raises if the engine was closed.
     """
 
     number: int
@@ -68,6 +69,7 @@ class Parts:
     stats: Stats
     failures: Failures
     main: MainHome
+    check_open: Callable[[], None]
 
 
 class Round:
@@ -93,6 +95,7 @@ class Round:
         items, values, parts = self.asked.items, self.values, self._parts
         todo = list(items)
         while todo:
+            parts.check_open()  # another thread may have abandoned it
             with parts.lock:
                 orders = self._orders(todo)
             if orders:

@@ -10,9 +10,28 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from ragen.parallel.episode.journal import Change
 
 Options = Mapping[str, Any] | None
+
+
+class EpisodeStart(NamedTuple):
+    """How an episode began within a turn, for its journal.
+
+    Attributes:
+        seed: Seed of the episode; None where the environment's own generators went on.
+        options: What else ``reset`` was given.
+        digest: What stands for the first observation.
+        before: State of the generators before, where there was no seed: the global ones and the environment's own.
+    """
+
+    seed: int | None
+    options: dict[str, Any] | None
+    digest: Any
+    before: Any
 
 
 class Game(ABC):
@@ -43,6 +62,14 @@ class Game(ABC):
     def record(self, result: Any) -> tuple[Any, ...]:
         """The values of the recorded fields of a result."""
         return tuple([getattr(result, name) for name in self.recorded])
+
+    def start(self, action: Any, result: Any) -> EpisodeStart | None:
+        """Whether an episode began in a turn, and how; its journal then holds what follows and nothing before."""
+        return None
+
+    def apply(self, env: Any, change: Change) -> Any:
+        """Do something to an environment between two turns; what it gave."""
+        return change.apply(env)
 
     def copy(self, env: Any, other: Any, observation: Any) -> Any:
         """Make an environment what ``other`` is right after its reset, where its class declares how.

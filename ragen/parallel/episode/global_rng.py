@@ -21,6 +21,7 @@ from typing import Any
 
 _MT19937_BYTES = 624 * 4 + 4  # the key and the position, which is all of NumPy's struct
 _one_at_a_time = threading.RLock()
+_in_place: EnvRng | None = None  # whose states the global generators have now
 
 
 class EnvRng:
@@ -49,11 +50,14 @@ class EnvRng:
         """Let the global generators be this environment's for the length of one call."""
         import numpy as np
 
+        global _in_place
         random.setstate(self._python_state)
         np.random.mtrand.set_bit_generator(self._bit_generator)
+        outer, _in_place = _in_place, self
         try:
             yield
         finally:
+            _in_place = outer
             self._python_state = random.getstate()
             self._bit_generator = np.random.mtrand.get_bit_generator()
 
@@ -79,6 +83,15 @@ class EnvRng:
         else:
             self._bit_generator = copy.deepcopy(theirs)
         self._python_state = other._python_state
+
+
+def state_in_place() -> tuple[Any, Any] | None:
+    """The states that the global generators have now, if they are an environment's; as :meth:`EnvRng.state` gives."""
+    if _in_place is None:
+        return None
+    import numpy as np
+
+    return random.getstate(), copy.deepcopy(np.random.mtrand.get_bit_generator().state)
 
 
 @contextmanager

@@ -297,7 +297,7 @@ def _play(replica: _Replica, item: tuple[int, Any]) -> Any:
 def _call(replica: _Replica, item: tuple[int, Change]) -> Any:
     _build_if_needed(replica)
     with replica.rng.in_place() if replica.rng else nullcontext():
-        return item[1].apply(replica.env)
+        return replica.spec.game.apply(replica.env, item[1])
 
 
 def _repeat(replica: _Replica, change: Change) -> None:

@@ -19,7 +19,7 @@ from ragen.parallel.episode.turn import named
 from ragen.parallel.interrupts import let_signals_pass
 from ragen.parallel.lanes import orders
 from ragen.parallel.lanes.handle import Message
-from ragen.parallel.lanes.orders import Order, flat
+from ragen.parallel.lanes.orders import Order, flat, unflat
 
 _HEAD = struct.Struct("<QQQ")  # number of the request, number of the engine, whether it asks for turns
 _KINDS: tuple[type[Order], ...] = (
@@ -73,12 +73,12 @@ def asks_for_turns(message: Message) -> bool:
 def unpack_reply(message: Message) -> list[Outcome]:
     """What :func:`pack_reply` packed; what cannot be opened here is told as raised by its environment."""
     kind, env_ids, values, seconds, waited = _loaded(message)
+    if kind is not None:
+        values = unflat(kind, values)
     outcomes = []
     for env_id, value, took, idle in zip(env_ids, values, seconds, waited, strict=True):
         if type(value) is Sealed:
             value = _opened(value)
-        elif kind is not None:
-            value = named(kind, value)
         outcomes.append(named(Outcome, (env_id, value, took, idle)))
     return outcomes
 

@@ -265,12 +265,14 @@ class CloseAll(Order):
 
 
 def flat(values: list[Any]) -> tuple[type | None, list[Any]]:
-    """Named tuples of one of the engine's classes as plain tuples, with that class; others as they are, with None."""
+    """Named tuples of one of the engine's classes as plain tuples or columns, with that class; others as they are."""
     kind = type(values[0]) if values else None
     if kind is None or not kind.__module__.startswith(PLAIN_RESULTS) or not hasattr(kind, "_fields"):
         return None, values
     if set(map(type, values)) != {kind}:
         return None, values
+    if (to_columns := getattr(kind, "to_columns", None)) is not None:
+        return kind, to_columns(values)
     return kind, [tuple(value) for value in values]
 
 
@@ -278,4 +280,6 @@ def unflat(kind: type | None, rows: list[Any]) -> list[Any]:
     """What :func:`flat` took apart."""
     if kind is None:
         return rows
+    if (of_columns := getattr(kind, "of_columns", None)) is not None:
+        return of_columns(rows)
     return [row if type(row) is Sealed else named(kind, row) for row in rows]

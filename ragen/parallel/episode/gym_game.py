@@ -1,0 +1,313 @@
+"""Gymnasium's games: environments whose ``step`` gives five values, and older ones that give four.
+
+An episode may begin within a turn: gymnasium's vector environments reset a sub-environment in the step after its
+episode's end, or in the very step that ends it. Both happen here, where the environment lives, and what the journal of
+the new episode needs (the digest of its first observation, the generators' states before it) comes back with the turn.
+"""
+
+from __future__ import annotations
+
+import pickle
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from ragen.parallel.episode import generators
+from ragen.parallel.episode.columns import packed, unpacked
+from ragen.parallel.episode.game import EpisodeStart, Game, Options
+from ragen.parallel.episode.global_rng import state_in_place
+from ragen.parallel.episode.gym_values import detached, detached_info, digest_of
+from ragen.parallel.episode.journal import Change
+from ragen.parallel.episode.slab import Place, left
+from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.episode.turn import _IMMUTABLE, _options_taken, copied, named
+
+NEVER, NOW, AT_END = range(
+    3
+)  # when the next episode begins: not in this turn, instead of it, or as it ends the last one
+
+DESCRIBE, CHECK, READ = "ragen:describe", "ragen:check", "ragen:read"  # what a vector environment asks besides methods
+NOT_TO_CALL = ("reset", "step", "close", "_setattr", "_check_spaces")
+
+
+class Shown(NamedTuple):
+    """What an environment shows after a reset, or at the end of an episode.
+
+    Attributes:
+        observation: Of its observation space.
+        info: What it tells besides.
+    """
+
+    observation: Any
+    info: Any
+
+
+class GymTurn(NamedTuple):
+    """What is asked for a turn.
+
+    Attributes:
+        action: Of the environment's action space.
+        begins: Whether and when the next episode begins: :data:`NEVER`, :data:`NOW`, :data:`AT_END`.
+        seed: What its reset is given, should it begin.
+        options: Likewise.
+        place: Where the observation may be left in shared memory.
+    """
+
+    action: Any
+    begins: int = NEVER
+    seed: int | None = None
+    options: dict[str, Any] | None = None
+    place: Place | None = None
+
+    @staticmethod
+    def to_columns(turns: list[GymTurn]) -> tuple[Any, ...]:
+        """Many turns as columns, to travel."""
+        first, actions = turns[0][1:], packed([turn[0] for turn in turns])
+        if first[2] is None and all(turn[1:] == first for turn in turns):  # as most of the time
+            return actions, first, []
+        return actions, None, [turn[1:] for turn in turns]
+
+    @staticmethod
+    def of_columns(columns: tuple[Any, ...]) -> list[GymTurn]:
+        """What :meth:`to_columns` took apart."""
+        actions, same, rest = columns
+        found = unpacked(actions)
+        rows = [same] * len(found) if same is not None else rest
+        return [named(GymTurn, (action, *row)) for action, row in zip(found, rows, strict=True)]
+
+
+class Began(NamedTuple):
+    """An episode began in a turn.
+
+    Attributes:
+        before: State of the generators before; None where there was a seed.
+    """
+
+    before: Any
+
+
+class GymResult(NamedTuple):
+    """What a turn gave.
+
+    Attributes:
+        observation: What the environment shows now.
+        reward: As the environment gave it.
+        terminated: Whether the episode has ended by itself.
+        truncated: Whether it was cut short.
+        info: What the environment tells besides.
+        digest: What stands for the observation in the journal.
+        final: What the last episode ended with, where the next one began in the same turn.
+        began: Whether an episode began in this turn.
+    """
+
+    observation: Any
+    reward: Any
+    terminated: bool
+    truncated: bool
+    info: Any
+    digest: Any
+    final: Shown | None = None
+    began: Began | None = None
+
+    @staticmethod
+    def to_columns(results: list[GymResult]) -> list[Any]:
+        """Many results as columns, to travel."""
+        columns = [list(column) for column in zip(*results, strict=True)]
+        for index in (0, 1, 4):
+            columns[index] = packed(columns[index])  # type: ignore[call-overload]
+        return columns
+
+    @staticmethod
+    def of_columns(columns: list[Any]) -> list[GymResult]:
+        """What :meth:`to_columns` took apart."""
+        columns = list(columns)
+        for index in (0, 1, 4):
+            columns[index] = unpacked(columns[index])
+        return [named(GymResult, row) for row in zip(*columns, strict=True)]
+
+
+class Description(NamedTuple):
+    """What a vector environment has to know of its sub-environments; pickled, since spaces may be of any class.
+
+    Attributes:
+        spaces: Observation space and action space.
+        metadata: The environment's.
+        render_mode: The environment's.
+    """
+
+    spaces: bytes
+    metadata: bytes
+    render_mode: str | None
+
+
+class IsMethod(NamedTuple):
+    """Stands for what was read where it can be called."""
+
+
+class GymGame(Game):
+    """Environments with ``reset(seed=, options=)`` and a ``step(action)`` of five values."""
+
+    recorded = ("reward", "terminated", "truncated", "digest")
+
+    def build(self, spec: EnvSpec) -> Any:
+        """Call what builds it, with a configuration of its own if there is one."""
+        return spec.env_class() if spec.config is None else spec.env_class(copied(spec.config))
+
+    def reset(self, env: Any, seed: int | None, options: Options) -> Shown:
+        """Begin an episode."""
+        observation, info = self.shown(env, seed, options)
+        return named(Shown, (detached(observation), detached_info(info)))
+
+    def shown(self, env: Any, seed: int | None, options: Options) -> tuple[Any, Any]:
+        """Reset it; observation and info, as the environment gives them."""
+        return env.reset(seed=seed, options=copied(options))
+
+    def play(self, env: Any, turn: GymTurn) -> GymResult:
+        """Play a turn, or begin an episode instead of it, or as it ends the last one."""
+        action, begins, seed, options, place = turn
+        final: Shown | None = None
+        began: Began | None = None
+        if begins == NOW:
+            began, observation, info = self._begin(env, seed, options)
+            reward, terminated, truncated = 0.0, False, False
+        else:
+            observation, reward, terminated, truncated, info = self.step(env, action)
+            terminated, truncated = bool(terminated), bool(truncated)
+            if type(reward) not in _IMMUTABLE:
+                reward = copied(reward)
+            if begins and (terminated or truncated):
+                final = Shown(detached(observation), detached_info(info))
+                began, observation, info = self._begin(env, seed, options)
+        digest = digest_of(observation)
+        if info:
+            info = detached(info)
+        observation = detached(observation) if place is None else left(observation, place)
+        return named(GymResult, (observation, reward, terminated, truncated, info, digest, final, began))
+
+    def _begin(self, env: Any, seed: int | None, options: Options) -> tuple[Began, Any, Any]:
+        before = (state_in_place(), self.generator_state(env)) if seed is None else None
+        return Began(before), *self.shown(env, seed, options)
+
+    def step(self, env: Any, action: Any) -> Any:
+        """Step it; observation, reward, terminated, truncated and info."""
+        return env.step(action)
+
+    def start(self, action: GymTurn, result: GymResult) -> EpisodeStart | None:
+        """The episode that began in this turn."""
+        began = result.began
+        return None if began is None else EpisodeStart(action.seed, action.options, result.digest, began.before)
+
+    def record(self, result: GymResult) -> tuple[Any, ...]:
+        """Reward, flags and digest."""
+        return result[1], result[2], result[3], result[5]
+
+    def digest(self, observation: Shown) -> Any:
+        """That of the observation; what an info tells may be a time of the clock."""
+        return digest_of(observation.observation)
+
+    def generator_state(self, env: Any) -> Any:
+        """Those of ``np_random``, of spaces, and of generators in attributes."""
+        return generators.states(env)
+
+    def restore_generator(self, env: Any, state: Any) -> None:
+        """Put them back."""
+        generators.restore(env, state)
+
+    def apply(self, env: Any, change: Change) -> Any:
+        """Call a method, set or read an attribute, through wrappers."""
+        name = change.name
+        if name == DESCRIBE:
+            return describe(env)
+        if name == CHECK:
+            return check(env, *change.arguments)
+        if name == READ:
+            found = _get(env, change.arguments[0])
+            return IsMethod() if callable(found) else found
+        if change.is_set:
+            _set(env, name, copied(change.arguments[0]))
+            return None
+        if name in NOT_TO_CALL:
+            raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
+        found = _get(env, name)
+        return found(*change.arguments, **change.keywords) if callable(found) else found
+
+
+class GymOldGame(GymGame):
+    """Environments of the older interface: ``reset`` gives an observation alone, ``step`` four values.
+
+    A seed is given by ``seed(seed)`` where ``reset`` does not take one, and of the options those that ``reset`` takes,
+    such as ``task``. What was cut short says so in ``info["TimeLimit.truncated"]``.
+    """
+
+    def shown(self, env: Any, seed: int | None, options: Options) -> tuple[Any, Any]:
+        """Reset it; observation and info."""
+        taken = _options_taken(type(env).reset)
+        given = {key: value for key, value in copied(dict(options or {})).items() if taken is None or key in taken}
+        if seed is not None:
+            if taken is not None and "seed" in taken:
+                given["seed"] = seed
+            elif hasattr(env, "seed"):
+                env.seed(seed)
+        shown = env.reset(**given)
+        return shown if _is_pair(shown) else (shown, {})
+
+    def step(self, env: Any, action: Any) -> Any:
+        """Step it; its end is told apart as the five values do."""
+        observation, reward, done, info = env.step(action)
+        truncated = bool(info.get("TimeLimit.truncated", False))
+        return observation, reward, bool(done) and not truncated, bool(done) and truncated, info
+
+
+GYM, GYM_OLD = GymGame(), GymOldGame()
+
+
+def describe(env: Any) -> Description:
+    """What a vector environment has to know of one of its sub-environments."""
+    spaces = env.observation_space, env.action_space
+    return Description(_dumped(spaces), _dumped(dict(env.metadata)), env.render_mode)
+
+
+def check(env: Any, is_same: bool, spaces: bytes) -> tuple[bool, bool]:
+    """Whether an environment's observation space and action space are those that others have.
+
+    Args:
+        env: The environment.
+        is_same: Whether observation spaces have to be equal; else their shapes and types have.
+        spaces: The others', pickled.
+    """
+    from gymnasium.spaces.utils import is_space_dtype_shape_equiv
+
+    observation, action = _loaded(spaces)
+    mine = env.observation_space
+    fits = observation == mine if is_same else is_space_dtype_shape_equiv(observation, mine)
+    return bool(fits), bool(action == env.action_space)
+
+
+@lru_cache(maxsize=4)
+def _loaded(spaces: bytes) -> Any:
+    return pickle.loads(spaces)
+
+
+def _dumped(value: Any) -> bytes:
+    try:
+        return pickle.dumps(value, protocol=5)
+    except Exception:  # classes that only the main script, or a function, defines
+        import cloudpickle
+
+        return cloudpickle.dumps(value)
+
+
+def _is_pair(shown: Any) -> bool:
+    return isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], dict)
+
+
+def _get(env: Any, name: str) -> Any:
+    get = getattr(env, "get_wrapper_attr", None)
+    return get(name) if get is not None else getattr(env, name)
+
+
+def _set(env: Any, name: str, value: Any) -> None:
+    put = getattr(env, "set_wrapper_attr", None)
+    if put is not None:
+        put(name, value)
+    else:
+        setattr(env, name, value)

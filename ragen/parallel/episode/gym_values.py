@@ -1,0 +1,84 @@
+"""Observations and infos of gymnasium's environments, whatever their space: copies of them, and what stands for them.
+
+An environment may hand out the same array again and again, or the very one that it plays with; what leaves it is
+therefore copied at once. A journal keeps a digest of each observation: the bytes themselves where they are few.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import zlib
+from typing import Any
+
+import numpy as np
+
+from ragen.parallel.episode.turn import copied
+
+_IMMUTABLE = frozenset({bool, int, float, complex, str, bytes, type(None)})
+_SHORT = 64  # bytes that are as short as a digest with its object
+_LONG = 4096  # bytes of an array from which two checksums stand for it
+
+
+def detached(value: Any) -> Any:
+    """A copy that shares nothing with the environment; the value itself where it cannot change."""
+    kind = type(value)
+    if kind is np.ndarray and not value.dtype.hasobject:
+        return value.copy()
+    if kind in _IMMUTABLE:
+        return value
+    if kind is dict:
+        return {key: detached(item) for key, item in value.items()}
+    if kind is tuple:
+        return tuple([detached(item) for item in value])
+    return copied(value)
+
+
+def detached_info(info: Any) -> Any:
+    """An info likewise; itself if nothing in it can change."""
+    return detached(info) if info else ({} if type(info) is dict else info)
+
+
+def digest_of(observation: Any) -> Any:
+    """What stands for an observation in a journal: bytes, equal only for equal observations."""
+    if type(observation) is np.ndarray and observation.nbytes > _LONG and observation.flags.c_contiguous:
+        # two checksums are enough of a hash here, and cost a fifth of one
+        pixels: Any = observation.reshape(-1).view(np.uint8)
+        return b"%x %x " % (zlib.crc32(pixels), zlib.adler32(pixels)) + _form(observation.dtype, observation.shape)
+    found = _content(observation)
+    return found if len(found) <= _SHORT else hashlib.blake2b(found, digest_size=16).digest()
+
+
+def _content(value: Any) -> bytes:
+    kind = type(value)
+    if issubclass(kind, np.ndarray | np.generic) and not value.dtype.hasobject:
+        return value.tobytes() + _form(value.dtype, value.shape)
+    if kind in _IMMUTABLE:
+        return repr(value).encode()
+    if isinstance(value, dict):
+        parts = [repr(key).encode() + _content(value[key]) for key in sorted(value, key=repr)]
+    elif isinstance(value, tuple | list):
+        parts = [_content(item) for item in value]
+    else:
+        return _pickled(value)
+    digests = [hashlib.blake2b(part, digest_size=16).digest() for part in parts]
+    return kind.__name__.encode() + b"".join(digests)
+
+
+def _pickled(value: Any) -> bytes:
+    try:
+        return pickle.dumps(value, protocol=5)
+    except Exception:  # what cannot be pickled is told apart by its class alone
+        return type(value).__qualname__.encode()
+
+
+_forms: dict[tuple[Any, Any], bytes] = {}
+
+
+def _form(dtype: Any, shape: tuple[int, ...]) -> bytes:
+    found = _forms.get((dtype, shape))
+    if found is None:
+        found = _forms[dtype, shape] = f"{dtype.str}{shape}".encode()
+        if len(_forms) > 1000:  # shapes that change all the time
+            _forms.clear()
+    return found

@@ -1,0 +1,114 @@
+"""Lane vector environments for Stable-Baselines3, whose ``VecEnv`` has an interface of its own.
+
+    from stable_baselines3 import PPO
+    from ragen.vector import make_vec
+    from ragen.vector.sb3 import LaneVecEnv
+
+    model = PPO("MlpPolicy", LaneVecEnv(make_vec("CartPole-v1", 8, autoreset_mode="SameStep")))
+
+Stable-Baselines3 is imported with this module, and by nothing else in the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from stable_baselines3.common.vec_env import VecEnv
+
+from ragen.errors import ConfigError
+from ragen.vector.lane_vector_env import LaneVectorEnv
+
+
+class LaneVecEnv(VecEnv):  # type: ignore[misc]
+    """A ``VecEnv`` over a :class:`LaneVectorEnv`.
+
+    Attributes:
+        envs: The vector environment.
+    """
+
+    def __init__(self, envs: LaneVectorEnv) -> None:
+        """Take a vector environment over, and close it with this.
+
+        Args:
+            envs: One that resets its sub-environments in the step that ends their episodes, as ``VecEnv`` does.
+
+        Raises:
+            ConfigError: It does not.
+        """
+        if envs.autoreset_mode is not AutoresetMode.SAME_STEP:
+            raise ConfigError(
+                f"autoreset_mode = {envs.autoreset_mode}: expected AutoresetMode.SAME_STEP, as VecEnv has it."
+            )
+        self.envs = envs
+        super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
+
+    def reset(self) -> Any:
+        """Begin new episodes, with the seeds and options that were set since the last reset; observations."""
+        seeds = None if all(seed is None for seed in self._seeds) else list(self._seeds)
+        options = [dict(each) if each else None for each in self._options] if any(self._options) else None
+        observations, infos = self.envs.reset(seed=seeds, options=options)
+        self.reset_infos = [row_of(infos, index) for index in range(self.num_envs)]
+        self._reset_seeds()
+        self._reset_options()
+        return observations
+
+    def step_async(self, actions: Any) -> None:
+        """Begin a step."""
+        self.envs.step_async(actions)
+
+    def step_wait(self) -> tuple[Any, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+        """Observations, rewards, ends, and an info for each; that of an end holds the last observation."""
+        observations, rewards, terminated, truncated, infos = self.envs.step_wait()
+        over = terminated | truncated
+        told = []
+        for index in range(self.num_envs):
+            row = row_of(infos, index)
+            if over[index]:
+                self.reset_infos[index] = {k: v for k, v in row.items() if k not in ("final_obs", "final_info")}
+                row = {**row.get("final_info", {}), "terminal_observation": row.get("final_obs")}
+            told.append({**row, "TimeLimit.truncated": bool(truncated[index] and not terminated[index])})
+        return observations, rewards.astype(np.float32), over, told
+
+    def close(self) -> None:
+        """Close the vector environment."""
+        self.envs.close()
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """An attribute of some sub-environments."""
+        found = self.envs.get_attr(attr_name)
+        return [found[index] for index in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Set an attribute of some sub-environments."""
+        self.envs.set_attr_of(dict.fromkeys(self._get_indices(indices), value), attr_name)
+
+    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
+        """Call a method of some sub-environments."""
+        return list(self.envs.call_some(list(self._get_indices(indices)), method_name, *args, **kwargs))
+
+    def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
+        """Whether some sub-environments are wrapped in a class; those here are never looked into."""
+        return [False] * len(list(self._get_indices(indices)))
+
+    def get_images(self) -> Sequence[Any]:
+        """What each sub-environment renders."""
+        return list(self.envs.render())
+
+    def _get_indices(self, indices: Any) -> Iterable[int]:
+        if indices is None:
+            return range(self.num_envs)
+        return [indices] if isinstance(indices, int) else indices
+
+
+def row_of(infos: dict[str, Any], index: int) -> dict[str, Any]:
+    """What one environment told, out of the infos of all."""
+    told = {}
+    for key, column in infos.items():
+        mask = infos.get(f"_{key}")
+        if mask is None or isinstance(mask, dict) or not mask[index]:
+            continue
+        told[key] = row_of(column, index) if isinstance(column, dict) else column[index]
+    return told

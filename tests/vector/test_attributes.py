@@ -1,0 +1,93 @@
+"""Attributes and methods of sub-environments, and how their episodes begin."""
+
+import numpy as np
+import pytest
+from gymnasium.vector import SyncVectorEnv
+
+from support.gym_envs import kill, same, walks
+
+pytestmark = pytest.mark.processes
+
+
+def test_what_was_set_or_called_outlives_a_killed_worker(lanes):
+    envs, other = lanes(walks(3)), SyncVectorEnv(walks(3))
+    actions = np.array([4, 4, 4])
+    for each in (envs, other):
+        each.set_attr("gain", [1.0, 2.0, 3.0])
+        each.reset(seed=0)
+        each.step(actions)
+    assert envs.call("push", 5.0) == other.call("push", 5.0)
+    envs.set_attr("gain", 0.5), other.set_attr("gain", 0.5)
+    for step in range(25):  # also in later episodes
+        if step % 8 == 1:
+            kill(envs)
+        same(envs.step(actions), other.step(actions))
+    assert envs.get_attr("gain") == (0.5,) * 3
+
+
+def test_methods_are_called_and_attributes_read(lanes):
+    envs, other = lanes(walks(2, render_mode="rgb_array")), SyncVectorEnv(walks(2, render_mode="rgb_array"))
+    envs.reset(seed=0), other.reset(seed=0)
+    same(envs.render(), other.render())
+    same(envs.call("length"), other.call("length"))
+    same(envs.get_attr("render"), other.get_attr("render"))
+    same(envs.np_random_seed, other.np_random_seed)
+    envs.call_async("push", distance=1.0)
+    assert envs.call_wait(timeout=30) == other.call("push", distance=1.0)
+    with pytest.raises(ValueError, match="use `step` directly"):
+        envs.call("step", 0)
+    with pytest.raises(AttributeError):
+        envs.call("nothing")
+    with pytest.raises(TypeError):
+        envs.call("push")
+    same(envs.step([0, 0]), other.step([0, 0]))
+    with pytest.raises(ValueError, match="Got `3` values"):
+        envs.set_attr("gain", [1, 2, 3])
+
+
+def test_options_may_differ_between_environments(lanes):
+    envs = lanes(walks(3))
+    observations, _ = envs.reset(seed=0, options=[{"start": 1.0}, None, {"start": 3.0}])
+    assert observations[0, 0] == 1 and observations[2, 0] == 3
+    with pytest.raises(ValueError, match="list of 2"):
+        envs.reset(options=[None, None])
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+@pytest.mark.parametrize("source", ["one", "each", "function"])
+def test_autoresets_have_options_and_seeds_of_their_own(lanes, mode, source):
+    options = {
+        "one": {"start": 7.0},
+        "each": [{"start": 7.0}] * 2,
+        "function": lambda index, episode: {"start": 7.0 if episode > 1 else -1.0},
+    }[source]
+    asked = []
+
+    def seed(index, episode):
+        asked.append((index, episode))
+        return 10 * index + episode
+
+    envs = lanes(walks(2, length=2), autoreset_options=options, autoreset_seeds=seed, autoreset_mode=mode)
+    envs.reset(seed=0)
+    began = []
+    for step in range(30):
+        if step == 9:
+            kill(envs)
+        infos = envs.step([2, 2])[4]
+        began += [(index, infos["began"][index]) for index in np.flatnonzero(infos.get("_began", []))]
+        seeds = envs.np_random_seed
+    assert len(began) > 6 and all(place == 7 for _, place in began)
+    assert len(set(asked)) == len(asked)
+    for index in (0, 1):
+        count = sum(1 for which, _ in began if which == index)
+        assert seeds[index] == 10 * index + 1 + count
+
+
+def test_autoreset_options_replay_in_the_worker_that_follows(lanes):
+    given = {"autoreset_options": {"start": 3.0}}
+    envs, other = lanes(walks(3, length=2), **given), lanes(walks(3, length=2), workers=0, **given)
+    same(envs.reset(seed=0), other.reset(seed=0))
+    for step in range(30):
+        if step % 7 == 3:
+            kill(envs)
+        same(envs.step([0, 2, 4]), other.step([0, 2, 4]))

@@ -1,0 +1,115 @@
+"""Eight things that gymnasium 1.4's asynchronous class gets wrong."""
+
+import multiprocessing
+import os
+
+import numpy as np
+import pytest
+from gymnasium.vector import SyncVectorEnv
+
+from ragen.errors import EpisodeOverError
+from ragen.vector import LaneVectorEnv
+from support.gym_envs import Counted, Obeys, Reuses, Walk, kill, same, walks
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_a_an_explicit_reset_of_an_ended_environment_resets_it_once(lanes, tmp_path, shared_memory):
+    path = tmp_path / "lives"
+    envs = lanes(walks(1, Counted, path=str(path)), shared_memory=shared_memory)
+    envs.reset(seed=0)
+    while not any(envs.step(np.array([2]))[index][0] for index in (2, 3)):
+        pass
+    path.unlink()
+    envs.reset()
+    envs.step(np.array([2]))
+    assert path.read_text().split() == ["reset"]
+
+
+def test_b_stepping_an_ended_environment_is_refused_when_nothing_resets_it(lanes):
+    envs = lanes(walks(3, length=2), autoreset_mode="Disabled")
+    other = SyncVectorEnv(walks(3, length=2), autoreset_mode="Disabled")
+    envs.reset(seed=0), other.reset(seed=0)
+    actions, over = np.zeros(3, int), np.zeros(3, bool)
+    while not over.any() or over.all():
+        step = envs.step(actions)
+        same(step, other.step(actions))
+        over = step[2] | step[3]
+    with pytest.raises(EpisodeOverError, match=r"environments \[.*reset_mask"):
+        envs.step(actions)
+    given = {"reset_mask": over.copy()}
+    same(envs.reset(options=given), other.reset(options=dict(given)))
+    same(envs.step(actions), other.step(actions))  # nobody was stepped by what was refused
+
+
+def test_c_the_caller_s_options_stay_as_they_are(lanes):
+    envs = lanes(walks(2))
+    envs.reset(seed=0)
+    options = {"reset_mask": np.array([True, False]), "start": 2.0}
+    observations, infos = envs.reset(options=options)
+    assert set(options) == {"reset_mask", "start"}
+    assert observations[0, 0] == 2 and infos["_began"].tolist() == [True, False]
+
+
+def test_d_a_step_that_timed_out_is_still_pending_and_gives_its_own_result(lanes):
+    envs, other = lanes(walks(2, Obeys)), SyncVectorEnv(walks(2, Obeys))
+    envs.reset(seed=0), other.reset(seed=0)
+    envs.step_async(np.array([4, 0]))
+    with pytest.raises(multiprocessing.TimeoutError, match="still under way"):
+        envs.step_wait(timeout=0.01)
+    same(envs.step_wait(), other.step(np.array([4, 0])))
+    envs.step_async(np.array([0, 0]))
+    same(envs.step_wait(timeout=30), other.step(np.array([0, 0])))
+
+
+@pytest.mark.parametrize("backend", ["process", "executor"])
+def test_e_a_killed_worker_is_no_concern_of_the_caller_s(lanes, backend):
+    envs, other = lanes(walks(3), backend=backend), SyncVectorEnv(walks(3))
+    same(envs.reset(seed=0), other.reset(seed=0))
+    kill(envs)
+    actions = np.array([0, 1, 4])
+    same(envs.step(actions), other.step(actions))
+    kill(envs)
+    envs.close()
+
+
+@pytest.mark.parametrize("actions", [np.zeros(2, int), np.zeros(4, int), [0, 0], (0, 0, 0, 0)])
+def test_f_a_wrong_number_of_actions_steps_nobody(lanes, actions):
+    envs, other = lanes(walks(3)), SyncVectorEnv(walks(3))
+    same(envs.reset(seed=0), other.reset(seed=0))
+    with pytest.raises(ValueError):
+        envs.step(actions)
+    same(envs.step(np.zeros(3, int)), other.step(np.zeros(3, int)))
+
+
+def test_g_no_environment_is_built_only_to_look_at_it(lanes, tmp_path):
+    path = tmp_path / "lives"
+    envs = lanes(walks(4, Counted, path=str(path)))
+    envs.reset(seed=0)
+    assert path.read_text().split().count("built") == 4
+
+
+def test_h_a_final_observation_is_that_of_the_end_though_the_array_is_reused(lanes):
+    envs, other = (
+        lanes(walks(2, Reuses), autoreset_mode="SameStep"),
+        SyncVectorEnv(walks(2, Walk), autoreset_mode="SameStep"),
+    )
+    same(envs.reset(seed=0), other.reset(seed=0))
+    seen = 0
+    while seen < 3:
+        mine, its = envs.step(np.array([2, 2])), other.step(np.array([2, 2]))
+        same(mine, its)
+        seen += "final_obs" in mine[4]
+
+
+def test_nothing_runs_in_this_process(lanes):
+    envs = lanes([lambda: _Here()] * 2)
+    assert os.getpid() not in envs.get_attr("pid")
+    assert isinstance(envs, LaneVectorEnv)
+
+
+class _Here(Walk):
+    def __init__(self) -> None:
+        super().__init__()
+        self.pid = os.getpid()

@@ -1,0 +1,159 @@
+"""What is written for gymnasium's vector environments runs on ours unchanged, with the same numbers."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import SyncVectorEnv
+from gymnasium.wrappers import vector as wrappers
+
+from ragen.vector import LaneVectorEnv, make_vec
+from support.gym_envs import Walk, kill, same, walks
+
+pytestmark = pytest.mark.processes
+
+
+def cartpoles(count=4):
+    return [lambda: gym.make("CartPole-v1")] * count
+
+
+WRAPPERS = {
+    "RecordEpisodeStatistics": wrappers.RecordEpisodeStatistics,
+    "NormalizeObservation": wrappers.NormalizeObservation,
+    "NormalizeReward": wrappers.NormalizeReward,
+    "DictInfoToList": wrappers.DictInfoToList,
+    "ClipReward": lambda envs: wrappers.ClipReward(envs, -0.5, 0.5),
+    "RescaleObservation": lambda envs: wrappers.TransformObservation(envs, lambda seen: seen * 2),
+    "FlattenObservation": wrappers.FlattenObservation,
+    "DtypeObservation": lambda envs: wrappers.DtypeObservation(envs, np.float64),
+}
+
+
+def without_times(info):
+    """An episode's statistics without the seconds that it took."""
+    if isinstance(info, dict) and "episode" in info:
+        return {**info, "episode": {key: value for key, value in info["episode"].items() if key not in ("t", "_t")}}
+    return info
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_wrappers_of_vector_environments_run_unchanged(lanes, name):
+    inner = lanes(walks(3, length=3))
+    envs, other = WRAPPERS[name](inner), WRAPPERS[name](SyncVectorEnv(walks(3, length=3)))
+    same(envs.reset(seed=0), other.reset(seed=0))
+    actions = np.array([0, 2, 4])
+    for step in range(20):
+        if step == 11:
+            kill(inner)
+        mine, its = envs.step(actions), other.step(actions)
+        same((*mine[:4], without_times(mine[4])), (*its[:4], without_times(its[4])))
+
+
+def test_wrappers_of_single_environments_run_in_lanes(lanes):
+    fns = [lambda: gym.wrappers.ClipReward(gym.wrappers.TimeLimit(Walk(), 5), -1, 1)] * 3
+    envs, other = lanes(fns), SyncVectorEnv(fns)
+    same(envs.reset(seed=0), other.reset(seed=0))
+    for step in range(20):
+        if step % 8 == 5:
+            kill(envs)
+        same(envs.step([1, 2, 3]), other.step([1, 2, 3]))
+
+
+def test_make_vec_takes_what_gymnasium_s_takes():
+    envs = make_vec(
+        "CartPole-v1",
+        num_envs=2,
+        wrappers=[gym.wrappers.RecordEpisodeStatistics],
+        vector_kwargs={"autoreset_mode": "SameStep"},
+        workers=1,
+        render_mode="rgb_array",
+    )
+    try:
+        assert isinstance(envs, LaneVectorEnv) and envs.render_mode == "rgb_array"
+        assert envs.metadata["autoreset_mode"] is gym.vector.AutoresetMode.SAME_STEP
+        assert envs.spec.id == "CartPole-v1" and envs.spec.kwargs["num_envs"] == 2
+        assert "CartPole-v1" in repr(envs)
+        envs.reset(seed=0)
+    finally:
+        envs.close()
+
+
+def ppo(envs, updates=3, steps=16, before_update=lambda: None):
+    """Proximal policy optimisation in its plainest form, after CleanRL's; the losses of each update."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    count = envs.num_envs
+    body = nn.Sequential(nn.Linear(envs.single_observation_space.shape[0], 16), nn.Tanh())
+    policy, value = nn.Linear(16, envs.single_action_space.n), nn.Linear(16, 1)
+    weights = [*body.parameters(), *policy.parameters(), *value.parameters()]
+    optimiser = torch.optim.Adam(weights, lr=3e-3)
+    seen = torch.as_tensor(envs.reset(seed=1)[0], dtype=torch.float32)
+    over, losses = torch.zeros(count), []
+    for _ in range(updates):
+        before_update()
+        rows = []
+        for _ in range(steps):
+            with torch.no_grad():
+                hidden = body(seen)
+                choice = torch.distributions.Categorical(logits=policy(hidden))
+                action = choice.sample()
+                rows.append([seen, action, choice.log_prob(action), value(hidden)[:, 0], over])
+            shown, rewards, terminated, truncated, _ = envs.step(action.numpy())
+            rows[-1].append(torch.as_tensor(rewards, dtype=torch.float32))
+            seen = torch.as_tensor(shown, dtype=torch.float32)
+            over = torch.as_tensor(terminated | truncated, dtype=torch.float32)
+        with torch.no_grad():
+            following, advantage = value(body(seen))[:, 0], torch.zeros(count)
+        advantages, alive = [], 1 - over
+        for row in reversed(rows):
+            delta = row[5] + 0.99 * following * alive - row[3]
+            advantage = delta + 0.99 * 0.95 * alive * advantage
+            advantages.insert(0, advantage)
+            following, alive = row[3], 1 - row[4]
+        observations, actions, old, values = (torch.cat([row[index] for row in rows]) for index in range(4))
+        gained = torch.cat(advantages)
+        for _ in range(2):
+            hidden = body(observations)
+            choice = torch.distributions.Categorical(logits=policy(hidden))
+            ratio = (choice.log_prob(actions) - old).exp()
+            clipped = torch.min(ratio * gained, ratio.clamp(0.8, 1.2) * gained).mean()
+            missed = (value(hidden)[:, 0] - gained - values).pow(2).mean()
+            loss = -clipped + 0.5 * missed - 0.01 * choice.entropy().mean()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.models
+def test_ppo_has_equal_losses_whatever_hosts_the_environments(lanes):
+    """With gymnasium's synchronous class, with lanes, and with lanes whose workers are killed before each update."""
+    other = SyncVectorEnv(cartpoles())
+    expected = ppo(other)
+    assert len(set(expected)) == len(expected)
+    assert ppo(lanes(cartpoles())) == expected
+    killed = lanes(cartpoles())
+    assert ppo(killed, before_update=lambda: kill(killed)) == expected
+
+
+@pytest.mark.models
+def test_stable_baselines3_learns_on_lanes_as_on_its_own(lanes):
+    sb3 = pytest.importorskip("stable_baselines3")
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    from ragen.vector.sb3 import LaneVecEnv
+
+    def weights(envs):
+        model = sb3.PPO("MlpPolicy", envs, n_steps=32, batch_size=32, n_epochs=1, seed=3, device="cpu")
+        model.learn(256)
+        return [value.clone() for value in model.policy.state_dict().values()]
+
+    mine = LaneVecEnv(lanes(cartpoles(), autoreset_mode="SameStep"))
+    for one, other in zip(weights(mine), weights(DummyVecEnv(cartpoles())), strict=True):
+        assert (one == other).all()
+    mine.set_attr("gravity", 1.5, indices=[2])
+    assert mine.get_attr("gravity", indices=[1, 2]) == [9.8, 1.5]
+    assert len(mine.env_method("get_wrapper_attr", "gravity", indices=2)) == 1

@@ -1,0 +1,103 @@
+"""The same rollouts as gymnasium's synchronous class, bit for bit, whatever happens to the workers."""
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
+
+from support.gym_envs import Global, Reuses, Samples, Walk, kill, same, same_runs, walks
+
+MODES = ["NextStep", "SameStep", "Disabled"]
+HOMES = [("process", 2), ("executor", 2), ("process", 0)]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("backend", "workers"), HOMES)
+def test_rollouts_equal_those_of_the_synchronous_class(lanes, backend, workers, mode):
+    envs = lanes(walks(5), backend=backend, workers=workers, autoreset_mode=mode)
+    same_runs(envs, SyncVectorEnv(walks(5), autoreset_mode=mode), steps=40)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("backend", ["process", "executor"])
+def test_rollouts_are_equal_when_workers_are_killed(lanes, backend, mode):
+    envs = lanes(walks(5), backend=backend, autoreset_mode=mode, max_restarts=10)
+    same_runs(envs, SyncVectorEnv(walks(5), autoreset_mode=mode), steps=40, kill_at=(0, 17))
+
+
+@pytest.mark.processes
+def test_a_replayed_reset_without_a_seed_draws_what_it_drew(lanes):
+    envs = lanes(walks(4))
+    _first, _ = envs.reset()
+    actions = np.zeros(4, int)
+    for _ in range(5):
+        envs.step(actions)
+    generators = [each.bit_generator.state for each in envs.np_random]
+    seeds = envs.np_random_seed
+    kill(envs)
+    assert [each.bit_generator.state for each in envs.np_random] == generators
+    assert envs.np_random_seed == seeds
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_the_global_generators_are_kept_apart_where_asked_for(lanes, mode):
+    """Each gives what it gives alone, wherever it lives, and after its worker was killed."""
+    envs = lanes(walks(4, Global), uses_global_rng=True, autoreset_mode=mode)
+    alone = [lanes(walks(1, Global), uses_global_rng=True, workers=0, autoreset_mode=mode) for _ in range(4)]
+    shown = [each.reset(seed=5 + index)[0] for index, each in enumerate(alone)]
+    same(envs.reset(seed=5)[0], np.concatenate(shown))
+    for step in range(30):
+        if step in (4, 20):
+            kill(envs)
+        actions = np.full(4, step % 5)
+        same(envs.step(actions)[0], np.concatenate([each.step(actions[:1])[0] for each in alone]))
+
+
+SPACES = [
+    spaces.Discrete(5, start=-2),
+    spaces.Box(0, 255, (84, 84, 4), np.uint8),
+    spaces.Box(-1, 1, (), np.float64),
+    spaces.MultiDiscrete([3, 4]),
+    spaces.MultiBinary([2, 3]),
+    spaces.Text(8),
+    spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 1, (2,))]),
+    spaces.Dict({"b": spaces.Dict({"c": spaces.Discrete(2)}), "a": spaces.Box(0, 1, (3,), np.float16)}),
+    spaces.Sequence(spaces.Discrete(4)),
+    spaces.Graph(spaces.Box(0, 1, (2,)), spaces.Discrete(3)),
+    spaces.OneOf([spaces.Discrete(3), spaces.Box(0, 1, (2,))]),
+]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("space", SPACES, ids=lambda space: type(space).__name__)
+@pytest.mark.parametrize("mode", ["SameStep"])
+def test_every_space_travels_and_replays(lanes, space, mode):
+    fns = [lambda: Samples(space)] * 2
+    envs = lanes(fns, shared_memory=False, autoreset_mode=mode)
+    import copy
+
+    other = SyncVectorEnv([lambda: Samples(copy.deepcopy(space))] * 2, autoreset_mode=mode)
+    same_runs(envs, other, steps=8, kill_at=(5,))
+
+
+@pytest.mark.processes
+def test_final_observations_are_those_of_that_moment_even_if_the_array_is_reused(lanes):
+    """SyncVectorEnv gives the array that the reset has overwritten."""
+    envs = lanes(walks(3, Reuses), autoreset_mode="SameStep")
+    same_runs(envs, SyncVectorEnv(walks(3, Walk), autoreset_mode="SameStep"), steps=30)
+
+
+@pytest.mark.processes
+def test_what_a_caller_does_to_its_arrays_changes_no_journal(lanes):
+    envs, other = lanes(walks(3)), SyncVectorEnv(walks(3))
+    envs.reset(seed=1), other.reset(seed=1)
+    actions = np.zeros(3, int)
+    for step in range(6):
+        actions[:] = step % 5
+        same(envs.step(actions), other.step(actions))
+    actions[:] = 4
+    kill(envs)
+    same(envs.step(actions), other.step(actions))

@@ -1,0 +1,111 @@
+"""What becomes of sub-environments that raise, hang or end their process, and of all others."""
+
+import numpy as np
+import pytest
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError, ResetNeeded
+from gymnasium.vector import SyncVectorEnv
+
+from ragen.errors import ConfigError, LaneDiedError, LaneTimeoutError
+from ragen.vector import LaneVectorEnv
+from support.gym_envs import Obeys, Walk, same, walks
+
+pytestmark = pytest.mark.processes
+RAISE, HANG, EXIT = 1, 2, 3
+
+
+@pytest.mark.parametrize(
+    ("action", "error"),
+    [(RAISE, ValueError), (HANG, LaneTimeoutError), (EXIT, LaneDiedError)],
+    ids=["raise", "hang", "exit"],
+)
+@pytest.mark.parametrize("backend", ["process", "executor"])
+def test_an_error_is_raised_and_everything_stays_usable(lanes, backend, action, error):
+    envs, other = lanes(walks(3, Obeys), backend=backend, step_timeout=1.0), SyncVectorEnv(walks(3, Obeys))
+    same(envs.reset(seed=0), other.reset(seed=0))
+    with pytest.raises(error) as caught:
+        envs.step(np.array([0, action, 0]))
+    assert "env 1" in str(caught.value) + "".join(getattr(caught.value, "__notes__", ()))
+    other.step(np.array([0, 0, 0]))
+    observations, *_ = envs.step(np.array([0, 0, 0]))  # the one that failed begins anew, the others go on
+    expected, *_ = other.step(np.array([0, 0, 0]))
+    same(observations[[0, 2]], expected[[0, 2]])
+    assert observations[1, 1] == 0
+    same(envs.reset(seed=1), other.reset(seed=1))
+
+
+@pytest.mark.parametrize("action", [RAISE, HANG, EXIT], ids=["raise", "hang", "exit"])
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_an_environment_that_fails_is_truncated_where_so_asked(lanes, mode, action):
+    envs = lanes(walks(3, Obeys), on_env_failure="truncate", step_timeout=1.0, autoreset_mode=mode)
+    before, _ = envs.reset(seed=0)
+    observations, rewards, terminated, truncated, infos = envs.step(np.array([0, action, 0]))
+    assert truncated.tolist() == [False, True, False] and not terminated.any() and rewards[1] == 0
+    assert infos["_env_error"].tolist() == [False, True, False] and isinstance(infos["env_error"][1], str)
+    if mode == "SameStep":
+        same(infos["final_obs"][1], before[1])
+        assert observations[1, 1] == 0
+    else:
+        same(observations[1], before[1])
+    if mode == "Disabled":
+        envs.reset(options={"reset_mask": truncated})
+    truncated = envs.step(np.zeros(3, int))[3]
+    assert not truncated.any()
+
+
+@pytest.mark.parametrize("action", [RAISE, HANG, EXIT], ids=["raise", "hang", "exit"])
+def test_an_environment_that_fails_once_is_not_noticed_with_fallback(lanes, tmp_path, action):
+    envs = lanes(walks(2, Obeys, lives=str(tmp_path / "died")), on_env_failure="fallback", step_timeout=1.0)
+    other = SyncVectorEnv(walks(2, Obeys))
+    same(envs.reset(seed=0), other.reset(seed=0))
+    same(envs.step(np.array([0, 0])), other.step(np.array([0, 0])))
+    same(envs.step(np.array([0, action])), other.step(np.array([0, 0])))
+
+
+def test_what_an_environment_begins_with_after_its_failure_follows_from_the_seed(lanes):
+    runs = []
+    for _ in range(2):
+        envs = lanes(walks(2, Obeys), on_env_failure="truncate")
+        envs.reset(seed=4)
+        envs.step(np.array([RAISE, 0]))
+        runs.append(envs.step(np.array([0, 0])))
+    same(*runs)
+
+
+def test_calls_out_of_order_are_refused(lanes):
+    envs = lanes(walks(2))
+    with pytest.raises(ResetNeeded):
+        envs.step(np.zeros(2, int))
+    with pytest.raises(NoAsyncCallError, match="step_async"):
+        envs.step_wait()
+    envs.reset_async(seed=0)
+    for call in (envs.reset, lambda: envs.step([0, 0]), lambda: envs.call("gain"), lambda: envs.set_attr("gain", 1)):
+        with pytest.raises(AlreadyPendingCallError, match="pending call to `reset`"):
+            call()
+    envs.reset_wait()
+    envs.close()
+    with pytest.raises(ClosedEnvironmentError):
+        envs.step(np.zeros(2, int))
+
+
+def test_close_ends_a_call_that_is_under_way(lanes):
+    envs = lanes(walks(2, Obeys))
+    envs.reset(seed=0)
+    envs.step_async(np.array([HANG, 0]))
+    with pytest.warns(UserWarning, match="pending call to `step`"):
+        envs.close(timeout=0.2)
+
+
+@pytest.mark.parametrize(
+    "given", [{"worker": print}, {"context": "thread"}, {"workers": -1}, {"workers": "all"}, {"on_env_failure": "no"}]
+)
+def test_arguments_that_cannot_work_are_refused_before_anything_starts(given):
+    with pytest.raises(ConfigError, match=next(iter(given))):
+        LaneVectorEnv(walks(2), **given)
+
+
+def test_what_building_an_environment_raises_is_raised():
+    def broken() -> Walk:
+        raise LookupError("no such level")
+
+    with pytest.raises(LookupError, match="no such level"):
+        LaneVectorEnv([broken] * 2, workers=1)

@@ -1,0 +1,112 @@
+"""Columns, digests and infos: what is taken apart is put together again as it was."""
+
+import numpy as np
+import pytest
+from gymnasium.vector import VectorEnv
+
+from ragen.parallel.episode.columns import packed, unpacked
+from ragen.parallel.episode.gym_game import GymOldGame, GymTurn
+from ragen.parallel.episode.gym_values import detached, digest_of
+from ragen.vector.infos import merged
+from support.gym_envs import same
+
+COLUMNS = [
+    [np.zeros(3, np.float32), np.ones(3, np.float32)],
+    [np.zeros(3), np.ones(4)],
+    [np.zeros((), np.int8), np.ones((), np.int8)],
+    [np.float64(1), np.float64(2)],
+    [np.int64(1), 2],
+    [np.zeros(10_000), np.ones(10_000)],
+    [{"a": np.ones(2), "b": 1.0}, {"a": np.zeros(2), "b": 2.0}],
+    [{"a": 1}, {"b": 1}],
+    [{}, {}],
+    [(1, np.ones(2)), (2, np.zeros(2))],
+    [(), ()],
+    ["text", "other"],
+    [np.array(["a", None], object)] * 2,
+    [np.str_("a"), np.str_("bc")],
+    [None, None],
+    [True, False],
+    [np.ones(2)],
+]
+
+
+@pytest.mark.parametrize("values", COLUMNS, ids=range(len(COLUMNS)))
+def test_columns_give_the_same_values_again(values):
+    same(unpacked(packed(values)), values)
+
+
+@pytest.mark.parametrize("second", [GymTurn(np.int64(2)), GymTurn(np.int64(2), 1, 5, {"a": 1}), GymTurn("word")])
+def test_turns_travel_as_columns(second):
+    turns = [GymTurn(np.int64(1)), second]
+    same([tuple(turn) for turn in GymTurn.of_columns(GymTurn.to_columns(turns))], [tuple(turn) for turn in turns])
+
+
+DIFFERENT = [
+    np.zeros(3), np.zeros(3, np.float32), np.zeros((3, 1)), np.zeros(4), np.ones(3), 0, 0.0, False, None, "0", b"0",
+    (0,), [0], (0, 0), {"a": 0}, {"b": 0}, {"a": 0.0}, np.int64(0), np.int32(0), np.zeros(100), np.ones(100),
+]  # fmt: skip
+
+
+def test_digests_are_equal_for_equal_observations_only():
+    digests = [digest_of(value) for value in DIFFERENT]
+    assert len(set(digests)) == len(DIFFERENT)
+    assert digests == [digest_of(detached(value)) for value in DIFFERENT]
+    assert digest_of(np.array([np.nan])) == digest_of(np.array([np.nan]))
+    assert digest_of({"a": 1, "b": 2}) == digest_of({"b": 2, "a": 1})
+
+
+def test_a_detached_value_shares_nothing():
+    array = np.zeros(3)
+    value = {"a": array, "b": (array, [array])}
+    copy = detached(value)
+    array[:] = 1
+    assert copy["a"].sum() == copy["b"][0].sum() == copy["b"][1][0].sum() == 0
+
+
+INFOS = [
+    [{}, {}, {}],
+    [{"a": 1.0}, {"a": 2.0}, {"a": 3.0}],
+    [{"a": 1}, {"a": 2.5}, {}],
+    [{"a": np.float32(1)}, {}, {"a": np.float32(2), "b": "text"}],
+    [{}, {"deep": {"n": 1, "deeper": {"m": None}}}, {"deep": {"n": 2}}],
+    [{"array": np.ones((2, 2))}, {}, {"array": np.zeros((2, 2))}],
+    [{"final_obs": np.ones(2), "final_info": {"x": 1}, "y": True}, {"y": False}, {}],
+    [{"final_obs": {"o": 1}}, {}, {"final_obs": {"o": 2}}],
+    [{"list": [1, 2]}, {"list": [3]}, {"list": []}],
+    [{"b": True}, {"b": False}, {"b": True}],
+    [{"a": 1, "b": 2}, {"b": 1, "a": 2}, {"a": 1, "b": 2}],
+]
+
+
+@pytest.mark.parametrize("infos", INFOS, ids=range(len(INFOS)))
+def test_infos_are_merged_as_gymnasium_does(infos):
+    envs = VectorEnv()
+    envs.num_envs = len(infos)
+    expected = {}
+    for index, info in enumerate(infos):
+        expected = envs._add_info(expected, info, index)
+    same(merged(infos), expected)
+
+
+class _Old:
+    """An environment of the older interface, with tasks."""
+
+    def seed(self, seed):
+        self.seeded = seed
+
+    def reset(self, task=None):
+        self.task, self.steps = task, 0
+        return np.zeros(2)
+
+    def step(self, action):
+        self.steps += 1
+        return np.full(2, action), 1.0, self.steps > 1, {"TimeLimit.truncated": self.steps > 2}
+
+
+def test_older_environments_get_a_task_and_tell_truncation_apart():
+    env, game = _Old(), GymOldGame()
+    shown = game.reset(env, 7, {"task": 3, "mode": "train"})
+    assert (env.seeded, env.task, shown.info) == (7, 3, {})
+    flags = [(result.terminated, result.truncated) for result in (game.play(env, GymTurn(1)) for _ in range(3))]
+    assert flags == [(False, False), (True, False), (False, True)]

@@ -32,6 +32,7 @@ EXTRAS = {
     "vllm": ["vllm>=0.11"],
     "agent-loop": AGENT_LOOP,
     "bench": ["stable-baselines3>=2.4"],
+    "meta": ["gymnasium[mujoco]>=1.2.1"],
     "train": ["tensorboard>=2.16", "wandb>=0.17"],
 }
 

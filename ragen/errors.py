@@ -82,3 +82,11 @@ class CheckpointError(RagenError, OSError):
 
 class SessionLostError(RagenError):
     """An environment is not open any more in the service that was asked for it."""
+
+
+class TaskError(InputError):
+    """A task of meta-RL does not exist, or the number of tasks that is asked for cannot be had."""
+
+
+class MissingExtraError(RagenError, ImportError):
+    """An environment needs a package that is installed with one of the extras of this one, and is not there."""

@@ -1,0 +1,68 @@
+"""Meta reinforcement learning: rollouts over many tasks, collected from environments that live in lanes.
+
+    from ragen.meta import Learner, MemoryAgent, make_env, make_parallel_env
+
+    env = make_env("ragen/PointRobot-v0", episodes_per_task=2, seed=0, n_tasks=40)
+    learner = Learner(MemoryAgent.of(env), env, seed=0)
+    with make_parallel_env("ragen/PointRobot-v0", 2, num_workers=8, seed=0, n_tasks=40) as parallel_env:
+        steps = learner.collect_rollouts_parallel(64, parallel_env=parallel_env)
+
+Tasks are drawn once, in the main process, and travel as parameters in ``reset(options={"task": ...})``. What a rollout
+is made of (task, seed of the environment, noise of the agent) follows from the learner's seed and the rollout's index
+alone, so that the buffer is the same, bit for bit, for any number of environments and workers, killed or not.
+
+Reading order: ``tasks`` (environments and their tasks), ``varibad`` (k episodes as one), ``game`` (what the engine does
+to them), ``manager``, ``learner``; ``rl2`` is an agent that learns. Only agents, the learner and ``rl2`` import torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ragen.meta.agents import AGENT_ARCHS, MarkovAgent, MemoryAgent, MemoryMarkovAgent
+    from ragen.meta.buffers import EpisodeBuffer, StepBuffer
+    from ragen.meta.learner import Learner
+    from ragen.meta.making import make_env, make_parallel_env
+    from ragen.meta.manager import ParallelEnvManager
+    from ragen.meta.task_set import TaskSet
+    from ragen.meta.varibad import VariBadWrapper
+
+__all__ = [
+    "AGENT_ARCHS",
+    "EpisodeBuffer",
+    "Learner",
+    "MarkovAgent",
+    "MemoryAgent",
+    "MemoryMarkovAgent",
+    "ParallelEnvManager",
+    "StepBuffer",
+    "TaskSet",
+    "VariBadWrapper",
+    "make_env",
+    "make_parallel_env",
+]
+
+_MODULES = {
+    "AGENT_ARCHS": "agents",
+    "EpisodeBuffer": "buffers",
+    "Learner": "learner",
+    "MarkovAgent": "agents",
+    "MemoryAgent": "agents",
+    "MemoryMarkovAgent": "agents",
+    "ParallelEnvManager": "manager",
+    "StepBuffer": "buffers",
+    "TaskSet": "task_set",
+    "VariBadWrapper": "varibad",
+    "make_env": "making",
+    "make_parallel_env": "making",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: workers need neither the learner nor torch."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,121 @@
+"""Who says what to do next in many rollouts at once.
+
+Products of matrices round otherwise for batches of another size, and rows of one batch otherwise in another place. So
+that a rollout is the same whoever it is played beside, batches have a fixed size here, and each rollout has its place
+in one by its index: it is row ``index % size`` of the first batch in which that row is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from ragen.meta.agents import AGENT_ARCHS
+from ragen.meta.rollouts import Rollout
+
+
+class Actor(Protocol):
+    """Says what to do next in rollouts that have begun."""
+
+    def act(self, rollouts: Sequence[Rollout]) -> list[np.ndarray]:
+        """An action for each rollout, as it is stored."""
+
+    def end(self, rollout: Rollout) -> None:
+        """Forget a rollout that is over."""
+
+
+class RandomActor:
+    """Does what was drawn with the rollout."""
+
+    def act(self, rollouts: Sequence[Rollout]) -> list[np.ndarray]:
+        """The next drawn action of each."""
+        return [rollout.noise[len(rollout)] for rollout in rollouts]
+
+    def end(self, rollout: Rollout) -> None:
+        """Nothing is remembered."""
+
+
+class AgentActor:
+    """Asks an agent, batch by batch."""
+
+    def __init__(self, agent: Any, size: int, deterministic: bool = False) -> None:
+        """Ask an agent.
+
+        Args:
+            agent: One of :mod:`ragen.meta.agents`, or what has its methods.
+            size: Rows of a batch.
+            deterministic: Whether the agent does what is likeliest.
+        """
+        self._agent, self._size, self._deterministic = agent, size, deterministic
+        self._batches: list[_Batch] = []
+        self._places: dict[int, tuple[_Batch, int]] = {}
+
+    def act(self, rollouts: Sequence[Rollout]) -> list[np.ndarray]:
+        """What the agent does in each; rollouts that are new here begin."""
+        places = [self._place(rollout) for rollout in rollouts]
+        for rollout, (batch, row) in zip(rollouts, places, strict=True):
+            batch.see(row, rollout)
+        given = {id(batch): batch.forward(self._agent, self._deterministic) for batch in self._batches if batch.rows}
+        return [given[id(batch)][row] for batch, row in places]
+
+    def end(self, rollout: Rollout) -> None:
+        """Free the rollout's row."""
+        batch, row = self._places.pop(rollout.index)
+        batch.rows.discard(row)
+
+    def _place(self, rollout: Rollout) -> tuple[_Batch, int]:
+        if rollout.index not in self._places:
+            row = rollout.index % self._size
+            batch = next((each for each in self._batches if row not in each.rows), None)
+            if batch is None:
+                batch = _Batch(self._agent, self._size)
+                self._batches.append(batch)
+            batch.begin(row)
+            self._places[rollout.index] = batch, row
+        return self._places[rollout.index]
+
+
+class _Batch:
+    """Rows of one forward pass; those that are not in use hold what they held last.
+
+    Attributes:
+        rows: Those in use.
+    """
+
+    def __init__(self, agent: Any, size: int) -> None:
+        self.rows: set[int] = set()
+        self._obs, self._noise = torch.zeros(size, agent.observation_dim), torch.full((size, agent.action_dim), 0.5)
+        self._obs_rows, self._noise_rows = self._obs.numpy(), self._noise.numpy()
+        self._has_memory = agent.arch == AGENT_ARCHS.Memory
+        if self._has_memory:
+            self._action, self._reward, self._state = agent.get_initial_info(size)
+            self._reward_rows = self._reward.numpy()
+
+    def begin(self, row: int) -> None:
+        self.rows.add(row)
+        if self._has_memory:
+            self._action[row] = 0.0
+            self._reward[row] = 0.0
+            for part in self._state if isinstance(self._state, tuple) else (self._state,):
+                part[:, row] = 0.0
+
+    def see(self, row: int, rollout: Rollout) -> None:
+        self._obs_rows[row] = rollout.observations[-1]
+        self._noise_rows[row] = rollout.noise[len(rollout.rewards)]
+        if self._has_memory and rollout.rewards:
+            self._reward_rows[row, 0] = rollout.rewards[-1]
+
+    @torch.no_grad()
+    def forward(self, agent: Any, deterministic: bool) -> np.ndarray:
+        if self._has_memory:
+            (actions, *_), self._state = agent.act(
+                self._state, self._action, self._reward, self._obs, deterministic, self._noise
+            )
+            self._action = actions.clone()
+        else:
+            actions, *_ = agent.act(self._obs, deterministic, self._noise)
+        taken: np.ndarray = actions.numpy().copy()
+        return taken.argmax(-1)[:, None].astype(np.float32) if agent.is_discrete else taken

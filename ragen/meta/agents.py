@@ -1,0 +1,254 @@
+"""Agents of three kinds, in torch: without memory, with one, and with one in the critic alone.
+
+``act`` takes a batch, and gives for each of its rows what it would give for any other content of the other rows: rows
+are computed together and do not meet. Noise may be handed in, so that what an agent does follows from the rollout.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete
+from torch import Tensor, nn
+
+from ragen.errors import ConfigError
+
+State = Any
+"""A GRU's ``(layers, batch, hidden)``, or an LSTM's pair of them."""
+
+
+class AGENT_ARCHS(enum.StrEnum):
+    """What remembers: nothing, the agent, or its critic alone."""
+
+    Markov = "Markov"
+    Memory = "Memory"
+    Memory_Markov = "Memory_Markov"
+
+
+class Policy(nn.Module):
+    """Numbers to a distribution over actions: one-hot for discrete ones, a Gaussian for those of a ``Box``."""
+
+    def __init__(self, width: int, action_space: Any, initial_std: float = 1.0) -> None:
+        """Build it.
+
+        Args:
+            width: Numbers that go in.
+            action_space: A ``Discrete`` space, or a ``Box`` of one axis.
+            initial_std: Standard deviation of the Gaussian at first.
+
+        Raises:
+            ConfigError: Actions are of another kind.
+        """
+        super().__init__()
+        self.is_discrete = isinstance(action_space, Discrete)
+        if not self.is_discrete and not (isinstance(action_space, Box) and len(action_space.shape) == 1):
+            raise ConfigError(f"actions of {action_space}: expected a Discrete space, or a Box of one axis.")
+        self.size = int(action_space.n) if self.is_discrete else int(action_space.shape[0])
+        self.mean = nn.Linear(width, self.size)
+        nn.init.orthogonal_(self.mean.weight, 0.01)
+        nn.init.zeros_(self.mean.bias)
+        self.log_std = None if self.is_discrete else nn.Parameter(torch.full((self.size,), math.log(initial_std)))
+
+    def act(self, features: Tensor, deterministic: bool, noise: Tensor | None) -> Tensor:
+        """Actions ``(..., size)``; ``noise`` is uniform over (0, 1) for discrete ones, else standard normal."""
+        mean = self.mean(features)
+        if self.log_std is None:
+            if not deterministic:
+                uniform = torch.rand_like(mean) if noise is None else noise
+                mean = mean - torch.log(-torch.log(uniform.clamp(1e-9, 1 - 1e-7)))  # Gumbel's trick
+            return nn.functional.one_hot(mean.argmax(-1), self.size).to(mean.dtype)
+        if deterministic:
+            return mean
+        return mean + self.log_std.exp() * (torch.randn_like(mean) if noise is None else noise)
+
+    def log_prob(self, features: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probability of actions ``(..., size)``, and the distribution's entropy."""
+        mean = self.mean(features)
+        if self.log_std is None:
+            logs = mean.log_softmax(-1)
+            return (logs * actions).sum(-1), -(logs.exp() * logs).sum(-1)
+        scaled = (actions - mean) / self.log_std.exp()
+        constant = self.log_std.sum() + 0.5 * math.log(2 * math.pi) * self.size
+        entropy = constant + 0.5 * self.size
+        return -0.5 * scaled.square().sum(-1) - constant, entropy.expand(mean.shape[:-1])
+
+
+class _Agent(nn.Module):
+    """What agents have in common.
+
+    Attributes:
+        arch: Of which kind it is.
+        observation_dim, action_dim: Numbers of an observation, and of an action (one-hot, if it is discrete).
+    """
+
+    arch: AGENT_ARCHS
+
+    def __init__(self, observation_dim: int, action_space: Any) -> None:
+        super().__init__()
+        self.observation_dim = observation_dim
+        self.is_discrete = isinstance(action_space, Discrete)
+        self.action_dim = int(action_space.n) if self.is_discrete else int(action_space.shape[0])
+
+    @classmethod
+    def of(cls, env: Any, **arguments: Any) -> Any:
+        """An agent for an environment."""
+        return cls(int(np.prod(env.observation_space.shape)), env.action_space, **arguments)
+
+
+class MarkovAgent(_Agent):
+    """Acts on what it sees: two perceptrons, actor and critic."""
+
+    arch = AGENT_ARCHS.Markov
+
+    def __init__(self, observation_dim: int, action_space: Any, hidden: int = 128, layers: int = 2) -> None:
+        """Build it."""
+        super().__init__(observation_dim, action_space)
+        self.actor = _perceptron(observation_dim, hidden, layers)
+        self.critic = nn.Sequential(_perceptron(observation_dim, hidden, layers), nn.Linear(hidden, 1))
+        self.policy = Policy(hidden, action_space)
+
+    def act(self, obs: Tensor, deterministic: bool = False, noise: Tensor | None = None) -> tuple[Tensor]:
+        """Actions ``(batch, action)`` for observations ``(batch, d)``, in a tuple of one."""
+        return (self.policy.act(self.actor(obs), deterministic, noise),)
+
+
+class MemoryAgent(_Agent):
+    """Acts on all that it saw, did and got: a recurrent network over (action before, reward before, observation).
+
+    This is RL^2 (Duan et al. 2016): what it learns within a rollout is in the state of its network.
+    """
+
+    arch = AGENT_ARCHS.Memory
+
+    def __init__(
+        self,
+        observation_dim: int,
+        action_space: Any,
+        hidden: int = 128,
+        layers: int = 1,
+        rnn: str = "gru",
+        shared: bool = True,
+        initial_std: float = 1.0,
+        products: bool = False,
+    ) -> None:
+        """Build it.
+
+        Args:
+            observation_dim: Numbers of an observation.
+            action_space: A ``Discrete`` space, or a ``Box`` of one axis.
+            hidden: Width of the recurrent network.
+            layers: How many layers it has.
+            rnn: ``"gru"`` or ``"lstm"``.
+            shared: Whether actor and critic share it.
+            initial_std: Of the Gaussian over actions at first.
+            products: Whether it is also shown the action before times its reward, which tells at once what paid.
+
+        Raises:
+            ConfigError: There is no such recurrent network.
+        """
+        super().__init__(observation_dim, action_space)
+        self._products = products
+        width = self.action_dim * (1 + products) + 1 + observation_dim
+        self.rnn = _recurrent(rnn, width, hidden, layers)
+        self.critic_rnn = None if shared else _recurrent(rnn, width, hidden, layers)
+        self.policy = Policy(hidden, action_space, initial_std)
+        self.value = nn.Linear(hidden, 1)
+
+    def get_initial_info(self, batch: int = 1) -> tuple[Tensor, Tensor, State]:
+        """The action ``(batch, A)`` and reward ``(batch, 1)`` before the first step, and the first state: zeros."""
+        state = torch.zeros(self.rnn.num_layers, batch, self.rnn.hidden_size)
+        first = (state, state.clone()) if isinstance(self.rnn, nn.LSTM) else state
+        return torch.zeros(batch, self.action_dim), torch.zeros(batch, 1), first
+
+    def act(
+        self,
+        prev_internal_state: State,
+        prev_action: Tensor,
+        reward: Tensor,
+        obs: Tensor,
+        deterministic: bool = False,
+        noise: Tensor | None = None,
+    ) -> tuple[tuple[Tensor], State]:
+        """Actions ``(batch, A)`` in a tuple of one, and the new state.
+
+        Args:
+            prev_internal_state: One state for the whole batch, or a list of states of one row each.
+            prev_action: ``(batch, A)``.
+            reward: ``(batch, 1)``.
+            obs: ``(batch, d)``.
+            deterministic: Whether to do what is likeliest.
+            noise: What else to draw with; see :class:`Policy`.
+
+        Returns:
+            The new state is a list if the one before was.
+        """
+        is_list = isinstance(prev_internal_state, list)
+        state = join_states(prev_internal_state) if is_list else prev_internal_state
+        inputs = self._shown(torch.cat((prev_action, reward, obs), -1))
+        features, state = self.rnn(inputs.unsqueeze(0), state)
+        actions = self.policy.act(features.squeeze(0), deterministic, noise)
+        return (actions,), split_states(state) if is_list else state
+
+    def evaluate(self, inputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probabilities, entropies and values ``(steps, batch)`` of whole rollouts.
+
+        Args:
+            inputs: ``(steps, batch, A + 1 + d)``: action before, reward before, observation.
+            actions: ``(steps, batch, A)``.
+        """
+        inputs = self._shown(inputs)
+        features, _ = self.rnn(inputs)
+        critic = features if self.critic_rnn is None else self.critic_rnn(inputs)[0]
+        logs, entropies = self.policy.log_prob(features, actions)
+        return logs, entropies, self.value(critic).squeeze(-1)
+
+    def _shown(self, inputs: Tensor) -> Tensor:
+        """What the network is shown: action before, reward before, observation, and a product if so told."""
+        if not self._products:
+            return inputs
+        action, reward = inputs[..., : self.action_dim], inputs[..., self.action_dim : self.action_dim + 1]
+        return torch.cat((inputs, action * reward), -1)
+
+
+class MemoryMarkovAgent(MarkovAgent):
+    """Acts on what it sees; only its critic, a recurrent network, remembers."""
+
+    arch = AGENT_ARCHS.Memory_Markov
+
+    def __init__(self, observation_dim: int, action_space: Any, hidden: int = 128, layers: int = 2) -> None:
+        """Build it."""
+        super().__init__(observation_dim, action_space, hidden, layers)
+        self.critic = nn.Linear(hidden, 1)  # type: ignore[assignment]
+        self.critic_rnn = nn.GRU(self.action_dim + 1 + observation_dim, hidden)
+
+
+def join_states(states: list[State]) -> State:
+    """States of one row each as the state of a batch."""
+    if isinstance(states[0], tuple):
+        return tuple(torch.cat(parts, 1) for parts in zip(*states, strict=True))
+    return torch.cat(states, 1)
+
+
+def split_states(state: State) -> list[State]:
+    """The state of a batch as states of one row each."""
+    if isinstance(state, tuple):
+        return list(zip(*(part.split(1, 1) for part in state), strict=True))
+    return list(state.split(1, 1))
+
+
+def _perceptron(width: int, hidden: int, layers: int) -> nn.Sequential:
+    parts: list[nn.Module] = []
+    for index in range(layers):
+        parts += [nn.Linear(hidden if index else width, hidden), nn.Tanh()]
+    return nn.Sequential(*parts)
+
+
+def _recurrent(kind: str, width: int, hidden: int, layers: int) -> nn.GRU | nn.LSTM:
+    kinds = {"gru": nn.GRU, "lstm": nn.LSTM}
+    if kind not in kinds:
+        raise ConfigError(f"rnn = {kind!r}: expected one of {', '.join(map(repr, kinds))}.")
+    return kinds[kind](width, hidden, layers)

@@ -1,0 +1,86 @@
+"""``python -m ragen.meta --config-name bandit [key=value ...]``: trains an agent that learns how to learn.
+
+The first Ctrl-C lets the iteration end and saves; a second one stops at once. The same command with the
+``output_dir=FOLDER`` that it names goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ragen.errors import RagenError
+
+if TYPE_CHECKING:
+    from ragen.meta.rl2.trainer import Trainer
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; its exit status: 0, 2 for a bad configuration, 130 where it was stopped."""
+    from ragen.meta.rl2.settings import config_names, load_settings
+
+    parser = argparse.ArgumentParser(prog="python -m ragen.meta", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--config-name", default="bandit", help=f"one of: {', '.join(config_names())}")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as seed=1, ppo.lr=3e-4")
+    told = parser.parse_args(arguments)
+    try:
+        settings = load_settings(told.config_name, told.overrides)
+        from ragen.meta.rl2.trainer import Trainer
+
+        with _stop_request() as stop, Trainer(settings) as trainer:
+            return _train(trainer, stop, told.quiet)
+    except KeyboardInterrupt:
+        print("stopped at once, without saving", file=sys.stderr)
+        return 130
+    except RagenError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _train(trainer: Trainer, stop: _Stop, quiet: bool) -> int:
+    from tqdm import tqdm
+
+    first, total = trainer.iteration, trainer.settings.iterations
+    with tqdm(total=total, initial=first, disable=quiet, unit="it", file=sys.stderr) as bar:
+
+        def news(iteration: int, metrics: dict[str, float]) -> None:
+            bar.update()
+            bar.set_postfix_str(f"{trainer.measure} {metrics['train']:.2f}, {metrics['steps_per_s']:.0f} steps/s")
+            if "eval" in metrics:
+                beside = ", ".join(f"{name} {value:.2f}" for name, value in trainer.bars.items())
+                line = f"iteration {iteration:4d}: {trainer.measure} {metrics['eval']:.2f} ({beside})"
+                bar.write(line, file=sys.stdout)
+
+        is_done = trainer.run(news, lambda: stop.wanted)
+    print(f"written to {trainer.folder}: metrics.jsonl, bars.json, learning_curve.png, checkpoints/")
+    if not is_done:
+        print(f"stopped; to go on: the same command with output_dir={trainer.folder}")
+    return 0 if is_done else 130
+
+
+class _Stop:
+    """Whether somebody asked to stop."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+
+    def ask(self, *_: Any) -> None:
+        """Ask; the second time it is an interrupt like another."""
+        if self.wanted:
+            raise KeyboardInterrupt
+        self.wanted = True
+
+
+@contextmanager
+def _stop_request() -> Iterator[_Stop]:
+    stop = _Stop()
+    before = signal.signal(signal.SIGINT, stop.ask)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,188 @@
+"""What the engine does to an environment with a task: gymnasium's five values, a task in ``options``.
+
+Environments of the interface before gymnasium are taken as well: ``reset(task=...)`` that gives the observation alone,
+``step`` of four values, ``seed(seed)``.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import inspect
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ragen.errors import EnvError
+from ragen.parallel.episode.game import EnvSpec, Game, Options
+
+_PLAIN = (bool, int, float, str, bytes, type(None), np.generic)
+_TYPES = frozenset(_PLAIN)
+_SHORT = 64  # bytes of an array up to which they stand for it themselves
+
+
+class Transition(NamedTuple):
+    """What a step gave; shares nothing with the environment.
+
+    Attributes:
+        observation: What is seen now.
+        reward: The reward.
+        terminated: Whether the episode is over by the rules.
+        truncated: Whether it was cut short.
+        info: What else the environment told.
+        digest: What stands for the observation in a journal.
+    """
+
+    observation: Any
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any]
+    digest: Any
+
+
+def four(step: Transition) -> tuple[Any, float, bool, dict[str, Any]]:
+    """A transition in the old interface: observation, reward, done, info."""
+    info = {**step.info, "TimeLimit.truncated": True} if step.truncated and not step.terminated else step.info
+    return step.observation, step.reward, step.terminated or step.truncated, info
+
+
+class NotAValue(NamedTuple):
+    """Stands for an attribute that does not leave the environment's process.
+
+    Attributes:
+        kind: The name of its class.
+        is_method: Whether it can be called from outside.
+    """
+
+    kind: str
+    is_method: bool
+
+
+class Seat:
+    """An environment, and what is asked of it where it lives."""
+
+    def __init__(self, env: Any) -> None:
+        """Seat an environment."""
+        self.env = env
+        taken = inspect.signature(env.reset).parameters
+        self._is_gymnasium = "options" in taken
+        self._takes_task = "task" in taken or any(each.kind is each.VAR_KEYWORD for each in taken.values())
+        unwrapped = getattr(env, "unwrapped", env)
+        self._is_goal_state = getattr(unwrapped, "is_goal_state", None)
+
+    def reset(self, seed: int | None, options: Options) -> Any:
+        """Begin an episode; what is seen first."""
+        given = dict(options or {})
+        if self._is_gymnasium:
+            return self.env.reset(seed=seed, options=given or None)[0]
+        if seed is not None and hasattr(self.env, "seed"):
+            self.env.seed(seed)
+        shown = self.env.reset(task=given.get("task")) if self._takes_task else self.env.reset()
+        return shown[0] if isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], dict) else shown
+
+    def step(self, action: Any) -> Transition:
+        """Step."""
+        given = self.env.step(action)
+        if len(given) == 5:
+            observation, reward, terminated, truncated, info = given
+        elif len(given) == 4:
+            observation, reward, done, info = given
+            truncated = bool(done and info.get("TimeLimit.truncated", False))
+            terminated = bool(done) and not truncated
+        else:
+            raise EnvError(f"{type(self.env).__name__}.step gave {len(given)} values; expected 5 (or 4, of old).")
+        if self._is_goal_state is not None and "is_goal_state" not in info:
+            info = {**info, "is_goal_state": bool(self._is_goal_state())}
+        seen = detached(observation)
+        return Transition(seen, float(reward), bool(terminated), bool(truncated), detached(info), digest_of(seen))
+
+    def attribute(self, name: str, subattrs: tuple[str, ...] = ()) -> Any:
+        """An attribute of the environment, or of what it wraps, and attributes of that.
+
+        Raises:
+            AttributeError: There is none.
+        """
+        value = self._find(name)
+        for each in subattrs:
+            value = getattr(value, each)
+        if callable(value):
+            return NotAValue(type(value).__name__, is_method=True)
+        return NotAValue(type(value).__name__, is_method=False) if hasattr(value, "step") else value
+
+    def method(self, name: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+        """Call a method of the environment, or of what it wraps."""
+        return self._find(name)(*arguments, **keywords)
+
+    def _find(self, name: str) -> Any:
+        for place in (self.env, getattr(self.env, "unwrapped", self.env)):
+            if hasattr(place, name):
+                return getattr(place, name)
+        return self.env.get_wrapper_attr(name) if hasattr(self.env, "get_wrapper_attr") else getattr(self.env, name)
+
+    def close(self) -> None:
+        """Close the environment, if it can be."""
+        close = getattr(self.env, "close", None)
+        if close is not None:
+            close()
+
+
+class MetaGame(Game):
+    """Environments with tasks, each in a :class:`Seat`."""
+
+    recorded = ("reward", "terminated", "truncated", "digest")
+
+    def build(self, spec: EnvSpec) -> Seat:
+        """Call what builds the environment."""
+        return Seat(spec.env_class())
+
+    def reset(self, env: Seat, seed: int | None, options: Options) -> Any:
+        """Begin an episode of ``options["task"]``."""
+        return detached(env.reset(seed, options))
+
+    def play(self, env: Seat, action: Any) -> Transition:
+        """Step once."""
+        return env.step(action)
+
+    def digest(self, observation: Any) -> Any:
+        """A digest of the observation's numbers."""
+        return digest_of(observation)
+
+    def generator_state(self, env: Seat) -> Any:
+        """The state of the environment's generator, if it has gymnasium's."""
+        generator = getattr(getattr(env.env, "unwrapped", env.env), "np_random", None)
+        return None if generator is None else copy.deepcopy(generator.bit_generator.state)
+
+    def restore_generator(self, env: Seat, state: Any) -> None:
+        """Put its state back."""
+        env.env.unwrapped.np_random.bit_generator.state = state
+
+
+META = MetaGame()
+
+
+def detached(value: Any) -> Any:
+    """The value as of now, which nothing that the environment does later changes."""
+    kind = type(value)
+    if kind is np.ndarray and not value.dtype.hasobject:
+        return value.copy()
+    if kind is dict:
+        return {key: each if type(each) in _TYPES else detached(each) for key, each in value.items()}
+    if isinstance(value, _PLAIN):
+        return value
+    return copy.deepcopy(value)
+
+
+def digest_of(observation: Any) -> Any:
+    """What stands for an observation: digests of its arrays, and plain values as they are."""
+    if isinstance(observation, np.ndarray) and not observation.dtype.hasobject:
+        content = observation.tobytes()
+        if len(content) > _SHORT:
+            content = hashlib.blake2b(content, digest_size=16).digest()
+        return observation.dtype.str, observation.shape, content
+    if isinstance(observation, Mapping):
+        return tuple((key, digest_of(each)) for key, each in observation.items())
+    if isinstance(observation, tuple | list):
+        return tuple(map(digest_of, observation))
+    return observation if isinstance(observation, _PLAIN) else repr(observation)

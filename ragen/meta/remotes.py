@@ -1,0 +1,174 @@
+"""The ends of pipes that there are none of: what learners send to copies of an environment, one by one.
+
+What is sent waits. The first ``recv`` plays what waits at all of them in as few exchanges as possible: the first
+command of each, resets and steps in one exchange each, until the one that was asked has its answer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from ragen.errors import InputError, RagenError, StateError
+from ragen.meta.game import four
+
+Command = tuple[str, Any]
+
+COMMANDS = ("reset", "step", "get_attr", "seed", "close")
+
+
+class Copies(Protocol):
+    """What a :class:`~ragen.meta.manager.ParallelEnvManager` is to those who speak to its copies one by one."""
+
+    closed: bool
+    num_envs: int
+    remotes: tuple[Remote, ...]
+
+    def get_attr(self, name: str, env_idx: int = 0, subattrs: Sequence[str] | None = None) -> Any:
+        """An attribute of a copy."""
+
+    def seed_one(self, env_idx: int, seed: int | None) -> None:
+        """Seed a copy."""
+
+    def try_some(self, command: str, items: Mapping[int, Any]) -> dict[int, Any]:
+        """Reset or step some copies; results or errors."""
+
+
+class Remote:
+    """One copy, spoken to as through a pipe.
+
+    ========================================== =============================================
+    sent                                       received
+    ========================================== =============================================
+    ``("reset", {"task": t})``                 ``("obs", observation)``
+    ``("step", {"action": a})``                ``("transition", (obs, reward, done, info))``
+    ``("get_attr", {"attr": n, "subattrs": s})`` ``("attr", value)``
+    ``("seed", {"seed": s})``                  ``("done", None)``
+    ``("close", None)``                        nothing; ends this copy's conversation
+    ========================================== =============================================
+    """
+
+    def __init__(self, manager: Copies, env_idx: int) -> None:
+        """Speak to a copy."""
+        self._manager = manager
+        self._env_idx = env_idx
+        self.waiting: deque[Command] = deque()
+        self.answers: deque[Command | RagenError] = deque()
+        self.closed = False
+
+    def send(self, message: Command) -> None:
+        """Put a command in line.
+
+        Raises:
+            InputError: There is no such command, or it lacks something.
+            StateError: The conversation is over.
+        """
+        if self.closed or self._manager.closed:
+            raise StateError(f"remote {self._env_idx} is closed.")
+        command, data = _checked(message)
+        if command == "close":
+            self.close()
+        else:
+            self.waiting.append((command, data))
+
+    def recv(self) -> Command:
+        """The answer to the first command that has not been answered.
+
+        Raises:
+            EnvError: The copy failed at it; the conversation goes on with the next command.
+            StateError: Nothing was sent.
+        """
+        while not self.answers:
+            if not self.waiting:
+                raise StateError(f"remote {self._env_idx} was asked for an answer, and nothing was sent.")
+            exchange(self._manager)
+        answer = self.answers.popleft()
+        if isinstance(answer, RagenError):
+            raise answer
+        return answer
+
+    def poll(self, timeout: float | None = 0.0) -> bool:
+        """Whether ``recv`` has something to give; it takes as long as it takes."""
+        return bool(self.answers or self.waiting)
+
+    def close(self) -> None:
+        """End the conversation; the copy is closed with all others, by the manager."""
+        self.closed = True
+        self.waiting.clear()
+
+    def fileno(self) -> int:
+        """There is no descriptor to wait on.
+
+        Raises:
+            StateError: Always.
+        """
+        raise StateError("a remote has no descriptor: several share one exchange, so call recv instead of waiting.")
+
+
+class FirstEnv:
+    """The first copy without its wrappers, wherever it lives; its attributes are asked for one by one."""
+
+    def __init__(self, manager: Copies) -> None:
+        """Stand for a manager's first copy."""
+        self._manager = manager
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
+            return self._manager.get_attr(name)
+        except RagenError as error:
+            if isinstance(error.__cause__, AttributeError):
+                raise AttributeError(f"the environment has no attribute {name!r}") from error
+            raise
+
+    def __repr__(self) -> str:
+        return f"<env 0 of {self._manager.num_envs}, without its wrappers>"
+
+
+def exchange(manager: Copies) -> None:
+    """Play the first command that waits at each remote."""
+    firsts = {index: remote.waiting.popleft() for index, remote in enumerate(manager.remotes) if remote.waiting}
+    resets = {index: data for index, (command, data) in firsts.items() if command == "reset"}
+    steps = {index: data["action"] for index, (command, data) in firsts.items() if command == "step"}
+    answers: dict[int, Command | RagenError] = {}
+    for index, (command, data) in firsts.items():
+        if command in ("get_attr", "seed"):
+            answers[index] = _asked(manager, index, command, data)
+    answers |= _played(manager, "reset", resets) | _played(manager, "step", steps)
+    for index, answer in answers.items():
+        manager.remotes[index].answers.append(answer)
+
+
+def _played(manager: Copies, command: str, items: Mapping[int, Any]) -> dict[int, Command | RagenError]:
+    """Answers of copies; where one of them raises, each is asked by itself what it has to say."""
+    if not items:
+        return {}
+    done = manager.try_some(command, items)
+    kind = {"reset": "obs", "step": "transition"}[command]
+    return {
+        index: value if isinstance(value, RagenError) else (kind, four(value) if command == "step" else value)
+        for index, value in done.items()
+    }
+
+
+def _asked(manager: Copies, index: int, command: str, data: Mapping[str, Any]) -> Command | RagenError:
+    try:
+        if command == "seed":
+            manager.seed_one(index, data["seed"])
+            return "done", None
+        return "attr", manager.get_attr(data["attr"], index, data.get("subattrs"))
+    except RagenError as error:
+        return error
+
+
+def _checked(message: Any) -> Command:
+    needed = {"step": "action", "get_attr": "attr", "seed": "seed"}
+    if not isinstance(message, tuple) or len(message) != 2 or message[0] not in COMMANDS:
+        raise InputError(f"{message!r} was sent: expected (command, data), command one of {', '.join(COMMANDS)}.")
+    command, data = message
+    given = {} if data is None else data
+    if not isinstance(given, Mapping) or needed.get(command, "") not in {"", *given}:
+        raise InputError(f"{command!r} was sent with {data!r}: expected a dict with {needed.get(command)!r}.")
+    return command, given

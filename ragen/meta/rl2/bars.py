@@ -1,0 +1,114 @@
+"""What an agent is measured by: what players who know the kind of game, or the task itself, would get.
+
+A player is an :class:`~ragen.meta.acting.Actor`: it plays the same environments, with the same seeds, as the agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ragen.meta.acting import Actor
+from ragen.meta.rollouts import Rollout
+
+
+class Thompson:
+    """Pulls the arm that pays most in a draw from what is believed of each (Thompson 1933), from a uniform prior."""
+
+    def __init__(self, arms: int, seed: int) -> None:
+        """Believe nothing yet."""
+        self._arms, self._seed = arms, seed
+        self._rngs: dict[int, np.random.Generator] = {}
+
+    def act(self, rollouts: Sequence[Rollout]) -> list[np.ndarray]:
+        """The arm to pull in each."""
+        return [np.array([self._arm(rollout)], np.float32) for rollout in rollouts]
+
+    def end(self, rollout: Rollout) -> None:
+        """Forget a bandit."""
+        self._rngs.pop(rollout.index, None)
+
+    def _arm(self, rollout: Rollout) -> int:
+        rng = self._rngs.setdefault(rollout.index, np.random.default_rng((self._seed, rollout.index)))
+        wins, pulls = tallies(rollout, self._arms)
+        return int(rng.beta(1 + wins, 1 + pulls - wins).argmax())
+
+
+class UCB:
+    """Pulls the arm that might pay most: UCB1 (Auer et al. 2002), each arm once at first."""
+
+    def __init__(self, arms: int) -> None:
+        """Know the number of arms."""
+        self._arms = arms
+
+    def act(self, rollouts: Sequence[Rollout]) -> list[np.ndarray]:
+        """The arm to pull in each."""
+        return [np.array([self._arm(rollout)], np.float32) for rollout in rollouts]
+
+    def end(self, rollout: Rollout) -> None:
+        """Nothing is remembered."""
+
+    def _arm(self, rollout: Rollout) -> int:
+        wins, pulls = tallies(rollout, self._arms)
+        if not pulls.all():
+            return int(pulls.argmin())
+        return int((wins / pulls + np.sqrt(2 * np.log(pulls.sum()) / pulls)).argmax())
+
+
+class Straight:
+    """Knows the goal, and walks straight there: the oracle of point robots."""
+
+    def __init__(self, stride: float) -> None:
+        """Know how far a step leads along an axis."""
+        self._stride = stride
+
+    def act(self, rollouts: Sequence[Rollout]) -> list[np.ndarray]:
+        """The step to take in each."""
+        return [
+            np.clip((np.asarray(each.task) - each.observations[-1][:2]) / self._stride, -1, 1).astype(np.float32)
+            for each in rollouts
+        ]
+
+    def end(self, rollout: Rollout) -> None:
+        """Nothing is remembered."""
+
+
+def tallies(rollout: Rollout, arms: int) -> tuple[np.ndarray, np.ndarray]:
+    """How often each arm has paid, and how often it was pulled."""
+    pulled = np.array(rollout.actions, np.int64).reshape(-1)
+    wins = np.bincount(pulled, np.array(rollout.rewards), arms)
+    return wins, np.bincount(pulled, minlength=arms)
+
+
+def regret(rollouts: Sequence[Rollout]) -> float:
+    """Mean over bandits of what was expected to be lost by not pulling the best arm."""
+    lost = [sum(max(each.task) - each.task[int(action[0])] for action in each.actions) for each in rollouts]
+    return float(np.mean(lost))
+
+
+def episode_returns(rollouts: Sequence[Rollout], episodes: int) -> list[float]:
+    """Mean return of each inner episode, all of one length."""
+    rewards = np.array([each.rewards for each in rollouts])
+    return [float(part.sum(1).mean()) for part in np.array_split(rewards, episodes, axis=1)]
+
+
+Measure = Callable[[Sequence[Rollout]], float]
+
+
+def bars_of(env_id: str, env: Any, seed: int) -> dict[str, Actor]:
+    """The players that a kind of environment has, by name."""
+    inner = env.unwrapped
+    if "Bandit" in env_id:
+        return {"thompson": Thompson(inner.arms, seed), "ucb": UCB(inner.arms)}
+    if "PointRobot" in env_id:
+        return {"oracle": Straight(inner.stride)}
+    return {}
+
+
+def measure_of(env_id: str, episodes: int) -> tuple[str, Measure]:
+    """What an agent is measured by, with its name: regret where it is known, else the last inner episode's return."""
+    if "Bandit" in env_id:
+        return "regret", regret
+    return f"return of episode {episodes}", lambda rollouts: episode_returns(rollouts, episodes)[-1]

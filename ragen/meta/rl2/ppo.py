@@ -1,0 +1,148 @@
+"""PPO (Schulman et al. 2017) over whole rollouts of an agent with a memory.
+
+A rollout is the unit: its end is an end, whatever ended it, since nothing of the task comes after it. Advantages are
+GAE's (Schulman et al. 2016) from the agent's values before the update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ragen.meta.agents import MemoryAgent
+from ragen.meta.rl2.settings import PPOSettings
+
+
+@dataclass
+class Batch:
+    """Rollouts side by side, ``(steps, rollouts, ...)``; those that are shorter are padded.
+
+    Attributes:
+        inputs: Action before, reward before, observation.
+        actions: As the agent gives them.
+        rewards: One each step.
+        mask: 1 where there is a step, else 0.
+    """
+
+    inputs: Tensor
+    actions: Tensor
+    rewards: Tensor
+    mask: Tensor
+
+    @classmethod
+    def of(cls, episodes: Sequence[dict[str, np.ndarray]], agent: MemoryAgent) -> Batch:
+        """A batch of what an :class:`~ragen.meta.buffers.EpisodeBuffer` holds."""
+        steps = max(len(each["rewards"]) for each in episodes)
+        padded = {name: _padded([each[name] for each in episodes], steps) for name in ("observations", "rewards")}
+        mask = _padded([np.ones_like(each["rewards"]) for each in episodes], steps).squeeze(-1)
+        actions = _padded([each["actions"] for each in episodes], steps)
+        if agent.is_discrete:
+            actions = nn.functional.one_hot(actions.squeeze(-1).long(), agent.action_dim).float()
+        before = torch.cat((actions, padded["rewards"]), -1)
+        before = torch.cat((torch.zeros_like(before[:1]), before[:-1]))
+        inputs = torch.cat((before, padded["observations"]), -1)
+        return cls(inputs, actions, padded["rewards"].squeeze(-1), mask)
+
+    def rows(self, chosen: Tensor) -> Batch:
+        """Some of the rollouts."""
+        return Batch(self.inputs[:, chosen], self.actions[:, chosen], self.rewards[:, chosen], self.mask[:, chosen])
+
+
+class PPO:
+    """Improves an agent.
+
+    Attributes:
+        agent: The agent.
+        optimizer: Its optimizer.
+    """
+
+    def __init__(self, agent: MemoryAgent, settings: PPOSettings) -> None:
+        """Prepare an agent to be improved."""
+        self.agent = agent
+        self.settings = settings
+        self.optimizer = torch.optim.Adam(agent.parameters(), lr=settings.lr, eps=1e-5)
+
+    def update(self, episodes: Sequence[dict[str, np.ndarray]], progress: float, seed: Any) -> dict[str, float]:
+        """Improve the agent by rollouts that it has just played.
+
+        Args:
+            episodes: The rollouts.
+            progress: Share of the training that is done, for what is decayed.
+            seed: What the order of rollouts follows from.
+
+        Returns:
+            Means over all its passes.
+        """
+        settings = self.settings
+        batch = Batch.of(episodes, self.agent)
+        with torch.no_grad():
+            logs_before, _, values = self.agent.evaluate(batch.inputs, batch.actions)
+            advantages = gae(
+                batch.rewards * settings.reward_scale, values * batch.mask, batch.mask, settings.gamma, settings.lam
+            )
+            returns = advantages + values
+            if settings.center_steps:
+                advantages = advantages - (advantages * batch.mask).sum(1, True) / batch.mask.sum(1, True).clamp(min=1)
+            advantages = _normalized(advantages, batch.mask)
+        for group in self.optimizer.param_groups:
+            group["lr"] = settings.lr * (1.0 - progress if settings.decay_lr else 1.0)
+        entropy_coef = settings.entropy_coef * (1.0 - progress)
+        rng = np.random.default_rng(seed)
+        metrics: dict[str, list[float]] = {}
+        for _ in range(settings.epochs):
+            for part in np.array_split(rng.permutation(len(episodes)), settings.minibatches):
+                chosen = torch.from_numpy(part)
+                told = self._pass(
+                    batch.rows(chosen), logs_before[:, chosen], advantages[:, chosen], returns[:, chosen], entropy_coef
+                )
+                for name, value in told.items():
+                    metrics.setdefault(name, []).append(value)
+        return {name: float(np.mean(values)) for name, values in metrics.items()}
+
+    def _pass(
+        self, batch: Batch, logs_before: Tensor, advantages: Tensor, returns: Tensor, entropy_coef: float
+    ) -> dict[str, float]:
+        clip, count = self.settings.clip, batch.mask.sum()
+        logs, entropies, values = self.agent.evaluate(batch.inputs, batch.actions)
+        ratio = (logs - logs_before).exp()
+        gain = torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
+        policy_loss = -(gain * batch.mask).sum() / count
+        value_loss = 0.5 * ((values - returns).square() * batch.mask).sum() / count
+        entropy = (entropies * batch.mask).sum() / count
+        loss = policy_loss + self.settings.value_coef * value_loss - entropy_coef * entropy
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self.agent.parameters(), self.settings.grad_clip)
+        self.optimizer.step()
+        return {"policy_loss": policy_loss.item(), "value_loss": value_loss.item(), "entropy": entropy.item()}
+
+
+def gae(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float) -> Tensor:
+    """Advantages ``(steps, rollouts)``; after the last step of a rollout there is nothing."""
+    advantages = torch.zeros_like(rewards)
+    carried, after = torch.zeros_like(rewards[0]), torch.zeros_like(rewards[0])
+    for step in range(len(rewards) - 1, -1, -1):
+        carried = (rewards[step] + gamma * after - values[step] + gamma * lam * carried) * mask[step]
+        advantages[step] = carried
+        after = values[step]
+    return advantages
+
+
+def _normalized(values: Tensor, mask: Tensor) -> Tensor:
+    count = mask.sum()
+    mean = (values * mask).sum() / count
+    spread = (((values - mean) * mask).square().sum() / count).sqrt()
+    return (values - mean) / (spread + 1e-8) * mask
+
+
+def _padded(arrays: Sequence[np.ndarray], steps: int) -> Tensor:
+    """``(steps, rollouts, width)`` of arrays ``(steps or fewer, width)``."""
+    whole = np.zeros((steps, len(arrays), arrays[0].shape[1]), np.float32)
+    for column, array in enumerate(arrays):
+        whole[: len(array), column] = array
+    return torch.from_numpy(whole)

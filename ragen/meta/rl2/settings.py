@@ -1,0 +1,230 @@
+"""What a training run is told: sections and keys of a configuration, with their defaults."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ragen.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class EnvSettings:
+    """The environment.
+
+    Attributes:
+        id: Its name with gymnasium.
+        episodes_per_task: How many of its episodes are a rollout.
+        start: What is observed between two of them; see :class:`~ragen.meta.varibad.VariBadWrapper`.
+        n_tasks: How many tasks to learn from; None for new ones all the time.
+        arguments: What it is built with.
+    """
+
+    id: str = "ragen/Bandit-v0"
+    episodes_per_task: int = 1
+    start: str = "observe"
+    n_tasks: int | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """Where environments live; see :class:`~ragen.parallel.Settings` for all but the first.
+
+    Attributes:
+        num_envs: How many of them there are.
+        use_lanes: Whether they live in worker processes.
+        max_workers: In how many.
+        backend: Of which kind.
+    """
+
+    num_envs: int = 64
+    use_lanes: bool | str = "auto"
+    max_workers: int | None = None
+    backend: str = "process"
+
+    def of_engine(self) -> dict[str, Any]:
+        """Those of the engine."""
+        return {"use_lanes": self.use_lanes, "max_workers": self.max_workers, "backend": self.backend}
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """The agent; see :class:`~ragen.meta.agents.MemoryAgent`."""
+
+    hidden: int = 128
+    layers: int = 1
+    rnn: str = "gru"
+    shared: bool = True
+    initial_std: float = 1.0
+    products: bool = False
+
+
+@dataclass(frozen=True)
+class PPOSettings:
+    """How it is improved.
+
+    Attributes:
+        lr: Learning rate of Adam.
+        decay_lr: Whether it falls to 0 over the run, as ``entropy_coef`` always does.
+        reward_scale: Rewards are multiplied by it; values should be of the order of 1, since
+            actor and critic share weights.
+        gamma, lam: Discount, and GAE's lambda.
+        center_steps: Whether each step's mean advantage over the rollouts is taken off, and with it what the value does
+            not know of time.
+        clip: How far a probability may go from what it was, as a share.
+        epochs: Passes over the rollouts of an iteration.
+        minibatches: Steps of the optimizer in each.
+        value_coef, entropy_coef: Weights of the value's error and of the entropy.
+        grad_clip: Largest norm of the gradient.
+    """
+
+    lr: float = 1e-3
+    decay_lr: bool = True
+    reward_scale: float = 0.1
+    gamma: float = 0.99
+    lam: float = 0.95
+    center_steps: bool = False
+    clip: float = 0.2
+    epochs: int = 4
+    minibatches: int = 4
+    value_coef: float = 0.5
+    entropy_coef: float = 0.01
+    grad_clip: float = 0.5
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """A training run.
+
+    Attributes:
+        env, engine, agent, ppo: Sections of their own.
+        seed: What everything follows from.
+        iterations: How often rollouts are collected and the agent is improved.
+        rollouts: How many each time.
+        forward_batch: Rollouts that the agent is asked about at once.
+        eval_every: Iterations between two evaluations.
+        eval_tasks: Tasks of an evaluation, which are not learnt from unless by chance.
+        save_every: Iterations between two checkpoints.
+        keep: How many checkpoints are kept.
+        threads: Of torch.
+        output_dir: Where everything is written; None for a new folder.
+    """
+
+    env: EnvSettings = field(default_factory=EnvSettings)
+    engine: EngineSettings = field(default_factory=EngineSettings)
+    agent: AgentSettings = field(default_factory=AgentSettings)
+    ppo: PPOSettings = field(default_factory=PPOSettings)
+    seed: int = 0
+    iterations: int = 100
+    rollouts: int = 64
+    forward_batch: int = 64
+    eval_every: int = 20
+    eval_tasks: int = 256
+    save_every: int = 20
+    keep: int = 2
+    threads: int = 1
+    output_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check what could not work.
+
+        Raises:
+            ConfigError: A number is too small.
+        """
+        for name in ("iterations", "rollouts", "forward_batch", "eval_every", "eval_tasks", "save_every", "threads"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} = {getattr(self, name)}: expected an integer of at least 1.")
+        if self.ppo.minibatches > self.rollouts:
+            raise ConfigError(
+                f"ppo.minibatches = {self.ppo.minibatches}: expected at most the number of rollouts, {self.rollouts}."
+            )
+
+    def learnt(self) -> dict[str, Any]:
+        """What the weights follow from: all that a run which goes on must have in common with the one before."""
+        free = ("engine", "output_dir", "save_every", "keep", "eval_every", "eval_tasks", "threads")
+        return {name: value for name, value in dataclasses.asdict(self).items() if name not in free}
+
+
+def config_folder() -> Path:
+    """Where the configurations lie: ``config/meta`` in a checkout, else where it is installed."""
+    package = Path(str(resources.files("ragen")))
+    checkout = package.resolve().parent / "config" / "meta"
+    return checkout if checkout.is_dir() else package / "config" / "meta"
+
+
+def config_names() -> list[str]:
+    """The names of the configurations that there are."""
+    return sorted(path.stem for path in config_folder().glob("*.yaml"))
+
+
+def load_settings(name: str, overrides: Sequence[str] = ()) -> RunSettings:
+    """A configuration by its name.
+
+    Args:
+        name: Of a file in :func:`config_folder`.
+        overrides: ``key=value``, keys dotted.
+
+    Raises:
+        ConfigError: There is no such file or key, or a value cannot work.
+    """
+    from omegaconf import OmegaConf
+
+    path = config_folder() / f"{name.removesuffix('.yaml')}.yaml"
+    if not path.is_file():
+        raise ConfigError(f"no configuration {name!r} in {config_folder()}; there are: {', '.join(config_names())}.")
+    for override in overrides:
+        if "=" not in override:
+            raise ConfigError(f"{override!r}: expected key=value.")
+    merged = OmegaConf.merge(OmegaConf.load(path), OmegaConf.from_dotlist(list(overrides)))
+    settings = _section(RunSettings, OmegaConf.to_container(merged, resolve=True), "")
+    if settings.output_dir is None:
+        moment = datetime.now().strftime("%Y-%m-%d/%H-%M-%S")
+        settings = dataclasses.replace(settings, output_dir=f"outputs/meta/{path.stem}/{moment}")
+    return settings
+
+
+def _section(kind: type, values: Any, where: str) -> Any:
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{where.rstrip('.')} = {values!r}: expected a section.")
+    types_of = typing.get_type_hints(kind)
+    given = {}
+    for key, value in values.items():
+        if key not in types_of:
+            near = difflib.get_close_matches(str(key), types_of, 1)
+            hint = f"{near[0]!r} was meant?" if near else f"there are: {', '.join(types_of)}."
+            raise ConfigError(f"there is no configuration key {where + str(key)!r}; {hint}")
+        expected = types_of[key]
+        is_section = dataclasses.is_dataclass(expected)
+        given[key] = (
+            _section(expected, value, f"{where}{key}.")  # type: ignore[arg-type]
+            if is_section
+            else _value(value, expected, where + str(key))
+        )
+    return kind(**given)
+
+
+def _value(value: Any, expected: Any, key: str) -> Any:
+    kinds = (
+        typing.get_args(expected)
+        if isinstance(expected, types.UnionType)
+        else (typing.get_origin(expected) or expected,)
+    )
+    if float in kinds and isinstance(value, str):  # YAML takes 1e-3 for a text
+        with contextlib.suppress(ValueError):
+            value = float(value)
+    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        names = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
+        raise ConfigError(f"{key} = {value!r}: expected {names}.")
+    return value

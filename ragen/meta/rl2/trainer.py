@@ -1,0 +1,193 @@
+"""A training run: collect rollouts, improve the agent, measure it, save, and draw how it went.
+
+Everything follows from the seed and the iteration, so that a run that was stopped and goes on is, to the bit, the one
+that was not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+import torch
+
+from ragen.errors import CheckpointError
+from ragen.meta.agents import MemoryAgent
+from ragen.meta.learner import Learner
+from ragen.meta.making import make_env, make_parallel_env
+from ragen.meta.rl2 import checkpoints
+from ragen.meta.rl2.bars import bars_of, measure_of
+from ragen.meta.rl2.curve import draw_curve
+from ragen.meta.rl2.ppo import PPO
+from ragen.meta.rl2.settings import RunSettings
+
+EVALUATION_SEED = 1_000_003  # added to the run's: of the tasks, and of their rollouts
+
+News = Callable[[int, dict[str, float]], None]
+
+
+class Trainer:
+    """One run; a context manager.
+
+    Attributes:
+        settings: What it was told.
+        folder: Where it writes.
+        iteration: How many iterations are done.
+        history: What each was like.
+        bars: What others get on the tasks of the evaluation, by name.
+    """
+
+    def __init__(self, settings: RunSettings) -> None:
+        """Build the agent and its environments, and go on from the newest checkpoint if there is one.
+
+        Raises:
+            CheckpointError: The checkpoint cannot be read, or is of a run that was told something else.
+        """
+        self.settings = settings
+        self.folder = Path(settings.output_dir or "outputs/meta")
+        self.iteration = 0
+        self.history: list[dict[str, float]] = []
+        self.bars: dict[str, float] = {}
+        torch.set_num_threads(settings.threads)
+        env, engine = settings.env, settings.engine
+        made = {"start": env.start, "n_tasks": env.n_tasks, **env.arguments}
+        self._env = make_env(env.id, env.episodes_per_task, settings.seed, **made)
+        torch.manual_seed(settings.seed)
+        agent = settings.agent
+        self.agent: MemoryAgent = MemoryAgent.of(
+            self._env,
+            hidden=agent.hidden,
+            layers=agent.layers,
+            rnn=agent.rnn,
+            shared=agent.shared,
+            initial_std=agent.initial_std,
+            products=agent.products,
+        )
+        self._ppo = PPO(self.agent, settings.ppo)
+        self._learner = Learner(self.agent, self._env, seed=settings.seed, forward_batch=settings.forward_batch)
+        self._name, self._measure = measure_of(env.id, env.episodes_per_task)
+        seed = settings.seed + EVALUATION_SEED
+        self._eval_tasks = make_env(env.id, 1, seed, **{**made, "n_tasks": settings.eval_tasks}).tasks.tasks
+        self._resume()
+        self._parallel_env = make_parallel_env(
+            env.id, env.episodes_per_task, engine.num_envs, settings.seed, settings=engine.of_engine(), **made
+        )
+
+    def run(self, told: News = lambda iteration, metrics: None, stops: Callable[[], bool] = lambda: False) -> bool:
+        """Train until the end, or until asked to stop.
+
+        Args:
+            told: Is told the metrics of each iteration.
+            stops: Is asked after each iteration whether to stop.
+
+        Returns:
+            Whether the end was reached.
+        """
+        self._write_bars()
+        while self.iteration < self.settings.iterations:
+            metrics = self._iterate()
+            is_last = self.iteration == self.settings.iterations
+            if is_last or self.iteration % self.settings.eval_every == 0:
+                metrics["eval"] = self.evaluate()
+            self.history.append(metrics)
+            self._write_history()
+            told(self.iteration, metrics)
+            wants_stop = stops() and not is_last
+            if is_last or wants_stop or self.iteration % self.settings.save_every == 0:
+                self._save()
+                self.draw()
+            if wants_stop:
+                return False
+        return True
+
+    def evaluate(self) -> float:
+        """What the agent gets on the tasks of the evaluation."""
+        seed = self.settings.seed + EVALUATION_SEED
+        return self._measure(self._learner.evaluate(self._eval_tasks or (), seed, self._parallel_env))
+
+    def draw(self) -> Path:
+        """Draw the learning curve; where it is."""
+        return draw_curve(self.folder / "learning_curve.png", self.history, self.bars, self._name)
+
+    @property
+    def measure(self) -> str:
+        """The name of what is measured."""
+        return self._name
+
+    def _iterate(self) -> dict[str, float]:
+        begun, computed = perf_counter(), process_time()
+        self._learner.policy_storage.clear()
+        steps = self._learner.collect_rollouts_parallel(self.settings.rollouts, parallel_env=self._parallel_env)
+        collected = perf_counter()
+        played = [each for each in self._learner.last_rollouts if not each.error]
+        told = self._ppo.update(
+            [each.arrays() for each in played],
+            self.iteration / self.settings.iterations,
+            (self.settings.seed, self.iteration),
+        )
+        self.iteration += 1
+        return {
+            "iteration": self.iteration,
+            "env_steps": self._learner._n_env_steps_total,
+            "train": self._measure(played),
+            **told,
+            "failed": len(self._learner.last_rollouts) - len(played),
+            "collect_s": collected - begun,
+            "update_s": perf_counter() - collected,
+            "cpu_s": process_time() - computed,
+            "steps_per_s": steps / (perf_counter() - begun),
+        }
+
+    def _write_bars(self) -> None:
+        if not self.bars:
+            seed = self.settings.seed + EVALUATION_SEED
+            for name, player in bars_of(self.settings.env.id, self._env, seed).items():
+                rollouts = self._learner.evaluate(self._eval_tasks or (), seed, self._parallel_env, actor=player)
+                self.bars[name] = self._measure(rollouts)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "bars.json").write_text(json.dumps({"measure": self._name, **self.bars}, indent=1) + "\n")
+
+    def _write_history(self) -> None:
+        partial = self.folder / "metrics.partial"
+        partial.write_text("".join(json.dumps(metrics) + "\n" for metrics in self.history))
+        os.replace(partial, self.folder / "metrics.jsonl")
+
+    def _save(self) -> None:
+        learner = self._learner
+        state: dict[str, Any] = {
+            "agent": self.agent.state_dict(),
+            "optimizer": self._ppo.optimizer.state_dict(),
+            "history": self.history,
+            "bars": self.bars,
+            "counts": [learner._n_env_steps_total, learner._n_rollouts_total, learner._successes_in_buffer],
+            "learnt": json.dumps(self.settings.learnt(), sort_keys=True),
+        }
+        checkpoints.save(self.folder / "checkpoints", self.iteration, state, self.settings.keep)
+
+    def _resume(self) -> None:
+        state = checkpoints.newest(self.folder / "checkpoints")
+        if state is None:
+            return
+        before, now = json.loads(state["learnt"]), json.loads(json.dumps(self.settings.learnt()))
+        for name, value in now.items():
+            if before.get(name) != value:
+                raise CheckpointError(
+                    f"the run in {self.folder} had {name} = {before.get(name)!r}, and now it is {value!r}: give it "
+                    "what it had, or another output_dir."
+                )
+        self.agent.load_state_dict(state["agent"])
+        self._ppo.optimizer.load_state_dict(state["optimizer"])
+        self.iteration, self.history, self.bars = state["iteration"], state["history"], state["bars"]
+        learner = self._learner
+        learner._n_env_steps_total, learner._n_rollouts_total, learner._successes_in_buffer = state["counts"]
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._parallel_env.close()
+        self._env.close()

@@ -1,0 +1,26 @@
+"""Environments whose rules are a task; importing this registers them with gymnasium under ``ragen/...``.
+
+Each takes its task from ``reset(options={"task": ...})`` and draws one from its own generator where there is none. Its
+class tells how tasks are drawn (``sample_task``), so that the main process can do it once for all of its copies.
+"""
+
+from __future__ import annotations
+
+from gymnasium.envs.registration import register, registry
+
+_HERE = "ragen.meta.tasks"
+
+IDS = {
+    "ragen/Bandit-v0": ("bandit:Bandit", 100),
+    "ragen/PointRobot-v0": ("point_robot:PointRobot", 60),
+    "ragen/SparsePointRobot-v0": ("point_robot:SparsePointRobot", 60),
+    "ragen/Wind-v0": ("wind:Wind", 75),
+    "ragen/HalfCheetahVel-v0": ("locomotion:HalfCheetahVel", 200),
+    "ragen/HalfCheetahDir-v0": ("locomotion:HalfCheetahDir", 200),
+    "ragen/AntDir-v0": ("locomotion:AntDir", 200),
+}
+"""Where each environment is, and how many steps its episodes have."""
+
+for _name, (_place, _steps) in IDS.items():
+    if _name not in registry:
+        register(_name, entry_point=f"{_HERE}.{_place}", max_episode_steps=_steps)

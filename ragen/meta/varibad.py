@@ -1,0 +1,164 @@
+"""Several episodes of one task as a single episode, in which an agent can learn what the task is.
+
+The Bayes-adaptive decision process of VariBAD (Zintgraf et al. 2020, section 2.2): k episodes of at most H steps are
+one of at most k * H, and only its end is an end.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box
+
+from ragen.errors import ConfigError
+from ragen.meta.task_set import TaskSet
+
+Start = Literal["info", "observe"]
+
+
+class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
+    """k episodes of a task as one.
+
+    Observations are the environment's state; then the task's vector if ``oracle``; then, if k > 1, a 1 where an inner
+    episode has just ended and else a 0. Actions of a ``Box`` lie in [-1, 1], and are scaled to the environment's.
+
+    Attributes:
+        episodes_per_task: k.
+        horizon_bamdp: Most steps of the whole, k * H; None where the environment has no limit H.
+        n_tasks: How many tasks there are; None for an unlimited number.
+        tasks: The tasks.
+        first_seed: Seed of the next reset, where that is given none.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        episodes_per_task: int,
+        oracle: bool = False,
+        start: Start = "info",
+        tasks: TaskSet | None = None,
+    ) -> None:
+        """Wrap an environment.
+
+        Args:
+            env: The environment.
+            episodes_per_task: k, at least 1.
+            oracle: Whether observations tell the task.
+            start: What is observed where an inner episode has ended and another begins: ``"info"`` observes its last
+                state, and puts the first one of the next into ``info["start_state"]``; ``"observe"`` the other way
+                round, with the last one in ``info["final_state"]``.
+            tasks: The tasks; those that the environment says it has by default.
+
+        Raises:
+            ConfigError: An argument cannot work.
+        """
+        super().__init__(env)
+        if isinstance(episodes_per_task, bool) or not isinstance(episodes_per_task, int) or episodes_per_task < 1:
+            raise ConfigError(f"episodes_per_task = {episodes_per_task!r}: expected an integer of at least 1.")
+        if start not in ("info", "observe"):
+            raise ConfigError(f"start = {start!r}: expected 'info' or 'observe'.")
+        self.episodes_per_task = episodes_per_task
+        self.oracle = oracle
+        self.start = start
+        self.tasks = tasks or TaskSet.of_env(getattr(env.unwrapped, "n_tasks", None))
+        self.n_tasks = self.tasks.count
+        steps = _episode_steps(env)
+        self.horizon_bamdp = None if steps is None else episodes_per_task * steps
+        self._is_box = isinstance(env.action_space, Box)
+        if self._is_box:
+            low, high = env.action_space.low, env.action_space.high  # type: ignore[attr-defined]
+            self._action_dtype = env.action_space.dtype
+            self._middle, self._reach = (high + low) / 2, (high - low) / 2
+            self.action_space = Box(-1.0, 1.0, low.shape, np.float32)
+        self.observation_space = self._space()
+        self._is_goal_state = getattr(env.unwrapped, "is_goal_state", None)
+        self._task = np.zeros(0, np.float32)
+        self.first_seed: int | None = None
+        self._ended = 0
+
+    def reset(  # type: ignore[override]
+        self, task: Any = None, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin with the first of k episodes.
+
+        Args:
+            task: The task: its index, its parameters, or None for what the environment takes then; may as well be
+                ``options["task"]``.
+            seed: Of the environment's own generator.
+            options: What else the environment's ``reset`` is given.
+
+        Raises:
+            TaskError: There is no such task.
+        """
+        first, self.first_seed = self.first_seed, None
+        seed = first if seed is None else seed
+        given = dict(options or {})
+        task = self.tasks.parameters(given.pop("task", None) if task is None else task)
+        if task is None:
+            task = self.tasks.draw(np.random.default_rng(seed) if seed is not None else self.unwrapped.np_random)
+        if task is not None and not hasattr(self.unwrapped, "reset_task"):
+            given["task"] = task
+        elif task is not None:
+            self.unwrapped.reset_task(task)  # type: ignore[attr-defined]
+        self._ended = 0
+        state, info = self.env.reset(seed=seed, options=given or None)
+        if self.oracle:
+            self._task = self.unwrapped.task_vector()  # type: ignore[attr-defined]
+        return self._observed(state, 0.0), info
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Step; over only once k inner episodes are. ``info["done_mdp"]`` tells whether an inner one is."""
+        if self._is_box:
+            within = np.minimum(np.maximum(np.asarray(action, np.float64), -1.0), 1.0)
+            action = (self._middle + self._reach * within).astype(self._action_dtype)
+        state, reward, terminated, truncated, info = self.env.step(action)
+        is_end = terminated or truncated
+        info = {**info, "done_mdp": is_end}
+        if self._is_goal_state is not None:
+            info["is_goal_state"] = bool(self._is_goal_state())  # before another inner episode begins
+        if is_end:
+            self._ended += 1
+            if self._ended < self.episodes_per_task:
+                terminated = truncated = False
+                begun, _ = self.env.reset()
+                if self.start == "info":
+                    info["start_state"] = begun
+                else:
+                    info["final_state"], state = state, begun
+        return self._observed(state, float(is_end)), float(reward), terminated, truncated, info
+
+    def _observed(self, state: Any, ended: float) -> np.ndarray:
+        parts: list[Any] = [np.asarray(state, np.float32).reshape(-1), self._task]
+        if self.episodes_per_task > 1:
+            parts.append((ended,))
+        return np.concatenate(parts, dtype=np.float32)
+
+    def _space(self) -> Box:
+        state = self.env.observation_space
+        if not isinstance(state, Box):
+            raise ConfigError(
+                f"{self.env.unwrapped} has observations of {state}; VariBadWrapper takes those of a Box (see "
+                "gymnasium.wrappers.FlattenObservation)."
+            )
+        low, high = [state.low.reshape(-1)], [state.high.reshape(-1)]
+        if self.oracle:
+            space = getattr(self.unwrapped, "task_space", None)
+            size = len(self.unwrapped.task_vector()) if space is None else space.shape[0]  # type: ignore[attr-defined]
+            low.append(np.zeros(size) if space is None else space.low)
+            high.append(np.ones(size) if space is None else space.high)
+        if self.episodes_per_task > 1:
+            low.append(np.zeros(1))
+            high.append(np.ones(1))
+        return Box(np.concatenate(low).astype(np.float32), np.concatenate(high).astype(np.float32), dtype=np.float32)
+
+
+def _episode_steps(env: gym.Env[Any, Any]) -> int | None:
+    """H: the limit of the environment's specification, or what it calls ``_max_episode_steps``."""
+    if env.spec is not None and env.spec.max_episode_steps is not None:
+        return env.spec.max_episode_steps
+    try:
+        return env.get_wrapper_attr("_max_episode_steps")
+    except AttributeError:
+        return None

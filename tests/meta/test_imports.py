@@ -1,0 +1,33 @@
+"""Nothing is imported before it is needed: not torch by workers, nothing of this by ``import ragen``."""
+
+import subprocess
+import sys
+
+import pytest
+
+import ragen.meta
+
+
+@pytest.mark.parametrize(
+    ("program", "absent"),
+    [
+        ("import ragen", "ragen.meta gymnasium torch numpy"),
+        ("import ragen.meta", "gymnasium torch numpy omegaconf"),
+        ("import ragen.meta.game, ragen.meta.making, ragen.meta.tasks", "torch omegaconf matplotlib mujoco hydra"),
+        ("from ragen.meta import make_parallel_env", "torch omegaconf"),
+    ],
+)
+def test_what_is_imported_is_what_is_needed(program, absent):
+    check = f"import sys; {program}; print([name for name in {absent.split()} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ragen.meta.__all__)
+def test_every_name_is_there(name):
+    assert getattr(ragen.meta, name) is not None
+
+
+def test_another_name_is_not():
+    with pytest.raises(AttributeError, match="nothing"):
+        ragen.meta.nothing  # noqa: B018

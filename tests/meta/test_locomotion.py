@@ -1,0 +1,78 @@
+"""MuJoCo's tasks, where MuJoCo is installed."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from ragen.errors import MissingExtraError
+from ragen.meta import make_env, make_parallel_env
+
+HAS_MUJOCO = all(importlib.util.find_spec(name) for name in ("mujoco", "imageio"))
+needs_mujoco = pytest.mark.skipif(not HAS_MUJOCO, reason="needs the extra ragen[meta]: MuJoCo")
+IDS = ["ragen/HalfCheetahVel-v0", "ragen/HalfCheetahDir-v0", "ragen/AntDir-v0"]
+
+
+@pytest.mark.skipif(HAS_MUJOCO, reason="MuJoCo is installed")
+@pytest.mark.parametrize("name", IDS)
+def test_what_is_missing_is_told(name):
+    with pytest.raises(MissingExtraError, match=r"pip install 'ragen\[meta\]'"):
+        make_env(name, 2)
+
+
+def play(env, task, push=1.0):
+    env.reset(seed=0, options={"task": task})
+    return [env.step(np.full(env.action_space.shape, push, np.float32)) for _ in range(5)]
+
+
+@needs_mujoco
+@pytest.mark.parametrize(
+    ("name", "task", "expected"),
+    [
+        (IDS[0], 2.0, lambda info: -abs(info["x_velocity"] - 2.0) + info["reward_ctrl"]),
+        (IDS[1], -1.0, lambda info: -info["x_velocity"] + info["reward_ctrl"]),
+        (
+            IDS[2],
+            (0.6, 0.8),
+            lambda info: (
+                0.6 * info["x_velocity"]
+                + 0.8 * info["y_velocity"]
+                + info["reward_ctrl"]
+                + info["reward_contact"]
+                + info["reward_survive"]
+            ),
+        ),
+    ],
+)
+def test_rewards_are_made_of_what_the_environment_tells(name, task, expected):
+    env = make_env(name, 1, seed=0)
+    assert env.horizon_bamdp == 200
+    for _, reward, _, _, info in play(env, task):
+        assert reward == pytest.approx(expected(info))
+
+
+@needs_mujoco
+def test_sizes_and_costs_are_those_of_the_literature():
+    assert make_env(IDS[2], 1).observation_space.shape == (27,)
+    (_, _, _, _, info), *_ = play(make_env(IDS[0], 1), 1.0)
+    assert info["reward_ctrl"] == pytest.approx(-0.05 * 6)
+
+
+@needs_mujoco
+def test_forward_and_backward_are_two_tasks():
+    env = make_env(IDS[2], 1, seed=0, n_tasks=20, forward_backward=True)
+    assert set(env.tasks.tasks) == {(1.0, 0.0), (-1.0, 0.0)}
+
+
+@needs_mujoco
+@pytest.mark.parametrize("name", IDS)
+def test_lanes_give_the_same(name):
+    def steps(settings):
+        with make_parallel_env(name, 2, 3, seed=0, n_tasks=3, settings=settings) as manager:
+            seen = manager.reset_all([0, 1, 2])
+            rng = np.random.default_rng(0)
+            actions = rng.uniform(-1, 1, (20, 3, *manager.action_space.shape))
+            return [seen, *(manager.step_all(list(each))[:2] for each in actions)]
+
+    for one, other in zip(steps({"use_lanes": False}), steps({"use_lanes": True, "max_workers": 2}), strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))

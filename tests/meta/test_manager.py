@@ -1,0 +1,198 @@
+"""Copies in lanes, spoken to in the old interface."""
+
+import gc
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from ragen.errors import ConfigError, EnvError, InputError, StateError, TaskError
+from ragen.meta import ParallelEnvManager, make_env, make_parallel_env
+from support.leftovers import processes, until
+from support.meta_envs import Corridor, OldTasks
+
+LANES = {"use_lanes": True, "max_workers": 2}
+HOMES = [{"use_lanes": False}, {**LANES, "backend": "process"}, {**LANES, "backend": "executor"}]
+
+
+@pytest.fixture(params=HOMES, ids=["main", "process", "executor"])
+def settings(request):
+    return request.param
+
+
+def robots(settings, copies=4, **kwargs):
+    return make_parallel_env("ragen/SparsePointRobot-v0", 2, copies, seed=3, n_tasks=5, settings=settings, **kwargs)
+
+
+def numbers(steps):
+    return [np.asarray(part, np.float64).tolist() for part in steps[:3]]
+
+
+def test_it_says_what_its_copies_are_like(settings):
+    with robots(settings) as manager:
+        assert (manager.num_envs, len(manager.remotes), manager.n_tasks, manager.horizon_bamdp) == (4, 4, 5, 120)
+        assert manager.observation_space.shape == (3,) and manager.action_space.shape == (2,)
+        assert manager.unwrapped.radius == 0.2
+        manager.reset_all()
+        assert manager.unwrapped.is_goal_state() is False
+        assert not hasattr(manager.unwrapped, "nothing_of_the_kind")
+        assert manager.get_attr("tasks", 1, ["count"]) == 5
+        assert not manager.closed
+    assert manager.closed
+    manager.close()
+
+
+def test_all_homes_give_the_same_as_environments_one_by_one(settings):
+    with robots(settings) as manager:
+        shown = manager.reset_all([0, 1, 2, 3])
+        rng = np.random.default_rng(0)
+        actions = rng.uniform(-1, 1, (70, 4, 2))
+        steps = [numbers(manager.step_all(list(each))) for each in actions]
+    for index in range(4):
+        env = make_env("ragen/SparsePointRobot-v0", 2, seed=3, n_tasks=5)
+        assert (env.reset(task=index, seed=3 + index)[0] == shown[index]).all()
+        for turn, step in enumerate(steps):
+            observation, reward, terminated, truncated, _ = env.step(actions[turn][index])
+            mine = observation.tolist(), reward, float(terminated or truncated)
+            assert mine == tuple(part[index] for part in step)
+
+
+def test_learners_use_remotes_as_ends_of_pipes(settings):
+    with robots(settings) as manager, robots({"use_lanes": False}) as other:
+        for index, remote in enumerate(manager.remotes):
+            remote.send(("reset", {"task": index}))
+        shown = [remote.recv() for remote in manager.remotes]
+        assert [kind for kind, _ in shown] == ["obs"] * 4
+        assert all((a[1] == b).all() for a, b in zip(shown, other.reset_all([0, 1, 2, 3]), strict=True))
+        manager.remotes[2].send(("step", {"action": np.ones(2)}))
+        manager.remotes[0].send(("step", {"action": np.ones(2)}))
+        kind, (observation, reward, done, info) = manager.remotes[0].recv()
+        assert kind == "transition" and observation.shape == (3,) and (reward, done) == (0.0, False)
+        assert info["is_goal_state"] is False
+        manager.remotes[0].send(("get_attr", {"attr": "tasks", "subattrs": ["count"]}))
+        manager.remotes[0].send(("seed", {"seed": 5}))
+        assert manager.remotes[0].recv() == ("attr", 5)
+        assert manager.remotes[0].recv() == ("done", None)
+        assert manager.remotes[2].poll() and manager.remotes[2].recv()[0] == "transition"
+        manager.remotes[1].send(("close", None))
+        with pytest.raises(StateError, match="remote 1 is closed"):
+            manager.remotes[1].send(("reset", {}))
+
+
+def test_one_remote_s_error_is_no_other_s(settings):
+    with robots(settings) as manager:
+        manager.remotes[0].send(("step", {"action": np.ones(2)}))
+        manager.remotes[1].send(("reset", {"task": 1}))
+        manager.remotes[2].send(("reset", {"task": 99}))
+        assert manager.remotes[1].recv()[0] == "obs"
+        with pytest.raises(StateError, match="env 0"):
+            manager.remotes[0].recv()
+        with pytest.raises(TaskError, match="task 99"):
+            manager.remotes[2].recv()
+        with pytest.raises(StateError, match="nothing was sent"):
+            manager.remotes[3].recv()
+
+
+@pytest.mark.parametrize("message", [("jump", None), ("step", {}), ("seed", None), "reset"])
+def test_a_message_that_cannot_work_is_refused_when_it_is_sent(message):
+    with robots({"use_lanes": False}) as manager, pytest.raises(InputError, match="was sent"):
+        manager.remotes[0].send(message)
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_closures_are_built_with_every_start_method(method):
+    length = 3
+    with ParallelEnvManager([lambda: Corridor(length)] * 2, method, settings=LANES) as manager:
+        assert manager.get_attr("length", 1) == 3
+        manager.reset_all([1.0, 2.0])
+        assert manager.step_all([0, 0])[2] == [False, False]
+
+
+def test_a_start_method_that_cannot_be_had_is_refused():
+    with pytest.raises(ConfigError, match=r"start_method.*fork"):
+        ParallelEnvManager([Corridor], "fork")
+
+
+def test_an_environment_without_tasks_or_of_the_old_interface_is_taken(settings):
+    with ParallelEnvManager([OldTasks, OldTasks], settings=settings) as manager:
+        assert (manager.n_tasks, manager.horizon_bamdp) == (None, None)
+        manager.seed([1, 2])
+        shown = manager.reset_all(["a", None])
+        assert shown[0] == np.float32(np.random.default_rng(1).random())
+        steps = [manager.step_all([1, 0]) for _ in range(3)]
+        assert [step[2] for step in steps] == [[False, False], [False, False], [True, True]]
+        assert [step[3][0]["is_goal_state"] for step in steps] == [False, True, False]
+        assert steps[2][3][0]["TimeLimit.truncated"] and steps[2][3][0]["task"] == "a"
+
+
+def test_what_cannot_be_built_is_told(settings):
+    def broken():
+        raise ValueError("no such thing")
+
+    with pytest.raises(EnvError, match=r"ValueError: no such thing"):
+        ParallelEnvManager([broken], settings=settings)
+
+
+def test_an_environment_that_raises_is_cut_short_and_the_others_go_on(settings):
+    with ParallelEnvManager([lambda: Corridor(fault="raises")] * 2, settings=settings) as manager:
+        manager.reset_all([1.0, 2.0])
+        manager.step_all([0, 0])
+        _, rewards, dones, infos = manager.step_all([0, 0])
+        assert dones == [True, False] and rewards[0] == 0.0
+        assert "a step that cannot be taken" in infos[0]["env_error"]
+        with pytest.raises(StateError, match="env 0"):
+            manager.step(0, 0)
+        manager.reset(0, task=2.0)
+        assert manager.step_all([0, 0])[2] == [False, False]
+
+
+def test_killed_workers_are_not_noticed():
+    def play(kills):
+        with robots({**LANES, "use_lanes": True}) as manager:
+            seen = [manager.reset_all([0, 1, None, 3])]
+            for turn in range(20):
+                if kills and turn in (0, 7):
+                    pids = [each.pid for each in manager.workers if each.lane != "main" and each.pid]
+                    for pid in pids:
+                        os.kill(pid, signal.SIGKILL)
+                    assert until(lambda pids=pids: not set(pids) & set(processes()))
+                seen.append(manager.step_all([np.full(2, 0.1 * turn)] * 4)[0])
+            seen.append(manager.reset_all())  # goes on with each copy's generator
+        return np.array(seen).tolist()
+
+    assert play(kills=True) == play(kills=False)
+
+
+def test_seeds_reproduce_tasks_that_are_drawn_too(settings):
+    with make_parallel_env("ragen/PointRobot-v0", 1, 2, oracle=True, settings=settings) as manager:
+        manager.seed([7, 8])
+        first = [manager.reset_all(), manager.reset_all()]
+        manager.seed([7, 8])
+        again = [manager.reset_all(), manager.reset_all()]
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first[0], first[1])
+    assert not np.array_equal(first[0][0][2:], first[0][1][2:])
+
+
+def test_a_manager_that_is_forgotten_closes_itself():
+    before = set(processes())
+    manager = robots(LANES)
+    manager.reset_all()
+    assert set(processes()) > before
+    del manager
+    gc.collect()
+    assert until(lambda: set(processes()) <= before)
+
+
+def test_wrong_numbers_of_things_step_nothing():
+    with robots({"use_lanes": False}) as manager:
+        for call in (manager.reset_all, manager.seed, manager.step_all):
+            with pytest.raises(InputError, match="expected one for each"):
+                call([0])
+        with pytest.raises(InputError, match="env_idx"):
+            manager.reset(4)
+    with pytest.raises(StateError, match="closed"):
+        manager.reset_all()
+    with pytest.raises(ConfigError, match="env_fns"):
+        ParallelEnvManager([])

@@ -1,0 +1,121 @@
+"""Tasks are drawn once, in the main process, and are the same everywhere."""
+
+import math
+import pickle
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import ragen.meta.tasks
+from ragen.errors import TaskError, UnknownEnvError
+from ragen.meta import TaskSet, make_env, make_parallel_env
+from support import meta_envs  # noqa: F401
+
+NUMPY = [name for name in ragen.meta.tasks.IDS if not name.startswith(("ragen/Half", "ragen/Ant"))]
+
+
+@pytest.mark.parametrize("name", NUMPY)
+def test_an_environment_is_what_gymnasium_expects(name):
+    check_env(gym.make(name).unwrapped, skip_render_check=True)
+
+
+@pytest.mark.parametrize("name", NUMPY)
+def test_everything_follows_from_the_seed_and_the_task(name):
+    def play():
+        env = gym.make(name)
+        task = env.unwrapped.sample_task(np.random.default_rng(3))
+        env.action_space.seed(1)
+        seen = [env.reset(seed=5, options={"task": task})[0]]
+        for _ in range(10):
+            observation, reward, *_ = env.step(env.action_space.sample())
+            seen += [observation, reward]
+        return pickle.dumps(seen)
+
+    assert play() == play()
+
+
+def test_a_task_is_kept_until_another_is_given():
+    env = gym.make("ragen/PointRobot-v0").unwrapped
+    env.reset(seed=0, options={"task": (1.0, 0.0)})
+    env.reset()
+    assert env.task == (1.0, 0.0)
+    env.reset(options={"task": (0.0, 1.0)})
+    assert env.task == (0.0, 1.0)
+
+
+def test_the_sparse_point_robot_pays_within_the_radius_alone():
+    env = gym.make("ragen/SparsePointRobot-v0").unwrapped
+    env.reset(seed=0, options={"task": (0.0, 1.0)})
+    rewards = [env.step(np.array([0.0, 0.1]))[1] for _ in range(15)]
+    assert rewards[:5] == [0.0] * 5 and rewards[9] == 1.0 and rewards[-1] == 0.0
+    assert not env.is_goal_state()
+
+
+def test_goals_lie_on_the_upper_half_circle_and_winds_within_their_bounds():
+    rng = np.random.default_rng(0)
+    goals = [gym.make("ragen/PointRobot-v0").unwrapped.sample_task(rng) for _ in range(50)]
+    assert all(math.isclose(math.hypot(*goal), 1.0) and goal[1] >= 0 for goal in goals)
+    winds = np.array([gym.make("ragen/Wind-v0").unwrapped.sample_task(rng) for _ in range(50)])
+    assert np.abs(winds).max() <= 0.08
+
+
+def test_an_arm_pays_as_often_as_its_task_says():
+    env = gym.make("ragen/Bandit-v0", arms=2, max_episode_steps=None).unwrapped
+    env.reset(seed=0, options={"task": (0.0, 0.7)})
+    assert sum(env.step(0)[1] for _ in range(50)) == 0
+    assert 0.6 < np.mean([env.step(1)[1] for _ in range(1000)]) < 0.8
+
+
+def test_task_7_is_the_same_task_in_every_worker_as_in_the_main_process():
+    env = make_env("ragen/PointRobot-v0", 2, seed=4, oracle=True, n_tasks=9)
+    with make_parallel_env(
+        "ragen/PointRobot-v0", 2, 4, seed=4, oracle=True, n_tasks=9, settings={"use_lanes": True, "max_workers": 2}
+    ) as manager:
+        shown = manager.reset_all([7] * 4)
+    expected = np.float32(env.tasks.tasks[7])
+    assert all((each[2:4] == expected).all() for each in [*shown, env.reset(task=7)[0]])
+    assert len({each[0] for each in shown}) == 4  # but each copy has a generator of its own
+
+
+def test_a_list_drawn_from_the_global_generator_is_the_same_in_every_process():
+    np.random.seed(77)
+    env = make_env("ragen-tests/GlobalTasks-v0", 1, n_tasks=8)
+    np.random.seed(78)
+    with make_parallel_env(
+        "ragen-tests/GlobalTasks-v0", 1, 3, n_tasks=8, settings={"use_lanes": True, "max_workers": 3}
+    ) as manager:
+        goals = [manager.get_attr("goals", index) for index in range(3)]
+        assert manager.n_tasks == 8
+    assert all((goals[0] == each).all() for each in [*goals, env.unwrapped.goals])
+
+
+def test_tasks_to_learn_from_and_others_are_apart():
+    env = make_env("ragen/PointRobot-v0", 2, seed=4, num_train_tasks=5, num_eval_tasks=2)
+    assert (env.n_tasks, env.tasks.train, env.tasks.evaluation) == (7, range(5), range(5, 7))
+    again = make_env("ragen/PointRobot-v0", 2, seed=4, n_tasks=7)
+    assert env.tasks.tasks == again.tasks.tasks
+
+
+def test_arguments_of_the_environment_have_a_say_in_its_tasks():
+    env = make_env("ragen/Bandit-v0", 1, seed=0, n_tasks=2, arms=3, max_episode_steps=20)
+    assert [len(task) for task in env.tasks.tasks] == [3, 3]
+    assert env.horizon_bamdp == 20
+
+
+@pytest.mark.parametrize(("n_tasks", "task"), [(3, 3), (3, -1), (None, 0)])
+def test_a_task_that_does_not_exist_is_refused(n_tasks, task):
+    env = make_env("ragen/PointRobot-v0", 2, seed=4, n_tasks=n_tasks)
+    with pytest.raises(TaskError, match=f"task {task}"):
+        env.reset(task=task)
+
+
+def test_impossible_numbers_of_tasks_are_refused():
+    with pytest.raises(TaskError, match="n_tasks = 0"):
+        TaskSet.drawn(lambda rng: 0.0, 0, 0)
+
+
+def test_an_unknown_environment_is_named():
+    with pytest.raises(UnknownEnvError, match="PointRobotti"):
+        make_env("ragen/PointRobotti-v0", 1)

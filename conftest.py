@@ -10,7 +10,11 @@ import pytest
 ROOT = Path(__file__).resolve().parent
 MARKERS = {  # where it is: what it needs. A file's own entry counts, not its folder's
     "test_multiprocessing_es_manager.py": ("processes",),
+    "test_parallel_envs.py": ("processes", "models"),
     "test_parallel_rollout.py": ("processes", "models"),
+    "tests/container": ("processes",),
+    "tests/container/test_collector.py": ("processes", "models"),
+    "tests/container/test_switching.py": ("processes", "models"),
     "tests/parallel": ("processes",),
     "tests/llm_agent/backends": ("models",),
     "tests/llm_agent/test_agent_proxy.py": ("models",),

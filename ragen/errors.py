@@ -76,6 +76,10 @@ class BackendError(RagenError, RuntimeError):
     """Whoever answers the prompts could not: a worker group answered too few, or no prompt of a rollout got a reply."""
 
 
+class CollectError(RagenError, RuntimeError):
+    """A collector's rollouts gave no row to train on, or too few groups whose rewards differ."""
+
+
 class CheckpointError(RagenError, OSError):
     """A training checkpoint cannot be written or read, or is of another model than the configuration's."""
 

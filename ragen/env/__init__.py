@@ -1,7 +1,12 @@
 """Games for language models: bandit, countdown, frozen_lake, metamathqa, sokoban, webshop and more.
 
 Nothing here imports torch or verl, and a game's own dependencies are imported when that game is first asked for.
+
+Containers of environments, their managers and what collects rollouts from them stand on higher floors. They are given
+here too, under the names by which they were asked for, and imported when one of these is.
 """
+
+from typing import Any
 
 from ragen.env.base import BaseDiscreteActionEnv, BaseEnv, BaseLanguageBasedEnv
 from ragen.env.registry import REGISTERED_ENV_CONFIGS, REGISTERED_ENVS, register_env, resolve_env
@@ -15,3 +20,39 @@ __all__ = [
     "register_env",
     "resolve_env",
 ]
+
+_HIGHER = {
+    "MultiProcessEnvironmentContainer": "parallel_env_container",
+    "to_numpy": "parallel_env_container",
+    "BanditEnvironmentManager": "environment_manager",
+    "CountdownEnvironmentManager": "environment_manager",
+    "EnvironmentManagerBase": "environment_manager",
+    "FrozenLakeEnvironmentManager": "environment_manager",
+    "MetaMathQAEnvironmentManager": "environment_manager",
+    "SokobanEnvironmentManager": "environment_manager",
+    "WebShopEnvironmentManager": "environment_manager",
+    "create_projection_function": "projection_functions",
+    "TrajectoryCollector": "trajectory_collector",
+    "filter_group_data": "trajectory_collector",
+    "to_list_of_dict": "trajectory_collector",
+    "create_environments": "environment_factory",
+    "create_single_environment_for_testing": "environment_factory",
+    "get_environment_requirements": "environment_factory",
+    "get_supported_environment_types": "environment_factory",
+    "make_environments": "environment_factory",
+    "validate_environment_config": "environment_factory",
+}
+"""Names of higher floors, each with the module here that gives it."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for from a higher floor: games and workers need none of it."""
+    if name not in _HIGHER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HIGHER[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HIGHER})

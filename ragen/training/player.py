@@ -155,11 +155,17 @@ class Player:
     @property
     def seed_counter(self) -> int:
         """How far the seeds of training have come."""
-        return self.proxy.train_es_manager.seed_counter
+        return self._counting.seed_counter
 
     @seed_counter.setter
     def seed_counter(self, value: int) -> None:
-        self.proxy.train_es_manager.seed_counter = value
+        self._counting.seed_counter = value
+
+    @property
+    def _counting(self) -> Any:
+        """What counts the seeds: the environments that training rollouts are played in."""
+        collected = self.proxy.train_parallel_envs
+        return self.proxy.train_es_manager if collected is None else collected.envs
 
     def close(self) -> None:
         """Close the environments and their workers; may be called twice."""

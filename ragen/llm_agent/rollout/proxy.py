@@ -1,14 +1,28 @@
-"""``LLMAgentProxy``: a player whose loop the configuration chooses."""
+"""``LLMAgentProxy``: a player whose loop the configuration chooses.
+
+``use_parallel_envs: true`` gives rollouts in rows by turn, collected from containers of environments as verl-agent
+collects them; see :mod:`ragen.llm_agent.collecting`. Where that cannot be made, two lines say so, and everything is as
+with ``false``. The default is false: environments are parallel either way, and false keeps RAGEN's rows, one for a
+whole trajectory, which its recipes are tuned for.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.rollout.lockstep import LockstepLoop
-from ragen.llm_agent.rollout.player import RolloutPlayer
+from ragen.llm_agent.rollout.player import OverCallback, RolloutPlayer, TurnCallback
 
 if TYPE_CHECKING:
+    from verl import DataProto
+
+    from ragen.container.managers import EnvironmentManagerBase
+    from ragen.llm_agent.collecting.collector import TrajectoryCollector
+    from ragen.llm_agent.collecting.rollouts import TurnRollouts
+    from ragen.llm_agent.ctx_manager import ContextManager
+    from ragen.llm_agent.es_manager import EnvStateManager
     from ragen.llm_agent.rollout.overlapping import OverlappingLoop
 
 
@@ -20,6 +34,7 @@ class LLMAgentProxy(RolloutPlayer):
 
     Attributes:
         parallel: The loop, where ``agent_proxy.use_parallel_rollout`` is true; else None.
+        use_parallel_envs: Whether rollouts are collected in rows by turn, as far as that can be made.
     """
 
     def __init__(self, config: Any, actor_rollout_wg: Any, tokenizer: Any) -> None:
@@ -35,7 +50,81 @@ class LLMAgentProxy(RolloutPlayer):
             ConfigError: ``agent_proxy.max_turn`` is missing or less than 1, or a key of parallel rollouts cannot work.
         """
         self.parallel = _overlapping(config)
+        self.use_parallel_envs = setting(config, "use_parallel_envs", bool, False)
+        self._turn_rollouts: TurnRollouts | None = None
         super().__init__(config, actor_rollout_wg, tokenizer, self.parallel or LockstepLoop())
+
+    @property
+    def parallel_envs(self) -> bool:
+        """Whether containers of environments have been made; from then on, rollouts are collected from them."""
+        return self._turn_rollouts is not None
+
+    @property
+    def train_parallel_envs(self) -> EnvironmentManagerBase | None:
+        """The manager of ``es_manager.train``; None unless :attr:`parallel_envs`."""
+        return self._turn_rollouts.train if self._turn_rollouts is not None else None
+
+    @property
+    def val_parallel_envs(self) -> EnvironmentManagerBase | None:
+        """The manager of ``es_manager.val``; None unless :attr:`parallel_envs`."""
+        return self._turn_rollouts.val if self._turn_rollouts is not None else None
+
+    @property
+    def traj_collector(self) -> TrajectoryCollector | None:
+        """Collects from both; None unless :attr:`parallel_envs`."""
+        return self._turn_rollouts.collector if self._turn_rollouts is not None else None
+
+    def prepare(self, val: bool = False) -> tuple[EnvStateManager, ContextManager]:
+        """See :meth:`RolloutPlayer.prepare`; containers of environments are made besides, where they are wanted."""
+        prepared = super().prepare(val)
+        self._prepare_parallel_envs()
+        return prepared
+
+    def _prepare_parallel_envs(self) -> None:
+        """Make containers once; say so in two lines where that fails, and do not try again."""
+        if not self.use_parallel_envs or self._turn_rollouts is not None:
+            return
+        from ragen.llm_agent.collecting.rollouts import TurnRollouts
+
+        try:
+            self._turn_rollouts = TurnRollouts(self.config, self.tokenizer)
+        except Exception as error:
+            self.use_parallel_envs = False
+            print(f"Failed to initialize parallel environments: {error}")
+            print("Falling back to original environment system")
+
+    def rollout(
+        self,
+        dataproto: DataProto,
+        val: bool = False,
+        on_turn: TurnCallback | None = None,
+        on_over: OverCallback | None = None,
+        skip: Collection[int] = (),
+    ) -> DataProto:
+        """See :meth:`RolloutPlayer.rollout`; with ``use_parallel_envs`` a row for each turn.
+
+        Rollouts of which something is to be told or skipped (``on_turn``, ``on_over``, ``skip``) are played as without.
+        """
+        if on_turn is None and on_over is None and not skip:
+            self._prepare_parallel_envs()
+            if self._turn_rollouts is not None:
+                self.begin_record()
+                return self._collected(self._turn_rollouts, dataproto, val)
+        return super().rollout(dataproto, val, on_turn, on_over, skip)
+
+    def _collected(self, rollouts: TurnRollouts, dataproto: DataProto, val: bool) -> DataProto:
+        with self.timed("environments"):
+            batch = rollouts.rollout(self, dataproto, val)
+        self.failures = dict(rollouts.collector.failures)
+        return batch
+
+    def close(self) -> None:
+        """See :meth:`RolloutPlayer.close`."""
+        try:
+            super().close()
+        finally:
+            if self._turn_rollouts is not None:
+                self._turn_rollouts.close()
 
 
 def _overlapping(config: Any) -> OverlappingLoop | None:

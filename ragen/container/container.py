@@ -1,0 +1,342 @@
+"""Environments in groups, stepped together: a list of actions goes in, lists of what came of them come out.
+
+    envs = MultiProcessEnvironmentContainer("sokoban", env_num=4, group_n=8, seed=42)
+    observations, infos = envs.reset()                         # 32 each; groups of 8 begin with the same level
+    observations, rewards, dones, infos = envs.step([1] * 32)  # one action each: 1 is up
+
+Environments live in lanes of :class:`~ragen.parallel.engine.EnvEngine`, many to a worker process, and not in a process
+each; there are no pipes to look at. What is returned does not depend on where they live, nor on workers being killed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from ragen.container.game import ACTIONS, ActionResult
+from ragen.container.specs import checked_seed, env_specs
+from ragen.container.state import Answer, EnvState
+from ragen.env.base import BaseLanguageBasedEnv
+from ragen.errors import ConfigError, InputError, StateError
+from ragen.parallel.engine import EnvEngine
+from ragen.parallel.env_record import EnvFailed
+from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.episode.turn import copied
+from ragen.parallel.failures import OnFailure, say_nothing
+from ragen.parallel.interrupts import interrupts_held
+from ragen.parallel.settings import Settings
+from ragen.parallel.stats import LaneStats
+
+NO_MOVE = 0
+"""The action that does nothing, for environments of numbered actions that have no other use for it."""
+
+
+class EnvironmentContainer:
+    """Environments of one or several types, in groups of equal size; a context manager.
+
+    Attributes:
+        env_num: Number of groups.
+        group_n: Environments of a group; environment ``i`` is in group ``i // group_n``.
+        num_processes: Number of environments. (The name is that of containers with a process for each.)
+        seed: Seed of the first group at the first reset.
+        is_train: Whether later resets count on, or begin the same episodes again.
+        env_types: The type of each environment.
+        tags: The tag of each environment.
+        configs: What each environment is configured with.
+        seed_counter: How far seeds have counted on; a run that is resumed sets it.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[EnvSpec],
+        group_n: int,
+        seed: int,
+        *,
+        is_train: bool = True,
+        limits: Sequence[int] | None = None,
+        settings: Settings | None = None,
+        on_failure: OnFailure = say_nothing,
+    ) -> None:
+        """Know the environments; the first reset builds them.
+
+        Args:
+            specs: One for each, groups one after the other, with env_ids from 0; their game is replaced.
+            group_n: Environments of a group.
+            seed: Seed of the first group; each further group's is one higher.
+            is_train: Whether later resets count on; it also is the ``mode`` that environments are reset in.
+            limits: Most actions of an episode, for each environment; the last one ends it with ``info["truncated"]``.
+            settings: Where environments live, time-outs, and what follows a failure.
+            on_failure: See :class:`~ragen.parallel.engine.EnvEngine`.
+
+        Raises:
+            ConfigError: Numbers do not fit together.
+        """
+        if not specs or len(specs) % group_n:
+            raise ConfigError(f"{len(specs)} environments cannot be dealt into groups of {group_n}.")
+        self.num_processes, self.group_n, self.env_num = len(specs), group_n, len(specs) // group_n
+        self.seed, self.is_train = checked_seed(seed), is_train
+        self.env_types, self.tags = [spec.env_type for spec in specs], [spec.tag for spec in specs]
+        self.configs = [spec.config for spec in specs]
+        self._specs = [dataclasses.replace(spec, game=ACTIONS) for spec in specs]
+        self._limits = limits
+        self._settings = settings or Settings()
+        self._engine = EnvEngine(self._specs, self._settings, on_failure=on_failure)
+        self._finalizer = weakref.finalize(self, self._engine.close, forgotten=True)
+        self._states: list[EnvState] = []
+        self.seed_counter = 0
+
+    # Episodes
+
+    @interrupts_held()
+    def reset(
+        self,
+        seeds: Sequence[int] | None = None,
+        options: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> tuple[list[Any], list[dict[str, Any]]]:
+        """Begin a new episode in every environment.
+
+        Args:
+            seeds: One for each environment. None takes ``seed + i // group_n`` at the first reset; at later ones
+                ``env_num`` more each time in training, and the same again otherwise. Seeds that are given do not count.
+            options: What else ``reset`` is given, for all or for each environment, as far as it takes it; ``seed``
+                among an environment's options is its seed.
+
+        Returns:
+            Observations and infos, one for each environment; the info is empty where the environment gives none.
+
+        Raises:
+            InputError: There are too few or too many seeds or options, or a seed cannot be one; nothing was reset.
+            EnvError: An environment could not be built, or failed with ``on_env_failure="raise"``.
+        """
+        self._check_open()
+        chosen = self._seeds(seeds)
+        each = self._options(options)
+        chosen = [checked_seed(given.get("seed", seed)) for given, seed in zip(each, chosen, strict=True)]
+        self._states = []
+        shown = self._reset(chosen, [{key: given[key] for key in given if key != "seed"} for given in each])
+        self._raise(shown, at_build=True)
+        states = [EnvState() for _ in self._specs]
+        for i, state in enumerate(states):
+            if isinstance(value := shown[i], EnvFailed):
+                state.fail(value)
+            else:
+                state.see(value)
+        self._states = states
+        if seeds is None and self.is_train:
+            self.seed_counter += self.env_num
+        return [copied(state.raw) for state in states], [dict(state.info) for state in states]
+
+    def _reset(self, seeds: Sequence[int], options: Sequence[Mapping[str, Any]]) -> dict[int, Any]:
+        """One call for all, since places are dealt out then, and one more for each other choice of options."""
+        mode = {"mode": "train" if self.is_train else "val"}
+        shared = {**mode, **options[0]} if all(given == options[0] for given in options) else mode
+        shown = self._engine.reset(dict(enumerate(seeds)), shared)
+        left = [i for i, given in enumerate(options) if {**mode, **given} != shared]
+        while left:
+            mine = [i for i in left if options[i] == options[left[0]]]
+            left = [i for i in left if options[i] != options[left[0]]]
+            shown |= self._engine.reset({i: seeds[i] for i in mine}, {**mode, **options[mine[0]]})
+        return shown
+
+    @interrupts_held()
+    def step(self, actions: Sequence[Any]) -> tuple[list[Any], list[float], list[bool], list[dict[str, Any]]]:
+        """Execute exactly one action in each environment.
+
+        Args:
+            actions: The key or text that the environment's ``step`` takes, for each. None leaves an environment alone,
+                and so does :data:`NO_MOVE` where 0 is no key: it answers with what it last showed, 0.0, whether it is
+                over, and an empty info.
+
+        Returns:
+            Observations, rewards, dones and infos. A finished environment is not stepped: it answers with what it last
+            showed, 0.0, True and its last info with ``finished``. One that has failed for good answers likewise, with
+            ``env_error`` and ``error`` in its info.
+
+        Raises:
+            InputError: There are too few or too many actions, or one cannot be executed; nothing was stepped.
+            StateError: There was no reset yet.
+            EnvError, LaneError: An environment failed with ``on_env_failure="raise"``; all others were stepped.
+        """
+        asked = self._asked(actions)
+        was_over = [state.done for state in self._states]
+        results = self._engine.play(asked) if asked else {}
+        answers = []
+        for i, state in enumerate(self._states):
+            answers.append(self._took(i, state, results[i]) if i in results else state.unasked(was_over[i]))
+        self._raise(results)
+        observations, rewards, dones, infos = map(list, zip(*answers, strict=True))
+        return observations, rewards, dones, infos
+
+    def _took(self, i: int, state: EnvState, result: ActionResult | EnvFailed) -> Answer:
+        if isinstance(result, EnvFailed):
+            state.fail(result)
+            return copied(state.raw), 0.0, True, dict(state.info)
+        state.see(result.observation)
+        state.played += 1
+        state.done = result.done
+        if not state.done and self._limits is not None and state.played >= self._limits[i]:
+            state.done, state.info = True, {**state.info, "truncated": True}
+        return copied(state.raw), result.reward, state.done, dict(state.info)
+
+    # What environments say
+
+    def render(self, mode: str | None = "text", env_idx: int | None = None) -> Any:
+        """What environments show now: a list, or what one shows.
+
+        Args:
+            mode: Handed to ``render``.
+            env_idx: Which one; None for all.
+
+        Raises:
+            StateError: There was no reset yet.
+            EnvError: An environment cannot show that.
+        """
+        self._check_reset()
+        wanted = range(self.num_processes) if env_idx is None else [env_idx]
+        living = [i for i in wanted if "env_error" not in self._states[i].info]
+        shown = self._engine.read(living, "render", mode)
+        for value in shown.values():
+            if isinstance(value, Exception):
+                raise value
+        views = [shown.get(i, self._states[i].raw) for i in wanted]
+        return views if env_idx is None else views[0]
+
+    def get_available_actions(self) -> list[list[Any]]:
+        """What can be done now, for each environment: keys, the texts of a page, or nothing where any text will do."""
+        self._check_reset()
+        return [list(state.actions) for state in self._states]
+
+    def action_names(self) -> list[dict[Any, str]]:
+        """The name of each key, for each environment; a bandit's depend on its seed. Empty where actions are text."""
+        self._check_reset()
+        return [dict(state.names) for state in self._states]
+
+    def over(self) -> list[bool]:
+        """Whether the episode is over, for each environment."""
+        self._check_reset()
+        return [state.done for state in self._states]
+
+    def lane_stats(self) -> list[LaneStats]:
+        """What each home (the main process first, then lanes) hosts and has done."""
+        return self._engine.stats()
+
+    # The end
+
+    def close(self) -> None:
+        """Close all environments, and the workers unless somebody else uses them; may be called twice."""
+        if self._finalizer.detach():
+            self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self.num_processes
+
+    # Checks
+
+    def _check_open(self) -> None:
+        if not self._finalizer.alive:
+            raise StateError("this container is closed; make a new one.")
+
+    def _check_reset(self) -> None:
+        self._check_open()
+        if not self._states:
+            raise StateError("there is no episode yet (or the last reset failed): call reset() first.")
+
+    def _seeds(self, seeds: Sequence[int] | None) -> list[int]:
+        if seeds is None:
+            return [self.seed + self.seed_counter + i // self.group_n for i in range(self.num_processes)]
+        self._check_count("seeds", seeds)
+        return [checked_seed(seed) for seed in seeds]
+
+    def _options(self, options: Any) -> list[Mapping[str, Any]]:
+        if options is None or isinstance(options, Mapping):
+            return [options or {}] * self.num_processes
+        self._check_count("options", options)
+        return [given or {} for given in options]
+
+    def _check_count(self, what: str, values: Sequence[Any]) -> None:
+        if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != self.num_processes:
+            count = len(values) if hasattr(values, "__len__") else repr(values)
+            raise InputError(f"{count} {what} were given for {self.num_processes} environments; expected one for each.")
+
+    def _asked(self, actions: Sequence[Any]) -> dict[int, Any]:
+        """The actions to execute, each as its environment knows it."""
+        self._check_reset()
+        self._check_count("actions", actions)
+        asked = {}
+        for i, action in enumerate(actions):
+            if not self._states[i].done and (key := self._key(i, action)) is not None:
+                asked[i] = key
+        return asked
+
+    def _key(self, i: int, action: Any) -> Any:
+        if isinstance(action, np.generic):
+            action = action.item()
+        spec, names = self._specs[i], self._states[i].names
+        if names and action is not None:
+            known = isinstance(action, Hashable) and not isinstance(action, bool) and action in names
+            if not known and not (isinstance(action, int) and action == NO_MOVE and not isinstance(action, bool)):
+                raise InputError(f"{spec.describe()} has no action {action!r}; it has {names}. Nothing was stepped.")
+            return action if known else None
+        speaks = isinstance(spec.env_class, type) and issubclass(spec.env_class, BaseLanguageBasedEnv)
+        if speaks and action is not None and not isinstance(action, str):
+            raise InputError(f"{spec.describe()} was given action {action!r}; expected text. Nothing was stepped.")
+        return action
+
+    def _raise(self, values: Mapping[int, Any], at_build: bool = False) -> None:
+        raises = self._settings.on_env_failure == "raise"
+        for value in values.values():
+            if isinstance(value, EnvFailed) and (raises or (at_build and value.phase == "build")):
+                raise value.error
+
+
+class MultiProcessEnvironmentContainer(EnvironmentContainer):
+    """Environments of one type.
+
+    Attributes:
+        env_type: Its name.
+    """
+
+    def __init__(
+        self,
+        env_type: str,
+        env_num: int,
+        group_n: int,
+        seed: int,
+        env_kwargs: Mapping[str, Any] | None = None,
+        *,
+        is_train: bool = True,
+        settings: Settings | Mapping[str, Any] | None = None,
+    ) -> None:
+        """Check everything; the first reset builds the environments.
+
+        Args:
+            env_type: A registered name, or ``"package.module:Class"``.
+            env_num: Number of groups.
+            group_n: Environments of a group, which begin every episode alike.
+            seed: Seed of the first group; each further group's is one higher.
+            env_kwargs: Fields of the type's configuration.
+            is_train: Whether later resets count on.
+            settings: Where environments live and what follows a failure, or keywords of
+                :class:`~ragen.parallel.settings.Settings`, such as ``{"use_lanes": True, "max_workers": 4}``.
+
+        Raises:
+            UnknownEnvError: There is no such type.
+            ConfigError: A number or field cannot work; the message names it.
+        """
+        for name, number in (("env_num", env_num), ("group_n", group_n)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise ConfigError(f"{name} = {number!r}: expected an integer of at least 1.")
+        self.env_type = env_type
+        given = settings if isinstance(settings, Settings) else Settings.of(**(settings or {}))
+        specs = env_specs(env_type, env_num, group_n, env_kwargs)
+        super().__init__(specs, group_n, seed, is_train=is_train, settings=given)

@@ -1,0 +1,124 @@
+"""The container's game: one call is exactly one action, and what the environment returns is passed on as it is."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from ragen.errors import EnvError
+from ragen.parallel.episode.game import Game, Options
+from ragen.parallel.episode.turn import RAGEN, action_lookup, copied
+
+
+class Shown(NamedTuple):
+    """What an environment shows after a reset or an action.
+
+    Attributes:
+        raw: What ``reset`` or ``step`` returned as observation; text, or an array of its own.
+        info: What came with it.
+        actions: What can be done now, keys or texts; None where that is as it was before.
+        names: The name of each key; empty where actions are text, None where that is as it was before.
+    """
+
+    raw: Any
+    info: dict[str, Any]
+    actions: list[Any] | None
+    names: dict[Any, str] | None
+
+
+class ActionResult(NamedTuple):
+    """What an action gave; ``digest`` is what a replay must give again for the observation."""
+
+    reward: float
+    done: bool
+    digest: Any
+    observation: Shown
+
+
+class ActionGame(Game):
+    """Environments with ``reset(seed)`` and ``step(action)``, whose actions are the keys or texts that ``step`` takes.
+
+    ``reset`` may return an observation or ``(observation, info)``; ``step`` four values, or gymnasium's five.
+    """
+
+    def build(self, spec: Any) -> Any:
+        """Build it as RAGEN's games are built."""
+        return RAGEN.build(spec)
+
+    def reset(self, env: Any, seed: int | None, options: Options) -> Shown:
+        """Reset with the seed, and with those options that ``reset`` takes."""
+        taken = _parameters(type(env).reset)
+        given = {key: value for key, value in (options or {}).items() if taken is None or key in taken}
+        raw, info = _observation_and_info(env.reset(seed=seed, **given))
+        return Shown(copied(raw), _detached(info), available_actions(env), dict(action_lookup(env) or {}))
+
+    def play(self, env: Any, action: Any) -> ActionResult:
+        """Execute one action.
+
+        Raises:
+            EnvError: ``step`` returned something else than four or five values.
+        """
+        returned = env.step(action)
+        if not isinstance(returned, tuple) or len(returned) not in (4, 5):
+            raise EnvError(f"{type(env).__name__}.step() returned {returned!r:.80}; expected four or five values.")
+        raw, reward, *ends, info = returned
+        changing = available_actions(env) if hasattr(env, "get_available_actions") else None
+        shown = Shown(copied(raw), _detached(info), changing, None)
+        return ActionResult(float(reward), any(map(bool, ends)), self.digest(shown), shown)
+
+    def digest(self, observation: Shown) -> Any:
+        """A text itself; the digest of anything else."""
+        return _digest(observation.raw)
+
+    def copy(self, env: Any, other: Any, observation: Shown) -> Shown | None:
+        """Ask the environment's ``copy_from``, if it declares one."""
+        copy_from = getattr(env, "copy_from", None)
+        if copy_from is None or type(other) is not type(env) or not copy_from(other):
+            return None
+        return Shown(*map(copied, observation))
+
+
+ACTIONS = ActionGame()
+
+
+def available_actions(env: Any) -> list[Any]:
+    """What an environment says can be done now: texts of the page, or its keys; nothing where any text will do."""
+    for name in ("get_available_actions", "get_all_actions"):
+        method = getattr(env, name, None)
+        if method is not None:
+            return list(method())
+    return list(action_lookup(env) or ())
+
+
+def _observation_and_info(returned: Any) -> tuple[Any, dict[str, Any]]:
+    if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict):
+        return returned
+    return returned, {}
+
+
+def _detached(info: Any) -> dict[str, Any]:
+    return {key: copied(value) for key, value in dict(info or {}).items()}
+
+
+def _digest(value: Any) -> Any:
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return tuple(map(_digest, value))
+    if isinstance(value, dict):
+        return tuple((str(key), _digest(each)) for key, each in value.items())
+    if hasattr(value, "tobytes"):
+        told = value.tobytes() + repr((value.shape, str(value.dtype))).encode()
+        return hashlib.blake2b(told, digest_size=16).hexdigest()
+    return repr(value)
+
+
+@lru_cache(maxsize=256)
+def _parameters(reset: Any) -> frozenset[str] | None:
+    """The names of what a ``reset`` takes; None if it takes anything."""
+    parameters = inspect.signature(reset).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return frozenset(parameter.name for parameter in parameters) - {"self", "seed"}

@@ -1,0 +1,349 @@
+"""Managers: prompts with histories around a container, and a model's texts back to its actions.
+
+    manager = SokobanEnvironmentManager(envs, create_projection_function("sokoban"), "sokoban")
+    observations, infos = manager.reset()          # {"text": prompts, "image": None, "anchor": what environments show}
+    observations, rewards, dones, infos = manager.step(["<action>up</action>", None])   # None: was not asked
+
+A manager knows nothing of processes. It takes any container of the shape of
+:class:`~ragen.container.container.EnvironmentContainer`, and any projection, verl-agent's too; in the place of the
+environments' name it takes verl-agent's configuration.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from ragen.container.arrays import to_numpy
+from ragen.container.memory import SimpleMemory
+from ragen.container.projections import Projection
+from ragen.container.prompts import Facts, PromptWriter, prompt_writer
+from ragen.container.templates import Templates, checked_templates, templates_of
+from ragen.errors import ConfigError, InputError, StateError
+
+HISTORY_LENGTH = 2
+SUCCESS_KEYS = ("success", "won", "task_success")
+
+Observations = dict[str, Any]
+
+
+class EnvironmentManagerBase:
+    """Asks for actions in words, and reads what is answered; a context manager that closes its container.
+
+    Class attributes:
+        env_type: The type of all environments; None takes each environment's own, as the container tells it.
+        skips_none: ``step`` takes None for environments that were not asked.
+
+    Attributes:
+        envs: The container.
+        projection_f: From texts to actions.
+        env_name: What the environments are called.
+        history_length: Most past steps that a prompt shows.
+        memory: What each environment showed before each of its actions, and the action's name.
+    """
+
+    env_type: ClassVar[str | None] = None
+    skips_none: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        envs: Any,
+        projection_f: Projection,
+        env_name: Any = None,
+        *,
+        history_length: int | None = None,
+        templates: Mapping[str, Any] | Templates | None = None,
+    ) -> None:
+        """Take the parts; nothing is reset.
+
+        Args:
+            envs: A container.
+            projection_f: ``(texts, action_spaces) -> (actions, valids)``, or without ``action_spaces``.
+            env_name: What the environments are called; or verl-agent's configuration, of which ``env.env_name`` and
+                ``env.history_length`` are read.
+            history_length: Most past steps that a prompt shows; 2 unless the configuration says otherwise.
+            templates: Templates ``first`` and ``later`` of one's own; for several types, those of each by its name.
+
+        Raises:
+            ConfigError: A template cannot be filled in, or a length is no integer.
+        """
+        told = _told_by(env_name)
+        self.envs, self.projection_f = envs, projection_f
+        self.env_name = told.get("env_name") or self.env_type or "environments"
+        self.history_length = _checked_length(told.get("history_length"), history_length)
+        self.memory = SimpleMemory()
+        count = len(envs) if hasattr(envs, "__len__") else envs.num_processes
+        types = getattr(envs, "env_types", None)
+        self._types = [self.env_type or (types[row] if types else self.env_name) for row in range(count)]
+        think = getattr(projection_f, "style", "ragen") != "ragen"
+        self._writers = self._prompt_writers(think, templates)
+        self._takes_spaces = _parameters(projection_f) >= 2
+        self._tasks: list[str] = []
+        self._names: list[Mapping[Any, str]] = []
+        self._shown: list[Any] = []
+        self._done: list[bool] = []
+
+    # Episodes
+
+    def reset(self, kwargs: Sequence[Mapping[str, Any] | None] | None = None) -> tuple[Observations, list[Any]]:
+        """Begin a new episode in every environment.
+
+        Args:
+            kwargs: Options of each environment's reset, such as verl-agent's ``env_kwargs`` of a prompt.
+
+        Returns:
+            ``text`` (a prompt for each environment), ``image`` (None, or an array of what they show), ``anchor`` (what
+            they show, without a word added), and infos.
+        """
+        shown, infos = self.envs.reset() if kwargs is None else self.envs.reset(options=list(kwargs))
+        self._shown, self._done = list(shown), [_is_lost(info) for info in infos]
+        self._names = list(self.envs.action_names()) if hasattr(self.envs, "action_names") else [{}] * len(self._types)
+        self._tasks = [writer.task(first) for writer, first in zip(self._writers, self._shown, strict=True)]
+        self.memory.reset(len(self._types))
+        return self._observations(), list(infos)
+
+    def step(self, text_actions: Sequence[str | None]) -> tuple[Observations, np.ndarray, np.ndarray, list[Any]]:
+        """Read the texts, and execute one action in each environment.
+
+        Args:
+            text_actions: One for each environment; None for those that were not asked, which are left alone. The list
+                is not changed.
+
+        Returns:
+            Observations as from :meth:`reset`, rewards float64 ``(n,)``, dones bool ``(n,)``, and infos, each with
+            ``is_action_valid``, an array without dimensions.
+
+        Raises:
+            InputError: There are too few or too many texts.
+            StateError: There was no reset yet.
+        """
+        if not self._shown:
+            raise StateError("there is no episode yet: call reset() first.")
+        if isinstance(text_actions, str) or len(text_actions) != len(self._types):
+            raise InputError(f"{len(text_actions)} texts were given for {len(self._types)} environments.")
+        actions, valids = self._project(text_actions)
+        shown, rewards, dones, infos = self.envs.step(actions)
+        self._remember(text_actions, actions)
+        self._shown, self._done = list(shown), list(map(bool, dones))
+        told = [
+            {**_told(env_type, info), "is_action_valid": to_numpy(valid)}
+            for env_type, info, valid in zip(self._types, infos, valids, strict=True)
+        ]
+        return self._observations(), np.array(rewards, float), np.array(self._done, bool), told
+
+    def _project(self, texts: Sequence[str | None]) -> tuple[list[Any], list[Any]]:
+        """Actions and valids of all rows; only rows that have a text are shown to a projection."""
+        asked = [row for row, text in enumerate(texts) if text is not None]
+        if hasattr(self.projection_f, "style"):
+            return self.projection_f(list(texts), self._spaces())
+        given: list[Any] = [[texts[row] for row in asked]]
+        if self._takes_spaces:
+            spaces = self._spaces()
+            given.append([spaces[row] for row in asked])
+        found_actions, found_valids = self.projection_f(*given) if asked else ([], [])
+        actions: list[Any] = [None] * len(texts)
+        valids: list[Any] = [True] * len(texts)
+        for row, action, valid in zip(asked, found_actions, found_valids, strict=True):
+            actions[row], valids[row] = action, valid
+        return actions, valids
+
+    def _spaces(self) -> list[Any]:
+        pairs = zip(self._names, self._actions(), strict=True)
+        return [dict(names) if names else actions for names, actions in pairs]
+
+    def _actions(self) -> list[list[Any]]:
+        if hasattr(self.envs, "get_available_actions"):
+            return self.envs.get_available_actions()
+        return [[] for _ in self._types]
+
+    def _remember(self, texts: Sequence[str | None], actions: Sequence[Any]) -> None:
+        """Note what was shown before, and what was done, of the rows that were asked and not over."""
+        steps = [
+            (writer.state(shown), writer.action(action, names)) if text is not None and not done else (None, None)
+            for writer, shown, names, done, text, action in zip(
+                *(self._writers, self._shown, self._names, self._done, texts, actions), strict=True
+            )
+        ]
+        self.memory.store({"text_obs": [state for state, _ in steps], "action": [action for _, action in steps]})
+
+    def _observations(self) -> Observations:
+        facts = zip(self._tasks, self._shown, self._actions(), self._names, strict=True)
+        texts = [
+            writer.write(Facts(*fact, self.memory[row], self.history_length))
+            for row, (writer, fact) in enumerate(zip(self._writers, facts, strict=True))
+        ]
+        return {"text": texts, "image": _images(self._shown), "anchor": list(self._shown)}
+
+    # What came of them
+
+    def success_evaluator(
+        self,
+        total_infos: Sequence[Sequence[Mapping[str, Any]]],
+        total_batch_list: Sequence[Sequence[Mapping[str, Any]]],
+        episode_rewards: Any = None,
+        episode_lengths: Any = None,
+    ) -> dict[str, np.ndarray]:
+        """Which trajectories reached their goal, by the info of their last active step.
+
+        Args:
+            total_infos: The infos of each trajectory's steps.
+            total_batch_list: Its rows, each with ``active_masks``.
+            episode_rewards: Not needed; part of what collectors hand over.
+            episode_lengths: Likewise.
+
+        Returns:
+            ``success_rate``, float ``(n,)``, and ``webshop_task_score (not success_rate)`` where all environments are
+            shops.
+        """
+        last = [_last_info(*pair) for pair in zip(total_infos, total_batch_list, strict=True)]
+        found = {"success_rate": np.array([_success(info) for info in last], float)}
+        if set(self._types) == {"webshop"}:
+            scores = [float(info.get("task_score", 0.0)) for info in last]
+            found["webshop_task_score (not success_rate)"] = np.array(scores, float)
+        return found
+
+    @property
+    def group_n(self) -> int | None:
+        """Environments of a group, where the container says so."""
+        return getattr(self.envs, "group_n", None)
+
+    @property
+    def tags(self) -> list[str]:
+        """The tag of each environment, or its type."""
+        return list(getattr(self.envs, "tags", self._types))
+
+    def close(self) -> None:
+        """Close the environments; may be called twice."""
+        self.envs.close()
+
+    def __len__(self) -> int:
+        return len(self._types)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _prompt_writers(self, think: bool, templates: Any) -> list[PromptWriter]:
+        """A writer for each row; rows of a type whose grids have the same signs share one."""
+        configs = getattr(self.envs, "configs", [None] * len(self._types))
+        writers: dict[Any, PromptWriter] = {}
+        rows = []
+        for env_type, config in zip(self._types, configs, strict=True):
+            symbols = getattr(config, "grid_vocab", None) or {}
+            key = (env_type, *symbols.items())
+            if key not in writers:
+                default = templates_of(env_type, think, symbols)
+                writers[key] = prompt_writer(env_type, _chosen(templates, env_type, default))
+            rows.append(writers[key])
+        return rows
+
+
+class SokobanEnvironmentManager(EnvironmentManagerBase):
+    """Sokoban: one step a turn."""
+
+    env_type = "sokoban"
+
+
+class FrozenLakeEnvironmentManager(EnvironmentManagerBase):
+    """FrozenLake: one step a turn."""
+
+    env_type = "frozen_lake"
+
+
+class BanditEnvironmentManager(EnvironmentManagerBase):
+    """Bandit: one pull; which arm has which number depends on the seed."""
+
+    env_type = "bandit"
+
+
+class CountdownEnvironmentManager(EnvironmentManagerBase):
+    """Countdown: one expression."""
+
+    env_type = "countdown"
+
+
+class MetaMathQAEnvironmentManager(EnvironmentManagerBase):
+    """MetaMathQA: results, until one is right."""
+
+    env_type = "metamathqa"
+
+
+class WebShopEnvironmentManager(EnvironmentManagerBase):
+    """WebShop: a search or click a turn; ``task_score`` and ``won`` are added to infos."""
+
+    env_type = "webshop"
+
+
+MANAGERS: dict[str, type[EnvironmentManagerBase]] = {
+    str(manager.env_type): manager for manager in EnvironmentManagerBase.__subclasses__()
+}
+"""The manager of each type; other types, and rows of several types, take the base."""
+
+
+def _told_by(given: Any) -> dict[str, Any]:
+    """The name and history length that the third argument tells: a name itself, or a configuration."""
+    if given is None or isinstance(given, str):
+        return {"env_name": given}
+    section = given.get("env", {}) if hasattr(given, "get") else getattr(given, "env", {})
+    read = section.get if hasattr(section, "get") else lambda name: getattr(section, name, None)
+    return {name: read(name) for name in ("env_name", "history_length")}
+
+
+def _checked_length(told: Any, given: Any) -> int:
+    length = given if given is not None else told if told is not None else HISTORY_LENGTH
+    if isinstance(length, bool) or not isinstance(length, int):
+        raise ConfigError(f"history_length = {length!r}: expected an integer; 0 shows no history.")
+    return length
+
+
+def _chosen(templates: Any, env_type: str, default: Templates) -> Templates:
+    if templates is None:
+        return default
+    if isinstance(templates, Mapping) and all(isinstance(each, Mapping | Templates) for each in templates.values()):
+        templates = templates.get(env_type, {})
+    return checked_templates(templates, default)
+
+
+def _parameters(function: Any) -> int:
+    try:
+        return len(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # some built-in callables have no signature
+        return 1
+
+
+def _told(env_type: str, info: Mapping[str, Any]) -> dict[str, Any]:
+    """The info, with what verl-agent's users look for in a shop's."""
+    told = dict(info)
+    if env_type == "webshop" and "success" in told:
+        told.setdefault("task_score", float(told.get("raw_reward", told.get("reward", 0.0))))
+        told.setdefault("won", bool(told["success"]))
+    return told
+
+
+def _last_info(infos: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    active = [info for info, row in zip(infos, rows, strict=True) if row["active_masks"]]
+    return active[-1] if active else {}
+
+
+def _success(info: Mapping[str, Any]) -> float:
+    return next((float(info[key]) for key in SUCCESS_KEYS if key in info), 0.0)
+
+
+def _is_lost(info: Any) -> bool:
+    return isinstance(info, Mapping) and "env_error" in info
+
+
+def _images(shown: Sequence[Any]) -> np.ndarray | None:
+    """What rows show, as one array where all show pictures of one size, else as an array of objects."""
+    if not any(isinstance(each, np.ndarray) for each in shown):
+        return None
+    if len({each.shape if isinstance(each, np.ndarray) else None for each in shown}) == 1:
+        return np.stack(shown)
+    images = np.empty(len(shown), dtype=object)
+    images[:] = shown
+    return images

@@ -1,0 +1,324 @@
+"""Collects trajectories, a row of tokens for each turn, from a manager of environments and an actor.
+
+    reset -> [ prompts of the active -> actor -> texts -> step ] x max_steps -> rows, in the order of trajectories
+             |------------------------ vanilla -----------------------|
+    |-------------------- dynamic: again, until enough groups have differing rewards ----------------------------|
+
+The batch is verl-agent's: the rows of a trajectory in the order of its turns, each with the whole trajectory's reward.
+Only environments whose episode goes on are prompted.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ragen.errors import BackendError, CollectError, InputError
+from ragen.llm_agent.collecting.answers import Answers, ask, read_answers, stacked
+from ragen.llm_agent.collecting.groups import Collected, Keeps, filter_group_data, rewards_differ, to_list_of_dict
+from ragen.llm_agent.collecting.prompts import PromptEncoder
+from ragen.llm_agent.collecting.settings import CollectorSettings
+from ragen.llm_agent.tokens.dataproto import data_proto, object_array
+
+if TYPE_CHECKING:
+    from verl import DataProto
+
+TENSORS = ("prompts", "responses", "input_ids", "attention_mask", "position_ids")
+OPTIONAL_TENSORS = ("rollout_log_probs", "old_log_probs", "ref_log_prob")
+COLUMNS = ("uid", "traj_uid", "anchor_obs", "index", "data_source", "is_action_valid", "rewards", "active_masks")
+
+OnTurn = Callable[[int, int], None]
+
+
+class TrajectoryCollector:
+    """Collects rollouts.
+
+    Attributes:
+        config: The whole configuration.
+        settings: What it says to collectors.
+        tokenizer: The actor's tokenizer.
+        keeps: Which groups the dynamic loop keeps, by their rewards.
+        failures: Environment to what kept it from getting a reply or playing on, in the last rollout.
+    """
+
+    def __init__(self, config: Any, tokenizer: Any, processor: Any = None, *, keeps: Keeps = rewards_differ) -> None:
+        """Read the configuration and try the chat template.
+
+        Args:
+            config: See :class:`~ragen.llm_agent.collecting.settings.CollectorSettings`.
+            tokenizer: A fast tokenizer with a chat template.
+            processor: Takes images; None leaves marks in their places.
+            keeps: Which groups the dynamic loop keeps, by their rewards.
+
+        Raises:
+            ConfigError: A key has a value that cannot work, or there is no chat template.
+        """
+        self.config, self.tokenizer, self.processor = config, tokenizer, processor
+        self.settings = CollectorSettings.read(config)
+        self.keeps = keeps
+        self.failures: dict[int, str] = {}
+        self._encoder = PromptEncoder(self.settings, tokenizer, processor)
+
+    def preprocess_batch(
+        self, gen_batch: DataProto, obs: Mapping[str, Any], rows: Sequence[int] | None = None
+    ) -> DataProto:
+        """A manager's prompts as a batch for the actor.
+
+        Args:
+            gen_batch: Of its columns ``index`` and ``data_source`` are taken over, where it has a row for each
+                environment.
+            obs: What the manager gave.
+            rows: Which environments to prompt; all if left out.
+        """
+        size = len(obs["text"])
+        columns = {
+            name: gen_batch.non_tensor_batch[name]
+            for name in ("index", "data_source")
+            if len(gen_batch.non_tensor_batch.get(name, ())) == size
+        }
+        return self._encoder.batch(obs, range(size) if rows is None else rows, columns)
+
+    def multi_turn_loop(
+        self, gen_batch: DataProto, actor_rollout_wg: Any, envs: Any, is_train: bool = True
+    ) -> DataProto:
+        """Collect a rollout, dynamically where the configuration wants that and it is for training.
+
+        Args:
+            gen_batch: Prompts of a data set, or nothing: environments know their tasks. Its ``meta_info`` is handed to
+                the actor with every batch; its ``env_kwargs`` to the environments' reset.
+            actor_rollout_wg: Has ``generate_sequences(DataProto) -> DataProto``; a verl worker group, or one of this
+                project's actors.
+            envs: A manager.
+            is_train: Whether ``gen_batch`` is repeated for each member of a group.
+
+        Returns:
+            A row for each turn that was played, as :meth:`gather_rollout_data` makes them.
+
+        Raises:
+            InputError: ``gen_batch`` has rows, and not as many as there are environments.
+            BackendError: The actor answered too few.
+            CollectError: There is no row, or too few groups had differing rewards.
+        """
+        gen_batch = self._repeated(gen_batch, envs, is_train)
+        dynamic = is_train and self.settings.filters_groups
+        loop = self.dynamic_multi_turn_loop if dynamic else self.vanilla_multi_turn_loop
+        return self.gather_rollout_data(*loop(gen_batch, actor_rollout_wg, envs), meta_info=gen_batch.meta_info)
+
+    def vanilla_multi_turn_loop(
+        self, gen_batch: DataProto, actor_rollout_wg: Any, envs: Any, on_turn: OnTurn | None = None
+    ) -> Collected:
+        """Play one episode in every environment.
+
+        Args:
+            gen_batch: See :meth:`multi_turn_loop`, as for the next ones.
+            actor_rollout_wg: See there.
+            envs: See there.
+            on_turn: Called before every turn with its number, from 0, and how many environments are active.
+        """
+        obs, infos = envs.reset(gen_batch.non_tensor_batch.get("env_kwargs"))
+        play = _Play.begun(infos, self._group_n(envs))
+        self.failures = {row: play.errors[row] for row in play.errors}
+        for turn in range(self.settings.max_steps):
+            active = play.active()
+            if not active:
+                break
+            if on_turn is not None:
+                on_turn(turn, len(active))
+            asked = active if getattr(envs, "skips_none", False) else list(range(len(play.done)))
+            answers, batch = self._answered(gen_batch, actor_rollout_wg, envs, obs, asked, turn)
+            texts, rows = self._texts(play, asked, answers)
+            obs, rewards, dones, infos = envs.step(texts)
+            play.take(rows, to_list_of_dict(batch), rewards, dones, infos)
+        self.failures.update(play.errors)
+        return play.collected(envs)
+
+    def dynamic_multi_turn_loop(self, gen_batch: DataProto, actor_rollout_wg: Any, envs: Any) -> Collected:
+        """Play again and again until enough groups have differing rewards; see :class:`CollectorSettings`.
+
+        Raises:
+            CollectError: There were too few after the last try, and ``on_exhausted`` is ``raise``.
+        """
+        settings, size = self.settings, self._group_n(envs)
+        wanted = (settings.train_groups or len(envs) // size) * size
+        found: Collected | None = None
+        tries = range(1, settings.max_num_gen_batches + 1) if settings.max_num_gen_batches else count(1)
+        for number in tries:
+            last = number == settings.max_num_gen_batches and settings.on_exhausted == "keep"
+            played = self.vanilla_multi_turn_loop(gen_batch, actor_rollout_wg, envs)
+            kept = filter_group_data(*played, last_try=last, group_n=size, keeps=self.keeps)
+            found = kept if found is None else found + kept
+            if len(found.batch_list) >= wanted or last:
+                return found
+        raise CollectError(
+            f"{settings.max_num_gen_batches} rollouts gave {len(found.batch_list) if found else 0} of {wanted} "
+            "trajectories in groups with differing rewards; raise algorithm.filter_groups.max_num_gen_batches, make "
+            "the environments easier or harder, or set algorithm.filter_groups.on_exhausted to 'keep'."
+        )
+
+    def gather_rollout_data(
+        self,
+        total_batch_list: Sequence[Sequence[Mapping[str, Any]]],
+        episode_rewards: np.ndarray,
+        episode_lengths: np.ndarray,
+        success: Mapping[str, np.ndarray],
+        traj_uid: np.ndarray,
+        tool_callings: np.ndarray,
+        meta_info: Mapping[str, Any] | None = None,
+    ) -> DataProto:
+        """One row for each turn that was played, trajectory after trajectory.
+
+        Returns:
+            Tensors: ``prompts``, ``responses``, ``input_ids``, ``attention_mask``, ``position_ids``, and
+            log-probabilities where the actor told them. Objects: ``uid`` (of the group), ``traj_uid``, ``anchor_obs``,
+            ``index``, ``data_source``, ``is_action_valid``, ``rewards`` (of the turn), ``active_masks`` (all True),
+            ``episode_rewards``, ``episode_lengths``, ``tool_callings``, ``env_ids``, ``episode_success`` (of the row's
+            own trajectory, NaN where its environment failed); and on every row the mean of each kind of success
+            over the environments that did not fail, and mean, min and max of ``episode_rewards`` and
+            ``episode_lengths``.
+
+        Raises:
+            CollectError: There is no row at all.
+        """
+        rows = [(place, row) for place, each in enumerate(total_batch_list) for row in each if row["active_masks"]]
+        if not rows:
+            why = next(iter(self.failures.values()), "no environment was played")
+            raise CollectError(f"there is no row to train on: {why}.")
+        names = [name for name in (*TENSORS, *OPTIONAL_TENSORS) if all(name in row for _, row in rows)]
+        tensors = stacked([{name: row[name] for name in names} for _, row in rows], self._encoder.pad_id)
+        extra = [name for name in ("env_ids", "multi_modal_inputs") if name in rows[0][1]]
+        objects = {name: object_array(row[name] for _, row in rows) for name in (*COLUMNS, *extra)}
+        whole = {"episode_rewards": episode_rewards, "episode_lengths": episode_lengths, "tool_callings": tool_callings}
+        objects |= {name: np.array([values[place] for place, _ in rows]) for name, values in whole.items()}
+        objects["traj_uid"] = object_array(traj_uid[place] for place, _ in rows)
+        if "success_rate" in success:
+            objects["episode_success"] = np.array([success["success_rate"][place] for place, _ in rows])
+        known = {name: values[~np.isnan(values)] for name, values in success.items()}
+        means = {name: values.mean() if len(values) else 0.0 for name, values in known.items()}
+        for name, values in (("episode_rewards", episode_rewards), ("episode_lengths", episode_lengths)):
+            means |= {f"{name}_mean": values.mean(), f"{name}_min": values.min(), f"{name}_max": values.max()}
+        objects |= {name: np.full(len(rows), value) for name, value in means.items()}
+        return data_proto(tensors, objects, dict(meta_info or {}))
+
+    # One turn
+
+    def _answered(
+        self, gen_batch: DataProto, actor: Any, envs: Any, obs: Any, rows: Sequence[int], turn: int
+    ) -> tuple[Answers, DataProto]:
+        prompts = self.preprocess_batch(gen_batch, obs, rows)
+        tags, size = list(getattr(envs, "tags", ["default"] * len(obs["text"]))), self._group_n(envs)
+        prompts.non_tensor_batch |= {
+            "tags": object_array(tags[row] for row in rows),
+            "turns": object_array(turn for _ in rows),
+            "group_ids": object_array(row // size for row in rows),
+        }
+        prompts.meta_info |= gen_batch.meta_info
+        answers = read_answers(prompts, ask(actor, prompts), self.tokenizer, self._encoder.pad_id)
+        if len(answers.texts) != len(rows):
+            raise BackendError(f"the actor answered {len(answers.texts)} of {len(rows)} prompts.")
+        return answers, data_proto(answers.tensors, dict(prompts.non_tensor_batch), {})
+
+    def _texts(self, play: _Play, asked: Sequence[int], answers: Answers) -> tuple[list[str | None], list[int]]:
+        """The text of each environment; and which row of the batch is whose, -1 where it has no reply or is over."""
+        texts: list[str | None] = [None] * len(play.done)
+        rows: list[int] = []
+        for row, text, error in zip(asked, answers.texts, answers.errors, strict=True):
+            if error is None:
+                texts[row] = text
+            elif not play.done[row]:
+                play.fail(row, error)
+            rows.append(-1 if play.done[row] else row)
+        return texts, rows
+
+    # Sizes
+
+    def _group_n(self, envs: Any) -> int:
+        return getattr(envs, "group_n", None) or self.settings.group_n or 1
+
+    def _repeated(self, gen_batch: DataProto, envs: Any, is_train: bool) -> DataProto:
+        """A row of the batch for each environment, if it has rows."""
+        has_rows = gen_batch.batch is not None or bool(gen_batch.non_tensor_batch)
+        if not has_rows or not hasattr(envs, "__len__"):
+            return gen_batch
+        size = self._group_n(envs)
+        repeated = gen_batch.repeat(size, interleave=True) if is_train and len(gen_batch) != len(envs) else gen_batch
+        if len(repeated) != len(envs):
+            raise InputError(
+                f"{len(gen_batch)} prompts{f' in groups of {size}' if is_train else ''} were given for {len(envs)} "
+                "environments; expected one for each group in training, or one for each environment."
+            )
+        return repeated
+
+
+@dataclass
+class _Play:
+    """A rollout under way; every list has one value for each environment."""
+
+    done: list[bool]
+    uid: list[str]
+    traj_uid: np.ndarray
+    rewards: np.ndarray
+    lengths: np.ndarray
+    tools: np.ndarray
+    rows: list[list[dict[str, Any]]]
+    infos: list[list[Any]]
+    errors: dict[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def begun(cls, infos: Sequence[Any], group_n: int) -> _Play:
+        """Nothing was played; environments that failed at their reset are over."""
+        size = len(infos)
+        groups = [str(uuid.uuid4()) for _ in range(-(-size // group_n))]
+        names = object_array(str(uuid.uuid4()) for _ in range(size))
+        rewards, lengths, tools = (np.zeros(size, np.float32) for _ in range(3))
+        uids = [groups[row // group_n] for row in range(size)]
+        sums = rewards, lengths, tools
+        play = cls([False] * size, uids, names, *sums, [[] for _ in infos], [[] for _ in infos])
+        play._note_failures(infos)
+        return play
+
+    def active(self) -> list[int]:
+        return [row for row, over in enumerate(self.done) if not over]
+
+    def fail(self, row: int, why: str) -> None:
+        self.done[row], self.errors[row] = True, why
+
+    def take(
+        self, rows: Sequence[int], batch: Sequence[dict[str, Any]], rewards: Any, dones: Any, infos: Sequence[Any]
+    ) -> None:
+        """A turn was played; rewards count only for those who were active before."""
+        for row, columns in zip(rows, batch, strict=True):
+            if row < 0:
+                continue
+            info, reward = infos[row], float(rewards[row])
+            columns |= {"uid": self.uid[row], "traj_uid": self.traj_uid[row], "rewards": reward, "active_masks": True}
+            columns["is_action_valid"] = bool(np.asarray(info.get("is_action_valid", True)))
+            self.rows[row].append(columns)
+            self.infos[row].append(info)
+            self.rewards[row] += reward
+            self.lengths[row] += 1
+            self.tools[row] += float(info.get("tool_calling", 0))
+            self.done[row] = bool(dones[row])
+        self._note_failures(infos)
+
+    def _note_failures(self, infos: Sequence[Any]) -> None:
+        for row, info in enumerate(infos):
+            if isinstance(info, Mapping) and "env_error" in info:
+                self.fail(row, str(info["env_error"]))
+
+    def collected(self, envs: Any) -> Collected:
+        """All that was played. Whether an environment that failed would have been solved is not known: NaN."""
+        success = envs.success_evaluator(
+            total_infos=self.infos,
+            total_batch_list=self.rows,
+            episode_rewards=self.rewards,
+            episode_lengths=self.lengths,
+        )
+        success = {name: np.array(values, float) for name, values in success.items()}
+        for values in success.values():
+            values[list(self.errors)] = np.nan
+        return Collected(self.rows, self.rewards, self.lengths, success, self.traj_uid, self.tools)

@@ -1,0 +1,162 @@
+"""From a configuration to managers of environments, for training and for validation.
+
+    train, val = make_environments(load_config("_10_parallel_envs"))
+
+Read are RAGEN's ``es_manager``, ``custom_envs`` and ``seed``, just as ``EnvStateManager`` reads them, and verl-agent's
+``env.history_length`` and, beside it, ``env.style``. A configuration may mix tags of all types.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+from ragen.container.container import EnvironmentContainer, MultiProcessEnvironmentContainer
+from ragen.container.managers import HISTORY_LENGTH, MANAGERS, EnvironmentManagerBase
+from ragen.container.projections import STYLES, create_projection_function, mixed_projection
+from ragen.env import REGISTERED_ENVS, resolve_env
+from ragen.env.base import BaseLanguageBasedEnv
+from ragen.errors import ConfigError
+from ragen.llm_agent.collecting.settings import CollectorSettings
+from ragen.llm_agent.config.environments import read_config
+from ragen.llm_agent.config.loading import setting
+
+DEFAULT_SEEDS = {"train": 42, "val": 1042}
+STYLE, HISTORY = "env.style", "env.history_length"
+
+_PACKAGES = {"webshop": ("spacy",), "metamathqa": ("datasets",), "countdown": ("datasets",)}
+"""What a type can use beside the package itself; none is needed for what ships with it."""
+
+
+def make_environments(config: Any) -> tuple[EnvironmentManagerBase, EnvironmentManagerBase]:
+    """The environments of a configuration; nothing is built before their first reset.
+
+    Args:
+        config: The whole configuration.
+
+    Returns:
+        The manager of ``es_manager.train`` and that of ``es_manager.val``.
+
+    Raises:
+        ConfigError: A key is missing or has a value that cannot work; nothing is left behind.
+    """
+    validate_environment_config(config)
+    train = make_environment_manager(config, "train")
+    try:
+        return train, make_environment_manager(config, "val")
+    except BaseException:
+        train.close()
+        raise
+
+
+create_environments = make_environments
+
+
+def make_environment_manager(config: Any, mode: str) -> EnvironmentManagerBase:
+    """The environments of one mode, ``"train"`` or ``"val"``.
+
+    Raises:
+        ConfigError: A key is missing or has a value that cannot work.
+    """
+    told = read_config(config, mode)
+    style = _style(config)
+    seed = DEFAULT_SEEDS[mode] if told.base_seed is None else told.base_seed
+    envs = EnvironmentContainer(
+        [entry.spec for entry in told.entries],
+        told.group_size,
+        seed,
+        is_train=mode == "train",
+        limits=[entry.max_actions_per_traj for entry in told.entries],
+        settings=told.engine,
+        on_failure=told.keep_failure(),
+    )
+    types = set(envs.env_types)
+    single = types.pop() if len(types) == 1 else ""
+    project = create_projection_function(single, style) if single else mixed_projection(envs.env_types, style)
+    manager = MANAGERS.get(single, EnvironmentManagerBase)
+    return manager(envs, project, single or "mixed", history_length=_history_length(config))
+
+
+def validate_environment_config(config: Any) -> bool:
+    """Check everything that making environments and collecting from them would read; builds nothing.
+
+    Returns:
+        True.
+
+    Raises:
+        ConfigError: A key is missing or has a value that cannot work; the message names it.
+        UnknownEnvError: An environment type is not known.
+    """
+    for mode in ("train", "val"):
+        read_config(config, mode)
+    CollectorSettings.read(config)
+    _style(config)
+    _history_length(config)
+    return True
+
+
+def create_single_environment_for_testing(
+    env_type: str, seed: int = 42, env_kwargs: Mapping[str, Any] | None = None
+) -> EnvironmentManagerBase:
+    """One environment in the main process, with its manager.
+
+    Args:
+        env_type: A registered name, or ``"package.module:Class"``.
+        seed: Of its first episode.
+        env_kwargs: Fields of its configuration.
+
+    Raises:
+        UnknownEnvError: There is no such type.
+        ConfigError: It has no such field, or a value cannot work.
+    """
+    envs = MultiProcessEnvironmentContainer(env_type, 1, 1, seed, env_kwargs, settings={"use_lanes": False})
+    return MANAGERS.get(env_type, EnvironmentManagerBase)(envs, create_projection_function(env_type), env_type)
+
+
+def get_supported_environment_types() -> list[str]:
+    """All registered types: first those with a manager of their own, then those that take the base manager."""
+    return [*MANAGERS, *sorted(name for name in REGISTERED_ENVS if name not in MANAGERS)]
+
+
+def get_environment_requirements(env_type: str) -> dict[str, Any]:
+    """What a type's environments take and need.
+
+    Returns:
+        ``env_type``; ``actions`` (``"text"`` or ``"discrete"``); ``action_lookup`` (names by key, where these do not
+        depend on the seed); ``env_kwargs`` (names and defaults of the configuration's fields); ``packages`` (optional
+        ones that it can use, and whether they are installed); ``has_manager``.
+
+    Raises:
+        UnknownEnvError: There is no such type.
+    """
+    env_class, config_class = resolve_env(env_type)
+    fields = dataclasses.fields(config_class) if dataclasses.is_dataclass(config_class) else ()
+    defaults = {each.name: _default(each) for each in fields if each.init}
+    packages = {name: importlib.util.find_spec(name) is not None for name in _PACKAGES.get(env_type, ())}
+    return {
+        "env_type": env_type,
+        "actions": "text" if issubclass(env_class, BaseLanguageBasedEnv) else "discrete",
+        "action_lookup": defaults.get("action_lookup"),
+        "env_kwargs": defaults,
+        "packages": packages,
+        "has_manager": env_type in MANAGERS,
+    }
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return None if field.default is dataclasses.MISSING else field.default
+
+
+def _style(config: Any) -> Any:
+    style = setting(config, STYLE, str, STYLES[0])
+    if style not in STYLES:
+        raise ConfigError(f"configuration key {STYLE!r} is {style!r}; expected one of {', '.join(STYLES)}.")
+    return style
+
+
+def _history_length(config: Any) -> int:
+    return setting(config, HISTORY, int, HISTORY_LENGTH)

@@ -1,0 +1,188 @@
+"""What ``LLMAgentProxy`` does with ``use_parallel_envs: true``: collects by turn, and gives RAGEN's training batches.
+
+A row is a turn, after the very prompt that it answered. Masks and scores are where RAGEN's are: aligned with
+``responses``, which is ``input_ids`` without its first column. The collector's columns stand beside them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ragen.container.managers import EnvironmentManagerBase
+from ragen.llm_agent.collecting.collector import TrajectoryCollector
+from ragen.llm_agent.config.context import ContextSettings
+from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.tokens.dataproto import data_proto, object_array
+from ragen.llm_agent.tokens.scores import normalized_totals, total_reward
+
+if TYPE_CHECKING:
+    import torch
+    from verl import DataProto
+
+USE_PARALLEL_ENVS = "use_parallel_envs"
+
+
+class RowPlaces:
+    """Which rows of a collected batch are whose.
+
+    Attributes:
+        starts: The first row of each trajectory.
+        episodes: The trajectory of each row.
+        groups: The group of each row.
+    """
+
+    def __init__(self, batch: DataProto) -> None:
+        """Read the names of trajectories and groups."""
+        names = list(batch.non_tensor_batch["traj_uid"])
+        self.starts = [next(places) for _, places in groupby(range(len(names)), key=names.__getitem__)]
+        numbers = {names[start]: number for number, start in enumerate(self.starts)}
+        self.episodes = [numbers[name] for name in names]
+        uids: dict[str, int] = {}
+        self.groups = [uids.setdefault(uid, len(uids)) for uid in batch.non_tensor_batch["uid"]]
+
+
+def training_batch(config: Any, batch: DataProto, envs: EnvironmentManagerBase) -> DataProto:
+    """A collected batch in the form of ``ContextManager.formulate_rollouts``.
+
+    Args:
+        config: The whole configuration, for scores and penalties.
+        batch: What a collector gave.
+        envs: Where it was collected.
+
+    Returns:
+        ``batch``: ``input_ids``, ``attention_mask``, ``position_ids``, ``responses``, ``loss_mask``, ``response_mask``,
+        ``rm_scores``, ``original_rm_scores``, and ``rollout_log_probs`` where known. ``non_tensor_batch``: the
+        collector's columns, ``env_ids``, ``group_ids``, ``tags`` and ``episode_ids``. ``meta_info["metrics"]``.
+    """
+    import torch
+
+    tensors, columns, places = batch.batch, dict(batch.non_tensor_batch), RowPlaces(batch)
+    prompt, width = tensors["prompts"].shape[-1], tensors["input_ids"].shape[-1]
+    mask = torch.zeros((len(batch), width))
+    mask[:, prompt:] = tensors["attention_mask"][:, prompt:].to(mask.dtype)
+    rollouts = _rollouts(config, batch, envs, places)
+    final, original = _scores(config, rollouts, places)
+    made = {
+        "input_ids": tensors["input_ids"],
+        "attention_mask": tensors["attention_mask"],
+        "position_ids": tensors["position_ids"],
+        "responses": tensors["input_ids"][:, 1:].clone(),
+        "loss_mask": mask[:, 1:].clone(),
+        "response_mask": mask[:, 1:].clone(),
+        "rm_scores": _at_ends(mask, prompt, final),
+        "original_rm_scores": _at_ends(mask, prompt, original),
+    }
+    if "rollout_log_probs" in tensors.keys():  # noqa: SIM118  # a TensorDict is no dict
+        log_probs = torch.zeros((len(batch), width))
+        log_probs[:, prompt:] = tensors["rollout_log_probs"]
+        made["rollout_log_probs"] = log_probs[:, 1:] * made["response_mask"]
+    columns["group_ids"] = object_array(places.groups)
+    columns["episode_ids"] = object_array(places.episodes)
+    columns["tags"] = object_array(rollouts[episode]["tag"] for episode in places.episodes)
+    return data_proto(made, columns, {**batch.meta_info, "metrics": _metrics(rollouts, batch, mask)})
+
+
+def _rollouts(config: Any, batch: DataProto, envs: Any, places: RowPlaces) -> list[dict[str, Any]]:
+    """The trajectories as the caches that scores are computed of."""
+    columns, tags = batch.non_tensor_batch, list(envs.tags)
+    penalty = setting(config, "es_manager.format_penalty", float, -0.1)
+    ends = [*places.starts[1:], len(batch)]
+    return [
+        {
+            "tag": tags[int(columns["env_ids"][start])],
+            "group_id": places.groups[start],
+            "history": [{"reward": reward, "llm_response": ""} for reward in columns["rewards"][start:end]],
+            "success": float(columns["episode_success"][start]) if "episode_success" in columns else math.nan,
+            "penalty": penalty * sum(not valid for valid in columns["is_action_valid"][start:end]),
+        }
+        for start, end in zip(places.starts, ends, strict=True)
+    ]
+
+
+def _scores(config: Any, rollouts: Sequence[dict[str, Any]], places: RowPlaces) -> tuple[list[float], list[float]]:
+    """The score of each row, with penalties and normalised, and without."""
+    settings = ContextSettings.read(config)
+    if settings.use_turn_scores:
+        plain = [turn["reward"] for rollout in rollouts for turn in rollout["history"]]
+        final, ends = list(plain), [*places.starts[1:], len(plain)]
+        for rollout, end in zip(rollouts, ends, strict=True):
+            final[end - 1] += rollout["penalty"]
+        return final, plain
+    totals, originals = normalized_totals(rollouts, settings), [total_reward(rollout) for rollout in rollouts]
+    return [totals[each] for each in places.episodes], [originals[each] for each in places.episodes]
+
+
+def _at_ends(mask: torch.Tensor, prompt: int, scores: Sequence[float]) -> torch.Tensor:
+    """Scores at the last token of each reply; at the prompt's last where a reply has none."""
+    import torch
+
+    found = torch.zeros_like(mask)
+    last = prompt + mask.sum(-1).long() - 1
+    found[torch.arange(len(mask)), last] = torch.tensor(scores, dtype=found.dtype)
+    return found[:, 1:].contiguous()
+
+
+def _metrics(rollouts: Sequence[Mapping[str, Any]], batch: DataProto, mask: torch.Tensor) -> dict[str, float]:
+    columns = batch.non_tensor_batch
+    metrics = {"response_length": float(mask.sum(-1).mean())}
+    for name in ("rewards", "lengths"):
+        for kind in ("mean", "min", "max"):
+            metrics[f"episode/{name.removesuffix('s')}/{kind}"] = float(columns[f"episode_{name}_{kind}"][0])
+    metrics |= {f"episode/{name}": float(columns[name][0]) for name in columns if name.startswith("success")}
+    metrics["episode/valid_action_ratio"] = float(np.mean([bool(valid) for valid in columns["is_action_valid"]]))
+    by_tag: dict[str, list[Mapping[str, Any]]] = {}
+    for rollout in rollouts:
+        by_tag.setdefault(rollout["tag"], []).append(rollout)
+    for tag, mine in by_tag.items():
+        known = [rollout["success"] for rollout in mine if not math.isnan(rollout["success"])]
+        metrics[f"{tag}/success"] = sum(known) / len(mine)
+        metrics[f"{tag}/num_actions"] = sum(len(rollout["history"]) for rollout in mine) / len(mine)
+        metrics[f"{tag}/reward"] = sum(map(total_reward, mine)) / len(mine)  # type: ignore[arg-type]
+    return metrics
+
+
+class TurnRollouts:
+    """Managers of both modes and a collector: all there is, or nothing.
+
+    Attributes:
+        train: The manager of ``es_manager.train``.
+        val: That of ``es_manager.val``.
+        collector: Collects from both.
+    """
+
+    def __init__(self, config: Any, tokenizer: Any) -> None:
+        """Make everything; if one part cannot be made, none is left.
+
+        Raises:
+            ConfigError: A key is missing or has a value that cannot work.
+        """
+        from ragen.llm_agent.collecting.factory import make_environments
+
+        self._config = config
+        self.collector = TrajectoryCollector(config, tokenizer)
+        self.train, self.val = make_environments(config)
+
+    def rollout(self, actor: Any, gen_batch: DataProto, val: bool) -> DataProto:
+        """Collect a rollout as a training batch.
+
+        Args:
+            actor: Answers.
+            gen_batch: Its ``meta_info`` is handed to the actor with every batch.
+            val: Whether to play ``es_manager.val``.
+        """
+        envs = self.val if val else self.train
+        return training_batch(
+            self._config, self.collector.multi_turn_loop(gen_batch, actor, envs, is_train=not val), envs
+        )
+
+    def close(self) -> None:
+        """Close the environments; may be called twice."""
+        try:
+            self.train.close()
+        finally:
+            self.val.close()

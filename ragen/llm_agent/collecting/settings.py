@@ -1,0 +1,83 @@
+"""What a collector is told: RAGEN's keys, and verl-agent's where they are set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ragen.errors import ConfigError
+from ragen.llm_agent.config.context import ContextSettings
+from ragen.llm_agent.config.loading import setting
+
+TRUNCATIONS = ("error", "left", "right", "middle")
+ON_EXHAUSTED = ("keep", "raise")
+
+MAX_PROMPT = "data.max_prompt_length"
+FILTER = "algorithm.filter_groups"
+
+
+@dataclass(frozen=True)
+class CollectorSettings:
+    """How rollouts are collected.
+
+    Attributes:
+        max_steps: Most turns: ``env.max_steps``, else ``agent_proxy.max_turn``.
+        group_n: Trajectories of a group in training: ``env.rollout.n``, else ``es_manager.train.group_size``.
+        train_groups: Groups that training wants: ``data.train_batch_size``, else ``es_manager.train.env_groups``.
+        prompt_width: Tokens of every prompt, padding included: ``data.max_prompt_length``; None for as few as can be.
+        prompt_limit: Most tokens of a prompt: the width, else what the model's context leaves beside a reply.
+        truncation: What happens to a longer prompt, ``data.truncation``: ``error``, or it loses its ``left``, ``right``
+            or ``middle``.
+        filters_groups: Whether training only takes groups whose rewards differ: ``algorithm.filter_groups.enable``.
+        max_num_gen_batches: How often it tries, ``algorithm.filter_groups.max_num_gen_batches``; 0 for no limit.
+        on_exhausted: What follows then, ``algorithm.filter_groups.on_exhausted``: the last try is kept whole
+            (``keep``), or an error (``raise``).
+    """
+
+    max_steps: int
+    group_n: int | None = None
+    train_groups: int | None = None
+    prompt_width: int | None = None
+    prompt_limit: int | None = None
+    truncation: str = "error"
+    filters_groups: bool = False
+    max_num_gen_batches: int = 10
+    on_exhausted: str = "keep"
+
+    @classmethod
+    def read(cls, config: Any) -> CollectorSettings:
+        """Read and check the keys.
+
+        Raises:
+            ConfigError: A key is missing or has a value that cannot work.
+        """
+        width = _positive(config, MAX_PROMPT)
+        limit = ContextSettings.read(config).prompt_limit if width is None else width
+        turns = _positive(config, "env.max_steps") or _positive(config, "agent_proxy.max_turn")
+        if turns is None:
+            raise ConfigError("configuration key 'agent_proxy.max_turn' is missing; expected an integer of at least 1.")
+        return cls(
+            max_steps=turns,
+            group_n=_positive(config, "env.rollout.n") or _positive(config, "es_manager.train.group_size"),
+            train_groups=_positive(config, "data.train_batch_size") or _positive(config, "es_manager.train.env_groups"),
+            prompt_width=width,
+            prompt_limit=limit,
+            truncation=_choice(config, "data.truncation", TRUNCATIONS),
+            filters_groups=setting(config, f"{FILTER}.enable", bool, False),
+            max_num_gen_batches=_positive(config, f"{FILTER}.max_num_gen_batches", 10, least=0) or 0,
+            on_exhausted=_choice(config, f"{FILTER}.on_exhausted", ON_EXHAUSTED),
+        )
+
+
+def _positive(config: Any, key: str, default: int | None = None, least: int = 1) -> int | None:
+    value = setting(config, key, int, default)
+    if value is not None and value < least:
+        raise ConfigError(f"configuration key {key!r} is {value}; expected an integer of at least {least}.")
+    return value
+
+
+def _choice(config: Any, key: str, allowed: tuple[str, ...]) -> str:
+    value = setting(config, key, str, allowed[0])
+    if value not in allowed:
+        raise ConfigError(f"configuration key {key!r} is {value!r}; expected one of {', '.join(allowed)}.")
+    return value

@@ -1,0 +1,263 @@
+"""The collector: who is prompted, what a batch holds, which groups stay, and equality however environments run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ragen.container.container import MultiProcessEnvironmentContainer
+from ragen.container.managers import SokobanEnvironmentManager
+from ragen.container.projections import create_projection_function
+from ragen.env.trajectory_collector import TrajectoryCollector, filter_group_data, to_list_of_dict
+from ragen.errors import CollectError, ConfigError, InputError
+from ragen.llm_agent.tokenizer import load_tokenizer
+from support.stand_ins import StandInActor, StandInWorkers, any_move
+
+SOKOBAN = {"dim_x": 6, "dim_y": 6, "num_boxes": 1}
+COLUMNS = {
+    *("uid", "traj_uid", "anchor_obs", "index", "data_source", "is_action_valid", "rewards", "active_masks"),
+    *("episode_rewards", "episode_lengths", "tool_callings", "success_rate"),
+}
+TENSORS = {"prompts", "responses", "input_ids", "attention_mask", "position_ids"}
+TOKENIZER = load_tokenizer()
+
+
+def config(**more: Any) -> dict[str, Any]:
+    """verl-agent's keys."""
+    env = {"max_steps": 4, "rollout": {"n": 2}, "history_length": 2}
+    return {"env": env, "data": {"max_prompt_length": 700, "train_batch_size": 2}, **more}
+
+
+def managed(max_steps: int = 3, group_n: int = 2, env_num: int = 2, **more: Any) -> SokobanEnvironmentManager:
+    settings = more.pop("settings", {"use_lanes": False})
+    kwargs = {**SOKOBAN, "max_steps": max_steps}
+    envs = MultiProcessEnvironmentContainer("sokoban", env_num, group_n, 42, kwargs, settings=settings, **more)
+    return SokobanEnvironmentManager(envs, create_projection_function("sokoban"), "sokoban")
+
+
+def prompts(rows: int = 0, **meta_info: Any) -> Any:
+    from verl import DataProto
+
+    if not rows:
+        return DataProto(meta_info=meta_info)
+    columns = {"data_source": np.array([f"set {row}" for row in range(rows)], object)}
+    return DataProto.from_dict(tensors=None, non_tensors=columns, meta_info=meta_info)
+
+
+def test_a_batch_has_a_row_for_each_turn_trajectory_after_trajectory():
+    with managed() as envs:
+        batch = TrajectoryCollector(config(), TOKENIZER).multi_turn_loop(prompts(), StandInActor(), envs)
+    objects, size = batch.non_tensor_batch, len(batch)
+    assert set(objects) >= COLUMNS and set(batch.batch.keys()) >= TENSORS
+    assert size == 12 == len(objects["uid"]) and all(objects["active_masks"])
+    assert [list(objects["traj_uid"]).index(uid) for uid in objects["traj_uid"]] == [row // 3 * 3 for row in range(12)]
+    assert len(set(objects["uid"])) == 2 and len(set(objects["uid"][:6])) == 1
+    assert objects["anchor_obs"][0] == objects["anchor_obs"][3] != objects["anchor_obs"][6]
+    sums = [sum(objects["rewards"][start : start + 3]) for start in range(0, 12, 3)]
+    assert objects["episode_rewards"][::3] == pytest.approx(sums)
+    assert set(objects["episode_lengths"]) == {3.0} and objects["episode_rewards"].dtype == np.float32
+    assert objects["success_rate"].shape == (size,) and len(set(objects["success_rate"])) == 1
+    assert {type(valid) for valid in objects["is_action_valid"]} == {bool}
+
+
+def test_tokens_are_the_prompt_and_its_reply():
+    with managed() as envs:
+        batch = TrajectoryCollector(config(), TOKENIZER).multi_turn_loop(prompts(), StandInActor(), envs).batch
+    assert batch["prompts"].shape[1] == 700
+    whole = TOKENIZER.decode(batch["input_ids"][0][batch["attention_mask"][0].bool()])
+    asked = TOKENIZER.decode(batch["prompts"][0][batch["attention_mask"][0][:700].bool()])
+    said = TOKENIZER.decode(batch["responses"][0][batch["attention_mask"][0][700:].bool()])
+    assert whole == asked + said and said == any_move(asked.split("\n", 1)[1].rsplit("<|im_end|>", 1)[0]) + "<|im_end|>"
+    steps = batch["position_ids"].diff(dim=-1)
+    assert set(steps.unique().tolist()) <= {0, 1} and (steps[:, 700:] == 1).all()
+
+
+def test_only_environments_whose_episode_goes_on_are_prompted():
+    solved = {0: 2, 3: 1}  # which environment is over after how many turns
+
+    class Ending(SokobanEnvironmentManager):
+        def step(self, text_actions: Any) -> Any:
+            obs, rewards, dones, infos = super().step(text_actions)
+            turns = max(len(self.memory[row]) for row in range(4))
+            for row, turn in solved.items():
+                dones[row] |= turns >= turn
+            return obs, rewards, dones, infos
+
+    actor = StandInActor()
+    with managed(max_steps=9) as plain:
+        envs = Ending(plain.envs, plain.projection_f, "sokoban")
+        batch = TrajectoryCollector(config(), TOKENIZER).multi_turn_loop(prompts(), actor, envs)
+    assert actor.asked == [[0, 1, 2, 3], [0, 1, 2], [1, 2], [1, 2]]
+    assert list(batch.non_tensor_batch["env_ids"]) == [0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3]
+
+
+def test_worker_groups_are_given_multiples_of_their_size():
+    actor = StandInWorkers(TOKENIZER, world_size=3)
+    with managed() as envs:
+        batch = TrajectoryCollector(config(), TOKENIZER).multi_turn_loop(prompts(), actor, envs)
+    assert len(batch) == 12 and len(actor.asked) == 3
+    assert batch.batch["responses"].shape == (12, 48) and "rollout_log_probs" in batch.batch.keys()  # noqa: SIM118
+
+
+def test_prompts_of_a_data_set_are_repeated_for_groups_and_name_their_source():
+    collector = TrajectoryCollector(config(), TOKENIZER)
+    with managed() as envs:
+        batch = collector.multi_turn_loop(prompts(2), StandInActor(), envs)
+        assert list(batch.non_tensor_batch["data_source"]) == ["set 0"] * 6 + ["set 1"] * 6
+        batch = collector.multi_turn_loop(prompts(4), StandInActor(), envs, is_train=False)
+        assert len(set(batch.non_tensor_batch["data_source"])) == 4
+        with pytest.raises(InputError, match="3 prompts"):
+            collector.multi_turn_loop(prompts(3), StandInActor(), envs)
+
+
+def test_who_gets_no_reply_is_over_and_has_no_row():
+    with managed() as envs:
+        collector = TrajectoryCollector(config(), TOKENIZER)
+
+        def reply(text: str) -> str | None:
+            return None if "Turn 2" in text else any_move(text)
+
+        batch = collector.multi_turn_loop(prompts(), StandInActor(reply), envs)
+    assert len(batch) == 4 and collector.failures == dict.fromkeys(range(4), "no reply")
+
+
+def test_where_nothing_was_answered_there_is_no_batch():
+    with managed() as envs, pytest.raises(CollectError, match="no reply"):
+        TrajectoryCollector(config(), TOKENIZER).multi_turn_loop(prompts(), StandInActor(lambda text: None), envs)
+
+
+def test_an_environment_that_fails_counts_as_no_failure_of_the_model():
+    with managed() as envs:
+        collector = TrajectoryCollector(config(), TOKENIZER)
+        play = envs.envs.step
+
+        def step(actions: Any) -> Any:
+            shown, rewards, dones, infos = play(actions)
+            infos = [{**info, "success": True} for info in infos]
+            dones[1], infos[1] = True, {"env_error": "it broke"}
+            return shown, rewards, dones, infos
+
+        envs.envs.step = step  # type: ignore[method-assign]
+        batch = collector.multi_turn_loop(prompts(), StandInActor(), envs)
+    assert collector.failures == {1: "it broke"}
+    assert set(batch.non_tensor_batch["success_rate"]) == {1.0}
+    assert np.isnan(batch.non_tensor_batch["episode_success"]).sum() == 1
+
+
+@pytest.mark.parametrize("truncation", ["left", "right", "middle"])
+def test_prompts_that_are_too_long_lose_what_is_asked_for(truncation):
+    short = config(data={"max_prompt_length": 60, "truncation": truncation})
+    with managed() as envs:
+        obs, _ = envs.reset()
+        whole = TrajectoryCollector(config(), TOKENIZER).preprocess_batch(prompts(), obs)
+        cut = TrajectoryCollector(short, TOKENIZER).preprocess_batch(prompts(), obs)
+    ids, kept = whole.non_tensor_batch["raw_prompt_ids"][0], cut.non_tensor_batch["raw_prompt_ids"][0]
+    assert kept == {"left": ids[-60:], "right": ids[:60], "middle": ids[:30] + ids[-30:]}[truncation]
+    assert cut.batch["input_ids"].shape == (4, 60)
+    with pytest.raises(InputError, match="max_prompt_length"):
+        TrajectoryCollector(config(data={"max_prompt_length": 60}), TOKENIZER).preprocess_batch(prompts(), obs)
+
+
+def collected(settings: dict[str, Any], kill: Any = None) -> list[Any]:
+    """What two rollouts hold but for their random names; workers are killed before each turn."""
+
+    def reply(text: str) -> str:
+        if kill is not None and "Turn 3" in text:
+            kill(envs.envs)
+        return any_move(text)
+
+    seen: list[Any] = []
+    with managed(max_steps=5, settings=settings) as envs:
+        for _ in range(2):
+            batch = TrajectoryCollector(config(), TOKENIZER).multi_turn_loop(prompts(), StandInActor(reply), envs)
+            seen += [batch.batch[name].tolist() for name in sorted(TENSORS)]
+            named = sorted(set(batch.non_tensor_batch) - {"uid", "traj_uid"})
+            seen += [[name, batch.non_tensor_batch[name].tolist()] for name in named]
+    return seen
+
+
+@pytest.mark.parametrize("backend", ["process", "executor"])
+def test_batches_are_equal_for_any_number_of_workers_killed_or_not(backend, kill_lanes):
+    alone = collected({"use_lanes": False})
+    settings = {"use_lanes": True, "backend": backend, "max_restarts": 50}
+    for workers in (1, 2):
+        assert collected({**settings, "max_workers": workers}) == alone
+    assert collected({**settings, "max_workers": 2}, kill_lanes) == alone
+
+
+# Groups
+
+
+def some_rewards(*rewards: float) -> tuple[Any, ...]:
+    count = len(rewards)
+    sums, names = np.array(rewards, np.float32), np.array([f"t{row}" for row in range(count)], object)
+    rows = [[{"row": row}] for row in range(count)]
+    return rows, sums, np.ones(count), {"success_rate": np.arange(count)}, names, np.zeros(count)
+
+
+def test_groups_whose_rewards_are_all_equal_are_left_out():
+    kept = filter_group_data(*some_rewards(1, 1, 0, 2, 3, 3 + 1e-9), config=config())
+    assert [rows[0]["row"] for rows in kept.batch_list] == [2, 3]
+    assert kept.success["success_rate"].tolist() == [2, 3] and list(kept.traj_uid) == ["t2", "t3"]
+
+
+def test_the_last_try_is_kept_whole_and_the_rule_can_be_ones_own():
+    assert len(filter_group_data(*some_rewards(1, 1, 0, 2), last_try=True).batch_list) == 4
+    kept = filter_group_data(*some_rewards(1, 1, 0, 2), group_n=2, keeps=lambda rewards: rewards.max() < 2)
+    assert [rows[0]["row"] for rows in kept.batch_list] == [0, 1]
+    with pytest.raises(InputError, match="whole groups"):
+        filter_group_data(*some_rewards(1, 1, 1), group_n=2)
+    with pytest.raises(InputError, match="group_n"):
+        filter_group_data(*some_rewards(1, 1))
+
+
+def dynamic(tries: int, on_exhausted: str = "keep", **more: Any) -> Any:
+    groups = {"enable": True, "max_num_gen_batches": tries, "on_exhausted": on_exhausted}
+    return TrajectoryCollector(config(algorithm={"filter_groups": groups}), TOKENIZER, **more)
+
+
+def test_rollouts_are_repeated_until_enough_groups_differ():
+    tries: list[int] = []
+
+    def keeps(rewards: np.ndarray) -> bool:
+        tries.append(len(rewards))
+        return len(tries) in (2, 5)
+
+    with managed() as envs:
+        batch = dynamic(10, keeps=keeps).multi_turn_loop(prompts(), StandInActor(), envs)
+    assert tries == [2] * 6 and len(set(batch.non_tensor_batch["uid"])) == 2 and len(batch) == 12
+
+
+def test_after_the_last_try_all_is_kept_or_an_error_says_so():
+    with managed() as envs:
+        batch = dynamic(2, keeps=lambda rewards: False).multi_turn_loop(prompts(), StandInActor(), envs)
+        assert len(set(batch.non_tensor_batch["uid"])) == 2
+        with pytest.raises(CollectError, match="max_num_gen_batches"):
+            dynamic(2, "raise", keeps=lambda rewards: False).multi_turn_loop(prompts(), StandInActor(), envs)
+        once = dynamic(2, "raise", keeps=lambda rewards: False).multi_turn_loop(prompts(), StandInActor(), envs, False)
+        assert len(once) == 12
+
+
+def test_rows_of_a_batch_are_dicts():
+    import torch
+    from verl import DataProto
+
+    batch = DataProto.from_dict(tensors={"a": torch.arange(4).view(2, 2)}, non_tensors={"b": np.array(["x", "y"])})
+    rows = to_list_of_dict(batch)
+    assert rows[1]["a"].tolist() == [2, 3] and rows[1]["b"] == "y" and len(rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        ({"env": {}}, "max_turn"),
+        ({"env": {"max_steps": 0}}, "max_steps"),
+        ({"data": {"truncation": "top"}}, "truncation"),
+        ({"algorithm": {"filter_groups": {"on_exhausted": "give up"}}}, "on_exhausted"),
+    ],
+)
+def test_keys_that_cannot_work_are_named(wrong, match):
+    with pytest.raises(ConfigError, match=match):
+        TrajectoryCollector(config(**wrong), TOKENIZER)

@@ -1,0 +1,233 @@
+"""The container: groups and seeds, one action a call, what is answered in whose place, and equality however it runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ragen.container.arrays import to_numpy
+from ragen.container.container import NO_MOVE, EnvironmentContainer, MultiProcessEnvironmentContainer
+from ragen.container.specs import env_specs
+from ragen.errors import ConfigError, EnvError, InputError, StateError, UnknownEnvError
+from ragen.parallel.settings import Settings
+
+SOKOBAN = {"dim_x": 6, "dim_y": 6, "num_boxes": 1, "max_steps": 6}
+AT_HOME = {"use_lanes": False}
+WALK, FAULTY = "support.faulty_envs:Walk", "support.faulty_envs:Faulty"
+RAISES = {"fault": "raises", "place": "turn -1"}  # at every step: its turns are counted by what it renders
+
+
+def container(env_type: str = "sokoban", env_num: int = 2, group_n: int = 2, **more: Any) -> Any:
+    more.setdefault("env_kwargs", SOKOBAN if env_type == "sokoban" else None)
+    more.setdefault("settings", AT_HOME)
+    return MultiProcessEnvironmentContainer(env_type, env_num, group_n, more.pop("seed", 42), **more)
+
+
+def test_members_of_a_group_begin_alike_and_groups_do_not():
+    with container(env_num=3, group_n=2) as envs:
+        shown, infos = envs.reset()
+    assert shown[0] == shown[1] and shown[2] == shown[3] and len(set(shown)) == 3
+    assert infos == [{}] * 6
+    assert (envs.num_processes, envs.env_num, envs.group_n) == (6, 3, 2)
+
+
+def test_later_resets_count_on_in_training_and_repeat_otherwise():
+    with container(seed=5) as train, container(seed=5, is_train=False) as val, container(seed=7) as later:
+        first, second = train.reset()[0], train.reset()[0]
+        assert first != second and second == later.reset()[0]
+        assert val.reset() == val.reset()
+
+
+def test_seeds_that_are_given_win_and_do_not_count():
+    with container(seed=5) as envs, container(seed=5) as plain:
+        assert envs.reset([9, 8, 9, 5])[0][3] == plain.reset()[0][0]
+        assert envs.reset() == (plain.reset([5, 5, 6, 6])[0], [{}] * 4)
+
+
+@pytest.mark.parametrize("seeds", [[1, 2, 3], [1, 2, 3, -1], [1, 2, 3, True], [1, 2, 3, 2**32], 7])
+def test_seeds_that_do_not_fit_are_refused_before_anything_is_reset(seeds):
+    with container() as envs:
+        before = envs.reset()[0]
+        with pytest.raises(InputError):
+            envs.reset(seeds)
+        assert envs.step([None] * 4)[0] == before
+
+
+def test_options_of_an_environment_reach_its_reset_and_may_name_its_seed():
+    with container() as envs, container() as plain:
+        shown = envs.reset(options=[{"seed": 50}, None, {"mode": "val"}, {"unknown": 1}])[0]
+        assert shown == plain.reset([50, 42, 43, 43])[0]
+
+
+def test_a_step_is_exactly_one_action_and_gives_lists():
+    with container() as envs:
+        envs.reset()
+        shown, rewards, dones, infos = envs.step([1, 2, 3, 4])
+    assert all(isinstance(each, list) and len(each) == 4 for each in (shown, rewards, dones, infos))
+    assert all(type(reward) is float for reward in rewards) and all(type(done) is bool for done in dones)
+    assert all(info["action_is_valid"] for info in infos) and rewards == [pytest.approx(-0.1)] * 4
+
+
+def test_an_environment_that_gets_none_is_left_alone():
+    with container() as envs:
+        before = envs.reset()[0]
+        shown, rewards, dones, infos = envs.step([None, NO_MOVE, None, np.int64(0)])
+        assert (shown, rewards, dones, infos) == (before, [0.0] * 4, [False] * 4, [{}] * 4)
+        assert envs.step([None] * 4)[0] == before and sum(lane.turns for lane in envs.lane_stats()) == 0
+
+
+def test_a_finished_environment_is_not_stepped_on():
+    with container("bandit", 1, 2, env_kwargs=None) as envs:
+        envs.reset()
+        last = envs.step([1, None])
+        shown, rewards, dones, infos = envs.step([1, 2])
+        assert (shown[0], rewards[0], dones[0]) == (last[0][0], 0.0, True)
+        assert infos[0] == {**last[3][0], "finished": True} and "finished" not in infos[1]
+        assert envs.step([None, None])[2] == [True, True] == envs.over()
+
+
+def test_limits_end_an_episode():
+    with EnvironmentContainer(env_specs("sokoban", 1, 2, SOKOBAN), 2, 42, limits=[2, 5]) as envs:
+        envs.reset()
+        envs.step([1, 1])
+        _, _, dones, infos = envs.step([2, 2])
+        assert dones == [True, False] and infos[0]["truncated"] and "truncated" not in infos[1]
+
+
+@pytest.mark.parametrize("actions", [[1, 1, 1], [1, 1, 1, 5], [1, 1, 1, "up"], [1, 1, 1, True], [1, 1, 1, [1]], 1])
+def test_actions_that_cannot_be_executed_are_refused_before_anything_is_stepped(actions):
+    with container() as envs:
+        before = envs.reset()[0]
+        with pytest.raises(InputError):
+            envs.step(actions)
+        assert envs.step([None] * 4)[0] == before
+
+
+def test_text_environments_take_text_alone():
+    with container("countdown", 1, 1) as envs:
+        envs.reset()
+        with pytest.raises(InputError, match="expected text"):
+            envs.step([1])
+        assert envs.step(["1 + 1"])[2] == [True]
+
+
+def test_every_bandit_has_its_own_names():
+    with container("bandit", 8, 1) as envs:
+        envs.reset()
+        names = envs.action_names()
+        assert {tuple(each.values()) for each in names} == {("phoenix", "dragon"), ("dragon", "phoenix")}
+        assert envs.get_available_actions() == [[1, 2]] * 8
+
+
+def test_a_shops_actions_are_those_of_its_page():
+    with container("webshop", 1, 1) as envs:
+        envs.reset()
+        assert envs.get_available_actions() == [["search[<content>]"]]
+        envs.step(["search[shirt]"])
+        assert "click[next >]" in envs.get_available_actions()[0]
+
+
+def test_what_is_shown_can_be_asked_for():
+    with container() as envs:
+        shown = envs.reset()[0]
+        assert envs.render() == shown and envs.render(env_idx=2) == shown[2]
+        assert envs.render("rgb_array", 0).shape == (96, 96, 3)
+
+
+def test_pictures_are_the_callers_own():
+    with container(env_kwargs={**SOKOBAN, "render_mode": "rgb_array"}) as envs:
+        shown = envs.reset()[0]
+        shown[0][:] = 0
+        assert envs.step([None] * 4)[0][0].any() and envs.step([1] * 4)[0][0].any()
+
+
+@pytest.mark.parametrize("policy", ["fallback", "truncate"])
+def test_an_environment_that_fails_is_given_up_and_the_others_play_on(policy):
+    specs = [*env_specs(WALK, 1, 1), *env_specs(FAULTY, 1, 1, RAISES)]
+    specs = [replace(spec, env_id=i, group_id=i) for i, spec in enumerate(specs)]
+    with EnvironmentContainer(specs, 1, 3, settings=Settings(use_lanes=False, on_env_failure=policy)) as envs:
+        before = envs.reset()[0]
+        for _ in range(2):
+            shown, rewards, dones, infos = envs.step(["a", "a"])
+        assert dones == [False, True] and rewards[1] == 0.0 and shown[1] == before[1]
+        assert infos[1]["env_error"] == infos[1]["error"] and infos[1]["finished"] and "env_error" not in infos[0]
+        assert envs.render()[1] == shown[1]
+        assert envs.reset()[0][1].startswith("at ")
+
+
+def test_failures_are_raised_where_that_is_asked_for():
+    with container(FAULTY, 2, 1, env_kwargs=RAISES, settings={**AT_HOME, "on_env_failure": "raise"}) as envs:
+        envs.reset()
+        with pytest.raises(EnvError, match="env 1"):
+            envs.step([None, "a"])
+        assert envs.over() == [False, True]
+
+
+def test_calls_at_the_wrong_time_say_so():
+    envs = container()
+    with pytest.raises(StateError, match="reset"):
+        envs.step([1] * 4)
+    envs.close()
+    envs.close()
+    with pytest.raises(StateError, match="closed"):
+        envs.reset()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        (("sokobahn", 1, 1, 0), UnknownEnvError, "sokobahn"),
+        (("sokoban", 0, 1, 0), ConfigError, "env_num"),
+        (("sokoban", 1, True, 0), ConfigError, "group_n"),
+        (("sokoban", 1, 1, -1), InputError, "seed"),
+        (("sokoban", 1, 1, 0, {"boxes": 1}), ConfigError, "num_boxes"),
+        (("sokoban", 1, 1, 0, {"num_boxes": 0}), ConfigError, "num_boxes"),
+        (("support.toy_envs:Echo", 1, 1, 0, {"no": 1}), ConfigError, "no"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_a_process_starts(arguments, error, match):
+    with pytest.raises(error, match=match):
+        MultiProcessEnvironmentContainer(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("data", "shape"), [(True, ()), (1.5, ()), ([1, 2], (2,)), (np.ones((2, 3)), (2, 3)), (np.float32(1), ())]
+)
+def test_numbers_become_arrays(data, shape):
+    assert to_numpy(data).shape == shape
+    with pytest.raises(InputError):
+        to_numpy({"a": 1})
+
+
+def played(env_type: str, settings: dict[str, Any], kill: Any = None) -> list[Any]:
+    """All that two episodes of random actions give; workers are killed between some steps."""
+    seen: list[Any] = []
+    rng = Random(1)
+    with container(env_type, 3, 2, settings=settings) as envs:
+        for _ in range(2):
+            seen.append(envs.reset())
+            for turn in range(4):
+                if kill is not None and turn in (1, 2):
+                    assert kill(envs) > 0
+                actions = [rng.choice([*choices, None]) for choices in envs.get_available_actions()]
+                seen.append(envs.step(actions))
+    return seen
+
+
+@pytest.mark.parametrize("backend", ["process", "executor"])
+@pytest.mark.parametrize("env_type", ["sokoban", "frozen_lake", "bandit", "webshop"])
+def test_any_number_of_workers_gives_what_none_gives(env_type, backend):
+    alone = played(env_type, AT_HOME)
+    for workers in (1, 2) if env_type == "sokoban" else (2,):
+        assert played(env_type, {"use_lanes": True, "max_workers": workers, "backend": backend}) == alone
+
+
+@pytest.mark.parametrize("backend", ["process", "executor"])
+@pytest.mark.parametrize("env_type", ["sokoban"])
+def test_killed_workers_change_nothing(env_type, backend, kill_lanes):
+    settings = {"use_lanes": True, "max_workers": 2, "backend": backend, "max_restarts": 20}
+    assert played(env_type, settings, kill_lanes) == played(env_type, AT_HOME)

@@ -1,0 +1,208 @@
+"""Managers: prompts with histories, what is anchored, how success is told, and verl-agent's arguments."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ragen.container.container import EnvironmentContainer, MultiProcessEnvironmentContainer
+from ragen.container.managers import MANAGERS, EnvironmentManagerBase, SokobanEnvironmentManager
+from ragen.container.memory import SimpleMemory
+from ragen.container.projections import create_projection_function, mixed_projection
+from ragen.container.prompts import LONGEST_SHOP_PROMPT, WebShopWriter
+from ragen.container.specs import env_specs
+from ragen.container.templates import templates_of
+from ragen.errors import ConfigError, InputError, StateError
+from ragen.parallel.settings import Settings
+
+SOKOBAN = {"dim_x": 6, "dim_y": 6, "num_boxes": 1}
+UP, DOWN = "<action>up</action>", "<action>down</action>"
+
+
+def manager(env_type: str = "sokoban", count: int = 2, env_name: Any = None, **more: Any) -> EnvironmentManagerBase:
+    kwargs = more.pop("env_kwargs", SOKOBAN if env_type == "sokoban" else None)
+    envs = MultiProcessEnvironmentContainer(env_type, 1, count, 42, kwargs, settings={"use_lanes": False})
+    projection = more.pop("projection", None) or create_projection_function(env_type, more.pop("style", "ragen"))
+    return MANAGERS.get(env_type, EnvironmentManagerBase)(envs, projection, env_name or env_type, **more)
+
+
+def test_observations_are_prompts_and_anchors_without_a_word_added():
+    with manager() as envs:
+        obs, infos = envs.reset()
+        assert set(obs) == {"text", "image", "anchor"} and obs["image"] is None and infos == [{}, {}]
+        assert obs["anchor"] == envs.envs.render() and obs["anchor"][0] in obs["text"][0]
+        obs, rewards, dones, infos = envs.step([UP, "nonsense"])
+        assert obs["anchor"] == envs.envs.render()
+    assert rewards.dtype == float and rewards.shape == (2,) and dones.dtype == bool and dones.shape == (2,)
+    assert [info["is_action_valid"].item() for info in infos] == [True, False]
+    assert all(info["is_action_valid"].shape == () for info in infos)
+
+
+def test_histories_show_what_was_seen_before_each_action_and_count_from_the_reset():
+    with manager(count=1) as envs:
+        first = envs.reset()[0]
+        assert "Observation" not in first["text"][0]
+        seen = [first["anchor"][0]]
+        for action in (UP, DOWN, UP):
+            obs = envs.step([action])[0]
+            seen.append(obs["anchor"][0])
+        prompt = obs["text"][0]
+        assert f"[Observation 2: '{seen[1]}', Action 2: 'down']\n[Observation 3: '{seen[2]}', Action 3: 'up']" in prompt
+        assert "Observation 1:" not in prompt and "taken 3 steps" in prompt and "Turn 4:" in prompt
+        assert "Observation" not in envs.reset()[0]["text"][0]
+
+
+def test_no_history_is_shown_where_none_is_wanted():
+    with manager(count=1, history_length=0) as envs:
+        envs.reset()
+        assert "Observation" not in envs.step([UP])[0]["text"][0]
+
+
+def test_who_was_not_asked_and_who_is_over_makes_no_history():
+    with manager("bandit", env_kwargs=None) as envs:
+        envs.reset()
+        envs.step(["<answer>dragon</answer>", None])
+        _, rewards, dones, infos = envs.step(["<answer>dragon</answer>", None])
+        assert [len(envs.memory[row]) for row in range(2)] == [1, 0]
+        assert rewards[0] == 0 and list(dones) == [True, False] and infos[0]["finished"]
+
+
+def test_an_invalid_reply_in_verl_agents_style_moves_nothing():
+    with manager(style="verl-agent") as envs:
+        before = envs.reset()[0]
+        assert "<think>" in before["text"][0]
+        obs, rewards, _, infos = envs.step(["hm", f"<think>x</think>{UP}"])
+        assert obs["anchor"][0] == before["anchor"][0] and rewards[0] == 0
+        assert [int(info["is_action_valid"]) for info in infos] == [0, 1]
+        assert "Action 1: 'none'" in obs["text"][0]
+
+
+def test_prompts_name_the_signs_that_the_grid_has():
+    lookup = {0: "W", 1: ".", 2: "G", 3: "{", 4: "B", 5: "A", 6: "@"}
+    with manager(env_kwargs={**SOKOBAN, "grid_lookup": lookup}) as envs:
+        prompt = envs.reset()[0]["text"][0]
+    assert "W is wall" in prompt and "{ is box on target" in prompt and "#" not in prompt
+
+
+def test_templates_of_ones_own_fill_the_same_slots():
+    mine = {"first": "{task}|{available_actions}|{current_step}", "later": "{step_count}/{history_length}"}
+    with manager(count=1, templates=mine) as envs:
+        assert envs.reset()[0]["text"][0].endswith("|up, down, left, right|1")
+        assert envs.step([UP])[0]["text"][0] == "1/1"
+
+
+@pytest.mark.parametrize("templates", [{"first": "{tsk}"}, {"frist": "x"}, {"first": "{"}, {"first": "{0}"}])
+def test_templates_that_cannot_be_filled_in_are_refused(templates):
+    with pytest.raises(ConfigError, match="templates"):
+        manager(templates=templates)
+
+
+def test_verl_agents_configuration_is_taken_for_the_name():
+    as_dict = {"env": {"env_name": "Sokoban", "history_length": 1}}
+    as_object = SimpleNamespace(env=SimpleNamespace(env_name="Sokoban", history_length=1))
+    for config in (as_dict, as_object):
+        with manager(env_name=config) as envs:
+            assert envs.env_name == "Sokoban" and envs.history_length == 1
+            envs.reset([{"seed": 7}, None])
+
+
+def test_a_projection_of_the_one_argument_that_verl_agents_have_works():
+    def theirs(actions: list[str]) -> tuple[list[int], list[int]]:
+        for place, text in enumerate(actions):
+            actions[place] = 1 if "up" in text else 0  # type: ignore[call-overload]  # in place, as theirs do
+        return actions, [1] * len(actions)  # type: ignore[return-value]
+
+    texts = [UP, None]
+    with manager(projection=theirs) as envs:
+        envs.reset()
+        _, rewards, _, infos = envs.step(texts)
+    assert texts == [UP, None] and rewards[0] < 0 and rewards[1] == 0 and int(infos[0]["is_action_valid"]) == 1
+
+
+def test_calls_that_cannot_work_say_so():
+    with manager() as envs:
+        with pytest.raises(StateError):
+            envs.step([UP, UP])
+        envs.reset()
+        with pytest.raises(InputError):
+            envs.step([UP])
+    with pytest.raises(ConfigError, match="history_length"):
+        manager(history_length="two")
+
+
+def test_success_is_that_of_the_last_active_step():
+    with manager() as envs:
+        infos = [[{"success": 1}, {"success": 0}], [{"won": True}], [{"task_success": 1}], [{}], []]
+        rows = [[{"active_masks": True}, {"active_masks": False}], *([{"active_masks": True}] for _ in range(3)), []]
+        found = envs.success_evaluator(total_infos=infos, total_batch_list=rows)
+    assert list(found) == ["success_rate"] and found["success_rate"].tolist() == [1, 1, 1, 0, 0]
+
+
+def test_shops_tell_the_task_once_their_actions_and_their_score():
+    with manager("webshop", 1, env_kwargs=None) as envs:
+        obs, _ = envs.reset()
+        assert obs["text"][0].count("Instruction") == 0 and "search[<content>]" in obs["text"][0]
+        obs, _, _, infos = envs.step(["<action>search[shirt]</action>"])
+        task = obs["anchor"][0].split(" [SEP] ")[1]
+        assert obs["text"][0].count(task) == 1 and "click[next >]" in obs["text"][0]
+        assert infos[0]["task_score"] == 0.0 and infos[0]["won"] is False
+        keys = envs.success_evaluator([infos], [[{"active_masks": True}]])
+        assert set(keys) == {"success_rate", "webshop_task_score (not success_rate)"}
+
+
+def test_a_shops_prompt_that_would_be_too_long_has_no_history():
+    from ragen.container.prompts import Facts
+
+    writer = WebShopWriter(templates_of("webshop"))
+    past = [{"text_obs": "x" * LONGEST_SHOP_PROMPT, "action": "y"}]
+    assert "Observation" not in writer.write(Facts("t", "page", [], {}, past, 2))
+    assert "Observation" in writer.write(Facts("t", "page", [], {}, [{"text_obs": "x", "action": "y"}], 2))
+
+
+def test_attempts_at_a_problem_go_on_showing_it():
+    with manager("metamathqa", 1, env_kwargs=None) as envs:
+        problem = envs.reset()[0]["anchor"][0]
+        for _ in range(4):
+            obs = envs.step(["wrong"])[0]
+        assert problem in obs["text"][0]
+
+
+def test_pictures_are_given_as_one_array():
+    with manager(env_kwargs={**SOKOBAN, "render_mode": "rgb_array"}) as envs:
+        obs, _ = envs.reset()
+    assert obs["image"].shape == (2, 96, 96, 3) and "<image>" in obs["text"][0]
+
+
+def test_rows_of_several_types_are_managed_together():
+    from dataclasses import replace
+
+    types = ["sokoban", "countdown", "bandit", "game_2048"]
+    specs = [spec for env_type in types for spec in env_specs(env_type, 1, 1)]
+    specs = [replace(spec, env_id=i, group_id=i) for i, spec in enumerate(specs)]
+    container = EnvironmentContainer(specs, 1, 3, settings=Settings(use_lanes=False))
+    with EnvironmentManagerBase(container, mixed_projection(types), "mixed") as envs:
+        obs, _ = envs.reset()
+        starts = ["You play Sokoban", "You play Countdown", "You choose between", "You play a game"]
+        assert all(text.startswith(start) for text, start in zip(obs["text"], starts, strict=True))
+        texts = [UP, "<answer>1 + 1</answer>", "<answer>dragon</answer>", "<action>left</action>"]
+        _, _, dones, infos = envs.step(texts)
+        assert list(dones) == [False, True, True, False] and all(info["is_action_valid"] for info in infos)
+
+
+def test_there_are_six_managers_and_the_base():
+    assert set(MANAGERS) == {"sokoban", "frozen_lake", "bandit", "countdown", "metamathqa", "webshop"}
+    assert MANAGERS["sokoban"] is SokobanEnvironmentManager
+
+
+def test_a_memory_gives_lines_and_how_many():
+    memory = SimpleMemory()
+    memory.reset(batch_size=2)
+    memory.store({"text_obs": ["a", None], "action": ["up", None]})
+    memory.store({"text_obs": ["b", "c"], "action": ["down", "left"]})
+    texts, lengths = memory.fetch(1)
+    assert texts == ["[Observation 2: 'b', Action 2: 'down']", "[Observation 1: 'c', Action 1: 'left']"]
+    assert lengths == [1, 1] and len(memory) == 2 and memory.fetch(0) == (["", ""], [0, 0])
+    assert isinstance(np.array(lengths), np.ndarray)

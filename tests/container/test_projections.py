@@ -1,0 +1,126 @@
+"""From replies to actions: the table of each type, in both styles, and what the rules must not do."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from ragen.container.projections import create_projection_function, generic_projection, mixed_projection
+from ragen.errors import ConfigError
+
+RAGEN = [
+    ("sokoban", "<action>up</action>", 1, True),
+    ("sokoban", "<action> Down </action>", 2, True),
+    ("sokoban", "<action>go\nWEST</action>", 3, True),
+    ("sokoban", "<ACTION>east</ACTION>", 4, True),
+    ("sokoban", "<action>up</action> no: <action>right</action>", 4, True),
+    ("sokoban", "<action>right, then up</action>", 4, True),
+    ("sokoban", "<answer>Left || Up</answer>", 3, True),
+    ("sokoban", "<action>invalid</action>", 1, False),
+    ("sokoban", "<action>downtown</action>", 1, False),
+    ("sokoban", "<action>u</action>", 1, False),
+    ("sokoban", "go up", 1, False),
+    ("sokoban", "<action>up", 1, False),
+    ("sokoban", "", 1, False),
+    ("frozen_lake", "<action>up</action>", 4, True),
+    ("frozen_lake", "<action>north</action>", 4, True),
+    ("frozen_lake", "<action>jump</action>", 1, False),
+    ("bandit", "I take <answer>Dragon</answer>", 2, True),
+    ("bandit", "the phoenix, rather than the dragon", 1, True),
+    ("bandit", "neither", 1, False),
+    ("webshop", "<action>search[Red Shoes]</action>", "search[Red Shoes]", True),
+    ("webshop", "I would search[red] and click[x]", "search[red]", True),
+    ("webshop", "then click[< Prev]", "click[< Prev]", True),
+    ("webshop", "<action>buy now</action>", "click[buy now]", True),
+    ("webshop", "Let me buy this.", "click[buy now]", True),
+    ("webshop", "<action>back</action>", "click[back to search]", True),
+    ("webshop", "<action>buy it</action>", "buy it", False),
+    ("webshop", "hm", "click[back to search]", False),
+    ("countdown", "<answer>(3 + 4) * 5</answer>", "(3 + 4) * 5", True),
+    ("countdown", "With 3 numbers: 3 + 4 * 5 is it.", "3 + 4 * 5", True),
+    ("countdown", "<think>3 + 4</think><answer>5 - 1</answer>", "5 - 1", True),
+    ("countdown", "<answer>(3 + </answer>", "(3 +", False),
+    ("countdown", "<answer>1 / 0</answer>", "1 / 0", False),
+    ("countdown", "<answer>__import__('os')</answer>", "__import__('os')", False),
+    ("countdown", "no idea", "no idea", False),
+    ("metamathqa", "  42\n", "42", True),
+    ("metamathqa", "so <answer> 42 </answer>", "42", True),
+    ("metamathqa", " ", "", False),
+    ("generic", "well <action>anything</action>", "anything", True),
+    ("generic", "well", "well", False),
+    ("unknown", "<action>x</action>", "x", True),
+]
+
+THOUGHT = "<think>so</think>"
+VERL_AGENT = [
+    ("sokoban", f"{THOUGHT}<action>up</action>", 1, 1),
+    ("sokoban", "<action>up</action>", 1, 0),
+    ("sokoban", f"{THOUGHT}<action>still</action>", 0, 1),
+    ("sokoban", f"{THOUGHT}<action>jump</action>", 0, 0),
+    ("sokoban", f"{THOUGHT}up", 0, 0),
+    ("frozen_lake", f"{THOUGHT}<action>up</action>", 4, 1),
+    ("webshop", f"{THOUGHT}<action>Search[Red]</action>", "search[red]", 1),
+    ("webshop", f"{THOUGHT}<action>search[\u978b]</action>", "search[\u978b]", 0),
+    ("webshop", "I would rather Search[Red Shoes]", "ther search[red shoes]"[-20:], 0),
+    ("bandit", f"{THOUGHT}<answer>dragon</answer>", 2, 1),
+    ("bandit", "none", 0, 0),
+]
+
+
+@pytest.mark.parametrize(("env_type", "text", "action", "valid"), RAGEN)
+def test_replies_are_read_in_our_style(env_type, text, action, valid):
+    actions, valids = create_projection_function(env_type)([text])
+    assert actions == [action] and valids == [valid] and type(valids[0]) is bool
+
+
+@pytest.mark.parametrize(("env_type", "text", "action", "valid"), VERL_AGENT)
+def test_replies_are_read_in_verl_agents_style(env_type, text, action, valid):
+    actions, valids = create_projection_function(env_type, "verl-agent")([text])
+    assert actions == [action] and valids == [valid] and type(valids[0]) is int
+
+
+def test_names_are_those_of_each_environment():
+    spaces = [{1: "Trader", 2: "Nurse"}, {1: "Nurse", 2: "Trader"}]
+    assert create_projection_function("bandit")(["Nurse"] * 2, spaces) == ([2, 1], [True, True])
+    assert create_projection_function("sokoban")(["<action>hop</action>"], [{7: "Hop"}]) == ([7], [True])
+    cube = {1: "U", 2: "U'"}
+    assert generic_projection(["<action>U'</action>", "<action>U</action>", "?"], [cube] * 3)[0] == [2, 1, None]
+
+
+def test_the_way_back_is_the_one_that_the_page_has():
+    read = create_projection_function("webshop")
+    pages = [["click[back to search]"], ["click[back to search]", "click[< prev]"], None]
+    assert read(["<action>back</action>"] * 3, pages)[0] == [
+        "click[back to search]",
+        "click[< prev]",
+        "click[back to search]",
+    ]
+
+
+@pytest.mark.parametrize("style", ["ragen", "verl-agent"])
+@pytest.mark.parametrize("env_type", ["sokoban", "webshop", "countdown", "metamathqa", "bandit", "generic"])
+def test_what_is_given_is_not_changed_and_none_was_not_asked(env_type, style):
+    texts = ["<action>up</action>", None]
+    actions, valids = create_projection_function(env_type, style)(texts)
+    assert texts == ["<action>up</action>", None] and actions is not texts
+    assert actions[1] is None and valids[1] == 1
+
+
+def test_rows_of_several_types_are_read_each_by_its_own_rules():
+    read = mixed_projection(["sokoban", "countdown", "frozen_lake"])
+    texts = ["<action>up</action>", "<answer>1+1</answer>", "<action>up</action>"]
+    assert read(texts, [None] * 3) == ([1, "1+1", 4], [True, True, True])
+
+
+def test_there_are_two_styles():
+    with pytest.raises(ConfigError, match="verl-agent"):
+        create_projection_function("sokoban", "verl")
+
+
+@pytest.mark.parametrize("text", ["<action>" * 30_000, "." * 200_000, "search[" * 30_000, "(" * 200_000, "İ" * 50_000])
+@pytest.mark.parametrize("env_type", ["sokoban", "webshop", "countdown", "bandit"])
+def test_no_reply_takes_long_to_read(env_type, text):
+    start = time.perf_counter()
+    create_projection_function(env_type)([text])
+    assert time.perf_counter() - start < 2

@@ -1,0 +1,241 @@
+"""Coming from elsewhere: verl-agent's loop on our environments, a configuration's environments, the proxy's switch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ragen.env
+from ragen.container.arrays import to_numpy
+from ragen.env.environment_factory import (
+    create_environments,
+    create_single_environment_for_testing,
+    get_environment_requirements,
+    get_supported_environment_types,
+    make_environments,
+    validate_environment_config,
+)
+from ragen.env.environment_manager import SokobanEnvironmentManager
+from ragen.env.parallel_env_container import MultiProcessEnvironmentContainer
+from ragen.env.projection_functions import create_projection_function
+from ragen.errors import ConfigError
+from ragen.llm_agent.collecting.collector import TrajectoryCollector
+from ragen.llm_agent.config.loading import load_config
+from ragen.llm_agent.rollout.proxy import LLMAgentProxy
+from ragen.llm_agent.tokenizer import load_tokenizer
+from support.stand_ins import StandInActor, StandInWorkers
+
+TOKENIZER = load_tokenizer()
+SOKOBAN = {"dim_x": 6, "dim_y": 6, "num_boxes": 1, "max_steps": 3}
+ASKED = ["input_ids", "attention_mask", "position_ids"]
+
+
+def loop_like_verl_agents(config: Any, collector: Any, gen_batch: Any, workers: Any, envs: Any) -> Any:
+    """A rollout by the steps that verl-agent's loop takes: everybody is prompted in every turn, finished or not."""
+    from verl.protocol import pad_dataproto_to_divisor, unpad_dataproto
+
+    obs, infos = envs.reset(gen_batch.non_tensor_batch.pop("env_kwargs", None))
+    count = len(obs["text"])
+    size = config["env"]["rollout"]["n"]
+    uids = np.repeat([str(uuid.uuid4()) for _ in range(count // size)], size).astype(object)
+    names = np.array([str(uuid.uuid4()) for _ in range(count)], dtype=object)
+    is_done = np.zeros(count, dtype=bool)
+    rewards_sum, lengths = np.zeros(count, np.float32), np.zeros(count, np.float32)
+    rows: list[list[Any]] = [[] for _ in range(count)]
+    all_infos: list[list[Any]] = [[] for _ in range(count)]
+    for _ in range(config["env"]["max_steps"]):
+        active = ~is_done
+        batch = collector.preprocess_batch(gen_batch=gen_batch, obs=obs)
+        asked = batch.pop(batch_keys=ASKED, non_tensor_batch_keys=["raw_prompt_ids"])
+        padded, extra = pad_dataproto_to_divisor(asked, workers.world_size)
+        output = unpad_dataproto(workers.generate_sequences(padded), extra)
+        batch.non_tensor_batch["uid"], batch.non_tensor_batch["traj_uid"] = uids, names
+        batch = batch.union(output)
+        texts = TOKENIZER.batch_decode(batch.batch["responses"], skip_special_tokens=True)
+        obs, rewards, dones, infos = envs.step(texts)
+        assert len(rewards) == count and rewards.shape == dones.shape == (count,)
+        batch.non_tensor_batch["is_action_valid"] = np.array([bool(info["is_action_valid"]) for info in infos])
+        rewards_sum[active] += to_numpy(rewards)[active]
+        lengths[active] += 1
+        batch.non_tensor_batch["rewards"] = to_numpy(rewards)
+        batch.non_tensor_batch["active_masks"] = active
+        for row, columns in enumerate(ragen.env.to_list_of_dict(batch)):
+            rows[row].append(columns)
+            all_infos[row].append(infos[row])
+        is_done |= dones
+        if is_done.all():
+            break
+    success = envs.success_evaluator(
+        total_infos=all_infos, total_batch_list=rows, episode_rewards=rewards_sum, episode_lengths=lengths
+    )
+    return collector.gather_rollout_data(rows, rewards_sum, lengths, success, names, np.zeros(count, np.float32))
+
+
+def test_verl_agents_loop_gives_our_batch_with_our_environments_under_it():
+    from verl import DataProto
+
+    config = {"env": {"env_name": "Sokoban", "max_steps": 4, "rollout": {"n": 2}, "history_length": 2}}
+    config["data"] = {"max_prompt_length": 700}
+    collector, batches = TrajectoryCollector(config, TOKENIZER), []
+    for collect in ("theirs", "ours"):
+        container = MultiProcessEnvironmentContainer("sokoban", 2, 2, 42, SOKOBAN, settings={"use_lanes": False})
+        projection = create_projection_function("sokoban", "verl-agent")
+        with SokobanEnvironmentManager(container, projection, config) as envs:
+            workers = StandInWorkers(TOKENIZER)
+            if collect == "theirs":
+                batches.append(loop_like_verl_agents(config, collector, DataProto(), workers, envs))
+            else:
+                batches.append(collector.multi_turn_loop(DataProto(), workers, envs))
+    theirs, ours = batches
+    assert set(theirs.batch.keys()) == set(ours.batch.keys())
+    assert set(theirs.non_tensor_batch) == set(ours.non_tensor_batch)
+    for name in theirs.batch.keys():  # noqa: SIM118  # a TensorDict is no dict
+        assert theirs.batch[name].equal(ours.batch[name]), name
+    for name in set(theirs.non_tensor_batch) - {"uid", "traj_uid"}:
+        assert list(theirs.non_tensor_batch[name]) == list(ours.non_tensor_batch[name]), name
+
+
+# A configuration's environments
+
+
+def mixed(*overrides: str) -> Any:
+    sizes = ["es_manager.train.group_size=2", "es_manager.val.group_size=1", "es_manager.use_multiprocessing=false"]
+    tags = ["SimpleSokoban", "Countdown", "Bandit"]
+    for mode in ("train", "val"):
+        sizes += [f"es_manager.{mode}.env_groups=3", f"es_manager.{mode}.env_configs.tags=[{','.join(tags)}]"]
+        sizes.append(f"es_manager.{mode}.env_configs.n_groups=[1,1,1]")
+    return load_config("base", [*sizes, "agent_proxy.max_turn=3", *overrides])
+
+
+def test_tags_of_a_configuration_may_be_of_several_types():
+    train, val = make_environments(mixed())
+    with train, val:
+        assert train.tags == ["SimpleSokoban"] * 2 + ["Countdown"] * 2 + ["Bandit"] * 2 and len(val) == 3
+        obs, _ = train.reset()
+        assert obs["anchor"][0] == obs["anchor"][1] and "Target" in obs["text"][2] and "Dragon" in obs["text"][4]
+        texts = ["<action>up</action>"] * 2 + ["<answer>1</answer>"] * 2 + ["<answer>Dragon</answer>"] * 2
+        _, _, dones, infos = train.step(texts)
+        assert list(dones) == [False] * 2 + [True] * 4 and all(info["is_action_valid"] for info in infos)
+        assert train.envs.seed == 10000 and val.envs.seed == 123 and not val.envs.is_train
+
+
+def test_one_type_has_its_own_manager_and_the_tags_limit_ends_its_episodes():
+    config = load_config("base", ["custom_envs.SimpleSokoban.max_actions_per_traj=2", "+env.style=verl-agent"])
+    train, val = create_environments(config)
+    with train, val:
+        assert isinstance(train, SokobanEnvironmentManager) and len(train) == 128
+        train.reset()
+        reply = "<think>so</think><action>up</action>"
+        train.step([reply, *[None] * 127])
+        assert list(train.step([reply, *[None] * 127])[2][:2]) == [True, False]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "env.style=verl",
+        "env.history_length=two",
+        "es_manager.train.group_size=0",
+        "custom_envs.Bandit.env_config.arms=3",
+        "algorithm.filter_groups.enable=perhaps",
+    ],
+)
+def test_a_configuration_that_cannot_work_is_refused_by_name(wrong):
+    assert validate_environment_config(mixed()) is True
+    with pytest.raises(ConfigError, match=wrong.partition("=")[0].rpartition(".")[2]):
+        validate_environment_config(mixed(f"++{wrong}"))
+
+
+def test_types_say_what_they_take():
+    types = get_supported_environment_types()
+    assert set(types[:6]) == {"sokoban", "frozen_lake", "bandit", "countdown", "metamathqa", "webshop"}
+    assert set(types) == set(ragen.env.REGISTERED_ENVS)
+    told = get_environment_requirements("sokoban")
+    assert told["actions"] == "discrete" and told["action_lookup"][1] == "Up" and told["env_kwargs"]["num_boxes"] == 3
+    assert get_environment_requirements("webshop")["actions"] == "text"
+    with create_single_environment_for_testing("frozen_lake", 1, {"size": 5}) as envs:
+        assert len(envs.reset()[0]["text"]) == 1
+
+
+def test_importing_games_imports_nothing_of_this():
+    code = (
+        "import sys, ragen.env; bad = [name for name in sys.modules if name.startswith(('torch', 'verl', 'ragen.para',"
+        "'ragen.cont', 'ragen.llm'))]; assert not bad, bad; from ragen.env import make_environments, to_numpy; "
+        "assert 'torch' not in sys.modules and 'verl' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert "make_environments" in dir(ragen.env)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = ragen.env.no_such_name
+
+
+# The proxy's switch
+
+
+def rollout(proxy: LLMAgentProxy, val: bool = False) -> Any:
+    from verl import DataProto
+
+    return proxy.rollout(DataProto(meta_info={"validate": val}), val=val)
+
+
+def reply(prompt: str) -> str:
+    return "<think>so</think><answer>Up</answer>"
+
+
+class EchoActor(StandInActor):
+    """Answers RAGEN's prompts, which have a system message, as well."""
+
+    def generate_sequences(self, prompts: Any) -> Any:
+        output = super().generate_sequences(prompts)
+        output.non_tensor_batch |= {name: prompts.non_tensor_batch[name] for name in ("env_ids", "group_ids")}
+        return output
+
+
+def test_rollouts_by_turn_have_the_columns_of_training_batches():
+    with LLMAgentProxy(mixed("use_parallel_envs=true"), EchoActor(reply), TOKENIZER) as proxy:
+        assert not proxy.parallel_envs and proxy.train_parallel_envs is None
+        batch = rollout(proxy)
+        assert proxy.parallel_envs and len(proxy.train_parallel_envs) == 6 and len(proxy.val_parallel_envs) == 3
+        assert proxy.traj_collector is not None and len(rollout(proxy, val=True)) == 5
+    with LLMAgentProxy(mixed(), EchoActor(reply), TOKENIZER) as plain:
+        ours = rollout(plain)
+    assert set(batch.batch.keys()) >= set(ours.batch.keys())
+    assert set(batch.non_tensor_batch) >= set(ours.non_tensor_batch) - {"messages_list"}
+    width = batch.batch["input_ids"].shape[1] - 1
+    assert all(batch.batch[name].shape == (10, width) for name in ("loss_mask", "rm_scores", "response_mask"))
+    first = batch.batch["responses"][0][batch.batch["response_mask"][0].bool()]
+    assert TOKENIZER.decode(first) == reply("") + "<|im_end|>"
+    scores = batch.batch["original_rm_scores"].sum(-1)
+    assert scores.tolist() == pytest.approx(list(batch.non_tensor_batch["episode_rewards"]))
+    assert (batch.batch["rm_scores"].sum(-1) <= scores).all()  # an answer "Up" is no expression and no arm
+    assert list(batch.non_tensor_batch["episode_ids"]) == [0, 0, 0, 1, 1, 1, 2, 3, 4, 5]
+    assert {"SimpleSokoban/success", "Bandit/reward", "episode/success_rate"} <= set(batch.meta_info["metrics"])
+
+
+def test_rollouts_by_turn_of_several_types_are_equal_in_workers():
+    batches = []
+    for mode in ("false", "true"):
+        config = mixed("use_parallel_envs=true", f"es_manager.use_multiprocessing={mode}", "es_manager.max_workers=2")
+        with LLMAgentProxy(config, EchoActor(reply), TOKENIZER) as proxy:
+            batches.append([rollout(proxy), rollout(proxy)])
+    for alone, in_workers in zip(*batches, strict=True):
+        for name in alone.batch.keys():  # noqa: SIM118  # a TensorDict is no dict
+            assert alone.batch[name].equal(in_workers.batch[name]), name
+        assert alone.meta_info["metrics"] == in_workers.meta_info["metrics"]
+        assert list(alone.non_tensor_batch["anchor_obs"]) == list(in_workers.non_tensor_batch["anchor_obs"])
+
+
+def test_what_cannot_be_made_falls_back_and_says_so_in_two_lines(capsys):
+    config = mixed("use_parallel_envs=true", "+env.style=none")
+    with LLMAgentProxy(config, EchoActor(reply), TOKENIZER) as proxy:
+        batch = rollout(proxy)
+        rollout(proxy)
+        assert not proxy.parallel_envs and proxy.traj_collector is proxy.train_parallel_envs is None
+    lines = capsys.readouterr().out.splitlines()
+    assert len(batch) == 6 and len(lines) == 2 and lines[1] == "Falling back to original environment system"
+    assert lines[0].startswith("Failed to initialize parallel environments: ") and "env.style" in lines[0]

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ragen.errors import EnvError
-from ragen.parallel.episode.game import EnvSpec, Game, Options
+from ragen.parallel.episode.game import Game, Options
+from ragen.parallel.episode.spec import EnvSpec
 
 _PLAIN = (bool, int, float, str, bytes, type(None), np.generic)
 _TYPES = frozenset(_PLAIN)

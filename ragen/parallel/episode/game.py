@@ -10,10 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from ragen.parallel.episode.journal import Change
+from typing import Any, NamedTuple
 
 Options = Mapping[str, Any] | None
 
@@ -67,7 +64,7 @@ class Game(ABC):
         """Whether an episode began in a turn, and how; its journal then holds what follows and nothing before."""
         return None
 
-    def apply(self, env: Any, change: Change) -> Any:
+    def apply(self, env: Any, change: Any) -> Any:
         """Do something to an environment between two turns; what it gave."""
         return change.apply(env)
 

@@ -5,6 +5,7 @@ It tells no position, so each of its messages asks for one turn, and the lane co
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -46,8 +47,9 @@ class SubprocessHandle(WorkerHandle):
         return self._channel.is_sending()
 
     def receive(self) -> Message | None:
-        try:
+        with contextlib.suppress(OSError):  # it has ended, but may have answered before
             self._channel.flush()
+        try:
             message = self._channel.receive()
             if message is not None and not self.is_up:
                 self.pid, self.is_up = self._process.pid, True  # that was its hello

@@ -24,6 +24,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -185,6 +186,8 @@ class Lane:
             for message in messages:
                 self.handle.send(message)
         except WorkerGone:
+            with suppress(WorkerGone):  # what it answered before tells how far it came
+                self._receive()
             raise LaneDown(self._died()) from None
 
     def advance(self) -> list[Outcome] | None:
@@ -199,8 +202,7 @@ class Lane:
         assert self.handle is not None
         try:
             was_up = self.handle.is_up
-            while self._parts and (message := self.handle.receive()) is not None:
-                self._take(message)
+            self._receive()
             if self.handle.is_up != was_up:
                 self._since = time.monotonic()
             if self.handle.moved != self._moved:
@@ -209,11 +211,14 @@ class Lane:
             raise LaneDown(self._died()) from None
         return self._outcomes if not self._parts else None
 
-    def _take(self, message: Message) -> None:
-        if codec.number_of(message) == self._parts[0].number:
-            self._parts.popleft()
-            self._heard = time.monotonic()
-            self._outcomes += codec.unpack_reply(message)
+    def _receive(self) -> None:
+        """Take the replies that are here."""
+        assert self.handle is not None
+        while self._parts and (message := self.handle.receive()) is not None:
+            if codec.number_of(message) == self._parts[0].number:
+                self._parts.popleft()
+                self._heard = time.monotonic()
+                self._outcomes += codec.unpack_reply(message)
 
     def is_sending(self) -> bool:
         """Whether part of the request is still to be sent."""

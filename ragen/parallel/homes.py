@@ -83,8 +83,8 @@ class Homes:
         self._follow(self._placer.at_switch(mode, self._bound_to_main()))
 
     def look_again(self, episode: Episode) -> None:
-        """Before a turn under ``auto``: move out at once what the episode so far shows to be heavy."""
-        if self._placer.may_look_again:
+        """Before a turn under ``auto``: move what the episode so far shows to be at the wrong home."""
+        if self._placer.may_look_again(len(episode.calls)):
             homes = self._placer.before_turn(episode, self._bound_to_main(), self._ready())
             self._start(self._placer.lanes_to_start)
             if homes is not None:

@@ -88,7 +88,7 @@ class Stats:
     def count_call(self, call: CallTime, are_turns: bool) -> None:
         """Count a whole call that played turns, or reset all environments."""
         if are_turns:
-            self.episode.calls.append(call)
+            self.episode.count(call)
         else:
             self.episode.reset = call
 

@@ -136,13 +136,13 @@ def test_what_is_dear_to_build_elsewhere_is_tried_less_often():
     assert after.record(SHARED).due - 21 == 16 * 21
 
 
-def test_resets_are_waited_for_where_main_s_are_known():
+def test_the_share_stays_even_in_a_second_try_where_resets_take_most_so_that_its_reset_tells_something():
     reset = CallTime(500 * MS, 64, 500 * MS)
-    shared = calls(26 * MS, 10 * MS, 10 * MS)
-    before = state(now=SHARED, main=[{**MAIN, RESET: reset}] * 2, shared=[shared] * 2)
+    shared = calls(26 * MS, 1 * MS, 10 * MS, idle=9 * MS)
+    before = state(now=SHARED, main=[{**MAIN, RESET: reset}] * 2, shared=[shared])
     after = auto.decide(before, given())
     assert after.now == SHARED and after.is_trying
-    won = after.noted({**shared, RESET: reset._replace(seconds=260 * MS)})
+    won = after.noted({**shared, RESET: CallTime(260 * MS, 64, 240 * MS, 240 * MS, 1)})
     assert auto.decide(won, given()).kept.out == SHARED.out
 
 
@@ -212,7 +212,39 @@ def test_the_first_episode_goes_on_in_lanes_where_that_clearly_pays(why, played,
     assert (after.now.out, after.starting) == (frozenset(out), starting), why
 
 
+# Within any episode
+
+LOST = calls(24 * MS, 2 * MS, 2 * MS, count=4)  # 8 ms each in main
+
+
+@pytest.mark.parametrize(
+    ("why", "kept", "played", "resets", "now", "is_kept"),
+    [
+        ("a try loses", ALL_MAIN, LOST, 0.0, ALL_MAIN, True),
+        ("a try loses, but not what going back takes", ALL_MAIN, LOST, 1.0, SHARED, False),
+        ("a try wins", ALL_MAIN, FAST, 0.0, SHARED, False),
+        ("one call of a try was disturbed", ALL_MAIN, {**FAST, 1: CallTime(1.0, 64, 10 * MS)}, 0.0, SHARED, False),
+        ("what was kept loses, so that main is timed", SHARED, LOST, 0.0, ALL_MAIN, False),
+        ("what was kept wins", SHARED, FAST, 0.0, SHARED, True),
+        ("lanes are crowded out", ALL_MAIN, calls(70 * MS, 30 * MS, 60 * MS), 0.0, ALL_MAIN, True),
+    ],
+)
+def test_an_episode_that_lost_as_much_as_it_takes_to_go_back_does_so(why, kept, played, resets, now, is_kept):
+    situation = given(T=costs(4 * MS * len(played) + resets, 64 * len(played), reset_s=resets))
+    after = auto.break_off(state(now=SHARED, kept=kept, shared=[played]), situation, played)
+    assert after.now == now, why
+    assert after.is_trying != is_kept, why
+    assert (after.record(SHARED).due > 20) == (after.kept == after.now == ALL_MAIN)
+
+
 # Measurements
+
+
+def test_of_very_many_calls_the_first_ones_are_kept():
+    episode = Episode()
+    for number in range(1000):
+        episode.count(CallTime(1.0, number))
+    assert len(episode.calls) == 300 and episode.calls[-1].turns == 299
 
 
 def test_an_episode_adds_up_turns_and_resets_by_tag():

@@ -94,6 +94,23 @@ def test_a_core_that_is_lost_leads_back_to_main_and_one_that_is_won_out_again():
     assert is_out(simulation.run(100)[-1])
 
 
+def test_a_core_that_is_lost_in_a_long_episode_leads_back_to_main_within_it():
+    cpus = [2]
+    simulation = Simulation({"Tag": Tag(64, 1e-4)}, Machine(cpus=lambda episode: cpus[0], noise=0.03))
+    assert is_out(simulation.run(20)[-1])
+    simulation.calls = lambda episode: 200
+    cpus[0], simulation.machine.slowness = 1, 2.0  # lanes are crowded out
+    first = simulation.run(1)[0]
+    assert not simulation.out()["Tag"] and first.seconds <= 1.2 * first.alone_s
+
+
+def test_a_try_that_loses_in_a_long_episode_is_broken_off():
+    machine = Machine(slowness=5.0, noise=0.03)
+    simulation = Simulation({"Tag": Tag(64, 1e-4)}, machine, calls=lambda episode: 200)
+    played = simulation.run(5)
+    assert sum(one.seconds for one in played) <= 1.03 * sum(one.alone_s for one in played)
+
+
 def test_lanes_that_are_slower_than_forecast_are_tried_at_growing_intervals():
     simulation = Simulation({"Tag": Tag(64, 1e-4)}, Machine(slowness=5.0, noise=0.03))
     played = simulation.run(300)
@@ -171,8 +188,8 @@ def test_what_mostly_waits_takes_what_computes_along():
 @pytest.mark.parametrize("turn", [2e-6, 2e-3])
 def test_a_hint_may_be_right_or_wrong(turn):
     simulation = Simulation({"Tag": Tag(32, turn, hint="heavy")}, Machine(noise=0.03))
-    assert is_out(simulation.run(1)[0])
-    simulation.run(49)
+    assert simulation.placer.lanes_at_start("auto") == 1
+    simulation.run(50)
     check(simulation)
 
 

@@ -50,7 +50,7 @@ def test_lanes_are_asked_for_before_they_are_used_and_nothing_waits_for_them():
 def test_a_very_heavy_tag_goes_out_within_its_first_episode_where_there_are_many_lanes():
     simulation = Simulation({"Tag": Tag(64, 20e-3)}, Machine(cpus=lambda episode: 8, start=0), workers=7)
     first = simulation.run(1)[0]
-    assert simulation.out()["Tag"] > 0.8 and first.seconds < 0.7 * first.alone_s
+    assert simulation.out()["Tag"] > 0.8 and first.seconds < 0.75 * first.alone_s
     second = simulation.run(1)[0]
     assert second.seconds < 0.2 * second.alone_s
 

@@ -68,7 +68,7 @@ class Machine:
 
 @dataclass
 class Played:
-    """What came of an episode: where environments lived, how many moved, and what it took but for hiccups."""
+    """An episode: where environments lived when it began, how many moved, and what it took but for hiccups."""
 
     homes: Homes
     moved: int
@@ -98,7 +98,7 @@ class Simulation:
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
-        self.specs = []
+        self.specs: list[EnvSpec] = []
         for name, tag in self.tags.items():
             kind = type(name, (), {"cost_hint": tag.hint})
             for _ in range(tag.envs):
@@ -139,6 +139,7 @@ class Simulation:
         self._last = episode = Episode()
         moved = [env_id for env_id, home in self._homes.items() if home != before[env_id] or env_id not in self._built]
         self._built.update(self._homes)
+        begun = self._homes
         episode.reset = self._call(self._homes, number, -1, episode, moved)
         for call in range(self.calls(number)):
             homes = self.placer.before_turn(episode, lanes_ready=self._ready(number))
@@ -147,10 +148,10 @@ class Simulation:
             if homes is not None:
                 late = [env_id for env_id in homes if homes[env_id] != self._homes[env_id]]
                 self._homes = homes
-            episode.calls.append(self._call(self._homes, number, call, episode, late))
+            episode.count(self._call(self._homes, number, call, episode, late))
         seconds = episode.reset.seconds + sum(call.seconds for call in episode.calls) - self._late
-        count = sum(home != before[env_id] for env_id, home in self._homes.items())
-        self.played.append(Played(dict(self._homes), count, seconds, self.alone(number)))
+        count = sum(home != before[env_id] for env_id, home in begun.items())
+        self.played.append(Played(begun, count, seconds, self.alone(number)))
 
     def _ready(self, number: int) -> int:
         asked, since = self._asked
@@ -172,12 +173,15 @@ class Simulation:
     ) -> CallTime:
         """Play a call (-1 is the reset) and count it."""
         machine, cpus = self.machine, self.machine.cpus(number)
-        busy: Counter[int | None] = Counter()  # seconds inside environments, by home
-        working: Counter[int | None] = Counter()  # seconds that need a processor, by home
+        busy: dict[int | None, float] = defaultdict(float)  # seconds inside environments, by home
+        working: dict[int | None, float] = defaultdict(float)  # seconds that need a processor, by home
         sent = 0.0
         for (name, home), members in self._parties(homes).items():
             tag = self.tags[name]
-            seconds = self._inside(tag, members, number, call) + tag.build * len(members & set(built))
+            new = members & set(built)
+            seconds = self._inside(tag, members, number, call) + tag.build * len(new)
+            if new and call >= 0:  # in mid-episode they are replayed
+                seconds += sum(self._inside(tag, new, number, past) for past in range(-1, call))
             if not tag.waits:
                 seconds *= machine.speed * self._spread() * (1.0 if home is None else machine.slowness)
             busy[home] += seconds
@@ -187,7 +191,7 @@ class Simulation:
             if episode is not None:
                 episode.add(name, seconds, seconds if tag.waits else 0.0, len(members) if call >= 0 else 0)
         crowded = max(1.0, sum(working.values()) / cpus / max(1e-9, *working.values()))
-        busy = Counter({home: seconds * crowded for home, seconds in busy.items()})
+        busy = defaultdict(float, {home: seconds * crowded for home, seconds in busy.items()})
         lanes = [home for home in busy if home is not None]
         ends = [max(busy[home], working[home] * crowded) + machine.round_trip * machine.speed for home in lanes]
         playing = max([busy[None], *ends])

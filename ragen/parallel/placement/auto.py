@@ -23,8 +23,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 
-from ragen.parallel.placement.costs import TagCosts
+from ragen.parallel.placement.costs import CallTime, TagCosts
 from ragen.parallel.placement.records import ALL_MAIN, Plan, Record, State
 
 FASTER = 0.9  # of the time: a smaller difference is not worth a move, and no sure one
@@ -95,6 +96,29 @@ def look_again(state: State, given: Situation, calls: int) -> State:
     return state.trying(found) if saved > sum(rebuilding[tag] for tag in found.out) / (found.lanes + 1) else state
 
 
+def break_off(state: State, given: Situation, calls: Mapping[int, CallTime]) -> State:
+    """Before another turn: whether an episode that is slower than in main has lost as much as it takes to go back.
+
+    Args:
+        state: With the calls so far.
+        given: With the costs so far.
+        calls: Those of this episode, by their places.
+    """
+    main = state.record(ALL_MAIN)
+    alone = [
+        min(_alone(state, state.now, call), call.turns * main.turn_s(place) if main.calls else inf)
+        for place, call in calls.items()
+    ]
+    losses = [call.seconds - seconds for call, seconds in zip(calls.values(), alone, strict=True)]
+    lost = sum(losses) - max(losses)  # one call may have been disturbed
+    out = _sum(given.costs[tag] for tag in state.now.out if tag in given.costs)
+    if lost <= (1 - state.now.share) * (out.reset_s + min(sum(alone), out.seconds - out.reset_s)):
+        return state
+    if not state.is_trying:
+        return state.trying(ALL_MAIN)
+    return state.lost(state.now, lost / sum(alone)).keeping(state.kept)
+
+
 def hinted(state: State, out: Iterable[str], waits: bool, limits: Limits) -> State:
     """Before anything was measured: keep those tags out whose classes say that it pays."""
     lanes = limits.lanes(waits)
@@ -106,15 +130,15 @@ def _judged(state: State, given: Situation) -> State:
     tried, kept = state.now, state.kept
     record, rival = state.record(tried), state.record(kept)
     times = record.against(rival) if kept.out else _times(state, tried)
-    if times and times <= (FASTER if tried.out else 1.0):
+    if not times:
+        return state
+    if times <= (FASTER if tried.out else 1.0):
         if not tried.out and record.episodes < 2:
             return state
         return state.lost(kept, min(1 / times - 1, tried.lanes) + _building(state, given)).keeping(tried)
     if tried.out and record.episodes < 2:
-        return _balanced(state, given)
-    if tried.out and record.episodes < 4 and RESET in rival.calls and RESET not in record.calls:
-        return state
-    return state.lost(tried, (times or 2.0) - 1 + _building(state, given)).won(kept).keeping(kept)
+        return state if _mostly_resets(rival) else _balanced(state, given)
+    return state.lost(tried, times - 1 + _building(state, given)).won(kept).keeping(kept)
 
 
 def _defended(state: State, given: Situation) -> State:
@@ -216,9 +240,18 @@ def _sum(costs: Iterable[TagCosts]) -> TagCosts:
 def _times(state: State, plan: Plan) -> float:
     """The time of a shared plan, relative to what main took, or would take for the same turns now: what is less."""
     record, main = state.record(plan), state.record(ALL_MAIN)
-    overhead = main.least_overhead
-    alone = record.usual(lambda call: call.local_s + plan.lanes * call.lane_s + call.turns * overhead)
-    return max(record.usual(lambda call: call.seconds) / alone if alone else 0.0, record.against(main) or 0.0)
+    now = record.usual(lambda call: _alone(state, plan, call))
+    return max(record.usual(lambda call: call.seconds) / now if now else 0.0, record.against(main) or 0.0)
+
+
+def _alone(state: State, plan: Plan, call: CallTime) -> float:
+    """Seconds that a call of a shared plan would take in main now, by what it cost."""
+    return call.local_s + plan.lanes * call.lane_s + call.turns * state.record(ALL_MAIN).overhead_s
+
+
+def _mostly_resets(record: Record) -> bool:
+    """Whether main is known to have spent more time in resets than in turns; they tell only where no share moves."""
+    return RESET in record.calls and 2 * record.calls[RESET][-1].seconds > record.usual(lambda call: call.seconds)
 
 
 def _building(state: State, given: Situation) -> float:

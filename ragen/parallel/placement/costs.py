@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 LATELY = 5  # episodes that tell what is usual: of five, two that were disturbed decide nothing
+REMEMBERED = 300  # calls of an episode
 
 
 class CallTime(NamedTuple):
@@ -79,6 +80,11 @@ class Episode:
     reset: CallTime | None = None
     calls: list[CallTime] = field(default_factory=list)
     tags: dict[str, TagCosts] = field(default_factory=dict)
+
+    def count(self, call: CallTime) -> None:
+        """Count a call that played turns; of very many the first ones tell enough."""
+        if len(self.calls) < REMEMBERED:
+            self.calls.append(call)
 
     def add(self, tag: str, seconds: float, waited_s: float = 0.0, turns: int = 0) -> None:
         """Count turns of a tag's environments, or resets where ``turns`` is 0."""

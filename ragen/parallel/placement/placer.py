@@ -65,11 +65,6 @@ class Placer:
         """How many lanes should be starting now, since a plan waits for them."""
         return self._state.starting
 
-    @property
-    def may_look_again(self) -> bool:
-        """Whether :meth:`before_turn` may have something to say now."""
-        return self._state.episode == 1 and not self._state.now.out
-
     def lanes_at_start(self, mode: Mode) -> int:
         """How many lanes the first reset is going to need; they may as well start now."""
         if mode == "auto":
@@ -102,26 +97,38 @@ class Placer:
         self._first = NEVER
         return self._follow(mode, bound_to_main)
 
+    def may_look_again(self, calls: int) -> bool:
+        """Whether :meth:`before_turn` has something to look at: after 2, 4, 8, ... calls, or while lanes start."""
+        is_due = calls > 1 and (not calls & (calls - 1) or self._state.starting > 0)
+        return is_due and self._mode == "auto" and (self._state.episode == 1 or bool(self._state.now.out))
+
     def before_turn(
         self, episode: Episode, bound_to_main: Collection[int] = frozenset(), lanes_ready: int = 0
     ) -> Homes | None:
-        """Before a further turn is played: new homes, if the first episode shows that lanes clearly pay.
+        """Before a further turn is played: new homes, where that should not wait for the next reset.
+
+        That is so where the first episode shows that lanes clearly pay, and where lanes clearly lose.
 
         Args:
             episode: What was measured in it so far.
             bound_to_main: Environments that turned out not to work in a worker.
             lanes_ready: Lanes that can be used without waiting for their start.
         """
-        if self._state.episode != 1 or self._state.now.out or self._mode != "auto" or not episode.calls:
+        count = len(episode.calls)
+        if not self.may_look_again(count):
             return None
+        played = self._places(episode)
         given = self._situation(bound_to_main, lanes_ready)
-        costs = {tag: cost for tag, cost in episode.tags.items() if cost.turns}
-        noted = self._state.noted(self._places(episode))
-        state = auto.look_again(noted, replace(given, costs=costs), len(episode.calls))
-        if not state.is_trying:
-            self._state = replace(self._state, starting=state.starting)
+        given = replace(given, costs={tag: cost for tag, cost in episode.tags.items() if cost.turns})
+        before = self._state.noted(played)
+        if not self._state.now.out:
+            after = auto.look_again(before, given, count)
+        else:
+            after = auto.break_off(before, given, played) if played else before
+        if after.now == before.now:
+            self._state = replace(self._state, starting=after.starting)
             return None
-        self._state, self._first = state, len(episode.calls) + 1  # the call that builds environments does not count
+        self._state, self._first = after, count + 1  # the call that builds environments does not count
         return self._follow("auto", bound_to_main)
 
     def reasons(self, in_lanes: Collection[str], held: Mapping[str, str]) -> dict[str, str]:

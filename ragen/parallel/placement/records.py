@@ -54,10 +54,10 @@ class Record:
         return max((len(calls) for calls in self.calls.values()), default=0)
 
     @property
-    def least_overhead(self) -> float:
-        """The least seconds of a turn that passed outside of main's environments; 0 while nothing is known."""
+    def overhead_s(self) -> float:
+        """Usual seconds of a turn that passed outside of main's environments; 0 while nothing is known."""
         calls = [call for known in self.calls.values() for call in known]
-        return min([(call.seconds - call.local_s) / call.turns for call in calls], default=0.0)
+        return statistics.median_low([(call.seconds - call.local_s) / call.turns for call in calls]) if calls else 0.0
 
     def noted(self, calls: Mapping[int, CallTime]) -> Record:
         """With an episode's calls, by their places."""
@@ -72,11 +72,12 @@ class Record:
         """The time that calls take here, relative to those at the same places there; None if there are none."""
         places = self.calls.keys() & other.calls.keys()
         turns = {place: self.calls[place][-1].turns for place in places}
-        here, there = (
-            sum(turns[place] * _per_turn(record.calls[place], lambda call: call.seconds) for place in places)
-            for record in (self, other)
-        )
+        here, there = (sum(turns[place] * record.turn_s(place) for place in places) for record in (self, other))
         return here / there if there else None
+
+    def turn_s(self, place: int) -> float:
+        """Usual seconds of a turn at a place, or at the last one that is known; one must be."""
+        return _per_turn(self.calls.get(place) or self.calls[max(self.calls)], lambda call: call.seconds)
 
 
 @dataclass(frozen=True)

@@ -340,10 +340,6 @@ class EnvEngine:
                 self.homes.begin_episode()
                 self.homes.decide(self._use_lanes, self.stats_book.take_episode())
 
-    def has_lane(self, env_ids: Iterable[int]) -> bool:
-        """Whether one of these environments lives in a lane."""
-        return any(self.records[env_id].lane is not None for env_id in env_ids)
-
     def home(self, env_id: int) -> str:
         """The name of the environment's home: ``"main"``, or that of a lane."""
         return home_name(self.records[env_id].lane)

@@ -13,9 +13,16 @@ A forecast is never believed, it only tells what is worth a try. A try lasts an 
 the first one. What lost is not tried for a while that grows with what the try costs, and doubles each time.
 
 Times are compared call by call, each by the median of the calls at its place in the last episodes: neither a disturbed
-call, nor code that runs for the first time, nor an episode of another length decides anything.
+call, nor code that runs for the first time, nor an episode of another length decides anything. A shared plan must also
+beat what its own turns would take in main now, so that what slowed main down when it was timed decides nothing either.
 
-Main's share of the tags that are out starts at an even one, and moves by half of what main and lanes were apart.
+Within an episode two things do not wait for the next reset: in the first one, what is clearly heavy goes out; in any,
+lanes that have lost as much time as it takes to go back are left.
+
+Main's share of the tags that are out starts at an even one, and moves so that main and lanes end together.
+
+Not found: a gain that lies in heavy turns of all environments at once, in another call of each episode. Such tags stay
+in main.
 """
 
 from __future__ import annotations

@@ -86,15 +86,7 @@ class Floor(Contender):
 
     def __init__(self, envs: int, config: dict[str, Any], processes: int) -> None:
         """Start a sequential manager in each process."""
-        context = multiprocessing.get_context("spawn")
-        self._children = []
-        processes = min(processes, envs)
-        for index in range(processes):
-            ours, theirs = context.Pipe()
-            share = envs * (index + 1) // processes - envs * index // processes
-            child = context.Process(target=_floor_share, args=(theirs, share, config), daemon=True)
-            child.start()
-            self._children.append((child, ours))
+        self._children = _start_shares(_floor_share, envs, config, processes)
         for _, pipe in self._children:
             pipe.recv()
 
@@ -111,6 +103,20 @@ class Floor(Contender):
             child.join()
 
 
+def _start_shares(target: Callable[..., None], envs: int, config: dict[str, Any], processes: int) -> list[Any]:
+    """Start processes with an even share of the environments each; pairs of a process and a pipe to it."""
+    context = multiprocessing.get_context("spawn")
+    children = []
+    processes = min(processes, envs)
+    for index in range(processes):
+        ours, theirs = context.Pipe()
+        share = envs * (index + 1) // processes - envs * index // processes
+        child = context.Process(target=target, args=(theirs, share, config), daemon=True)
+        child.start()
+        children.append((child, ours))
+    return children
+
+
 def _floor_share(pipe: Any, envs: int, config: dict[str, Any]) -> None:
     share = Managed(False, envs, config, 1, group_size=1)
     pipe.send(True)
@@ -124,15 +130,7 @@ class BarePipes(Timed):
 
     def __init__(self, envs: int, config: dict[str, Any], processes: int) -> None:
         """Start the workers."""
-        context = multiprocessing.get_context("spawn")
-        self._children = []
-        processes = min(processes, envs)
-        for index in range(processes):
-            ours, theirs = context.Pipe()
-            share = envs * (index + 1) // processes - envs * index // processes
-            child = context.Process(target=_bare_share, args=(theirs, share, config), daemon=True)
-            child.start()
-            self._children.append((child, ours))
+        self._children = _start_shares(_bare_share, envs, config, processes)
         self.play()
 
     def play(self) -> None:

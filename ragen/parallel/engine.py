@@ -215,8 +215,10 @@ class EnvEngine:
         """
         with self._using(actions):
             with self.lock:
+                records = self.records
                 for env_id in actions:
-                    if not self.records[env_id].journal.has_begun and self.records[env_id].failed is None:
+                    record = records[env_id]
+                    if not record.journal.has_begun and record.failed is None:
                         raise StateError(f"env {env_id} was not reset yet: reset it before it is played.")
                 if self._use_lanes == "auto" and self._in_use.env_ids == actions.keys():
                     self.homes.look_again(self.stats_book.episode)
@@ -224,7 +226,6 @@ class EnvEngine:
             asked = Round(self._parts, Play, items, self.settings.step_timeout)
             values = asked.run()
             with self.lock:
-                records = self.records
                 for env_id, action in actions.items():
                     value = values[env_id]
                     if type(value) is not EnvFailed:

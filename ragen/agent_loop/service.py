@@ -39,7 +39,7 @@ from ragen.llm_agent.config.environments import EnvEntry, read_config
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.env_record import EnvFailed
 from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.episode.turn import Observation, Turn, TurnResult
+from ragen.parallel.episode.turn import Observation, Turn, TurnResult, failed_turn
 from ragen.parallel.stats import LaneStats
 
 log = logging.getLogger(__name__)
@@ -355,9 +355,7 @@ class _Queue:
     def _result(self, env_id: int, result: TurnResult | EnvFailed) -> Any:
         if not isinstance(result, EnvFailed):
             return result
-        info = {"env_error": result.text}
-        failed = TurnResult([], False, 0, True, info, self._engine.observation(env_id), None)
-        return result.error if self._raises else failed
+        return result.error if self._raises else failed_turn(result.text, self._engine.records[env_id].observation)
 
 
 def _caught(work: Callable[[list[Any]], list[Any]], items: list[Any]) -> list[Any]:

@@ -60,7 +60,7 @@ class ActionGame(Game):
         Raises:
             EnvError: ``step`` returned something else than four or five values.
         """
-        returned = env.step(action)
+        returned = env.step(copied(action))
         if not isinstance(returned, tuple) or len(returned) not in (4, 5):
             raise EnvError(f"{type(env).__name__}.step() returned {returned!r:.80}; expected four or five values.")
         raw, reward, *ends, info = returned

@@ -9,7 +9,6 @@ engine's business (:mod:`ragen.parallel.engine`); what the manager returns does 
 from __future__ import annotations
 
 import logging
-import random
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,11 +18,11 @@ from PIL import Image
 from ragen.errors import InputError, StateError
 from ragen.llm_agent.config.environments import EnvEntry, ManagerConfig, read_config
 from ragen.llm_agent.manager.handle import EnvHandle
-from ragen.llm_agent.manager.inputs import DEFAULT_VAL_SEED, Asked, EnvStatus, checked_seed, checked_turns, group_seeds
+from ragen.llm_agent.manager.inputs import Asked, EnvStatus, checked_seed, checked_turns, first_seed, group_seeds
 from ragen.llm_agent.manager.metrics import add_metrics, add_pass_at_k, add_rollout_info
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.env_record import EnvFailed
-from ragen.parallel.episode.turn import Observation, TurnResult
+from ragen.parallel.episode.turn import Observation, TurnResult, failed_turn
 from ragen.parallel.interrupts import interrupts_held
 from ragen.parallel.placement.spread import spread as spread_evenly
 from ragen.parallel.settings import Mode
@@ -75,7 +74,7 @@ class EnvStateManager:
         specs = [entry.spec for entry in self._settings.entries]
         self._engine = EnvEngine(specs, self._settings.engine, spread=spread, on_failure=self._settings.keep_failure())
         self._finalizer = weakref.finalize(self, self._engine.close, forgotten=True)
-        self.envs = [self._public_entry(entry) for entry in self._settings.entries]
+        self.envs = [_public_entry(entry, self._engine) for entry in self._settings.entries]
         self.rollout_cache: list[dict[str, Any]] | None = None
 
     @property
@@ -108,7 +107,8 @@ class EnvStateManager:
         """
         self._check_open()
         seed = checked_seed(seed)
-        seeds = group_seeds(self._first_seed() if seed is None else seed, self.env_groups, seed)
+        first = first_seed(self.mode, self.base_seed, self.seed_counter) if seed is None else seed
+        seeds = group_seeds(first, self.env_groups, seed)
         self.rollout_cache = None
         by_id = {entry["env_id"]: seeds[entry["group_id"]] for entry in self.envs}
         observations = self._engine.reset(by_id, {"mode": self.mode})
@@ -157,7 +157,7 @@ class EnvStateManager:
         for env_id, (_, env_input) in asked.items():
             cache, result = self.rollout_cache[env_id], results[env_id]  # type: ignore[index]
             if type(result) is EnvFailed:
-                result = self._failed_turn(env_id, result)
+                result = failed_turn(result.text, self._engine.records[env_id].observation)
             if not self._log_env_state(self.envs[env_id], cache, env_input, result):
                 going_on.append(cache)
         self._raise_failures(results)
@@ -191,7 +191,7 @@ class EnvStateManager:
     def render(self) -> list[Any]:
         """What each environment shows now: text, or a list of ``(H, W, 3)`` uint8 arrays."""
         self._caches()
-        return [self._engine.observation(entry["env_id"]) for entry in self.envs]
+        return [self._engine.records[entry["env_id"]].observation for entry in self.envs]
 
     def lane_stats(self) -> list[LaneStats]:
         """What each home (main first, then lanes) hosts and has done since this manager was made."""
@@ -217,13 +217,6 @@ class EnvStateManager:
         self.close()
 
     # Seeds
-
-    def _first_seed(self) -> int:
-        if self.mode != "train":
-            return self.base_seed if self.base_seed is not None else DEFAULT_VAL_SEED
-        if self.base_seed is None:
-            return random.randint(0, 1_000_000)
-        return self.base_seed + self.seed_counter
 
     def _advance_seed(self, seed: int | None) -> None:
         """Count on after a reset; an explicit seed moves the counter to one after it, as RAGEN does."""
@@ -270,11 +263,6 @@ class EnvStateManager:
         """Arrays of shape ``(H, W, 3)`` as pictures."""
         return [Image.fromarray(pixels) for pixels in observation]
 
-    def _failed_turn(self, env_id: int, failed: EnvFailed) -> TurnResult:
-        """The turn of an environment that failed: nothing executed, the game over, the failure in the info."""
-        info = {"env_error": failed.text}
-        return TurnResult([], False, 0, True, info, self._engine.observation(env_id), None)
-
     def _raise_failures(self, values: Mapping[int, Any], at_build: bool = False) -> None:
         """Raise the first failure if failures are to be raised, or if an environment cannot even be built."""
         raises = self._settings.engine.on_env_failure == "raise"
@@ -294,18 +282,6 @@ class EnvStateManager:
             raise StateError("there is no episode yet (or the last reset failed): call reset() first.")
         return self.rollout_cache
 
-    def _public_entry(self, entry: EnvEntry) -> dict[str, Any]:
-        spec = entry.spec
-        return {
-            "tag": spec.tag,
-            "group_id": spec.group_id,
-            "env_id": spec.env_id,
-            "env": EnvHandle(self._engine, spec.env_id),
-            "config": spec.config,
-            "status": EnvStatus(),
-            "max_actions_per_traj": entry.max_actions_per_traj,
-        }
-
     def _begin_cache(self, entry: dict[str, Any], seed: int, observation: Observation | EnvFailed) -> dict[str, Any]:
         entry["status"] = EnvStatus(seed=seed)
         shown = "" if isinstance(observation, EnvFailed) else observation  # its first turn will say why
@@ -318,6 +294,19 @@ class EnvStateManager:
             "history": history,
             "penalty": 0,
         }
+
+
+def _public_entry(entry: EnvEntry, engine: EnvEngine) -> dict[str, Any]:
+    spec = entry.spec
+    return {
+        "tag": spec.tag,
+        "group_id": spec.group_id,
+        "env_id": spec.env_id,
+        "env": EnvHandle(engine, spec.env_id),
+        "config": spec.config,
+        "status": EnvStatus(),
+        "max_actions_per_traj": entry.max_actions_per_traj,
+    }
 
 
 def _part(config: Any, name: str) -> Any:

@@ -144,7 +144,7 @@ class MetaGame(Game):
 
     def play(self, env: Seat, action: Any) -> Transition:
         """Step once."""
-        return env.step(action)
+        return env.step(detached(action))
 
     def digest(self, observation: Any) -> Any:
         """A digest of the observation's numbers."""

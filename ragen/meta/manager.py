@@ -272,7 +272,7 @@ class ParallelEnvManager:
 
     def _cut(self, index: int, failed: EnvFailed) -> Transition:
         info = {"env_error": failed.text, "done_mdp": True}
-        return Transition(self._engine.observation(index), 0.0, False, True, info, None)
+        return Transition(self._engine.records[index].observation, 0.0, False, True, info, None)
 
     def _values(self, results: dict[int, Any]) -> dict[int, Any]:
         for value in results.values():

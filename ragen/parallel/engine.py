@@ -24,18 +24,14 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
-import signal
 import threading
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
 from typing import Any
 
-from ragen.errors import EnvError, StateError
+from ragen.errors import StateError
 from ragen.parallel.env_record import EnvFailed, EnvRecord
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import Change
-from ragen.parallel.episode.outcome import Raised
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import copied
 from ragen.parallel.failures import Failures, OnFailure, say_nothing
@@ -48,11 +44,9 @@ from ragen.parallel.main_home import MainHome
 from ragen.parallel.notices import Notices
 from ragen.parallel.placement.placer import Spread
 from ragen.parallel.placement.spread import spread as spread_evenly
-from ragen.parallel.round import Items, Parts, Round
+from ragen.parallel.round import Parts, Round
 from ragen.parallel.settings import Mode, Settings
 from ragen.parallel.stats import LaneStats, Stats, home_name
-
-log = logging.getLogger(__name__)
 
 _numbers = itertools.count(1)
 
@@ -99,17 +93,16 @@ class EnvEngine:
         self.records: dict[int, EnvRecord] = {}
         self.tags: set[str] = set()
         self.lock = threading.RLock()
-        self.notices = Notices(log)
+        self.notices = Notices(logging.getLogger(__name__))
         self.stats_book = Stats()
         self.main = MainHome(self.settings.use_lanes is not False)
-        self._closed = False
         self._use_lanes: Mode = self.settings.use_lanes
         self.homes = Homes(self.number, self.settings, self.records, self.main)
         self._in_use = InUse(self.records, self.lock)
         told = self.stats_book, self.notices, on_failure
         self.failures = Failures(self.settings, self.records, self.homes, *told, self._in_use)
-        known = self.number, self.settings, self.records, self.tags, self.lock
-        self._parts = Parts(*known, self.notices, self.stats_book, self.failures, self.main, self.check_open)
+        known = self.number, self.settings, self.records, self.tags, self.lock, self.notices, self.stats_book
+        self._parts = Parts(*known, self.failures, self.main, self._in_use.check_open)
         for spec in specs:
             self.add(spec)
         self.homes.prepare(self._use_lanes, spread)
@@ -133,7 +126,7 @@ class EnvEngine:
         Raises:
             StateError: There is an environment of this id, or the engine is closed.
         """
-        self.check_open()
+        self._in_use.check_open()
         with self.lock:
             if spec.env_id in self.records:
                 raise StateError(f"{spec.describe()} was added twice; remove it first, or give it an id of its own.")
@@ -183,13 +176,17 @@ class EnvEngine:
             InputError: There is no such environment.
         """
         seeds = dict.fromkeys(self.records) if seeds is None else seeds
-        given = dict(options) if options else None
-        own = own_options or {}
+        given, own = dict(options) if options else None, own_options or {}
         orders = {env_id: ResetOrder(env_id, seed, own.get(env_id, given)) for env_id, seed in seeds.items()}
-        with self._using(orders):
+        with self._in_use.claimed(orders):
             is_whole = len(orders) == len(self.records)
             with self.lock:
-                self._begin_episode(orders, is_whole)
+                for env_id in orders:
+                    self.failures.came_through(self.records[env_id])
+                    self.records[env_id].begin_episode()
+                if is_whole:
+                    self.notices.forget()
+                    self._begin_chapter()
             asked = Round(self._parts, Reset, orders, self.settings.reset_timeout)
             values = asked.run()
             with self.lock:
@@ -204,7 +201,7 @@ class EnvEngine:
 
         Args:
             actions: What the environment's game takes, by env_id; for RAGEN's a
-                :class:`~ragen.parallel.episode.turn.Turn`.
+                :class:`~ragen.parallel.episode.turn.Turn`. The engine's from then on: not to be written into.
 
         Returns:
             Results of the game by env_id, in the order of ``actions``; :class:`EnvFailed` for those that have failed.
@@ -213,7 +210,7 @@ class EnvEngine:
             StateError: The engine is closed, an environment was not reset, or another thread is using it.
             InputError: There is no such environment.
         """
-        with self._using(actions):
+        with self._in_use.claimed(actions):
             with self.lock:
                 records = self.records
                 for env_id in actions:
@@ -257,46 +254,14 @@ class EnvEngine:
 
     def change(self, changes: Mapping[int, Change], is_journalled: bool = True) -> dict[int, Any]:
         """:meth:`call`, :meth:`set_attr` or :meth:`read`, of each environment something of its own, by env_id."""
-        with self._using(changes):
+        with self._in_use.claimed(changes):
             items = {env_id: (env_id, change) for env_id, change in changes.items()}
             values = Round(self._parts, Call, items, self.settings.step_timeout).run()
             with self.lock:
                 for env_id, value in values.items():
-                    values[env_id] = self._commit_change(self.records[env_id], changes[env_id], value, is_journalled)
+                    change = changes[env_id] if is_journalled else None
+                    values[env_id] = self.records[env_id].commit_change(change, value)
             return {env_id: values[env_id] for env_id in items}
-
-    # Commits
-
-    def _begin_episode(self, orders: Items, is_whole: bool) -> None:
-        for env_id in orders:
-            self.failures.came_through(self.records[env_id])
-            self.records[env_id].begin_episode()
-        if is_whole:
-            self.failures.begin_episode()
-            self.notices.forget()
-            self.homes.begin_episode()
-            self.homes.decide(self._use_lanes, self.stats_book.take_episode())
-
-    def _commit_change(self, record: EnvRecord, change: Change, value: Any, is_journalled: bool) -> Any:
-        if isinstance(value, EnvFailed):
-            return value.error
-        record.commit_change(change if is_journalled else None)
-        if not isinstance(value, Raised):
-            return value
-        error = EnvError(f"{record.describe()} raised {value.text} (while: {value.phase}).")
-        error.__cause__ = value.exception()
-        return error
-
-    # Rounds
-
-    def _using(self, env_ids: Iterable[int]) -> AbstractContextManager[None]:
-        self.check_open()
-        return self._in_use.claimed(env_ids)
-
-    def check_open(self) -> None:
-        """Raise a ``StateError`` if it is closed."""
-        if self._closed:
-            raise StateError("this manager is closed; make a new one.")
 
     # Where environments live
 
@@ -309,7 +274,7 @@ class EnvEngine:
     @interrupts_held()
     def use_lanes(self, mode: Mode) -> None:
         with self.lock:
-            self.check_open()
+            self._in_use.check_open()
             changed, self._use_lanes = mode != self._use_lanes, mode
             self.main.has_deadlines = mode is not False
             if changed and any(record.journal.has_begun for record in self.records.values()):
@@ -335,19 +300,18 @@ class EnvEngine:
         What lanes have failed at is forgotten, and homes are decided on by what was measured since the last time.
         """
         with self.lock:
-            self.check_open()
+            self._in_use.check_open()
             if not self._in_use.env_ids:  # of other threads
-                self.failures.begin_episode()
-                self.homes.begin_episode()
-                self.homes.decide(self._use_lanes, self.stats_book.take_episode())
+                self._begin_chapter()
+
+    def _begin_chapter(self) -> None:
+        self.failures.begin_episode()
+        self.homes.begin_episode()
+        self.homes.decide(self._use_lanes, self.stats_book.take_episode())
 
     def home(self, env_id: int) -> str:
         """The name of the environment's home: ``"main"``, or that of a lane."""
         return home_name(self.records[env_id].lane)
-
-    def observation(self, env_id: int) -> Any:
-        """What the environment last showed."""
-        return self.records[env_id].observation
 
     def placement(self) -> dict[str, str]:
         """Where each tag's environments live and why, by tag."""
@@ -362,11 +326,9 @@ class EnvEngine:
 
     def abandon(self) -> None:
         """Be closed to calls, also to those that are under way in other threads, whose workers are killed."""
-        self._closed = True
+        self._in_use.is_closed = True
         for lane in {record.lane for record in self.records.values() if record.lane is not None}:
-            if (pid := lane.pid) is not None:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            lane.kill()
 
     @interrupts_held()
     def close(self, forgotten: bool = False) -> None:
@@ -375,7 +337,7 @@ class EnvEngine:
         Args:
             forgotten: Called by the garbage collector, perhaps in the middle of another engine's exchange.
         """
-        self._closed = True
+        self._in_use.is_closed = True
         try:
             self.main.close(self.settings.step_timeout)
         finally:

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragen.errors import RagenError
+from ragen.errors import EnvError, RagenError
 from ragen.parallel.episode.game import EpisodeStart
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
+from ragen.parallel.episode.outcome import Raised
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.lanes.lane import Lane
 
@@ -113,11 +114,18 @@ class EnvRecord:
         if self.failures or self.kills:
             self.failures = self.kills = 0
 
-    def commit_change(self, change: Change | None) -> None:
-        """Make a change part of the episode; None for what changes nothing."""
+    def commit_change(self, change: Change | None, value: Any) -> Any:
+        """Make a change part of the episode, None for what changes nothing; what came of it, an error if it raised."""
+        if isinstance(value, EnvFailed):
+            return value.error
         if change is not None:
             self.journal.append_change(change)
         self._commit()
+        if not isinstance(value, Raised):
+            return value
+        error = EnvError(f"{self.describe()} raised {value.text} (while: {value.phase}).")
+        error.__cause__ = value.exception()
+        return error
 
     def _begin_journal(self, start: EpisodeStart) -> None:
         self.journal = EpisodeJournal(*start, settings=self.journal.lasting(), has_begun=True)

@@ -1,4 +1,4 @@
-"""Which environments are being used by a call: two threads never have the same one."""
+"""Which environments are being used by a call: two threads never have the same one, and none has them at the end."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class InUse:
 
     Attributes:
         env_ids: Of all threads.
+        is_closed: Whether the engine is, and none can be used any more.
     """
 
     def __init__(self, known: Collection[int], lock: Any) -> None:
@@ -25,6 +26,7 @@ class InUse:
             lock: The engine's.
         """
         self.env_ids: set[int] = set()
+        self.is_closed = False
         self._known, self._lock = known, lock
 
     @contextmanager
@@ -33,8 +35,9 @@ class InUse:
 
         Raises:
             InputError: There is no such environment.
-            StateError: Another call is using one of them.
+            StateError: Another call is using one of them, or the engine is closed.
         """
+        self.check_open()
         with interrupts_held():
             wanted = set(env_ids)
             with self._lock:
@@ -48,3 +51,8 @@ class InUse:
             finally:
                 with self._lock:
                     self.env_ids -= wanted
+
+    def check_open(self) -> None:
+        """Raise a ``StateError`` if the engine is closed."""
+        if self.is_closed:
+            raise StateError("this manager is closed; make a new one.")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 
 from ragen.parallel.episode.host import EnvHost
 from ragen.parallel.episode.main_deadline import Deadline
@@ -12,6 +12,7 @@ from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.lanes.orders import Order
 
 _one_at_a_time = threading.RLock()  # environments may share what their modules keep, whichever engine they are of
+_NO_DEADLINE: AbstractContextManager[None] = nullcontext()
 
 
 class MainHome:
@@ -29,24 +30,18 @@ class MainHome:
 
     def run(self, order: Order, timeout: float) -> list[Outcome]:
         """Carry out an order here; each item may take ``timeout`` seconds."""
-        with self._alone(timeout):
+        with _one_at_a_time, self._deadline(timeout):
             return order.run(self._host)
 
     def unload(self, env_ids: Iterable[int], timeout: float) -> None:
         """Close environments and forget them."""
-        with self._alone(timeout):
+        with _one_at_a_time, self._deadline(timeout):
             self._host.unload(env_ids)
 
     def close(self, timeout: float) -> None:
         """Close all of them."""
-        with self._alone(timeout):
+        with _one_at_a_time, self._deadline(timeout):
             self._host.close()
 
-    @contextmanager
-    def _alone(self, timeout: float) -> Iterator[None]:
-        with _one_at_a_time:
-            if not self.has_deadlines:
-                yield
-                return
-            with Deadline(self._host, timeout):
-                yield
+    def _deadline(self, timeout: float) -> AbstractContextManager[bool | None]:
+        return Deadline(self._host, timeout) if self.has_deadlines else _NO_DEADLINE

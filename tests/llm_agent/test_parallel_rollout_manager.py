@@ -12,7 +12,8 @@ from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Reply, create_backend
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.rollout.metrics import mean_metrics
-from ragen.llm_agent.rollout.overlapping import ParallelRolloutManager, ShardedEnvManager
+from ragen.llm_agent.rollout.overlapping import ParallelRolloutManager
+from ragen.llm_agent.rollout.shards import ShardedEnvManager
 from ragen.llm_agent.testing.equivalence import Recording
 from ragen.llm_agent.tokenizer import load_tokenizer
 from support.rollouts import no_prompts

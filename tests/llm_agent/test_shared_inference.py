@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from ragen.errors import InputError, StateError
-from ragen.llm_agent.rollout.shared_inference import SharedLLMInferenceManager, joined, row_count, rows_of
+from ragen.llm_agent.rollout.rows import joined, row_count, rows_of
+from ragen.llm_agent.rollout.shared_inference import SharedLLMInferenceManager
 from ragen.llm_agent.tokens.dataproto import object_array
 from support.rollouts import batch_of, no_prompts
 

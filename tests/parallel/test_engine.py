@@ -145,7 +145,7 @@ def test_results_come_in_the_order_of_the_actions_and_are_committed(make: Make) 
         assert list(results) == list(reversed(IDS))
         for env_id, result in results.items():
             assert type(result) is TurnResult
-            assert result.observation == engine.observation(env_id) == alone(env_id, turn)[turn]
+            assert result.observation == engine.records[env_id].observation == alone(env_id, turn)[turn]
 
 
 def test_any_subset_may_be_reset_and_played_at_any_time(make: Make) -> None:

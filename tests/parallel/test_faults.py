@@ -34,6 +34,7 @@ ENV = r"env 2 \(tag 'Faulty', type 'support.faulty_envs:Faulty'\)"
 TIMED_OUT = r"timed out after (0\.5|1|2) s"
 EXITED = r"its process exited with code 3"
 KILLED = r"its process was killed by SIGKILL"
+STOPPED = r"its process was killed by SIGTERM"  # by the standard library, of an executor whose pipe has ended
 BOOM = r"ValueError: boom"
 
 # what happens always, at this place: the turn whose info tells (0: the first after the reset), and what it says
@@ -56,7 +57,10 @@ TABLE: dict[tuple[str, str], tuple[int, str] | str] = {
     ("cancels", "turn 2"): (2, "CancelledError: cancelled"),
     ("leaves generator", "reset"): (0, "GeneratorExit: "),
     ("eats memory", "turn 1"): (1, "MemoryError|ReachedMain"),
-    ("closes files", "turn 1"): (1, f"its process exited|its process ended|{KILLED}"),  # whichever is noticed first
+    ("closes files", "turn 1"): (
+        1,
+        f"its process exited|its process ended|{KILLED}|{STOPPED}",
+    ),  # the first
     ("raises", "load"): EQUAL,
     ("raises", "turn 0"): (0, BOOM),
     ("raises", "render"): (0, BOOM),

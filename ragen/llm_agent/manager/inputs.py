@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,6 +98,19 @@ def _check_actions(position: int, actions: Any) -> None:
         else:
             return
     raise InputError(f"step input {position}: actions = {actions!r}; expected a list of strings.")
+
+
+def first_seed(mode: str, base_seed: int | None, counted: int) -> int:
+    """The seed of the first group where ``reset`` is given none.
+
+    Args:
+        mode: ``"train"`` counts on from reset to reset, ``"val"`` takes the same seeds each time.
+        base_seed: The mode's configured seed; None draws one (train), or is 123 (val).
+        counted: How far resets have counted.
+    """
+    if mode != "train":
+        return base_seed if base_seed is not None else DEFAULT_VAL_SEED
+    return random.randint(0, 1_000_000) if base_seed is None else base_seed + counted
 
 
 def checked_seed(seed: Any) -> int | None:

@@ -170,7 +170,7 @@ class GymGame(Game):
             began, observation, info = self._begin(env, seed, options)
             reward, terminated, truncated = 0.0, False, False
         else:
-            observation, reward, terminated, truncated, info = self.step(env, action)
+            observation, reward, terminated, truncated, info = self.step(env, detached(action))
             terminated, truncated = bool(terminated), bool(truncated)
             if type(reward) not in _IMMUTABLE:
                 reward = copied(reward)

@@ -21,11 +21,11 @@ _LONG = 4096  # bytes of an array from which two checksums stand for it
 
 
 def detached(value: Any) -> Any:
-    """A copy that shares nothing with the environment; the value itself where it cannot change."""
+    """A copy that shares nothing with the value; the value itself where it cannot change."""
     kind = type(value)
     if kind is np.ndarray and not value.dtype.hasobject:
         return value.copy()
-    if kind in _IMMUTABLE:
+    if kind in _IMMUTABLE or (isinstance(value, np.generic) and not isinstance(value, np.void)):
         return value
     if kind is dict:
         return {key: detached(item) for key, item in value.items()}

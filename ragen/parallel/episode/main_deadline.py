@@ -54,7 +54,7 @@ class Deadline:
             self._is_set = False  # what rings from here on must not set the timer again
             _signal.setitimer(_signal.ITIMER_REAL, 0)
             _signal.signal(_signal.SIGALRM, self._outer)
-            if _is_deadline(self._outer):
+            if self._outer and _is_deadline(self._outer):
                 _signal.setitimer(_signal.ITIMER_REAL, _SOON)  # it finds out itself how much is left
 
     def _ring(self, _: int, frame: FrameType | None) -> None:
@@ -74,9 +74,9 @@ def _is_free(handler: Any) -> bool:
     """Whether this is the main thread, and nobody else uses the signal, which has this handler now, or the timer."""
     if threading.get_ident() != threading.main_thread().ident:
         return False
-    if _is_deadline(handler):
-        return True
-    return handler == _signal.SIG_DFL and _signal.getitimer(_signal.ITIMER_REAL) == (0.0, 0.0)
+    if handler == _signal.SIG_DFL:
+        return _signal.getitimer(_signal.ITIMER_REAL) == (0.0, 0.0)
+    return _is_deadline(handler)
 
 
 def _is_deadline(handler: Any) -> bool:

@@ -57,6 +57,16 @@ class TurnResult(NamedTuple):
     digest: Any
 
 
+def failed_turn(text: str, observation: Observation) -> TurnResult:
+    """The turn of an environment that failed: nothing executed, the game over, the failure in the info.
+
+    Args:
+        text: The failure.
+        observation: What the environment last showed.
+    """
+    return TurnResult([], False, 0, True, {"env_error": text}, observation, None)
+
+
 def play_turn(env: Any, turn: Turn) -> TurnResult:
     """Play one turn: map the action names, execute those that are allowed, sum, merge, render.
 

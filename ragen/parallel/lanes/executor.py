@@ -46,7 +46,7 @@ from typing import Any
 
 from ragen.errors import LaneStartError
 from ragen.parallel.lanes.codec import asks_for_turns
-from ragen.parallel.lanes.executor_process import WorkerContext, without_main_script
+from ragen.parallel.lanes.executor_process import WorkerContext, start_fork_server, without_main_script
 from ragen.parallel.lanes.future_lane import FutureHandle, Hello, in_words, portable
 from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
 from ragen.parallel.lanes.progress import Progress
@@ -130,6 +130,8 @@ class _ExecutorHandle(FutureHandle):
         context: Any = self._context  # which has what the executor needs of one
         try:
             with _starting, context.lifeline, without_main_script():
+                if context.method == "forkserver":
+                    start_fork_server()
                 self._executor = ProcessPoolExecutor(1, context, initializer=_worker_init, initargs=arguments)
                 if context.method == "spawn" and hasattr(signal, "pthread_sigmask"):
                     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C would come before it ignores it

@@ -10,13 +10,14 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from multiprocessing import spawn
+from multiprocessing import forkserver, spawn
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 _STACKS_LENGTH = 8000  # characters: few enough bytes to be written at once, so that none is ever half there
 _MAX_DESCRIPTORS = 1024
+_PRELOADED = ("ragen.parallel.lanes.worker", "ragen.parallel.episode.host", "numpy")
 
 
 class WorkerContext:
@@ -54,6 +55,19 @@ class WorkerContext:
         """In a fork of the main process: close what would keep queues open that the parent thinks closed."""
         self.release()
         getattr(multiprocessing.process, "_children", set()).discard(self.process)  # or it is waited for at exit
+
+
+def start_fork_server() -> None:
+    """Have the program's fork server running, with what every worker needs imported once for all of them.
+
+    One that runs already is left as it is; what the program itself wants to be imported there, is.
+    """
+    wanted = list(getattr(getattr(forkserver, "_forkserver", None), "_preload_modules", ["__main__"]))
+    forkserver.set_forkserver_preload([*wanted, *_PRELOADED])
+    try:
+        forkserver.ensure_running()
+    finally:
+        forkserver.set_forkserver_preload(wanted)
 
 
 def _close_ends(queues: tuple[Any, ...], *names: str) -> None:

@@ -11,6 +11,8 @@ messages and gives replies.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -114,6 +116,12 @@ class WorkerHandle(ABC):
 
         Its position is read after that, and told with its ending: what read it before could be overtaken.
         """
+
+    def kill(self) -> None:
+        """Kill the worker as if it had crashed, from any thread; who uses the handle finds it dead, and ends it."""
+        if self.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
 
     def unsent(self) -> bool:
         """Whether part of a request is still here, so that the descriptor is to be polled for writing too."""

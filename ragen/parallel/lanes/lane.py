@@ -279,6 +279,11 @@ class Lane:
         """Kill the worker, if there is one, with what it left behind."""
         return self._end_and_locate()[0] if self.handle is not None else Ending()
 
+    def kill(self) -> None:
+        """Have the worker dead, if there is one, in mid-exchange too: whichever thread waits for it finds it so."""
+        if (handle := self.handle) is not None:
+            handle.kill()
+
     def _died(self) -> LaneFailure:
         assert self.handle is not None
         was_up = self.handle.is_up

@@ -132,7 +132,7 @@ class ParallelEnvManager:
 
     def call(self, name: str, *arguments: Any, env_idx: int = 0, **keywords: Any) -> Any:
         """Call a method of a copy, or of what it wraps; what it gives."""
-        return self._one(self._engine.call([self._known(env_idx)], "method", name, arguments, keywords), env_idx)
+        return _values(self._engine.call([self._known(env_idx)], "method", name, arguments, keywords))[env_idx]
 
     # All copies
 
@@ -188,7 +188,7 @@ class ParallelEnvManager:
             EnvError: A copy could not be reset; the others were.
         """
         each = {index: self._with_task(index, given, seeds) for index, given in options.items()}
-        return self._values(self._reset(each, seeds))
+        return _values(self._reset(each, seeds))
 
     def step_some(self, actions: Mapping[int, Any]) -> dict[int, Transition]:
         """Step some copies.
@@ -202,7 +202,7 @@ class ParallelEnvManager:
         """
         for index in actions:
             self._check_begun(index)
-        return self._values(self._step(actions))
+        return _values(self._step(actions))
 
     def try_some(self, command: str, items: Mapping[int, Any]) -> dict[int, Any]:
         """:meth:`reset_some` or :meth:`step_some`, where each copy's error stands in its result's place."""
@@ -266,19 +266,10 @@ class ParallelEnvManager:
         played = self._engine.play(actions)
         for index, result in played.items():
             if isinstance(result, EnvFailed):
-                played[index] = self._cut(index, result)
+                info = {"env_error": result.text, "done_mdp": True}
+                played[index] = Transition(self._engine.records[index].observation, 0.0, False, True, info, None)
             self._over[index] = played[index].terminated or played[index].truncated
         return played
-
-    def _cut(self, index: int, failed: EnvFailed) -> Transition:
-        info = {"env_error": failed.text, "done_mdp": True}
-        return Transition(self._engine.records[index].observation, 0.0, False, True, info, None)
-
-    def _values(self, results: dict[int, Any]) -> dict[int, Any]:
-        for value in results.values():
-            if isinstance(value, RagenError):
-                raise value
-        return results
 
     def _check_begun(self, index: int) -> None:
         if self._over[self._known(index)]:
@@ -296,13 +287,7 @@ class ParallelEnvManager:
 
     def _read(self, env_idx: int, name: str, *arguments: Any) -> Any:
         self._check_open()
-        return self._one(self._engine.read([self._known(env_idx)], name, *arguments), env_idx)
-
-    def _one(self, found: Mapping[int, Any], env_idx: int) -> Any:
-        value = found[env_idx]
-        if isinstance(value, Exception):
-            raise value
-        return value
+        return _values(self._engine.read([self._known(env_idx)], name, *arguments))[env_idx]
 
     def _known(self, env_idx: int) -> int:
         if isinstance(env_idx, bool) or not isinstance(env_idx, int | np.integer) or not 0 <= env_idx < self.num_envs:
@@ -312,3 +297,11 @@ class ParallelEnvManager:
     def _check_open(self) -> None:
         if self.closed:
             raise StateError("this ParallelEnvManager is closed; make a new one.")
+
+
+def _values(results: dict[int, Any]) -> dict[int, Any]:
+    """What came of a call, by env_idx; the first error is raised."""
+    for value in results.values():
+        if isinstance(value, Exception):
+            raise value
+    return results

@@ -63,7 +63,7 @@ class Examination:
         self._timeout, self._budget = timeout, budget
         self._sealed = SealedSpecs.of([spec])
         self._costs = EnvCosts()
-        self._bound_to_main = ""
+        self._bound_to_main, self._replays = "", False
         self._findings: dict[str, Finding] = {}
         self._plan: dict[int, Turns] = {}
         self._eldest: dict[str, Sandbox] = {}
@@ -175,17 +175,18 @@ class Examination:
                 "generators, id(), threads, what objects of the class share."
             )
             return "fail", difference, fix
+        self._replays = True
         return "ok", "a second object gives the same", ""
 
     def _replays_on_the_first_object(self) -> Found:
-        if self._does_not_replay:
+        if not self._replays:
             return "skip", "it does not even replay on a fresh object", ""
         if difference := self._first.difference(self._record(self._here, _FIRST)):
             return "fail", difference, "reset() has to set everything that an earlier episode may have changed."
         return "ok", "an object that has played before gives the same", ""
 
     def _replays_elsewhere(self) -> Found:
-        if self._does_not_replay:
+        if not self._replays:
             return "skip", "it does not even replay in one process", ""
         if difference := self._difference_under({}):
             fix = "It depends on its process: an id(), a process id, a path, a thread, or the system's random bytes."
@@ -212,7 +213,7 @@ class Examination:
             fix = "Declare copy_from: one reset then serves a whole group." if reset >= DEAR_RESET else ""
             text = f"no copy_from: every member of a group is reset, in {in_units(reset, 's')}"
             return "note" if fix else "ok", text, fix
-        if self._does_not_replay:
+        if not self._replays:
             return "skip", "it does not replay", ""
         for members in ([_LEADER, _COPY], [_COPY, _LEADER]):
             for recording in record(self._here, members, self._plan):
@@ -336,10 +337,6 @@ class Examination:
             if isinstance(outcome.value, Mishap):
                 raise _Failed(outcome.value, where or f"while: {order.phase}")
         return outcomes
-
-    @property
-    def _does_not_replay(self) -> bool:
-        return self._findings["replays in its process"].status != "ok"
 
 
 def _is_number(value: Any) -> bool:

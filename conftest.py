@@ -12,6 +12,7 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "test_multiprocessing_es_manager.py": ("processes",),
     "test_parallel_envs.py": ("processes", "models"),
     "test_parallel_rollout.py": ("processes", "models"),
+    "tests/cli/test_doctor.py": ("processes",),
     "tests/container": ("processes",),
     "tests/container/test_collector.py": ("processes", "models"),
     "tests/container/test_switching.py": ("processes", "models"),

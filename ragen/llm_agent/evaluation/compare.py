@@ -24,6 +24,8 @@ from ragen.llm_agent.rollout.rollout_file import read_records
 if TYPE_CHECKING:
     from rich.table import Table
 
+PROG = "python -m ragen.llm_agent.evaluation.compare"
+
 Record: TypeAlias = Mapping[str, Any]
 Key: TypeAlias = tuple[str, int | None, int]
 
@@ -160,16 +162,17 @@ def seed_lines(pairs: Sequence[Pair]) -> list[str]:
     return [f"{tag}, {side} better: {', '.join(map(str, sorted(seeds)))}" for (tag, side), seeds in sides.items()]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command.
 
     Args:
         argv: Its arguments; None takes the process's own.
+        prog: The program's name.
 
     Returns:
         The exit code: 0, or 2 where there is nothing to compare.
     """
-    arguments = _parser().parse_args(argv)
+    arguments = parser(prog).parse_args(argv)
     try:
         pairs, left_out = pair_up(read_records(arguments.a), read_records(arguments.b))
         if not pairs:
@@ -184,16 +187,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m ragen.llm_agent.evaluation.compare",
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line, under this name."""
+    top = argparse.ArgumentParser(
+        prog=prog,
         description="Compare two models on the episodes that both played, seed by seed. The interval is of the "
         "difference in success; p says how likely so uneven a split of seeds is if neither model is better.",
+        epilog=f"Example: {prog} outputs/evaluate/A/rollouts.jsonl outputs/evaluate/B/rollouts.jsonl --seeds",
     )
-    parser.add_argument("a", type=Path, metavar="A", help="rollouts.jsonl of the first model")
-    parser.add_argument("b", type=Path, metavar="B", help="rollouts.jsonl of the second")
-    parser.add_argument("--seeds", action="store_true", help="list the seeds on which they differ")
-    return parser
+    top.add_argument("a", type=Path, metavar="A", help="rollouts.jsonl of the first model")
+    top.add_argument("b", type=Path, metavar="B", help="rollouts.jsonl of the second")
+    top.add_argument("--seeds", action="store_true", help="list the seeds on which they differ")
+    return top
 
 
 def _print(pairs: Sequence[Pair], left_out: int, with_seeds: bool) -> None:

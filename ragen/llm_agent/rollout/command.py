@@ -27,30 +27,38 @@ if TYPE_CHECKING:
 
     from ragen.llm_agent.rollout.rollout_file import RolloutFile
 
+PROG = "python -m ragen.llm_agent.agent_proxy"
 DEFAULT_CONFIG = "mixed"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line, under this name."""
+    top = argparse.ArgumentParser(
+        prog=prog,
+        description="Play one rollout: an actor answers prompts, environments are stepped, results are printed and the "
+        "trajectories written to rollouts.jsonl.",
+        epilog=f"Examples: {prog} --config-name _2_sokoban es_manager.max_workers=4; "
+        f"{prog} actor.scripted.malformed=0.2 output_dir=outputs/sloppy",
+    )
+    add_config_arguments(top, DEFAULT_CONFIG)
+    return top
+
+
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command.
 
     Args:
         argv: Its arguments; None takes the process's own.
+        prog: The program's name.
 
     Returns:
         The exit code: 0, 1 if the rollout failed, 2 for a configuration that cannot work, 130 after Ctrl-C.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m ragen.llm_agent.agent_proxy",
-        description="Play one rollout: an actor answers prompts, environments are stepped, results are printed and the "
-        "trajectories written to rollouts.jsonl.",
-        epilog="Examples: --config-name _2_sokoban es_manager.max_workers=4; "
-        "actor.scripted.malformed=0.2 output_dir=outputs/sloppy",
-    )
-    add_config_arguments(parser, DEFAULT_CONFIG)
-    return run_command(parser, argv, _run)
+    return run_command(parser(prog), argv, play_one)
 
 
-def _run(config: Any) -> int:
+def play_one(config: Any) -> int:
+    """See :func:`run`; 0, as the exit code."""
     run(config)
     return 0
 

@@ -85,7 +85,7 @@ def load_config(
             warnings.filterwarnings("ignore", "(?s).*_self_.*")  # RAGEN's files leave it out, and mean Hydra's default
             return compose(stem, overrides=[*beside, *(_opened(override) for override in overrides)])
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
-        if overrides and (told := _misspelt(stem, overrides, directory, further)):
+        if told := _misspelt(stem, overrides, directory, further):
             raise ConfigError(told) from error
         override = getattr(error, "override", None)  # only a malformed one is not named by the message
         where = f"configuration {stem!r}" if override is None else f"configuration {stem!r} with {override!r}"
@@ -95,14 +95,15 @@ def load_config(
 def _misspelt(stem: str, overrides: Sequence[str], *folders: str | Path | None) -> str:
     """Which override names a key that the configuration does not have, and what was probably meant; "" if none does."""
     try:
-        config = load_config(stem, (), *folders)
+        config = load_config(stem, (), *folders) if overrides else None
     except ConfigError:
         return ""  # the overrides are not what is wrong
     for override in overrides:
         key, equals, value = override.partition("=")
-        if equals and key[:1] not in "+~" and "@" not in key and _opened(override) == override:
-            if (told := _unknown_key(config, key)) is not None:
-                return f"configuration {stem!r} has no key {key!r}: {told} (+{key}={value} would add a new one.)"
+        if not equals or key[:1] in "+~" or "@" in key or _opened(override) != override:
+            continue
+        if (told := _unknown_key(config, key)) is not None:
+            return f"configuration {stem!r} has no key {key!r}: {told} (+{key}={value} would add a new one.)"
     return ""
 
 

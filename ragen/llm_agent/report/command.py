@@ -33,9 +33,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         epilog=f"Example: {prog} outputs/evaluate/NAME --output name.html",
     )
     top.add_argument("run", type=Path, metavar="RUN", help="the output_dir of a rollout, or its rollouts.jsonl")
-    top.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="the page (default: report.html beside the rows)"
-    )
+    top.add_argument("-o", "--output", type=Path, metavar="FILE", help="the page (default: report.html beside it)")
     return top
 
 

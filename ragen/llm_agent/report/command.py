@@ -28,7 +28,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
     top = argparse.ArgumentParser(
         prog=prog,
-        description="Write one page about a rollout that was played: results, and every trajectory. It is one file that "
+        description="Write one page about a rollout that was played: results and trajectories, in one file that "
         "loads nothing from elsewhere.",
         epilog=f"Example: {prog} outputs/evaluate/NAME --output name.html",
     )

@@ -84,7 +84,7 @@ def run(config: Any) -> None:
     backend_class(setting(config, "actor.backend", str))
     read_config(config, mode)  # again below: what is cheap to check comes before what is slow to import
     file = RolloutFile(path, about_run(config, mode), setting(config, "resume", bool, False))
-    tokenizer = create_tokenizer(config)
+    tokenizer = create_tokenizer(config, light=not setting(config, "use_parallel_envs", bool, False))
     backend = create_backend(config, tokenizer)
     try:
         with LLMAgentProxy(config, backend, tokenizer) as proxy:
@@ -98,8 +98,12 @@ def run(config: Any) -> None:
         backend.close()
 
 
-def create_tokenizer(config: Any) -> Any:
+def create_tokenizer(config: Any, light: bool = False) -> Any:
     """The tokenizer of the prompts: see :func:`~ragen.llm_agent.backends.tokenizer_name`.
+
+    Args:
+        config: The whole configuration.
+        light: Whether the one that comes with the package may do without transformers, which takes long to import.
 
     Raises:
         ConfigError: There is none of that name, or it has no chat template.
@@ -107,6 +111,10 @@ def create_tokenizer(config: Any) -> Any:
     from ragen.llm_agent.backends import tokenizer_name
 
     name = tokenizer_name(config)
+    if name is None and light:
+        from ragen.llm_agent.tokenizer import LightTokenizer
+
+        return LightTokenizer()
     if name is None:
         from ragen.llm_agent.tokenizer import load_tokenizer
 

@@ -78,6 +78,7 @@ def test_the_metadata_is_what_a_package_index_wants(installed):
     metadata = importlib.metadata.Distribution.at(info).metadata
     assert metadata["Name"] == "ragen"
     assert re.fullmatch(r"\d+\.\d+\.\d+", metadata["Version"])
+    assert metadata["License-Expression"] == "MIT" and metadata.get_all("License-File") == ["LICENSE"]
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["Summary"] and metadata["Keywords"]
     assert any(line.startswith("Programming Language :: Python :: 3.11") for line in metadata.get_all("Classifier"))

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -323,7 +323,7 @@ class ContextManager:
                 )
 
 
-def _tell_cut_off(env_ids: Sequence[Any], texts: Sequence[str], limit: int | None) -> None:
+def _tell_cut_off(env_ids: Iterable[Any], texts: Sequence[str], limit: int | None) -> None:
     longer = [] if limit is None else [each for each in zip(env_ids, texts, strict=True) if len(each[1]) > limit]
     if longer:
         (env_id, text), count = longer[0], len(longer)

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
 from ragen.llm_agent.config.loading import setting
@@ -26,6 +26,7 @@ from ragen.llm_agent.tokens.sampled_tokens import Exchange
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from verl import DataProto
 
 _ROLLOUT = "actor_rollout_ref.rollout"
 
@@ -88,8 +89,16 @@ def in_vocabulary(reply: Reply, size: int) -> Reply:
     return replace(reply, token_ids=None, log_probs=None, prompt_ids=None)
 
 
+@overload
+def outputs_of(lm_inputs: PromptBatch, replies: Sequence[Reply], pad_id: int) -> PromptBatch: ...
+
+
+@overload
+def outputs_of(lm_inputs: DataProto, replies: Sequence[Reply], pad_id: int) -> DataProto: ...
+
+
 def outputs_of(lm_inputs: AnyBatch, replies: Sequence[Reply], pad_id: int) -> AnyBatch:
-    """Replies to a batch of prompts as the batch that the rollout loop reads; see the module for its columns.
+    """Replies to a batch of prompts as a batch of its kind, which the rollout loop reads; see the module for columns.
 
     Args:
         lm_inputs: The prompts.
@@ -155,7 +164,8 @@ def requests_of(lm_inputs: AnyBatch) -> list[Request]:
     chats = columns["messages_list"]
     turns = columns.get("turns", [sum(message["role"] == "assistant" for message in chat) for chat in chats])
     rows = _prompt_rows(lm_inputs, count)
-    images = [data.get("images", ()) for data in columns.get("multi_modal_data", [{}] * count)]
+    nothing: list[dict[str, Any]] = [{}] * count
+    images = [data.get("images", ()) for data in columns.get("multi_modal_data", nothing)]
     return [
         Request(int(env_id), int(turn), str(tag), chat, row, shown)
         for env_id, turn, tag, chat, row, shown in zip(

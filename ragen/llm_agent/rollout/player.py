@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ragen.llm_agent.es_manager import EnvStateManager
     from ragen.llm_agent.tokens.prompt_batch import AnyBatch
 
-MODES = ("train", "val")
+MODES, TENSOR_MODULES = ("train", "val"), ("tensordict", "verl")
 
 TurnCallback = Callable[[int, int], None]
 OverCallback = Callable[[list[dict[str, Any]]], None]
@@ -65,7 +65,9 @@ class RolloutLoop(Protocol):
             player: Whose parts play; its ``failures``, ``timeline`` and ``seconds`` are told what happens.
             val: Whether it is the environments of ``es_manager.val``.
             active: The caches of those that play.
-            meta_info, on_turn, on_over: See :meth:`RolloutPlayer.play`.
+            meta_info: See :meth:`RolloutPlayer.play`, as for the rest.
+            on_turn: See there.
+            on_over: See there.
         """
 
 
@@ -159,14 +161,9 @@ class RolloutPlayer:
         ctx_manager, es_manager = (getattr(self, name) for name in names)  # the one that starts workers comes last
         return es_manager, ctx_manager
 
-    def prompts(self, ctx_manager: ContextManager, active: Sequence[dict[str, Any]]) -> AnyBatch:
-        """The prompts of some environments: without tensors where neither the actor nor a training batch needs them."""
-        if self._needs_tensors:
-            return ctx_manager.get_lm_inputs(active, prepare_for_update=False)
-        return ctx_manager.get_prompts(active)
-
     @property
     def _needs_tensors(self) -> bool:
+        """Whether prompts are a ``DataProto``; not where neither the actor nor a training batch needs tensors."""
         return self._is_training or not getattr(self.actor, "takes_prompts", False)
 
     def generate_sequences(self, lm_inputs: AnyBatch) -> AnyBatch:
@@ -185,7 +182,10 @@ class RolloutPlayer:
 
         Args:
             dataproto: Its ``meta_info`` is handed to the actor with every batch of prompts.
-            val, on_turn, on_over, skip: See :meth:`play`.
+            val: See :meth:`play`, as for the rest.
+            on_turn: See there.
+            on_over: See there.
+            skip: See there.
 
         Returns:
             The rollouts, as ``ContextManager.formulate_rollouts`` makes them.
@@ -241,7 +241,7 @@ class RolloutPlayer:
     ) -> list[dict[str, Any]]:
         """One turn of all active environments; those that stay active."""
         with self.timed("tokenising"):
-            lm_inputs = self.prompts(ctx_manager, active)
+            lm_inputs = (ctx_manager.get_lm_inputs if self._needs_tensors else ctx_manager.get_prompts)(active)
             name_requests(lm_inputs, active)
             lm_inputs.meta_info = {**lm_inputs.meta_info, **meta_info}
         with self.timed("generation"):
@@ -272,12 +272,12 @@ class RolloutPlayer:
 
     def import_tensors(self) -> None:
         """Import what ``DataProto`` needs: seconds the first time, counted as ``imports`` and not as work."""
-        if "verl" in sys.modules and "tensordict" in sys.modules:
+        if all(module in sys.modules for module in TENSOR_MODULES):
             return
         self.seconds.setdefault("imports", 0.0)
         with self.timed("imports"):
-            import_module("tensordict")
-            import_module("verl")
+            for module in TENSOR_MODULES:
+                import_module(module)
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:

@@ -55,7 +55,7 @@ setup(
     description="RAGEN-compatible LLM-agent rollouts whose environments are stepped in worker processes",
     long_description=long_description(),
     long_description_content_type="text/markdown",
-    license="MIT",
+    license_expression="MIT",
     license_files=["LICENSE"],
     keywords=["reinforcement learning", "language models", "agents", "rollouts", "verl", "ragen"],
     classifiers=[

@@ -39,7 +39,9 @@ complete -o default -F _ragen ragen
 _ragen() {
     local -a found
     found=("${(@f)$("${words[1]}" completion words -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
-    if [[ -n $found[1] ]]; then compadd -S '' -- $found; else _files; fi
+    if [[ -z $found[1] ]]; then _files; return; fi
+    compadd -- ${found:#*=}
+    compadd -S '' -- ${(M)found:#*=}
 }
 compdef _ragen ragen
 """,

@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
             return code
     if len(folders) < 2:
         return 0
-    return ragen(["compare", *(str(folder / "rollouts.jsonl") for folder in folders[:2]), "--seeds"])
+    return ragen(["compare", *map(str, folders[:2]), "--seeds"])
 
 
 if __name__ == "__main__":

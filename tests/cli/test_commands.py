@@ -157,3 +157,12 @@ def test_a_report_of_something_else_is_refused_and_nothing_written(capsys, tmp_p
     code, _, err = run(capsys, "report", str(tmp_path))
     assert code == 2 and err.startswith("error: ")
     assert not (tmp_path / "report.html").exists()
+
+
+def test_two_runs_are_compared_by_their_folders_or_their_rows(capsys, tmp_path):
+    for name, success in (("a", True), ("b", False)):
+        (tmp_path / name).mkdir()
+        rows = [row(env_id=i, seed=i, success=success) for i in range(4)]
+        (tmp_path / name / "rollouts.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    code, out, _ = run(capsys, "compare", str(tmp_path / "a"), str(tmp_path / "b/rollouts.jsonl"), "--seeds")
+    assert code == 0 and "Lake, A better: 0, 1, 2, 3" in out

@@ -19,7 +19,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.evaluation.results import ALL, print_whole
 from ragen.llm_agent.evaluation.statistics import mean, paired_interval, sign_test
 from ragen.llm_agent.evaluation.tables import plain_table
-from ragen.llm_agent.rollout.rollout_file import read_records
+from ragen.llm_agent.rollout.rollout_file import read_records, rows_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -174,7 +174,7 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """
     arguments = parser(prog).parse_args(argv)
     try:
-        pairs, left_out = pair_up(read_records(arguments.a), read_records(arguments.b))
+        pairs, left_out = pair_up(*(read_records(rows_of(path)) for path in (arguments.a, arguments.b)))
         if not pairs:
             raise ConfigError(
                 f"{arguments.a} and {arguments.b} have no episode of the same tag and seed; play both with the same "
@@ -193,10 +193,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog,
         description="Compare two models on the episodes that both played, seed by seed. The interval is of the "
         "difference in success; p says how likely so uneven a split of seeds is if neither model is better.",
-        epilog=f"Example: {prog} outputs/evaluate/A/rollouts.jsonl outputs/evaluate/B/rollouts.jsonl --seeds",
+        epilog=f"Example: {prog} outputs/evaluate/A outputs/evaluate/B --seeds",
     )
-    top.add_argument("a", type=Path, metavar="A", help="rollouts.jsonl of the first model")
-    top.add_argument("b", type=Path, metavar="B", help="rollouts.jsonl of the second")
+    top.add_argument("a", type=Path, metavar="A", help="output_dir of the first model's run, or its rollouts.jsonl")
+    top.add_argument("b", type=Path, metavar="B", help="that of the second")
     top.add_argument("--seeds", action="store_true", help="list the seeds on which they differ")
     return top
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ragen.llm_agent.report import Report
 
 PROG = "ragen report"
-ROWS, PAGE, ABOUT = "rollouts.jsonl", "report.html", "run.json"
+PAGE, ABOUT = "report.html", "run.json"
 TOLD = ("mode", "actor.backend", "actor.model", "actor.base_url")
 REFUSED = 2
 
@@ -48,7 +48,9 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
         The exit code: 0, or 2 where there is nothing to write about, or nowhere to write it.
     """
     options = parser(prog).parse_args(argv)
-    rows = options.run / ROWS if options.run.is_dir() else options.run
+    from ragen.llm_agent.rollout.rollout_file import rows_of
+
+    rows = rows_of(options.run)
     page = options.output or rows.with_name(PAGE)
     try:
         report = report_of_rows(rows)

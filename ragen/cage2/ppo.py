@@ -11,6 +11,7 @@ Actions are drawn from a generator of the policy's own: its seed and what it see
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -206,7 +207,10 @@ class ParallelOrderConditionedPPO:
         return {name: float(np.mean([each[name] for each in passes])) for name in passes[0]}
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights, optimizer and the scale of the critic: what is needed to play, or to learn on."""
+        """Weights, optimizer and the scale of the critic: what is needed to play, or to learn on.
+
+        The generator of actions, the buffer and the counts of present episodes are not in it.
+        """
         return {
             "policy": self.policy.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -218,7 +222,7 @@ class ParallelOrderConditionedPPO:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what :meth:`state_dict` gave; the workflow stays the one that it was made for."""
         self.policy.load_state_dict(state["policy"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))  # which would keep the tensors it is given
         self.return_mean, self.return_std = state["returns"]
         self.n_updates = state["n_updates"]
 

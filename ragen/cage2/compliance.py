@@ -22,15 +22,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ragen.cage2.layout import fix_target
+from ragen.cage2.layout import N_ACTIONS, fix_target
 from ragen.cage2.workflow import WorkflowManager
 from ragen.errors import ConfigError, InputError
 
 DEFINITIONS = ("first_compromised", "fixed_before")
-ACTIONS = 145
 NOTHING = -1  # the target of an action that is no fix
 
-_TARGETS = np.array([NOTHING if (kind := fix_target(action)) is None else kind for action in range(ACTIONS)])
+_TARGETS = np.array([NOTHING if (kind := fix_target(action)) is None else kind for action in range(N_ACTIONS)])
 
 
 @dataclass(frozen=True)
@@ -157,8 +156,8 @@ class Compliance:
         chosen, flags = np.asarray(actions), np.asarray(compromised, bool)
         if chosen.shape != (self.n_envs,) or not np.issubdtype(chosen.dtype, np.integer):
             raise InputError(f"actions of shape {chosen.shape}, {chosen.dtype}: expected ({self.n_envs},) integers.")
-        if chosen.size and not (chosen.min() >= 0 and chosen.max() < ACTIONS):
-            raise InputError(f"an action of {chosen.min()} to {chosen.max()}: expected 0 to {ACTIONS - 1}.")
+        if chosen.size and not (chosen.min() >= 0 and chosen.max() < N_ACTIONS):
+            raise InputError(f"an action of {chosen.min()} to {chosen.max()}: expected 0 to {N_ACTIONS - 1}.")
         if flags.shape != (self.n_envs, 5):
             raise InputError(f"compromised_before of shape {flags.shape}: expected ({self.n_envs}, 5).")
         return chosen, flags

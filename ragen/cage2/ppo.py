@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from ragen.cage2.buffer import ParallelTrajectoryBuffer
-from ragen.cage2.compliance import ACTIONS, Compliance, EpisodeCompliance
+from ragen.cage2.compliance import Compliance, EpisodeCompliance
+from ragen.cage2.layout import N_ACTIONS
 from ragen.cage2.workflow import WorkflowManager
 from ragen.errors import ConfigError, InputError
 
@@ -31,7 +32,7 @@ VALUE_COEF, ENTROPY_COEF, GRAD_CLIP = 0.5, 0.01, 0.5
 class ActorCritic(nn.Module):
     """Two networks of two hidden layers with tanh, which share nothing."""
 
-    def __init__(self, inputs: int, actions: int = ACTIONS) -> None:
+    def __init__(self, inputs: int, actions: int = N_ACTIONS) -> None:
         """Draw weights from torch's global generator."""
         super().__init__()
         self.actor = _network(inputs, actions)
@@ -90,8 +91,10 @@ class ParallelOrderConditionedPPO:
             eps_clip: How far a ratio of probabilities may be from 1 before it gains nothing.
             workflow_order: The workflow; None for the types in the order of their indices.
             workflow_manager: Knows the workflows; None for a new one.
-            alignment_alpha, alignment_beta, compliance_definition: See :class:`~ragen.cage2.compliance.Compliance`.
+            alignment_alpha: What full compliance with the workflow is worth.
+            alignment_beta: What a full violation costs.
             update_steps: Steps of all environments for an update.
+            compliance_definition: Which fixes comply; see :mod:`ragen.cage2.compliance`.
             seed: Of weights and actions.
 
         Raises:
@@ -162,8 +165,12 @@ class ParallelOrderConditionedPPO:
 
         Args:
             states: What was seen before the actions, as :meth:`get_actions` got it.
-            actions, log_probs, values: What it gave.
-            rewards, dones, infos: What the environments gave for that.
+            actions: What was done.
+            rewards: What the environments gave for that.
+            dones: Whether an episode ended with it.
+            infos: With ``compromised_before``, and at an end ``truncated`` and ``final_observation``.
+            log_probs: As :meth:`get_actions` gave them with the actions.
+            values: The same.
 
         Returns:
             For each environment whose episode ended how far that kept to the workflow; None for the others.
@@ -171,7 +178,7 @@ class ParallelOrderConditionedPPO:
         aligned = self.compliance.step(actions, np.array([info["compromised_before"] for info in infos]))
         dones = np.asarray(dones, bool)
         cut_values = np.zeros(self.n_envs)
-        cut = [env_id for env_id in np.flatnonzero(dones) if infos[env_id]["truncated"]]
+        cut = [env_id for env_id, done in enumerate(dones) if done and infos[env_id]["truncated"]]
         if cut:
             cut_values[cut] = self.values_of(np.stack([infos[env_id]["final_observation"] for env_id in cut]))
         paid = np.asarray(rewards, np.float64) + aligned

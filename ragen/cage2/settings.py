@@ -45,6 +45,7 @@ class SearchSettings:
         seed: What everything follows from.
         simulator: "embedded", "cage2", or "auto": CAGE 2 where it is found.
         cage2_path: Where CAGE 2 lies.
+        bugs: Whether the embedded one keeps the original's quirks: "faithful" or "fixed".
         workers, backend, use_multiprocessing: Where environments live; see ``ParallelEnvWrapper``.
         threads: Of torch; how a sum is split over them decides how it is rounded.
     """
@@ -71,6 +72,7 @@ class SearchSettings:
     seed: int = 0
     simulator: str = "auto"
     cage2_path: str | None = None
+    bugs: str = "faithful"
     workers: int | None = None
     backend: str = "process"
     use_multiprocessing: bool | str = "auto"
@@ -97,6 +99,8 @@ class SearchSettings:
         if self.compliance_definition not in DEFINITIONS:
             choices = ", ".join(DEFINITIONS)
             raise ConfigError(f"compliance_definition = {self.compliance_definition!r}: expected one of {choices}.")
+        if self.use_multiprocessing not in (True, False, "auto"):
+            raise ConfigError(f"use_multiprocessing = {self.use_multiprocessing!r}: expected true, false or 'auto'.")
         steps = self.train_episodes_per_env * self.max_steps
         if self.update_every_steps > steps:
             raise ConfigError(

@@ -8,10 +8,10 @@ number of workers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from ragen.errors import CheckpointError
 
 if TYPE_CHECKING:
     from ragen.cage2.wrapper import ParallelEnvWrapper
+    from ragen.parallel.settings import Mode
 
 
 @dataclass(frozen=True)
@@ -152,10 +153,15 @@ class ParallelWorkflowRLTrainer:
             CheckpointError: Results cannot be written, or those so far are of another simulator.
             RagenError: The environments cannot be built, or failed.
         """
-        with _threads(self.settings.threads):
+        with _threads(self.settings.threads), ExitStack() as stack:
+            envs: ParallelEnvWrapper | None = None
             while not self.is_done and not stops():
                 count = min(self.settings.parallel_workflows, self.settings.n_workflows - len(self.results))
-                self._train(self.search.propose(count), told, stops)
+                if envs is None or envs.n_envs != count * self.settings.n_envs:
+                    stack.close()
+                    envs = stack.enter_context(self._envs(count))
+                if not self._train(self.search.propose(count), envs, told, stops):
+                    break
         return self.results
 
     def draw(self) -> Path:
@@ -163,48 +169,52 @@ class ParallelWorkflowRLTrainer:
         return draw_search(self.folder / "returns_by_order.png", self.results)
 
     def _train(
-        self, orders: Sequence[Order], told: Callable[[Progress], None], stops: Callable[[], bool]
-    ) -> None:
-        """Train with some orders at once, and keep what comes of it, unless asked to stop before they are finished."""
+        self,
+        orders: Sequence[Order],
+        envs: ParallelEnvWrapper,
+        told: Callable[[Progress], None],
+        stops: Callable[[], bool],
+    ) -> bool:
+        """Train with some orders at once, and keep what comes of it; False if asked to stop before the end."""
         first = len(self.results)
         trainings = [
             WorkflowTraining(self.settings, order, first + place, self._manager) for place, order in enumerate(orders)
         ]
-        with self._envs(len(orders), first) as envs:
-            self._check_simulator(envs.simulator)
-            if not _play(trainings, envs, told, stops):
-                return
-            results = [training.result(envs.simulator) for training in trainings]
+        if not _play(trainings, envs, seed_of(self.settings.seed, first, "environments"), told, stops):
+            return False
+        results = [training.result(envs.simulator) for training in trainings]
         for training, result in zip(trainings, results, strict=True):
             self._records.write_policy(result.iteration, training.agent.state_dict())
             self._keep(result)
         self._records.write(self.settings, self.results)
         self.draw()
+        return True
 
-    def _envs(self, trainings: int, first: int) -> ParallelEnvWrapper:
-        settings, make = self.settings, self._make_envs
-        if make is None:
-            from ragen.cage2.wrapper import ParallelEnvWrapper as make
-        return make(
+    def _envs(self, trainings: int) -> ParallelEnvWrapper:
+        """Environments for so many trainings, of the simulator that played before."""
+        from ragen.cage2.wrapper import ParallelEnvWrapper
+
+        settings = self.settings
+        envs = (self._make_envs or ParallelEnvWrapper)(
             settings.n_envs * trainings,
             settings.scenario_path,
             self._red_agent_type,
             max_steps=settings.max_steps,
             simulator=settings.simulator,
             cage2_path=settings.cage2_path,
-            seed=seed_of(settings.seed, first, "environments"),
+            bugs=settings.bugs,
             workers=settings.workers,
             backend=settings.backend,
-            use_multiprocessing=settings.use_multiprocessing,
+            use_multiprocessing=cast("Mode", settings.use_multiprocessing),
         )
-
-    def _check_simulator(self, simulator: str) -> None:
-        others = {each.simulator for each in self.results} - {simulator}
+        others = {each.simulator for each in self.results} - {envs.simulator}
         if others:
+            envs.close()
             raise CheckpointError(
-                f"the results in {self.folder} are of the simulator {others.pop()!r}, and here plays {simulator!r}: "
-                "say simulator=..., or give another checkpoint_dir."
+                f"the results in {self.folder} are of the simulator {others.pop()!r}, and here plays "
+                f"{envs.simulator!r}: say simulator=..., or give another checkpoint_dir."
             )
+        return envs
 
     def _keep(self, result: WorkflowResult) -> None:
         self.results.append(result)
@@ -214,13 +224,14 @@ class ParallelWorkflowRLTrainer:
 def _play(
     trainings: Sequence[WorkflowTraining],
     envs: ParallelEnvWrapper,
+    seed: int,
     told: Callable[[Progress], None],
     stops: Callable[[], bool],
 ) -> bool:
     """Play until all trainings have ended; whether they have, or it was asked to stop."""
     n = trainings[0].settings.n_envs
     rows = [slice(place * n, (place + 1) * n) for place in range(len(trainings))]
-    states = envs.reset()
+    states = envs.reset(seed)
     while not all(each.is_done for each in trainings):
         actions = np.concatenate([each.act(states[part]) for each, part in zip(trainings, rows, strict=True)])
         states, rewards, dones, infos = envs.step(actions)

@@ -79,7 +79,10 @@ class WorkflowTraining:
         """Take what came of the actions; whether the policy was updated by it.
 
         Args:
-            next_states, rewards, dones, infos: As the environments gave them.
+            next_states: What is seen now, ``(n, 52)``.
+            rewards: What the actions got, ``(n,)``.
+            dones: Whether an episode ended with them, ``(n,)``.
+            infos: As the environments gave them.
         """
         if self.is_done:
             return False

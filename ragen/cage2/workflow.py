@@ -37,7 +37,9 @@ class WorkflowManager:
         names = order.replace(">", ",").split(",") if isinstance(order, str) else list(order)
         found = tuple(str(name).strip() for name in names)
         if found not in self._numbers:
-            raise WorkflowError(f"{order!r} is no workflow: expected each of {', '.join(self.types)} once, in any order.")
+            raise WorkflowError(
+                f"{order!r} is no workflow: expected each of {', '.join(self.types)} once, in any order."
+            )
         return found
 
     def number(self, order: Sequence[str] | str) -> int:

@@ -213,7 +213,7 @@ def test_what_was_saved_learns_on_as_it_would_have():
     other._rng = np.random.default_rng()
     other._rng.bit_generator.state = agent._rng.bit_generator.state
     for each in (agent, other):
-        rows, after = play(each, StandInEnvs(4, max_steps=6, seed=9), 6)
+        _, after = play(each, StandInEnvs(4, max_steps=6, seed=9), 6)
         each.update(after)
     assert weights(agent) == weights(other)
 

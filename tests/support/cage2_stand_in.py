@@ -38,7 +38,9 @@ class StandInEnvs:
         self.is_closed = False
         StandInEnvs.built.append(self)
 
-    def reset(self) -> np.ndarray:
+    def reset(self, seed: int | None = None) -> np.ndarray:
+        if seed is not None:
+            self.seed, self.numbers = seed, [-1] * self.n_envs
         self.rngs, self.steps, self.returns = [None] * self.n_envs, [0] * self.n_envs, [0.0] * self.n_envs
         self.compromised = np.zeros((self.n_envs, 5), bool)
         return np.stack([self._begin(env_id) for env_id in range(self.n_envs)])

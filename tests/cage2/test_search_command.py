@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from ragen.cage2.__main__ import main
+from ragen.cage2.compliance import Compliance
 from ragen.cage2.settings import SearchSettings, load_settings
 from ragen.cage2.trainer import ParallelWorkflowRLTrainer
+from ragen.cage2.wrapper import ParallelEnvWrapper
 from ragen.errors import ConfigError
 from support.leftovers import processes, until
 
@@ -114,7 +117,7 @@ def test_another_command_is_none(capsys):
 def test_the_configuration_is_of_known_keys_and_differs_where_it_says_so():
     found, default = load_settings(), SearchSettings()
     different = {name for name in vars(default) if getattr(found, name) != getattr(default, name)}
-    assert different == {"update_every_steps", "k_epochs"}
+    assert different == {"update_every_steps", "k_epochs", "alignment_alpha", "alignment_beta"}
     assert load_settings(["lr=1e-3", "alignment_alpha=30"]).alignment_alpha == 30.0
     with pytest.raises(ConfigError, match="expected key=value"):
         load_settings(["lr"])
@@ -125,3 +128,15 @@ def test_torch_is_imported_only_where_it_trains(name):
     program = f"import sys, ragen.cage2.{name}; print({{'torch', 'omegaconf', 'matplotlib'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_on_the_simulator_reds_foothold_does_not_count_as_compromised():
+    with ParallelEnvWrapper(2, None, "SleepAgent", simulator="embedded", use_multiprocessing=False) as envs:
+        envs.reset()
+        compliance = Compliance(2, ("user", "enterprise", "op_server", "op_host", "defender"))
+        for _ in range(3):
+            actions = np.array([133, 141])  # Restore Enterprise0, Restore User1
+            infos = envs.step(actions)[3]
+            compliance.step(actions, np.array([info["compromised_before"] for info in infos]))
+        assert {states["User0"] for states in envs.get_true_states()} == {"Privileged"}
+        assert compliance.rates() == [1.0, 1.0]

@@ -187,7 +187,7 @@ def rows_of(red: str, policy: str, embedded: list[Episode], cage2: list[Episode]
     found = [row(f"{name}: return", *each(lambda episode: episode.total))]
     found.append(row(f"{name}: episodes with an Impact", *each(lambda episode: float(episode.first_impact > 0))))
     for index, what in enumerate(SHOWN):
-        found.append(row(f"{name}: times a host is shown {what}", *each(lambda episode, i=index: episode.shown[i])))
+        found.append(row(f"{name}: times a host is shown {what}", *each(partial(_times_shown, index))))
     reached = [[episode.first_impact for episode in episodes if episode.first_impact] for episodes in both]
     if all(len(steps) > 1 for steps in reached):
         found.append(row(f"{name}: step of the first Impact", *[mean_of(steps) for steps in reached]))
@@ -198,6 +198,10 @@ def rows_of(red: str, policy: str, embedded: list[Episode], cage2: list[Episode]
             rates = [rate_of(w, t) for w, t in zip(worked, tried, strict=True)]
             found.append(row(f"{name}: exploits of {hostname} that work", *rates))
     return found
+
+
+def _times_shown(index: int, episode: Episode) -> float:
+    return float(episode.shown[index])
 
 
 def as_table(rows: Sequence[Row]) -> str:

@@ -72,7 +72,8 @@ class Cage2Config:
         if simulator == "cage2" and package is None:
             raise ConfigError(
                 "simulator = 'cage2', and CAGE Challenge 2 is not here: give cage2_path or set the environment "
-                f"variable {real.ENV_VAR} to a checkout of cage-challenge/cage-challenge-2, or take simulator = 'embedded'."
+                f"variable {real.ENV_VAR} to a checkout of cage-challenge/cage-challenge-2, or take "
+                "simulator = 'embedded'."
             )
         if package is not None and bugs != "faithful":
             raise ConfigError(f"bugs = {bugs!r} is for simulator = 'embedded'; CAGE 2 in {package} plays as it is.")

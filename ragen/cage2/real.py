@@ -68,9 +68,15 @@ def find(cage2_path: str | os.PathLike[str] | None = None) -> Path | None:
         raise ConfigError(
             f"{named} = {os.fspath(path)!r}: expected a checkout of CAGE Challenge 2, with CybORG/CybORG/{SCENARIO}."
         )
-    spec = importlib.util.find_spec("CybORG")
-    folders = [Path(each) for each in (spec.submodule_search_locations or ())] if spec is not None else []
-    return next((each.resolve() for each in folders if _is_cage2(each)), None)
+    return next((each.resolve() for each in _importable() if _is_cage2(each)), None)
+
+
+def _importable() -> list[Path]:
+    """Where an import would find ``CybORG``, whether or not this process has loaded one from elsewhere."""
+    for finder in sys.meta_path:
+        if (spec := finder.find_spec("CybORG", None)) is not None:
+            return [Path(each) for each in (spec.submodule_search_locations or ())]
+    return []
 
 
 def _is_cage2(package: Path) -> bool:

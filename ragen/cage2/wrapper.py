@@ -146,8 +146,8 @@ class ParallelEnvWrapper:
             - dones ``(n_envs,)`` bool: whose episode has ended;
             - a dict for each environment: ``compromised_before`` and ``compromised`` (five booleans each, of the
               episode that was stepped); where it ended also ``final_observation``, ``episode`` (``r`` return, ``l``
-              steps), ``truncated``, and ``reset_info`` of the next one. An environment that failed twice is truncated with
-              reward 0 and its last observation, and ``env_error`` says why.
+              steps), ``truncated``, and ``reset_info`` of the next one. An environment that failed twice is truncated
+              with reward 0 and its last observation, and ``env_error`` says why.
 
         Raises:
             InputError: The actions do not fit; nothing was stepped.

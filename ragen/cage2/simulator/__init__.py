@@ -5,10 +5,9 @@ Reading order: ``tables`` (what runs where, which exploit needs what, what is le
 ``game`` (one step of all of it). Written from what the original does, which it is compared with by
 ``python -m ragen.cage2 compare``; episodes have the same distribution, not the same numbers.
 
-With ``bugs="faithful"`` the original's quirks are kept; with ``"fixed"`` these five are not:
+With ``bugs="faithful"`` the original's quirks are kept; with ``"fixed"`` these four are not:
 
 - after a Restore of Op_Server0, an Impact stops nothing any more (the backup has lost the service's process);
-- after a Restore of User3 or User4, their mail server cannot be exploited any more (the backup has lost its version);
 - Remove never ends sessions that came by SSH (nothing that is noticed of them names their process);
 - a Vsftpd decoy asks for port 21 to be free and opens port 80, so that it may come to stand behind a real web server;
 - the database of User3 listens on port 3389, where nothing asks for one.

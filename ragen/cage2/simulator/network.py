@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import random
 
-from ragen.cage2.layout import FOOTHOLD, HOSTS, INDEX
+from ragen.cage2.layout import FOOTHOLD, HOSTS
 from ragen.cage2.simulator import tables
 from ragen.cage2.simulator.tables import Service
-
-_MAIL_HOSTS = (INDEX["User3"], INDEX["User4"])
 
 
 class Session:
@@ -113,10 +111,6 @@ class Network:
         if host == tables.OP_SERVER:
             self.is_service_down = False
             self.can_be_stopped = self.is_fixed
-        if host in _MAIL_HOSTS and not self.is_fixed:
-            self.services[host] = [
-                each._replace(is_vulnerable=False) if each.kind == "mail" else each for each in self.services[host]
-            ]
 
     def held(self) -> list[int]:
         """Hosts on which Red has a session."""

@@ -108,8 +108,6 @@ def _guessed(network: Network, host: int, service: tables.Service) -> Session | 
 def _broken_into(network: Network, host: int, service: tables.Service) -> Session | None:
     events = network.events_on(host)
     events.connect(service.port)
-    if not service.is_vulnerable:
-        return None
     if service.is_decoy:
         events.connect(service.port)
         return None

@@ -26,14 +26,12 @@ class Service(NamedTuple):
         kind: What an exploit has to find there; empty for what no exploit is for.
         is_privileged: Whether it runs as root or SYSTEM, and so do sessions that come through it.
         is_decoy: Whether Blue has put it there.
-        is_vulnerable: Whether the exploit for its kind works on it.
     """
 
     port: int
     kind: str
     is_privileged: bool = False
     is_decoy: bool = False
-    is_vulnerable: bool = True
 
 
 _SSH = Service(22, "ssh")

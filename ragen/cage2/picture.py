@@ -39,6 +39,7 @@ def draw_search(path: Path, results: Sequence[WorkflowResult]) -> Path:
     for row, each in zip(rows, ranked, strict=True):
         rates.text(0.02, row, f"{each.coverage:.0f} fixes", va="center", fontsize=8)
     rates.set_yticks(rows, [""] * len(ranked))
+    rates.set_ylim(returns.get_ylim())
     rates.set_xlim(0, 1)
     rates.set_xlabel("compliance of the last episodes")
     for each in ranked[::-1][:_MOST_CURVES]:

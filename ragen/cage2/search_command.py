@@ -66,6 +66,9 @@ def _search(trainer: ParallelWorkflowRLTrainer, stops: Callable[[], bool], quiet
         print(table(trainer.results))
         if len(trainer.results) > 1:
             print(Comparison.of(trainer.results).lines())
+            belief, orders = trainer.search.belief(), trainer.search.manager.orders
+            top = int(belief.mean.argmax())
+            print(f"believed best of all 120: {spelled(orders[top])}: {belief.mean[top]:.1f} ± {belief.std[top]:.1f}")
         print(f"written to {trainer.draw().parent}: results.json, returns_by_order.png, policies/")
     if not trainer.is_done:
         print(f"stopped; to go on: the same command with checkpoint_dir={trainer.folder}")

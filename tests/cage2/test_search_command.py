@@ -40,6 +40,7 @@ def test_the_command_searches_and_says_what_it_found(tmp_path, capsys):
     assert search(tmp_path, "use_multiprocessing=false") == 0
     said = capsys.readouterr().out
     assert re.search(r"best: .* > .*: -?\d+\.\d\nworst: .*\ndifference \d+\.\d, (not )?more than the noise of", said)
+    assert re.search(r"believed best of all 120: .* > .*: -?\d+\.\d ± \d+\.\d\n", said)
     assert (tmp_path / "returns_by_order.png").exists()
     rows = json.loads((tmp_path / "results.json").read_text())
     assert [row["simulator"] for row in rows] == ["embedded"] * 2
@@ -140,3 +141,16 @@ def test_on_the_simulator_reds_foothold_does_not_count_as_compromised():
             compliance.step(actions, np.array([info["compromised_before"] for info in infos]))
         assert {states["User0"] for states in envs.get_true_states()} == {"Privileged"}
         assert compliance.rates() == [1.0, 1.0]
+
+
+def test_the_real_one_is_searched_alike_in_workers_and_without(tmp_path, cage2_path):
+    settings = {**SMALL, "simulator": "cage2", "cage2_path": str(cage2_path), "n_envs": 2, "max_steps": 6}
+    settings |= {"update_every_steps": 6, "red_agent_type": "B_lineAgent"}
+    found = []
+    for where in (False, True):
+        trainer = ParallelWorkflowRLTrainer(
+            checkpoint_dir=str(tmp_path / str(where)), use_multiprocessing=where, workers=2, **settings
+        )
+        found.append(trainer.run_workflow_search())
+    assert found[0] == found[1] and {result.simulator for result in found[0]} == {"cage2"}
+    assert until(lambda: not processes())

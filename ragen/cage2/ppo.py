@@ -1,4 +1,4 @@
-"""PPO (Schulman et al. 2017) for a defender that is told its workflow, over environments side by side.
+"""PPO (Schulman et al. 2017) for a defender that knows its workflow, over environments side by side.
 
 The network sees 52 observations and the workflow's code of 25. An update takes ``update_steps`` steps of all
 environments as one batch, for ``K_epochs`` passes. Returns are standardised; an advantage is the return less what the

@@ -44,7 +44,7 @@ class SearchRecords:
         """The results of the search that was begun here; none where there was none.
 
         Raises:
-            CheckpointError: They cannot be read, or are of a search that was told something else.
+            CheckpointError: They cannot be read, or are of a search with other settings.
         """
         path = self.folder / "search.json"
         if not path.exists():

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ragen.cage2.compliance import EpisodeCompliance
-from ragen.cage2.workflow import told
+from ragen.cage2.workflow import order_text
 
 LAST = 5  # episodes of each environment that a result is of
 
@@ -124,8 +124,8 @@ class Comparison:
         """Two lines and a verdict."""
         verdict = "more than" if self.difference > self.noise else "not more than"
         return (
-            f"best:  {told(self.best.workflow)}: {self.best.train_reward:.1f}\n"
-            f"worst: {told(self.worst.workflow)}: {self.worst.train_reward:.1f}\n"
+            f"best:  {order_text(self.best.workflow)}: {self.best.train_reward:.1f}\n"
+            f"worst: {order_text(self.worst.workflow)}: {self.worst.train_reward:.1f}\n"
             f"difference {self.difference:.1f}, {verdict} the noise of {self.noise:.1f} (95 %, over environments)"
         )
 
@@ -136,5 +136,7 @@ def table(results: Sequence[WorkflowResult]) -> str:
     for each in sorted(results, key=lambda result: -result.train_reward):
         numbers = f"{each.train_reward:8.1f} {each.noise:8.1f} {each.train_compliance:10.3f} {each.coverage:6.1f}"
         early = "*" if each.stopped_early else " "
-        lines.append(f"{each.iteration:3d} {numbers} {each.avg_episodes_trained:7.1f}{early}  {told(each.workflow)}")
+        lines.append(
+            f"{each.iteration:3d} {numbers} {each.avg_episodes_trained:7.1f}{early}  {order_text(each.workflow)}"
+        )
     return "\n".join(lines)

@@ -25,16 +25,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m ragen.cage2 search", description=__doc__.split("\n\n")[0])
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as n_workflows=6, seed=1")
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     from ragen.cage2.settings import load_settings
     from ragen.errors import EnvError
 
     try:
-        settings = load_settings(told.overrides)
+        settings = load_settings(options.overrides)
         from ragen.cage2.trainer import ParallelWorkflowRLTrainer
 
-        with _stop_request() as stops:
-            return _search(ParallelWorkflowRLTrainer(**asdict(settings)), stops, told.quiet)
+        with _stop_request() as should_stop:
+            return _search(ParallelWorkflowRLTrainer(**asdict(settings)), should_stop, options.quiet)
     except KeyboardInterrupt:
         print("stopped at once; workflows that were finished are saved", file=sys.stderr)
         return 130
@@ -43,11 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1 if isinstance(error, EnvError) else 2
 
 
-def _search(trainer: ParallelWorkflowRLTrainer, stops: Callable[[], bool], quiet: bool) -> int:
+def _search(trainer: ParallelWorkflowRLTrainer, should_stop: Callable[[], bool], quiet: bool) -> int:
     from tqdm import tqdm
 
     from ragen.cage2.results import Comparison, table
-    from ragen.cage2.workflow import told as spelled
+    from ragen.cage2.workflow import order_text
 
     cap = trainer.settings.train_episodes_per_env
     with tqdm(total=trainer.settings.n_workflows * cap, disable=quiet, unit="ep", file=sys.stderr) as bar:
@@ -58,17 +58,19 @@ def _search(trainer: ParallelWorkflowRLTrainer, stops: Callable[[], bool], quiet
             bar.n = sum(played.values())
             reward, rate = progress.update["reward"], progress.update["compliance"]
             seen = "" if reward is None or rate is None else f": return {reward:.0f}, compliance {rate:.2f}"
-            bar.set_postfix_str(f"#{progress.iteration} {spelled(progress.workflow)}{seen}")
+            bar.set_postfix_str(f"#{progress.iteration} {order_text(progress.workflow)}{seen}")
 
         bar.n = sum(played.values())
-        trainer.run_workflow_search(news, stops)
+        trainer.run_workflow_search(news, should_stop)
     if trainer.results:
         print(table(trainer.results))
         if len(trainer.results) > 1:
             print(Comparison.of(trainer.results).lines())
             belief, orders = trainer.search.belief(), trainer.search.manager.orders
             top = int(belief.mean.argmax())
-            print(f"believed best of all 120: {spelled(orders[top])}: {belief.mean[top]:.1f} ± {belief.std[top]:.1f}")
+            print(
+                f"believed best of all 120: {order_text(orders[top])}: {belief.mean[top]:.1f} ± {belief.std[top]:.1f}"
+            )
         print(f"written to {trainer.draw().parent}: results.json, returns_by_order.png, policies/")
     if not trainer.is_done:
         print(f"stopped; to go on: the same command with checkpoint_dir={trainer.folder}")

@@ -1,4 +1,4 @@
-"""What a search is told: the keys of ``config/cage2/search.yaml``, with their defaults."""
+"""The settings of a search: the keys of ``config/cage2/search.yaml``, with their defaults."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ _AT_LEAST_ONE = (
 
 
 def new_folder() -> str:
-    """A folder of this moment, for a search that is not told where to write."""
+    """A folder of this moment, for a search that is not given one."""
     return f"outputs/cage2/{datetime.now().strftime('%Y-%m-%d/%H-%M-%S')}"
 
 

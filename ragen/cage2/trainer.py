@@ -53,7 +53,7 @@ class ParallelWorkflowRLTrainer:
     """Searches for the order of fixing whose defender gets most.
 
     Attributes:
-        settings: What it was told.
+        settings: Its settings.
         folder: Where it writes.
         results: What came of each workflow so far; those of an earlier search in the folder first.
         search: What is believed of all orders.
@@ -99,7 +99,7 @@ class ParallelWorkflowRLTrainer:
 
         Raises:
             ConfigError: A key does not exist, or a value cannot work.
-            CheckpointError: The search in the folder cannot be read, or was told something else.
+            CheckpointError: The search in the folder cannot be read, or has other settings.
         """
         self.settings: SearchSettings = settings_of(
             {
@@ -135,7 +135,9 @@ class ParallelWorkflowRLTrainer:
         return len(self.results) >= self.settings.n_workflows
 
     def run_workflow_search(
-        self, told: Callable[[Progress], None] = lambda progress: None, stops: Callable[[], bool] = lambda: False
+        self,
+        on_update: Callable[[Progress], None] = lambda progress: None,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> list[WorkflowResult]:
         """Search until the end, or until asked to stop.
 
@@ -143,8 +145,8 @@ class ParallelWorkflowRLTrainer:
         costs the trainings under way alone: the next search in the folder plays them anew.
 
         Args:
-            told: Is told after each update of a policy.
-            stops: Is asked after each update whether to stop.
+            on_update: Is called after each update of a policy.
+            should_stop: Is asked after each update whether to stop.
 
         Returns:
             The results, in the order of iterations; see ``is_done`` for whether they are all.
@@ -155,12 +157,12 @@ class ParallelWorkflowRLTrainer:
         """
         with _threads(self.settings.threads), ExitStack() as stack:
             envs: ParallelEnvWrapper | None = None
-            while not self.is_done and not stops():
+            while not self.is_done and not should_stop():
                 count = min(self.settings.parallel_workflows, self.settings.n_workflows - len(self.results))
                 if envs is None or envs.n_envs != count * self.settings.n_envs:
                     stack.close()
                     envs = stack.enter_context(self._envs(count))
-                if not self._train(self.search.propose(count), envs, told, stops):
+                if not self._train(self.search.propose(count), envs, on_update, should_stop):
                     break
         return self.results
 
@@ -172,15 +174,15 @@ class ParallelWorkflowRLTrainer:
         self,
         orders: Sequence[Order],
         envs: ParallelEnvWrapper,
-        told: Callable[[Progress], None],
-        stops: Callable[[], bool],
+        on_update: Callable[[Progress], None],
+        should_stop: Callable[[], bool],
     ) -> bool:
         """Train with some orders at once, and keep what comes of it; False if asked to stop before the end."""
         first = len(self.results)
         trainings = [
             WorkflowTraining(self.settings, order, first + place, self._manager) for place, order in enumerate(orders)
         ]
-        if not _play(trainings, envs, seed_of(self.settings.seed, first, "environments"), told, stops):
+        if not _play(trainings, envs, seed_of(self.settings.seed, first, "environments"), on_update, should_stop):
             return False
         results = [training.result(envs.simulator) for training in trainings]
         for training, result in zip(trainings, results, strict=True):
@@ -225,8 +227,8 @@ def _play(
     trainings: Sequence[WorkflowTraining],
     envs: ParallelEnvWrapper,
     seed: int,
-    told: Callable[[Progress], None],
-    stops: Callable[[], bool],
+    on_update: Callable[[Progress], None],
+    should_stop: Callable[[], bool],
 ) -> bool:
     """Play until all trainings have ended; whether they have, or it was asked to stop."""
     n = trainings[0].settings.n_envs
@@ -240,8 +242,8 @@ def _play(
             if each.learn(states[part], rewards[part], dones[part], infos[part]):
                 updated = True
                 order = each.agent.workflow_order
-                told(Progress(each.iteration, order, each.played, each.is_done, each.last_update()))
-        if updated and stops() and not all(each.is_done for each in trainings):
+                on_update(Progress(each.iteration, order, each.played, each.is_done, each.last_update()))
+        if updated and should_stop() and not all(each.is_done for each in trainings):
             return False
     return True
 

@@ -15,7 +15,7 @@ import numpy as np
 from ragen.cage2.ppo import ParallelOrderConditionedPPO
 from ragen.cage2.results import Episode, WorkflowResult, over_last
 from ragen.cage2.settings import SearchSettings
-from ragen.cage2.workflow import WorkflowManager, told
+from ragen.cage2.workflow import WorkflowManager, order_text
 from ragen.errors import EnvError
 
 LEAST_FIXES = 10  # of a whole training, before its rate of compliance is believed
@@ -55,6 +55,7 @@ class WorkflowTraining:
         self.is_done = False
         self._stopped_early = False
         self._fixes = self._failed = 0
+        self._last_error: Any = None
         self._ended = np.zeros(settings.n_envs, np.int64)
         self._returns = np.zeros(settings.n_envs)
         self._since_update: list[Episode] = []
@@ -95,6 +96,7 @@ class WorkflowTraining:
             self._ended[env_id] += 1
             if infos[env_id].get("env_error"):
                 self._failed += 1
+                self._last_error = infos[env_id]["env_error"]
             else:
                 episode = Episode(float(self._returns[env_id]), compliance)
                 self.episodes[env_id].append(episode)
@@ -140,8 +142,8 @@ class WorkflowTraining:
         last = over_last(self.episodes)
         if not math.isfinite(last["noise"]):
             raise EnvError(
-                f"of workflow {told(self.agent.workflow_order)}, {self._failed} episodes failed, and fewer than two "
-                "environments have one that did not: there is no result. Each failure was told when it came."
+                f"of workflow {order_text(self.agent.workflow_order)}, {self._failed} episodes failed, and fewer than "
+                f"two environments have one that did not: there is no result. The last one: {self._last_error}"
             )
         return WorkflowResult(
             iteration=self.iteration,

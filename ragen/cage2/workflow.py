@@ -84,6 +84,6 @@ class WorkflowManager:
         return (before[:, None] != before[None]).sum(-1)
 
 
-def told(order: Sequence[str]) -> str:
+def order_text(order: Sequence[str]) -> str:
     """An order as people read it."""
     return " > ".join(order)

@@ -14,6 +14,12 @@ from support.cage2_stand_in import StandInEnvs
 ORDER = ("op_server", "enterprise", "user", "defender", "op_host")
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """As the trainer has it: batches are too small for more."""
+    torch.set_num_threads(1)
+
+
 def play(agent, envs, steps, states=None):
     """Play some steps and record them; what was seen and done in each, and what is seen now."""
     states = envs.reset() if states is None else states

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from ragen.cage2.workflow import WorkflowManager, told
+from ragen.cage2.workflow import WorkflowManager, order_text
 from ragen.errors import WorkflowError
 
 MANAGER = WorkflowManager()
@@ -39,7 +39,9 @@ def test_distances_count_pairs_that_stand_the_other_way_round():
 
 def test_an_order_is_read_as_people_write_it():
     order = ("user", "op_host", "op_server", "enterprise", "defender")
-    assert MANAGER.checked(told(order)) == MANAGER.checked(",".join(order)) == MANAGER.checked(list(order)) == order
+    assert (
+        MANAGER.checked(order_text(order)) == MANAGER.checked(",".join(order)) == MANAGER.checked(list(order)) == order
+    )
 
 
 @pytest.mark.parametrize("wrong", [TYPES[:4], (*TYPES[:4], "users"), (*TYPES[:4], "defender"), "user", ()])

@@ -92,5 +92,9 @@ class TaskError(InputError):
     """A task of meta-RL does not exist, or the number of tasks that is asked for cannot be had."""
 
 
+class WorkflowError(InputError):
+    """A workflow does not name each of the five types of hosts once, or is none that can be read."""
+
+
 class MissingExtraError(RagenError, ImportError):
     """An environment needs a package that is installed with one of the extras of this one, and is not there."""

@@ -102,7 +102,7 @@ class Custom:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"red_agent": "blue"}, "red_agent = 'blue'.*B_lineAgent"),
+        ({"red_agent": "blue"}, r"red_agent \(red_agent_type\) = 'blue'.*B_lineAgent"),
         ({"red_agent": Custom}, "CAGE 2 itself"),
         ({"max_steps": 0}, "max_steps = 0"),
         ({"max_steps": True}, "max_steps = True"),

@@ -145,6 +145,12 @@ def test_an_episode_follows_from_its_seed_on_fresh_and_used_environments_and_wha
     assert random.getstate() == state
 
 
+def test_its_second_scenario_may_be_named(cage2_path):
+    named = cage2_path / "CybORG" / "CybORG" / "Shared" / "Scenarios" / "Scenario2.yaml"
+    found = [episode(real_env(cage2_path, scenario_path=path), 2, [0, 0, 140]) for path in (named, None)]
+    assert found[0] == found[1]
+
+
 def test_it_cannot_be_pickled_which_is_why_it_is_replayed(cage2_path):
     with pytest.raises(Exception, match="pickle"):
         pickle.dumps(real_env(cage2_path))

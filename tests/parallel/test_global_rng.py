@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.parallel.episode import global_rng
 from ragen.parallel.episode.global_rng import EnvRng, PythonRng, outer_state_kept
 from support.episodes import config, freeze, inputs, play, sequential
 
@@ -155,6 +156,18 @@ def test_the_users_own_random_numbers_are_not_touched(parallel: bool) -> None:
     assert (random.random(), np.random.rand()) == expected
 
 
+@pytest.fixture(params=["one block", "tuples"])
+def however_it_is_copied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways of reading a state, whichever this interpreter has."""
+    if request.param == "tuples":
+        monkeypatch.setattr(global_rng, "_is_one_block", lambda: False)
+
+
+def test_this_interpreter_s_generators_are_copied_in_one_piece() -> None:
+    assert global_rng._is_one_block()
+
+
+@pytest.mark.usefixtures("however_it_is_copied")
 def test_a_state_of_random_alone_is_kept_apart_and_the_process_s_own_comes_back() -> None:
     random.seed(3)
     expected = [random.gauss(0, 1) for _ in range(4)]

@@ -160,10 +160,7 @@ class ParallelEnvWrapper:
         chosen = _actions(actions, self.n_envs)
         if self._steps and self._steps % CHAPTER == 0:
             self._engine.begin_chapter()
-        turns = {
-            i: GymTurn(chosen[i], AT_END, self._episode_seed(i, self._episodes[i] + 1)) for i in range(self.n_envs)
-        }
-        results = self._engine.play(turns)
+        results = self._engine.play({index: self._turn(index, action) for index, action in enumerate(chosen)})
         failed = {i: each for i, each in results.items() if isinstance(each, EnvFailed)}
         if failed:
             self._is_begun = False  # unless the resets work
@@ -174,6 +171,7 @@ class ParallelEnvWrapper:
         return self._taken(results)
 
     def _turn(self, index: int, action: int) -> GymTurn:
+        """A step; the one that ends the episode, which its length alone does, begins the next one as well."""
         if self._lengths[index] + 1 < self.config.max_steps:
             return GymTurn(action)
         return GymTurn(action, AT_END, self._episode_seed(index, self._episodes[index] + 1))

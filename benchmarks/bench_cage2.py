@@ -5,8 +5,9 @@
 
 The floor's workers hold half of the environments each, the challenge's own wrapper with nothing around it, and exchange
 actions for observations and rewards. Contenders are alive at the same time and take turns, each with the same actions;
-shown are the median time of a vector step, and the median of its ratio to the floor's step of the same round. Episodes
-end within the run, so that resets are part of it.
+shown are the median time of a vector step, the median of its ratio to the floor's step of the same round, and the ratio
+of the processor time that it took in all processes, which other work on the machine disturbs least. Episodes end within
+the run, so that resets are part of it.
 """
 
 from __future__ import annotations
@@ -20,12 +21,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import psutil
 
 from ragen.cage2 import ParallelEnvWrapper
 from ragen.cage2.env import Cage2Config
 from ragen.cage2.real import Cage2Game
-
-WARM_UP = 3
 
 
 class Bare:
@@ -55,7 +55,11 @@ def _serve(pipe: Any, config: Cage2Config, seeds: Sequence[int]) -> None:
 
 
 class Floor:
-    """Bare workers that share the environments evenly."""
+    """Bare workers that share the environments evenly.
+
+    Attributes:
+        pids: Their process ids.
+    """
 
     def __init__(self, config: Cage2Config, count: int, workers: int) -> None:
         """Start them, and wait until their environments are built."""
@@ -70,6 +74,7 @@ class Floor:
         ]
         for process in self._processes:
             process.start()
+        self.pids = [process.pid for process in self._processes if process.pid]
         for pipe in self._pipes:
             pipe.recv()
 
@@ -88,8 +93,33 @@ class Floor:
             process.join()
 
 
-def measured(given: argparse.Namespace) -> dict[str, list[float]]:
-    """Seconds of each vector step by contender; the same round at the same place."""
+class Clock:
+    """Times the steps of one contender.
+
+    Attributes:
+        times: Seconds of each.
+        cpu: Seconds of processor time of all of them, in this process and in its workers.
+    """
+
+    def __init__(self, step: Callable[[list[int]], Any], pids: Sequence[int]) -> None:
+        """Time this, which is done in these processes beside this one."""
+        self._step, self._processes = step, [psutil.Process(pid) for pid in (*pids, None)]
+        self.times: list[float] = []
+        self.cpu = 0.0
+
+    def step(self, actions: list[int]) -> None:
+        """Take one."""
+        start, before = time.perf_counter(), self._cpu()
+        self._step(actions)
+        self.times.append(time.perf_counter() - start)
+        self.cpu += self._cpu() - before
+
+    def _cpu(self) -> float:
+        return sum(sum(process.cpu_times()[:2]) for process in self._processes)
+
+
+def measured(given: argparse.Namespace) -> dict[str, Clock]:
+    """What each contender took; the same round at the same place."""
     config = Cage2Config.of(given.red, given.max_steps, given.simulator, given.cage2_path)
     alike = {"simulator": given.simulator, "cage2_path": given.cage2_path, "max_steps": given.max_steps}
     floor = Floor(config, given.envs, given.workers)
@@ -100,20 +130,17 @@ def measured(given: argparse.Namespace) -> dict[str, list[float]]:
     }
     for envs in ours.values():
         envs.reset()
-    steps: dict[str, Callable[[list[int]], Any]] = {"floor": floor.step}
-    steps |= {name: envs.step for name, envs in ours.items()}
-    actions = np.random.default_rng(0).integers(145, size=(given.steps + WARM_UP, given.envs)).tolist()
-    found: dict[str, list[float]] = {name: [] for name in steps}
+    clocks = {"floor": Clock(floor.step, floor.pids)}
+    for name, envs in ours.items():
+        clocks[name] = Clock(envs.step, [home.pid for home in envs.stats() if home.lane != "main" and home.pid])
+    actions = np.random.default_rng(0).integers(145, size=(given.steps, given.envs)).tolist()
     for number, each in enumerate(actions):
-        order = list(steps) if number % 2 else list(steps)[::-1]
-        for name in order:
-            start = time.perf_counter()
-            steps[name](each)
-            found[name].append(time.perf_counter() - start)
+        for clock in list(clocks.values())[:: 1 if number % 2 else -1]:
+            clock.step(each)
     for envs in ours.values():
         envs.close()
     floor.close()
-    return {name: times[WARM_UP:] for name, times in found.items()}
+    return clocks
 
 
 def main() -> None:
@@ -129,12 +156,14 @@ def main() -> None:
     given = parser.parse_args()
     found = measured(given)
     print(f"{given.envs} environments, {given.workers} workers, {given.steps} vector steps")
-    print("| | ms a vector step | us an environment and step | of the floor |")
-    print("|---|---|---|---|")
-    for name, times in found.items():
-        ratio = statistics.median(mine / least for mine, least in zip(times, found["floor"], strict=True))
-        median = statistics.median(times)
-        print(f"| {name} | {median * 1e3:.2f} | {median / given.envs * 1e6:.0f} | {ratio:.2f} |")
+    print("| | ms a vector step | us an environment and step | of the floor | of its processor time |")
+    print("|---|---|---|---|---|")
+    floor = found["floor"]
+    for name, clock in found.items():
+        ratio = statistics.median(mine / least for mine, least in zip(clock.times, floor.times, strict=True))
+        median = statistics.median(clock.times)
+        numbers = f"{median * 1e3:.2f} | {median / given.envs * 1e6:.0f} | {ratio:.2f} | {clock.cpu / floor.cpu:.2f}"
+        print(f"| {name} | {numbers} |")
 
 
 if __name__ == "__main__":

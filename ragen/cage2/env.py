@@ -106,7 +106,7 @@ def _red_agent(red_agent: Any, package: Path | None) -> str | bytes:
 
         return cloudpickle.dumps(red_agent)
     hint = "; classes of your own play in CAGE 2 itself (simulator = 'cage2')" if isinstance(red_agent, type) else ""
-    raise ConfigError(f"red_agent = {red_agent!r}: expected one of {', '.join(_NAMES)}{hint}.")
+    raise ConfigError(f"red_agent (red_agent_type) = {red_agent!r}: expected one of {', '.join(_NAMES)}{hint}.")
 
 
 def _scenario(scenario_path: str | os.PathLike[str] | None, package: Path | None) -> str | None:

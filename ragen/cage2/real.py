@@ -8,7 +8,8 @@ installed, a stand-in takes its place *while CybORG is imported* and is gone aft
 the process fails or succeeds as it would have. The same goes for the folder on ``sys.path``.
 
 It draws from the global ``random``. Each game has a state of its own of it, put in place for the length of a call and
-begun anew with the seed of each episode, so that an episode follows from its seed and Blue's actions alone.
+begun anew with the seed of each episode, so that an episode follows from its seed and Blue's actions alone. NumPy's
+global generator is kept apart likewise where the checkout's sources name it, or the user brings an agent.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from ragen.cage2.layout import ACCESS_LEVELS, HOSTS, INDEX, N_ACTIONS, N_BITS
 from ragen.errors import ConfigError, MissingExtraError
-from ragen.parallel.episode.global_rng import EnvRng, outer_state_kept
+from ragen.parallel.episode.global_rng import EnvRng, PythonRng, outer_state_kept
 
 ENV_VAR = "RAGEN_CAGE2_PATH"
 SCENARIO = Path("Shared", "Scenarios", "Scenario2.yaml")
@@ -88,11 +90,18 @@ def _is_cage2(package: Path) -> bool:
 
 
 class Cage2Modules(NamedTuple):
-    """What is needed of it."""
+    """What is needed of it.
+
+    Attributes:
+        agents: The module of its agents.
+        cyborg, wrapper: Its classes ``CybORG`` and ``ChallengeWrapper``.
+        names_numpy_random: Whether its sources may draw from NumPy's global generator.
+    """
 
     agents: ModuleType
     cyborg: Any
     wrapper: Any
+    names_numpy_random: bool
 
 
 def load(package: Path) -> Cage2Modules:
@@ -118,7 +127,20 @@ def load(package: Path) -> Cage2Modules:
                 raise MissingExtraError(
                     f"CAGE 2 in {package} needs the package {error.name!r}, which is not installed."
                 ) from error
-        return Cage2Modules(agents, cyborg.CybORG, wrappers.ChallengeWrapper)
+        return Cage2Modules(agents, cyborg.CybORG, wrappers.ChallengeWrapper, _names_numpy_random())
+
+
+@cache
+def _names_numpy_random() -> bool:
+    """Whether one of the modules that were imported mentions it; the challenge's own do not."""
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "CybORG"]
+    sources = [Path(module.__file__) for module in modules if module.__file__]
+    return any(
+        word in source.read_bytes()
+        for source in sources
+        if source.suffix == ".py"
+        for word in (b"np.random", b"numpy.random", b"from numpy import random")
+    )
 
 
 def _folder(module: ModuleType) -> Path | None:
@@ -205,11 +227,10 @@ class Cage2Game:
             ConfigError: The scenario has other hosts or actions.
         """
         modules = load(package)
-        self._rng = EnvRng(0)
+        is_known = isinstance(red_agent, str) and not modules.names_numpy_random
+        self._rng: EnvRng | PythonRng = PythonRng(0) if is_known else EnvRng(0)
         scenario = str(package / SCENARIO) if scenario_path is None else scenario_path
-        with ExitStack() as stack:
-            stack.enter_context(outer_state_kept())
-            stack.enter_context(self._rng.in_place())
+        with self._apart():
             red = _red_class(modules, package, red_agent)
             self._cyborg = modules.cyborg(scenario, "sim", agents={"Red": red})
             self.env = modules.wrapper(agent_name="Blue", env=self._cyborg)
@@ -224,19 +245,24 @@ class Cage2Game:
 
     def reset(self, seed: int) -> Any:
         """Begin an episode, all of which follows from the seed and Blue's actions; 52 bits."""
-        with outer_state_kept():
-            self._rng.seed(seed)
-            with self._rng.in_place():
-                found = self.env.reset()
+        self._rng.seed(seed)
+        with self._apart():
+            found = self.env.reset()
         self.last_red = RedMove("Sleep"), False
         return found
 
     def step(self, action: int) -> tuple[Any, float]:
         """Play a step: 52 bits, and Blue's reward."""
-        with outer_state_kept(), self._rng.in_place():
+        with self._apart():
             bits, reward, _, _ = self.env.step(action=action)
         self.last_red = self._red()
         return bits, float(reward)
+
+    @contextmanager
+    def _apart(self) -> Iterator[None]:
+        """Let it draw from its own states, and give the process's back."""
+        with outer_state_kept() if isinstance(self._rng, EnvRng) else nullcontext(), self._rng.in_place():
+            yield
 
     def _red(self) -> tuple[RedMove, bool]:
         move = self._controller.action["Red"]

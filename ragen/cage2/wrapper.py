@@ -87,7 +87,7 @@ class ParallelEnvWrapper:
         self.config = Cage2Config.of(red_agent_type, max_steps, simulator, cage2_path, scenario_path, bugs)
         self.simulator = self.config.simulator
         settings = Settings(
-            use_lanes=False if workers == 0 else use_multiprocessing,
+            use_lanes=_mode(use_multiprocessing, workers),
             max_workers=workers or None,
             backend=backend,
             step_timeout=step_timeout,
@@ -160,10 +160,7 @@ class ParallelEnvWrapper:
         chosen = _actions(actions, self.n_envs)
         if self._steps and self._steps % CHAPTER == 0:
             self._engine.begin_chapter()
-        turns = {
-            i: GymTurn(chosen[i], AT_END, self._episode_seed(i, self._episodes[i] + 1)) for i in range(self.n_envs)
-        }
-        results = self._engine.play(turns)
+        results = self._engine.play({index: self._turn(index, action) for index, action in enumerate(chosen)})
         failed = {i: each for i, each in results.items() if isinstance(each, EnvFailed)}
         if failed:
             self._is_begun = False  # unless the resets work
@@ -174,6 +171,7 @@ class ParallelEnvWrapper:
         return self._taken(results)
 
     def _turn(self, index: int, action: int) -> GymTurn:
+        """A step; the one that ends the episode, which its length alone does, begins the next one as well."""
         if self._lengths[index] + 1 < self.config.max_steps:
             return GymTurn(action)
         return GymTurn(action, AT_END, self._episode_seed(index, self._episodes[index] + 1))
@@ -261,6 +259,14 @@ def _seed(seed: Any) -> int:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ConfigError(f"seed = {seed!r}: expected a whole number, at least 0.")
     return int(seed)
+
+
+def _mode(use_multiprocessing: Any, workers: Any) -> Mode:
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 0):
+        raise ConfigError(f"workers = {workers!r}: expected a number of workers, 0 for none, or None.")
+    if not any(use_multiprocessing is mode for mode in (True, False)) and use_multiprocessing != "auto":
+        raise ConfigError(f"use_multiprocessing = {use_multiprocessing!r}: expected True, False or 'auto'.")
+    return False if workers == 0 else use_multiprocessing
 
 
 def _actions(actions: Any, count: int) -> list[int]:

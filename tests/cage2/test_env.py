@@ -7,10 +7,13 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import SyncVectorEnv
 
 from ragen.cage2 import Cage2Env, real
 from ragen.cage2.env import Cage2Config
 from ragen.errors import ConfigError, EpisodeOverError, InputError, StateError
+from ragen.vector import LaneVectorEnv
+from support.cage2 import plain
 
 
 def test_gymnasium_finds_nothing_wrong_with_it():
@@ -99,7 +102,7 @@ class Custom:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"red_agent": "blue"}, "red_agent = 'blue'.*B_lineAgent"),
+        ({"red_agent": "blue"}, r"red_agent \(red_agent_type\) = 'blue'.*B_lineAgent"),
         ({"red_agent": Custom}, "CAGE 2 itself"),
         ({"max_steps": 0}, "max_steps = 0"),
         ({"max_steps": True}, "max_steps = True"),
@@ -132,6 +135,23 @@ def test_auto_takes_the_embedded_simulator_where_there_is_no_other():
     assert Cage2Env().simulator == "embedded"
     with pytest.raises(ConfigError, match="RAGEN_CAGE2_PATH"):
         Cage2Env(simulator="cage2")
+
+
+@pytest.mark.processes
+def test_it_lives_in_gymnasium_s_vector_environments_too():
+    """A configuration builds environments, where a function is asked for."""
+    builds = [Cage2Config.of("b_line", 6, "embedded")] * 3
+    actions = np.random.default_rng(2).integers(145, size=(20, 3))
+    runs = []
+    for envs in (SyncVectorEnv(builds), LaneVectorEnv(builds, workers=2)):
+        shown, infos = envs.reset(seed=1)
+        found = [plain(shown), infos["compromised"].tolist()]
+        for each in actions:
+            *arrays, infos = envs.step(each)
+            found += [plain(arrays), infos["compromised"].tolist()]
+        envs.close()
+        runs.append(found)
+    assert runs[0] == runs[1]
 
 
 @pytest.mark.parametrize(

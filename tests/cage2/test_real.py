@@ -145,6 +145,12 @@ def test_an_episode_follows_from_its_seed_on_fresh_and_used_environments_and_wha
     assert random.getstate() == state
 
 
+def test_its_second_scenario_may_be_named(cage2_path):
+    named = cage2_path / "CybORG" / "CybORG" / "Shared" / "Scenarios" / "Scenario2.yaml"
+    found = [episode(real_env(cage2_path, scenario_path=path), 2, [0, 0, 140]) for path in (named, None)]
+    assert found[0] == found[1]
+
+
 def test_it_cannot_be_pickled_which_is_why_it_is_replayed(cage2_path):
     with pytest.raises(Exception, match="pickle"):
         pickle.dumps(real_env(cage2_path))
@@ -164,17 +170,30 @@ def test_the_executor_s_workers_play_it_likewise(cage2_path):
     assert run(3, (2,), **lanes, **given) == run(3, workers=0, **given)
 
 
-def test_red_may_be_a_class_of_the_user_s(cage2_path):
+def test_red_may_be_a_class_of_the_user_s_which_draws_from_what_it_likes(cage2_path):
     real_env(cage2_path)  # loads CybORG here
+    agents, actions = sys.modules["CybORG.Agents"], sys.modules["CybORG.Shared.Actions"]
+
+    class Lazy(agents.B_lineAgent):
+        def get_action(self, observation, action_space):
+            if np.random.random() < 0.3 or random.random() < 0.3:
+                return actions.Sleep()
+            return super().get_action(observation, action_space)
+
+    state = np.random.get_state(legacy=False)["state"]["pos"]
+    given = {"n_envs": 1, "max_steps": 8, "cage2_path": cage2_path, "red_agent_type": Lazy}
+    at_home = run(9, workers=0, **given)
+    assert np.random.get_state(legacy=False)["state"]["pos"] == state
+    assert run(9, (3,), workers=1, use_multiprocessing=True, **given) == at_home
+    assert run(9, workers=0, **{**given, "red_agent_type": "b_line"}) != at_home
+
+
+def test_the_challenge_s_own_classes_are_told_apart_by_their_module(cage2_path):
+    real_env(cage2_path)
     agents = sys.modules["CybORG.Agents"]
-
-    class Idle(agents.SleepAgent):
-        pass
-
     assert Cage2Config.of(agents.B_lineAgent, cage2_path=cage2_path).red_agent == "b_line"
-    for red_agent in (Idle, agents.SleepAgent):
-        found = run(3, workers=1, use_multiprocessing=True, n_envs=1, cage2_path=cage2_path, red_agent_type=red_agent)
-        assert found == run(3, workers=0, n_envs=1, simulator="embedded", red_agent_type="sleep")
+    own = type("B_lineAgent", (agents.B_lineAgent,), {})
+    assert isinstance(Cage2Config.of(own, cage2_path=cage2_path).red_agent, bytes)
 
 
 # What the tables say of it

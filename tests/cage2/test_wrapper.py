@@ -131,9 +131,23 @@ def test_simulators_and_agents_are_handed_on():
         assert [envs.step([0])[1][0] for _ in range(20)] == [0.0] * 20
 
 
-@pytest.mark.parametrize(
-    "given", [{"n_envs": 0}, {"n_envs": 2.5}, {"seed": -1}, {"seed": None}, {"max_steps": 0}, {"backend": "threads"}]
-)
+WRONG = [
+    {"n_envs": 0},
+    {"n_envs": 2.5},
+    {"seed": -1},
+    {"seed": None},
+    {"max_steps": 0},
+    {"backend": "threads"},
+    {"workers": -1},
+    {"workers": "all"},
+    {"use_multiprocessing": "yes"},
+    {"use_multiprocessing": 1},
+    {"step_timeout": 0},
+    {"red_agent_type": "B_line"},
+]
+
+
+@pytest.mark.parametrize("given", WRONG, ids=str)
 def test_arguments_that_cannot_work_are_refused_by_name(given):
     with pytest.raises(ConfigError, match=next(iter(given))):
         ParallelEnvWrapper(**{"simulator": "embedded", **given})

@@ -13,6 +13,7 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "test_parallel_envs.py": ("processes", "models"),
     "test_parallel_rollout.py": ("processes", "models"),
     "tests/cli/test_doctor.py": ("processes",),
+    "tests/cage2": ("processes",),
     "tests/cage2/test_long_search.py": ("models",),
     "tests/cage2/test_order_ppo.py": ("models",),
     "tests/cage2/test_search_command.py": ("processes", "models"),

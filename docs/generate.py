@@ -38,6 +38,8 @@ CURES = {
     "StateError": "Call the methods in order: `reset`, then `step`, `close` last; one thread at a time for the same "
     'environments. A script that starts workers needs `if __name__ == "__main__":`.',
     "EpisodeOverError": "Step only what `reset` or the last `step` returned as active; reset the others first.",
+    "WorkflowError": "Name each of the five types of hosts once, as in `defender > enterprise > op_server > op_host > "
+    "user`.",
     "EnvError": "Read the cause, which is the environment's own exception. `ragen replay CAPSULE --pdb` opens a "
     "debugger where it was raised.",
     "DivergenceError": "Let everything follow from configuration, seed and actions: `ragen check TYPE` finds what does "

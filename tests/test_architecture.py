@@ -20,6 +20,7 @@ FLOORS = [
     {"ragen", "ragen.errors"},
     {"ragen.env"},
     {"ragen.parallel"},
+    {"ragen.games"},
     {"ragen.tools"},
     {"ragen.vector", "ragen.meta", "ragen.cage2", "ragen.container"},
     {"ragen.llm_agent"},

@@ -22,8 +22,8 @@ from ragen.cage2.env import Cage2Config
 from ragen.cage2.layout import HOSTS, N_BITS, N_HOSTS
 from ragen.cage2.policies import POLICIES
 from ragen.errors import ConfigError
+from ragen.games.gym_game import GYM
 from ragen.parallel import EnvEngine, EnvSpec, Settings
-from ragen.parallel.episode.gym_game import GYM
 from ragen.parallel.episode.journal import Change
 
 REDS = ("b_line", "meander")

@@ -44,7 +44,7 @@ class Cage2Config:
 
     # what an engine asks of what builds an environment
     uses_global_rng = False
-    preload = ("gymnasium", "ragen.parallel.episode.gym_game", __name__)
+    preload = ("gymnasium", "ragen.games.gym_game", __name__)
 
     @classmethod
     def of(

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from ragen.cage2.env import Cage2Config
 from ragen.cage2.layout import N_ACTIONS, N_BITS
 from ragen.errors import ConfigError, EnvError, InputError, StateError
+from ragen.games.gym_game import AT_END, GYM, Began, GymResult, GymTurn, Shown
 from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, LaneStats, Settings
-from ragen.parallel.episode.gym_game import AT_END, GYM, Began, GymResult, GymTurn, Shown
 from ragen.parallel.settings import Mode
 
 Infos = list[dict[str, Any]]

@@ -6,6 +6,14 @@ A message says what happened, where (env id, tag, type, lane, pid, exit signal, 
 from __future__ import annotations
 
 
+def add_note(error: BaseException, text: str) -> None:
+    """Add a text that is shown below an error's message; before Python 3.11 it is kept, and not shown."""
+    if hasattr(error, "add_note"):
+        error.add_note(text)
+    else:
+        error.__notes__ = [*getattr(error, "__notes__", []), text]
+
+
 class RagenError(Exception):
     """The base of every error that this package raises on purpose."""
 

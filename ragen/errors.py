@@ -100,5 +100,9 @@ class TaskError(InputError):
     """A task of meta-RL does not exist, or the number of tasks that is asked for cannot be had."""
 
 
+class RetrofitError(RagenError):
+    """A checkout of RAGEN cannot be retrofitted, or not be brought back; nothing in it was changed."""
+
+
 class MissingExtraError(RagenError, ImportError):
     """An environment needs a package that is installed with one of the extras of this one, and is not there."""

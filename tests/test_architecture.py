@@ -23,7 +23,7 @@ FLOORS = [
     {"ragen.tools"},
     {"ragen.vector", "ragen.meta", "ragen.cage2", "ragen.container"},
     {"ragen.llm_agent"},
-    {"ragen.agent_loop"},
+    {"ragen.agent_loop", "ragen.retrofit"},
     {"ragen.training"},
 ]
 """From the bottom up. A package imports itself and what is on the floors below it, and nothing else of ragen."""

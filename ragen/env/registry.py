@@ -50,6 +50,10 @@ class LazyClasses(MutableMapping[str, type]):
         """Forget a name."""
         del self._classes[name]
 
+    def clear(self) -> None:
+        """Forget all names; imports nothing, where the inherited method would."""
+        self._classes.clear()
+
     def discard(self, name: str) -> None:
         """Forget a name if it is here."""
         self._classes.pop(name, None)
@@ -157,7 +161,9 @@ def staying_in_main(env_types: Iterable[str]) -> list[str]:
     for env_type in staying:
         if env_type not in _told:
             _told.add(env_type)
-            why = _in_main.get(env_type) or f"{salted[env_type]}: start Python with {HASH_SEED}=0 to let workers play it"
+            why = (
+                _in_main.get(env_type) or f"{salted[env_type]}: start Python with {HASH_SEED}=0 to let workers play it"
+            )
             log.warning("environments of type %r stay in the main process: %s.", env_type, why)
     return staying
 

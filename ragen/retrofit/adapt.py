@@ -84,7 +84,9 @@ def _with_generation(source: bytes, generation: int) -> bytes:
 def _adapt_manager(checkout: Checkout, adapted: Adapted) -> None:
     """The manager is ours; what importing RAGEN's does besides, it does too."""
     if "register_resolvers" in checkout.text(MANAGER) and "def register_resolvers" in checkout.text("ragen/utils.py"):
-        adapted.files[MANAGER] += b"\nfrom ragen.utils import register_resolvers  # noqa: E402\n\nregister_resolvers()\n"
+        adapted.files[MANAGER] += (
+            b"\nfrom ragen.utils import register_resolvers  # noqa: E402\n\nregister_resolvers()\n"
+        )
 
 
 def _adapt_envs(checkout: Checkout, adapted: Adapted) -> None:
@@ -98,8 +100,8 @@ def _adapt_envs(checkout: Checkout, adapted: Adapted) -> None:
     reasons = f"in_main={adapted.in_main!r},\n    in_main_unless_hash_seed={adapted.salted!r},\n"
     if table.other:
         adapted.notes.append(
-            f"{ENVS} stays as it is, and gets a few lines at its end, since line {table.other[0]} is not known: workers "
-            "import all environments when they start, not only their own."
+            f"{ENVS} stays as it is, and gets a few lines at its end, since line {table.other[0]} is not known: "
+            "workers import all environments when they start, not only their own."
         )
         text = _EAGER.format(source=source.rstrip("\n"), names=_NAMES, reasons=reasons)
     else:
@@ -194,14 +196,18 @@ def _examine(checkout: Checkout, adapted: Adapted, env_type: str, name: str, mod
         for line in _counters(tree, name):
             adapted.in_main.setdefault(env_type, f"{name} keeps state in its class ({where}:{line})")
         for line in _hashes(tree):
-            adapted.salted.setdefault(env_type, f"{where}:{line} takes Python's hash of a text, of another salt each time")
+            adapted.salted.setdefault(
+                env_type, f"{where}:{line} takes Python's hash of a text, of another salt each time"
+            )
 
 
 def _counters(tree: ast.Module, name: str) -> Iterator[int]:
     """Lines on which a method of a class changes an attribute of the class."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and node.name == name:
-            for inner in (each for method in node.body if isinstance(method, ast.FunctionDef) for each in ast.walk(method)):
+            for inner in (
+                each for method in node.body if isinstance(method, ast.FunctionDef) for each in ast.walk(method)
+            ):
                 targets = [inner.target] if isinstance(inner, ast.AugAssign) else getattr(inner, "targets", [])
                 if any(isinstance(each, ast.Attribute) and _is_class(each.value, name) for each in targets):
                     yield inner.lineno  # type: ignore[attr-defined]
@@ -213,9 +219,19 @@ def _is_class(node: ast.expr, name: str) -> bool:
 
 def _hashes(tree: ast.Module) -> Iterator[int]:
     """Lines on which the built-in ``hash`` is called, outside of a ``__hash__``."""
-    inside = {id(each) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and f.name == "__hash__" for each in ast.walk(f)}
+    inside = {
+        id(each)
+        for f in ast.walk(tree)
+        if isinstance(f, ast.FunctionDef) and f.name == "__hash__"
+        for each in ast.walk(f)
+    }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "hash" and id(node) not in inside:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "hash"
+            and id(node) not in inside
+        ):
             yield node.lineno
 
 
@@ -249,7 +265,7 @@ def __getattr__(name):
     return getattr(import_module(_MODULES[name]), name)
 '''
 
-_EAGER = '''{source}
+_EAGER = """{source}
 
 # Put here by `python -m ragen.retrofit`: what is registered above is what workers are told of.
 from ragen.env.registry import {names}  # noqa: E402
@@ -258,9 +274,9 @@ REGISTERED_ENVS, REGISTERED_ENV_CONFIGS = replace_envs(
     REGISTERED_ENVS,
     REGISTERED_ENV_CONFIGS,
     {reasons})
-'''
+"""
 
-_PACKAGE = '''"""RAGEN. What stood here is in ragen/_own_init.py, which worker processes leave out: it imports what they never need.
+_PACKAGE = '''"""RAGEN. What stood here is in ragen/_own_init.py, which workers leave out: it imports what they never need.
 
 Written by `python -m ragen.retrofit`; `--undo` brings the file back that was here.
 """

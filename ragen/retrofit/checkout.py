@@ -16,17 +16,14 @@ ENVS = "ragen/env/__init__.py"
 NEEDED = (MANAGER, ENVS, "ragen/env/base.py", "ragen/utils.py", "ragen/llm_agent/ctx_manager.py")
 CONFIGS = "config"
 
-_IN_BOTH = frozenset(
-    "__init__ _init_envs _init_env_instances reset step get_rollout_states _update_cache_history "
-    "_extract_map_valid_actions _handle_mm_state render close".split()
-)
+_ASKED = frozenset({"reset", "step", "get_rollout_states", "render", "close"})
+_HIDDEN = "_update_cache_history", "_extract_map_valid_actions", "_handle_mm_state"
+_IN_BOTH = _ASKED | {"__init__", "_init_envs", "_init_env_instances", *_HIDDEN}
 METHODS = {
     2025: _IN_BOTH,
     2026: _IN_BOTH | {"_register_parallel_executors", "_shutdown_executors", "__del__"},
 }
 """The methods of ``EnvStateManager``, by generation."""
-
-_ASKED = frozenset({"reset", "step", "get_rollout_states", "render", "close"})
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,9 @@ def _lacking(checkout: Checkout, travellers: Travellers) -> Iterator[str]:
             continue
         if module not in KEPT[:2]:  # those get what is imported of them
             defined = names_defined(ast.parse(checkout.text(path)))
-            yield from (f"{path} lacks {name}, which {who} imports" for name, who in names.items() if name not in defined)
+            yield from (
+                f"{path} lacks {name}, which {who} imports" for name, who in names.items() if name not in defined
+            )
 
 
 def methods_of(tree: ast.Module, name: str) -> dict[str, ast.FunctionDef] | None:

@@ -1,4 +1,4 @@
-"""``python -m ragen.retrofit CHECKOUT``: the engine and ``EnvStateManager`` put into a checkout of RAGEN, and proven there.
+"""``python -m ragen.retrofit CHECKOUT``: the engine and ``EnvStateManager`` put into a checkout of RAGEN, and proven.
 
 The checkout's environments, trainer, context manager and configurations stay its own. What is replaced is kept, and
 comes back with ``--undo``, byte by byte; so it does by itself where the rollouts turn out not to be equal.
@@ -90,7 +90,9 @@ def _retrofit(root: Path, options: argparse.Namespace) -> int:
     else:
         if known is not None:
             keeping.undo(root)
-        keeping.place(root, adapted.files, {"generation": checkout.generation, "version": getattr(ragen, "__version__", "")})
+        keeping.place(
+            root, adapted.files, {"generation": checkout.generation, "version": getattr(ragen, "__version__", "")}
+        )
         print(f"Done. The originals are kept in {root / keeping.FOLDER}.")
     return DONE if options.no_suite else _prove(root, options)
 
@@ -115,7 +117,9 @@ def _tell(checkout: Checkout, adapted: Adapted) -> None:
     for env_type, why in adapted.salted.items():
         print(f"  {env_type} stays in the main process unless Python is started with PYTHONHASHSEED=0: {why}")
     outside = sorted(travellers().outside - set(sys.stdlib_module_names))
-    print(f"  needs {', '.join(_NEEDED[name] for name in outside if name in _NEEDED)}, and uses others if they are there")
+    print(
+        f"  needs {', '.join(_NEEDED[name] for name in outside if name in _NEEDED)}, and uses others if they are there"
+    )
 
 
 def _folders(adapted: Adapted, replaced: list[str]) -> str:

@@ -59,8 +59,8 @@ def played_tags(folder: Path, names: list[str] | None = None) -> list[Played]:
     return list(found.values())
 
 
-def composed(folder: Path, name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The sections of a configuration that tell of environments; a section that nobody has is empty.
+def composed(folder: Path, name: str) -> dict[str, Any]:
+    """The sections of a configuration that tell of environments, as plain Python; a section that nobody has is empty.
 
     Raises:
         ConfigError: A file cannot be read, or stands in a circle of defaults.
@@ -69,23 +69,31 @@ def composed(folder: Path, name: str, seen: tuple[str, ...] = ()) -> dict[str, A
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
-    if name in seen:
-        raise ConfigError(f"{folder}: the defaults {' -> '.join((*seen, name))} go in a circle.")
     try:
-        own = OmegaConf.load(folder / f"{name}.yaml")
-        if not OmegaConf.is_dict(own):
-            return dict.fromkeys(_SECTIONS, {})
-        parts: list[Any] = []
-        for default in [*own.get("defaults", []), "_self_"]:
-            if default == "_self_":
-                parts.append(own)
-            elif isinstance(default, str) and (folder / f"{default}.yaml").is_file():
-                parts.append(OmegaConf.create(composed(folder, default, (*seen, name))))
-        kept = [{key: part[key] for key in _SECTIONS if part.get(key) is not None} for part in parts]
-        merged = OmegaConf.to_container(OmegaConf.merge(*kept), resolve=not seen)
+        whole = _merged(folder, name, ())
+        kept = {key: whole[key] for key in _SECTIONS if whole.get(key) is not None}
+        return {key: OmegaConf.to_container(kept[key], resolve=True) if key in kept else {} for key in _SECTIONS}
     except (OmegaConfBaseException, YAMLError, OSError) as error:
         raise ConfigError(f"{folder / name}.yaml cannot be read: {' '.join(str(error).split())}") from error
-    return {key: merged.get(key, {}) for key in _SECTIONS}  # type: ignore[union-attr]
+
+
+def _merged(folder: Path, name: str, seen: tuple[str, ...]) -> Any:
+    """A file on top of those of its defaults that lie in the folder."""
+    from omegaconf import OmegaConf
+
+    if name in seen:
+        raise ConfigError(f"{folder}: the defaults {' -> '.join((*seen, name))} go in a circle.")
+    own: Any = OmegaConf.load(folder / f"{name}.yaml")
+    if not OmegaConf.is_dict(own):  # an empty file
+        return OmegaConf.create({})
+    defaults = list(own.pop("defaults", []))
+    parts: list[Any] = []
+    for default in defaults if "_self_" in defaults else [*defaults, "_self_"]:
+        if default == "_self_":
+            parts.append(own)
+        elif isinstance(default, str) and (folder / f"{default}.yaml").is_file():
+            parts.append(_merged(folder, default, (*seen, name)))
+    return OmegaConf.merge(*parts)
 
 
 def _tags(config: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], int, float]]:

@@ -1,9 +1,9 @@
 """Files put into a folder with a copy kept of what they replace, so that every byte can be brought back.
 
-All that is known of it lies in ``.ragen-retrofit/`` of the checkout: ``kept/`` has the originals, ``manifest.json`` says
-what was there before and what is there now. The folder is made whole under another name before the first file of the
-checkout is touched, and each file is replaced at once. Whenever the process is killed, the next one finds either nothing
-done, or a manifest whose state says what was going on, and can undo it.
+All that is known of it lies in ``.ragen-retrofit/`` of the checkout: ``kept/`` has the originals, ``manifest.json``
+says what was there before and what is there now. The folder is made whole under another name before the first file of
+the checkout is touched, and each file is replaced at once. Whenever the process is killed, the next one finds either
+nothing done, or a manifest whose state says what was going on, and can undo it.
 """
 
 from __future__ import annotations

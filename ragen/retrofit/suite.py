@@ -17,17 +17,17 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ragen.env.registry import resolve_env
-from ragen.errors import ConfigError, RagenError
+from ragen.errors import ConfigError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import Recording, record_episode
 from ragen.retrofit.comparison import first_difference
 from ragen.retrofit.configs import Played, played_tags
+from ragen.retrofit.surroundings import ClassState, alarm, first_line, quiet
 
 EQUAL, DIFFERENT, REFUSED, NOTHING = 0, 1, 2, 3
 GROUPS, GROUP_SIZE, SEED, EPISODES, TURNS = 2, 2, 10_000, 2, 4
@@ -80,9 +80,7 @@ class Replies:
             actions = self._drawn[key]
             said = f"<answer>{' || '.join(actions)}</answer>"
             raw = f"<think></think>{said}"
-            given.append(
-                {"env_id": cache["env_id"], "actions": actions, "llm_response": said, "llm_raw_response": raw}
-            )
+            given.append({"env_id": cache["env_id"], "actions": actions, "llm_response": said, "llm_raw_response": raw})
         return given
 
     def _draw(self, entry: dict[str, Any], key: tuple[int, int, int]) -> list[str]:
@@ -91,27 +89,6 @@ class Replies:
         names = [str(name) for name in lookup.values()] if lookup else [*ODD]
         actions = [rng.choice(names) for _ in range(rng.randint(1, 3))]
         return [*actions, rng.choice(ODD)] if rng.random() < 0.2 else actions
-
-
-class _ClassState:
-    """What a class of environments counts in itself, such as its instances, so that each run can begin with the same."""
-
-    def __init__(self, env_type: str) -> None:
-        try:
-            self._class: Any = resolve_env(env_type)[0]
-        except RagenError:  # it is not played, then
-            self._class = None
-        self._values = self._read()
-
-    def restore(self) -> None:
-        """Set what has changed since this was made."""
-        for name, value in self._read().items():
-            if name in self._values and value != self._values[name]:
-                setattr(self._class, name, self._values[name])
-
-    def _read(self) -> dict[str, Any]:
-        values = vars(self._class) if self._class is not None else {}
-        return {name: value for name, value in values.items() if type(value) in (int, float) and name[:2] != "__"}
 
 
 def manager_config(played: Played, groups: int, size: int, **settings: Any) -> Any:
@@ -125,21 +102,23 @@ def manager_config(played: Played, groups: int, size: int, **settings: Any) -> A
     }
     settings = {"format_penalty": played.format_penalty, "capsule_dir": None, **settings}
     entries = {played.tag: {"env_config": None, **played.entry}}
-    return OmegaConf.create({"seed": {"train": SEED}, "custom_envs": entries, "es_manager": {"train": part, **settings}})
+    return OmegaConf.create(
+        {"seed": {"train": SEED}, "custom_envs": entries, "es_manager": {"train": part, **settings}}
+    )
 
 
 def examine(played: Played, workers: int, own: Any) -> Verdict:
     """Play a tag in every way, compare, and time it."""
     verdict = Verdict(played)
     replies = Replies()
-    counted = _ClassState(played.entry["env_type"])
+    counted = ClassState(played.entry["env_type"])
     try:
-        with _alarm(_PATIENCE):
+        with alarm(_PATIENCE):
             _recorded(played, Replies(), 1, use_multiprocessing=False, on_env_failure="raise")
         counted.restore()
         expected, seconds, home = _recorded(played, replies, use_multiprocessing=False)
     except Exception as error:
-        verdict.skipped = _first_line(error)
+        verdict.skipped = first_line(error)
         return verdict
     lanes = {"use_multiprocessing": True, "max_workers": workers}
     for name, disturb in (("in workers", None), ("with workers killed", kill_a_worker)):
@@ -147,7 +126,7 @@ def examine(played: Played, workers: int, own: Any) -> Verdict:
         try:
             got, _, home = _recorded(played, replies, disturb=disturb, **lanes)
         except Exception as error:
-            verdict.differences.append(f"{name}: {_first_line(error)}")
+            verdict.differences.append(f"{name}: {first_line(error)}")
             continue
         verdict.stays = home == "main"
         if (difference := expected.first_difference(got)) is not None:
@@ -172,22 +151,6 @@ def _recorded(
         return recording, seconds, manager.home(0)
 
 
-@contextlib.contextmanager
-def _alarm(seconds: int) -> Iterator[None]:
-    """Interrupt what takes longer."""
-
-    def ring(*_: object) -> None:
-        raise TimeoutError(f"it takes longer than {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def kill_a_worker(manager: EnvStateManager, turn: int) -> None:
     """Kill the worker of another lane in every turn."""
     pids = [lane.pid for lane in manager.lane_stats() if lane.pid not in (None, os.getpid())]
@@ -196,7 +159,7 @@ def kill_a_worker(manager: EnvStateManager, turn: int) -> None:
             os.kill(pids[turn % len(pids)], signal.SIGKILL)  # type: ignore[arg-type]
 
 
-def _compare_with_own(verdict: Verdict, replies: Replies, own: Any, counted: _ClassState) -> None:
+def _compare_with_own(verdict: Verdict, replies: Replies, own: Any, counted: ClassState) -> None:
     """Play what was played with the checkout's own manager too."""
     config = manager_config(verdict.played, GROUPS, GROUP_SIZE, use_multiprocessing=False)
     shown = []
@@ -207,10 +170,10 @@ def _compare_with_own(verdict: Verdict, replies: Replies, own: Any, counted: _Cl
             shown.append(_episodes(manager, replies))
             manager.close()
         except Exception as error:
-            verdict.differences.append(f"{kind.__module__}.EnvStateManager raised: {_first_line(error)}")
+            verdict.differences.append(f"{kind.__module__}.EnvStateManager raised: {first_line(error)}")
             return
     verdict.entries = sum(len(cache["history"]) for states in shown[0] for cache in states)
-    if difference := first_difference(*shown):
+    if difference := first_difference(shown[0], shown[1]):
         verdict.differences.append(f"from its own EnvStateManager's: {difference}")
 
 
@@ -265,7 +228,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m ragen.retrofit.suite", description=__doc__.split("\n\n")[1])
     parser.add_argument("--config-dir", type=Path, default=Path("config"), help="default: %(default)s")
-    parser.add_argument("--config-name", action="append", help="one of them; may be given more than once (default: all)")
+    parser.add_argument(
+        "--config-name", action="append", help="one of them; may be given more than once (default: all)"
+    )
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default: %(default)s)")
     parser.add_argument("--own", type=Path, help="file of the EnvStateManager that the checkout had before")
     options = parser.parse_args(arguments)
@@ -278,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     own = _own_manager(options.own)
     verdicts = []
     for played in tags:
-        with _quiet():
+        with quiet():
             verdict = examine(played, options.workers, own)
         verdicts.append(verdict)
         print(_row(verdict), flush=True)
@@ -286,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _own_manager(path: Path | None) -> Any:
-    """The class of the manager that the checkout had before; None, with a line that says why, if it cannot be loaded."""
+    """The class of the manager that the checkout had before; None, with a line that says why, if there is none."""
     if path is None:
         return None
     spec = importlib.util.spec_from_file_location("own_es_manager", path)
@@ -295,27 +260,9 @@ def _own_manager(path: Path | None) -> Any:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        print(f"its own EnvStateManager cannot be imported here, so nothing is compared with it: {_first_line(error)}")
+        print(f"its own EnvStateManager cannot be imported here, so nothing is compared with it: {first_line(error)}")
         return None
     return module.EnvStateManager
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Environments and the packages they import print nothing here, nor do the processes that are started meanwhile."""
-    sys.stdout.flush()
-    kept = [(stream, os.dup(stream)) for stream in (1, 2)]
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    try:
-        for stream, _ in kept:
-            os.dup2(nothing, stream)
-        yield
-    finally:
-        sys.stdout.flush()
-        for stream, copy in kept:
-            os.dup2(copy, stream)
-            os.close(copy)
-        os.close(nothing)
 
 
 def _row(verdict: Verdict) -> str:
@@ -342,18 +289,12 @@ def _conclude(verdicts: list[Verdict]) -> int:
     equal = len(verdicts) - len(skipped) - len(different)
     print(f"{equal} equal, {len(different)} different, {len(skipped)} not played.")
     if equal:
-        print(f"workers pay for: {', '.join(paying) or 'none of them'} (use_multiprocessing: auto finds that out itself)")
+        print(
+            f"workers pay for: {', '.join(paying) or 'none of them'} (use_multiprocessing: auto finds that out itself)"
+        )
     if different:
         return DIFFERENT
     return EQUAL if equal else NOTHING
-
-
-def _first_line(error: BaseException) -> str:
-    cause = error
-    while cause.__cause__ is not None and isinstance(cause, RagenError):
-        cause = cause.__cause__
-    text = (str(cause).strip() or type(cause).__name__).splitlines()[0]
-    return f"{type(cause).__name__}: {text}"[:200]
 
 
 if __name__ == "__main__":

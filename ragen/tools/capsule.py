@@ -42,6 +42,7 @@ from ragen.tools.json_codec import decode, encode, lost_in
 log = logging.getLogger(__name__)
 
 FORMAT = 2
+_UTC = timezone.utc  # noqa: UP017  in Python 3.10, which a checkout of RAGEN may have, there is no other name for it
 VERSION = getattr(ragen, "__version__", "put into a checkout")
 MOST = 20  # capsules that one process writes into a folder
 MOST_ALIKE = 3  # of them, with the same tag and kind of failure
@@ -119,7 +120,7 @@ class Capsule:
             story="".join(traceback.format_exception(error)),
             versions=versions(),
             import_path=_import_path(),
-            written=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            written=datetime.now(_UTC).isoformat(timespec="seconds"),
         )
 
     def entries(self) -> list[JournalTurn | Change]:
@@ -317,7 +318,7 @@ class CapsuleWriter:
             return self._paths[key]
         if written.total() >= MOST or written[spec.tag, kind] >= MOST_ALIKE:
             return None
-        now, tag = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S"), re.sub(r"[^\w.-]+", "_", spec.tag)[:60]
+        now, tag = datetime.now(_UTC).strftime("%Y%m%d-%H%M%S"), re.sub(r"[^\w.-]+", "_", spec.tag)[:60]
         path = folder / f"{now}-{tag}-env{spec.env_id}-{kind}-{os.getpid()}-{next(_numbers)}.json"
         write_whole(path, Capsule.of(failure).to_json())
         self._paths[key] = path

@@ -92,8 +92,7 @@ def read_config(config: Any, mode: str, game: Game = RAGEN) -> ManagerConfig:
     section = f"es_manager.{mode}"
     env_groups = reader.integer(f"{section}.env_groups", minimum=1)
     group_size = reader.integer(f"{section}.group_size", minimum=1)
-    tags = _tags(reader, section, env_groups)
-    entries = _entries(reader, tags, group_size, game)
+    entries = _entries(reader, _tags(reader, section, env_groups), group_size, game)
     return ManagerConfig(
         entries=tuple(entries),
         env_groups=env_groups,
@@ -264,11 +263,10 @@ class _EntryBuilder:
     """Makes the entries of one tag, each with a configuration object of its own."""
 
     def __init__(self, reader: _Reader, tag: str, game: Game) -> None:
-        self._game = game
         known = reader.get("custom_envs")
         if tag not in known:
             raise ConfigError(f"tag {tag!r} is not a key of custom_envs; there are {', '.join(sorted(known))}.")
-        self._tag = tag
+        self._tag, self._game = tag, game
         self._key = f"custom_envs.{tag}"
         self._env_type = reader.get(f"{self._key}.env_type")
         if not isinstance(self._env_type, str):
@@ -313,12 +311,11 @@ class _EntryBuilder:
 def _sequential_env_types(reader: _Reader, used: set[str]) -> tuple[str, ...]:
     """The listed types, where a name that is neither used nor registered is a typing error, and those that must."""
     types = reader.texts("es_manager.sequential_env_types", [])
-    for env_type in types:
-        if env_type not in used:
-            try:
-                resolve_env(env_type)
-            except UnknownEnvError as error:
-                raise UnknownEnvError(f"es_manager.sequential_env_types: {error}") from None
+    for env_type in sorted({*types} - used):
+        try:
+            resolve_env(env_type)
+        except UnknownEnvError as error:
+            raise UnknownEnvError(f"es_manager.sequential_env_types: {error}") from None
     return (*types, *(each for each in staying_in_main(used) if each not in types))
 
 

@@ -276,7 +276,7 @@ REGISTERED_ENVS, REGISTERED_ENV_CONFIGS = replace_envs(
     {reasons})
 """
 
-_PACKAGE = '''"""RAGEN. What stood here is in ragen/_own_init.py, which workers leave out: it imports what they never need.
+_PACKAGE = '''"""RAGEN. What stood here is in ragen/_own_init.py, which workers leave out: they need none of it.
 
 Written by `python -m ragen.retrofit`; `--undo` brings the file back that was here.
 """

@@ -5,6 +5,19 @@ A message says what happened, where (env id, tag, type, lane, pid, exit signal, 
 
 from __future__ import annotations
 
+DISTRIBUTION = "ragen-lanes"
+"""What a package index knows this package by; its distribution ``ragen`` is somebody else's."""
+
+
+def install_command(extra: str = "") -> str:
+    """What to type for this package with one of its extras, from an index and from a clone.
+
+    Args:
+        extra: The extra's name; empty for none.
+    """
+    extras = f"[{extra}]" if extra else ""
+    return f"pip install '{DISTRIBUTION}{extras}' (in a clone: pip install -e '.{extras}')"
+
 
 def add_note(error: BaseException, text: str) -> None:
     """Add a text that is shown below an error's message; before Python 3.11 it is kept, and not shown."""

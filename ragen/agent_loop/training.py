@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.agent_loop import dataset
 from ragen.agent_loop.session import service_kind
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, install_command
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, RESPONSE_LENGTH, ContextSettings
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.config.loading import config_directory, load_config, one_line, setting
@@ -75,7 +75,7 @@ def check_packages() -> None:
     if missing:
         raise ConfigError(
             f"verl's agent loops need {', '.join(missing)}, which verl's own install leaves out; "
-            "install this package's extra: pip install 'ragen[agent-loop]'."
+            f"install this package's extra: {install_command('agent-loop')}."
         )
 
 

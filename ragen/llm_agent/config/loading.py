@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 _MISSING = object()
+FILLED_IN = ("actor", "agent_loop", "mode", "output_dir", "report", "resume", "use_parallel_envs")
+"""What a configuration of RAGEN's lacks, and gets from the package's own ``base``: an actor, and what a command does."""
 OPEN_SECTIONS = ("actor.openai.request", "actor.vllm")
 """Sections whose keys are somebody else's, and may be overridden without a ``+``."""
 
@@ -71,11 +73,54 @@ def load_config(name: str, overrides: Sequence[str] = (), directory: str | Path 
     try:
         with warnings.catch_warnings(), initialize_config_dir(str(folder), version_base="1.3", job_name="ragen"):
             warnings.filterwarnings("ignore", "(?s).*_self_.*")  # RAGEN's files leave it out, and mean Hydra's default
-            return compose(stem, overrides=[_opened(override) for override in overrides])
+            config = compose(stem, overrides=_fitting(overrides, _lacking(stem)))
+            return _filled_in(config)
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         override = getattr(error, "override", None)  # only a malformed one is not named by the message
         where = f"configuration {stem!r}" if override is None else f"configuration {stem!r} with {override!r}"
         raise ConfigError(f"{where} cannot be composed: {one_line(error)}") from error
+
+
+@cache
+def _own_base() -> Any:
+    """The package's own ``base``, without its defaults."""
+    from omegaconf import OmegaConf
+
+    return OmegaConf.load(config_directory() / "base.yaml")
+
+
+def known_sections() -> frozenset[str]:
+    """The keys at the top of a configuration that something here reads, beside those of verl's own."""
+    return frozenset({*map(str, _own_base()), "custom_envs", "data", "enable_response_mask", "generation"})
+
+
+def _lacking(stem: str) -> list[str]:
+    """Which of ``FILLED_IN`` a configuration has not; none for one that is not of rollouts."""
+    from hydra import compose
+
+    config = compose(stem)
+    return [name for name in FILLED_IN if name not in config] if "es_manager" in config else []
+
+
+def _fitting(overrides: Sequence[str], lacking: Sequence[str]) -> list[str]:
+    """Overrides that need no ``+`` for what will be filled in."""
+    opened = [_opened(override) for override in overrides]
+    return [f"++{each}" if each.partition("=")[0].partition(".")[0] in lacking else each for each in opened]
+
+
+def _filled_in(config: Any) -> Any:
+    """The configuration with what it lacks; what it says of that itself has to be there in ``base`` too."""
+    from omegaconf import OmegaConf, open_dict
+
+    if "es_manager" not in config:
+        return config
+    with open_dict(config):
+        for name in FILLED_IN:
+            if name not in config:
+                config[name] = _own_base()[name]
+            elif OmegaConf.is_dict(_own_base()[name]):
+                config[name] = OmegaConf.merge(_own_base()[name], config[name])
+    return config
 
 
 def _opened(override: str) -> str:

@@ -63,7 +63,14 @@ def start(config: Any) -> None:
     log.info("verl's configuration is in %s", path)
     from verl.trainer import main_ppo
 
-    main_ppo.main(trainer)
+    try:
+        main_ppo.main(trainer)
+    except ConnectionError as error:
+        address = os.environ.get("RAY_ADDRESS", "")
+        raise ConfigError(
+            f"no Ray cluster answers at RAY_ADDRESS={address!r} ({one_line(error)}); start one (`ray start --head`) "
+            "or unset it, to train on this machine alone."
+        ) from error
 
 
 def check_packages() -> None:
@@ -109,8 +116,10 @@ def trainer_config(config: Any) -> DictConfig:
     if asked.refused:
         raise ConfigError(f"{'; '.join(asked.refused)}.")
     asked.ignored += [str(name) for name in config if name not in ragen and name not in sections]
+    for note in asked.notes:
+        log.warning("%s.", note)
     if asked.ignored:
-        log.warning("ignored: %s (RAGEN's, and nothing here reads them).", ", ".join(sorted(asked.ignored)))
+        log.warning("ignored: %s (nothing here reads them).", ", ".join(sorted(asked.ignored)))
     validation = verl.actor_rollout_ref.rollout.val_kwargs
     if not validation.do_sample:
         validation.temperature = 0  # what verl looks at
@@ -153,22 +162,37 @@ def check_environments(config: Mapping[str, Any]) -> None:
     """See that agent loops can play the environments, before anything is started.
 
     Raises:
-        ConfigError: They cannot.
+        ConfigError: They cannot; everything that is in the way is named.
     """
-    read_max_turn(config)
-    service_kind(config)
+    refused: list[str] = []
+    for check in (read_max_turn, service_kind, _check_share, _check_method, _check_modes):
+        try:
+            check(config)
+        except ConfigError as error:
+            refused.append(str(error))
+    if refused:
+        raise ConfigError(" ".join(refused))
+
+
+def _check_share(config: Mapping[str, Any]) -> None:
     share = setting(config, "agent_proxy.rollout_filter_ratio", float, 1.0)
     if share < 1:
         raise ConfigError(
             f"agent_proxy.rollout_filter_ratio is {share}; verl's trainer takes all groups, or with "
             "algorithm.filter_groups.enable those whose scores differ. Expected 1."
         )
+
+
+def _check_method(config: Mapping[str, Any]) -> None:
     method = ContextSettings.read(config).method
     if method != "identity":
         raise ConfigError(
             f"agent_proxy.reward_normalization.method is {method!r}; verl's trainer compares the trajectories of a "
             "group itself (algorithm.adv_estimator, algorithm.norm_adv_by_std_in_grpo), so it takes 'identity' alone."
         )
+
+
+def _check_modes(config: Mapping[str, Any]) -> None:
     for mode in ("train", "val"):
         for entry in read_config(config, mode).entries:
             if getattr(entry.spec.config, "render_mode", None) == "rgb_array":

@@ -128,7 +128,7 @@ class GroupFilter:
     def _is_near(self, measure: float, best: float) -> bool:
         if self.kind == LARGEST:
             return measure >= best * self.value - _ZERO
-        return measure <= best / (self.value + _ZERO) + _ZERO
+        return measure <= best / (self.value + _ZERO) + max(_ZERO, abs(best) * 1e-7)  # RAGEN's has float32's rounding
 
     def _nucleus(self, ranked: Sequence[float], sign: int) -> int:
         """How many of the ranked measures make up the share."""

@@ -7,6 +7,7 @@ Hydra's search path, behind the folder that is asked for, so a configuration of 
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
 import math
@@ -24,9 +25,16 @@ if TYPE_CHECKING:
 
 _MISSING = object()
 FILLED_IN = ("actor", "agent_loop", "mode", "output_dir", "report", "resume", "use_parallel_envs")
-"""What a configuration of RAGEN's lacks, and gets from the package's own ``base``: an actor, and what a command does."""
+"""What a configuration of RAGEN's lacks, and gets from our own ``base``: an actor, and what a command does."""
 OPEN_SECTIONS = ("actor.openai.request", "actor.vllm")
 """Sections whose keys are somebody else's, and may be overridden without a ``+``."""
+_OF_TRAINERS = frozenset(
+    [
+        *("algorithm", "critic", "custom_reward_function", "distillation", "global_profiler", "model_engine"),
+        *("ray_kwargs", "reward", "reward_model", "sandbox_fusion", "skip", "tiny_model", "trainer", "transfer_queue"),
+        "warm_up",
+    ]
+)
 
 
 def config_directory() -> Path:
@@ -94,6 +102,11 @@ def known_sections() -> frozenset[str]:
     return frozenset({*map(str, _own_base()), "custom_envs", "data", "enable_response_mask", "generation"})
 
 
+def unread_sections(config: Any) -> list[str]:
+    """The keys at the top of a configuration that no rollout reads, and no trainer either, sorted."""
+    return sorted(str(name) for name in config if name not in known_sections() and name not in _OF_TRAINERS)
+
+
 def _lacking(stem: str) -> list[str]:
     """Which of ``FILLED_IN`` a configuration has not; none for one that is not of rollouts."""
     from hydra import compose
@@ -114,12 +127,16 @@ def _filled_in(config: Any) -> Any:
 
     if "es_manager" not in config:
         return config
+    base = copy.deepcopy(_own_base())
+    OmegaConf.set_struct(base, True)
+    for section in OPEN_SECTIONS:
+        OmegaConf.set_struct(OmegaConf.select(base, section), False)
     with open_dict(config):
         for name in FILLED_IN:
             if name not in config:
-                config[name] = _own_base()[name]
-            elif OmegaConf.is_dict(_own_base()[name]):
-                config[name] = OmegaConf.merge(_own_base()[name], config[name])
+                config[name] = base[name]
+            elif OmegaConf.is_dict(base[name]):
+                config[name] = OmegaConf.merge(base[name], config[name])
     return config
 
 

@@ -1,5 +1,6 @@
 """``python -m ragen.retrofit``: what it does to a checkout, and that every byte comes back."""
 
+import ast
 import json
 import os
 import signal
@@ -53,6 +54,25 @@ def test_what_travels_needs_little():
     assert travellers().outside - set(sys.stdlib_module_names) <= allowed
     assert {"ragen/parallel/process/worker_main.py", "ragen/llm_agent/es_manager.py"} <= travellers().files.keys()
     assert not [path for path in travellers().files if path.startswith(("ragen/training", "ragen/vector"))]
+
+
+NEWER = {
+    *("datetime.UTC", "enum.StrEnum", "enum.ReprEnum", "typing.Self", "typing.Never", "typing.assert_never", "tomllib"),
+    *("typing.NotRequired", "typing.Required", "typing.LiteralString", "typing.override", "contextlib.chdir"),
+    *("asyncio.TaskGroup", "asyncio.timeout", "asyncio.Runner", "hashlib.file_digest", "itertools.batched"),
+}
+"""Names that Python 3.10 does not have."""
+
+
+def test_what_travels_is_python_3_10():
+    for path in travellers().files.values():
+        tree = ast.parse(path.read_text("utf-8"), str(path), feature_version=(3, 10))
+        used = {f"{target}.{name}" if name else target for target, name in references(path, modules())}
+        used |= {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        assert not used & NEWER, path
+        noted = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "add_note"]
+        assert not noted or path.name == "errors.py", f"{path}:{noted}: ragen.errors.add_note does it in 3.10 too"
+        assert not [node for node in ast.walk(tree) if isinstance(node, ast.TryStar)], path
 
 
 def test_the_command_imports_the_standard_library_alone(tmp_path):

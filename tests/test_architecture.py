@@ -24,7 +24,7 @@ FLOORS = [
     {"ragen.tools"},
     {"ragen.vector", "ragen.meta", "ragen.cage2", "ragen.container"},
     {"ragen.llm_agent"},
-    {"ragen.agent_loop"},
+    {"ragen.agent_loop", "ragen.retrofit"},
     {"ragen.training"},
     {"ragen.cli"},
     {"ragen.__main__"},

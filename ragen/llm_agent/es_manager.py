@@ -17,12 +17,14 @@ from PIL import Image
 
 from ragen.errors import InputError, StateError
 from ragen.llm_agent.config.environments import EnvEntry, ManagerConfig, read_config
+from ragen.llm_agent.manager.generation import GAMES, generation_of
 from ragen.llm_agent.manager.handle import EnvHandle
 from ragen.llm_agent.manager.inputs import Asked, EnvStatus, checked_seed, checked_turns, first_seed, group_seeds
 from ragen.llm_agent.manager.metrics import add_metrics, add_pass_at_k, add_rollout_info
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.env_record import EnvFailed
 from ragen.parallel.episode.turn import Observation, TurnResult, failed_turn
+from ragen.parallel.episode.turn_2026 import NO_VALID_ACTION
 from ragen.parallel.interrupts import interrupts_held
 from ragen.parallel.placement.spread import spread as spread_evenly
 from ragen.parallel.settings import Mode
@@ -62,7 +64,8 @@ class EnvStateManager:
             ConfigError: A key is missing or has a value that cannot work.
             StateError: Called inside a worker process.
         """
-        self._settings: ManagerConfig = read_config(config, mode)
+        self._generation = generation_of(config)
+        self._settings: ManagerConfig = read_config(config, mode, GAMES[self._generation])
         self.sys_config = config
         self.mode = mode
         self.config = _part(_part(config, "es_manager"), mode)
@@ -183,7 +186,7 @@ class EnvStateManager:
         """
         caches = [self._caches()[env_id] for env_id in env_ids]
         for cache in caches:
-            add_metrics(self.envs[cache["env_id"]], cache)
+            add_metrics(self.envs[cache["env_id"]], cache, self._generation)
         add_pass_at_k(caches, self.group_size)
         add_rollout_info(caches, self._engine)
         return caches
@@ -248,6 +251,8 @@ class EnvStateManager:
         turn["llm_response"] = env_input["llm_response"]
         turn["llm_raw_response"] = env_input["llm_raw_response"]
         self._update_cache_history(cache["history"], observation, left)
+        if self._generation == 2026 and not executed and NO_VALID_ACTION in info:
+            cache["history"][-1][NO_VALID_ACTION] = True
         return status.terminated
 
     def _update_cache_history(self, history: list[dict[str, Any]], observation: Observation, actions_left: int) -> None:

@@ -10,6 +10,7 @@ Hydra only composes the configuration: no folder of its own, no change of direct
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.errors import BackendError, ConfigError
 from ragen.llm_agent.config.command_line import add_config_arguments, run_command
-from ragen.llm_agent.config.loading import one_line, setting
+from ragen.llm_agent.config.loading import one_line, setting, unread_sections
 from ragen.llm_agent.rollout.player import MODES, TurnCallback, read_max_turn
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 
@@ -59,6 +60,8 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 def play_one(config: Any) -> int:
     """See :func:`run`; 0, as the exit code."""
+    if unread := unread_sections(config):
+        print(f"ignored: {', '.join(unread)} (nothing here reads them)", file=sys.stderr)
     run(config)
     return 0
 

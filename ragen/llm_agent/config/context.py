@@ -135,6 +135,8 @@ class ContextSettings:
         """
         if not self.action_sep.strip():
             raise ConfigError(f"{SEPARATOR} is {self.action_sep!r}; expected a text that is not blank, such as '||'.")
+        if self.quirks:
+            self._check_quirks()
         if self.max_actions_per_turn is not None and self.max_actions_per_turn < 1:
             raise ConfigError(
                 f"{MAX_ACTIONS} is {self.max_actions_per_turn}; expected at least 1, or null for no limit."
@@ -148,6 +150,18 @@ class ContextSettings:
             raise ConfigError(
                 f"{RESPONSE_LENGTH} is {self.response_length}, which leaves nothing of {MAX_MODEL_LEN}="
                 f"{self.max_model_len} for the prompt; expected a smaller number."
+            )
+
+    def _check_quirks(self) -> None:
+        if self.training_tokens != TEXT:
+            raise ConfigError(
+                f"agent_proxy.training_tokens is {self.training_tokens!r} with quirks: true, which builds rows of text "
+                f"as RAGEN does; expected {TEXT!r}, or quirks: false."
+            )
+        if not self.generation.is_2026 and self.window_mode != FULL:
+            raise ConfigError(
+                f"agent_proxy.context_window_mode is {self.window_mode!r} with quirks: true and generation: 2025, and "
+                "RAGEN of 2025 has no such mode; expected 'full', generation: 2026, or quirks: false."
             )
 
     @property

@@ -15,7 +15,7 @@ The words are a :class:`~ragen.llm_agent.prompting.template.PromptTemplate`: our
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -165,21 +165,28 @@ def _game(tag: str, entry: Mapping[str, Any], as_default: bool) -> Any:
 
 def _env_config(tag: str, entry: Mapping[str, Any]) -> Any:
     """The environment's configuration as it will be built, or its bare fields where it has no class."""
-    env_type, fields = entry.get("env_type"), entry.get("env_config") or {}
+    env_type, given = entry.get("env_type"), entry.get("env_config") or {}
     if not isinstance(env_type, str):
         raise ConfigError(f"custom_envs.{tag}.env_type is {env_type!r}; expected the name of an environment type.")
-    if not isinstance(fields, Mapping):
-        raise ConfigError(f"custom_envs.{tag}.env_config is {fields!r}; expected a mapping of fields, or null.")
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"custom_envs.{tag}.env_config is {given!r}; expected a mapping of fields, or null.")
     known = env_type in REGISTERED_ENV_CONFIGS
     config_class = REGISTERED_ENV_CONFIGS[env_type] if known else resolve_env(env_type)[1]
-    if config_class is None:
-        return SimpleNamespace(**{str(name): value for name, value in fields.items()})
+    if config_class is None or not _describes(config_class):
+        return SimpleNamespace(**{str(name): value for name, value in given.items()})
     try:
-        return config_class(**fields)
+        return config_class(**given)
     except ConfigError:
         raise
     except (TypeError, ValueError) as error:
         raise ConfigError(f"custom_envs.{tag}.env_config does not fit {config_class.__name__}: {error}.") from error
+
+
+def _describes(config_class: type) -> bool:
+    """Whether a configuration may have what an instruction tells; another one, which may look for files, is not made."""
+    if not is_dataclass(config_class):
+        return True
+    return any(field.name in ("grid_vocab", "action_lookup", "observation_format") for field in fields(config_class))
 
 
 def _symbols(rules: InstructionTemplate, game: Any) -> str:

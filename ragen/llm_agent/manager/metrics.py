@@ -7,12 +7,21 @@ from typing import Any
 
 from ragen.env.base import BaseEnv
 from ragen.errors import RagenError
+from ragen.llm_agent.config.generation import Generation
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.interrupts import let_signals_pass
 
 
-def add_metrics(entry: dict[str, Any], cache: dict[str, Any]) -> None:
-    """Write an episode's metrics into its cache; an environment that failed has ``<tag>/env_error`` besides."""
+def add_metrics(entry: dict[str, Any], cache: dict[str, Any], generation: Generation, max_tile: Any = None) -> None:
+    """Write an episode's metrics into its cache; an environment that failed has ``<tag>/env_error`` besides.
+
+    Args:
+        entry: The environment, as ``EnvStateManager.envs`` has it.
+        cache: Its rollout cache.
+        generation: 2026 adds ``episodic_return``, ``final_score`` and ``max_tile``, and tells WebShop's infos as sums
+            (``traj_sum/..``); with its quirks, an info that is no number is a metric of 0.
+        max_tile: The largest tile of a board now; None without one.
+    """
     status, tag = entry["status"], entry["tag"]
     values: dict[str, list[float]] = {}
     error = None
@@ -23,15 +32,48 @@ def add_metrics(entry: dict[str, Any], cache: dict[str, Any]) -> None:
             number = _number(value) if key != "success" else None
             if number is not None:
                 values.setdefault(key, []).append(number)
+            elif key not in ("success", "env_error") and generation.is_2026 and generation.quirks:
+                values.setdefault(key, [])
     cache["history"][-1]["metrics"] = values
-    turns = len(cache["history"]) - 1
-    metrics = {f"{tag}/success": float(status.terminated and not status.truncated)}
-    metrics[f"{tag}/num_actions"] = status.num_actions
-    metrics.update({f"{tag}/{key}": sum(numbers) / turns for key, numbers in values.items()})
+    metrics = {"success": float(status.terminated and not status.truncated), "num_actions": status.num_actions}
+    if generation.is_2026:
+        metrics |= _metrics_of_2026(tag, values, len(cache["history"]) - 1, max_tile)
+    else:
+        metrics |= {key: sum(numbers) / (len(cache["history"]) - 1) for key, numbers in values.items()}
     if error is not None:
         cache["env_error"] = error
-        metrics[f"{tag}/env_error"] = 1.0
-    cache["metrics"] = metrics
+        metrics["env_error"] = 1.0
+    cache["metrics"] = {f"{tag}/{key}": value for key, value in metrics.items()}
+
+
+SHOP_AVERAGES = ("action_is_effective", "action_is_valid", "end_of_page")
+"""WebShop's infos that RAGEN of 2026 tells as averages over turns; it tells the others as sums."""
+
+
+def _metrics_of_2026(tag: str, values: dict[str, list[float]], turns: int, max_tile: Any) -> dict[str, float]:
+    metrics: dict[str, float] = {} if max_tile is None else {"max_tile": max_tile}
+    if "raw_reward" in values:
+        metrics["episodic_return"] = float(sum(values["raw_reward"]))
+    for key, numbers in values.items():
+        if "webshop" in tag.lower() and key not in SHOP_AVERAGES:
+            metrics[f"traj_sum/{key}"] = sum(numbers)
+        else:
+            metrics[key] = sum(numbers) / turns
+    if values.get("score"):
+        metrics["final_score"] = values["score"][-1]
+    return metrics
+
+
+def largest_tiles(caches: Sequence[dict[str, Any]], engine: EnvEngine) -> dict[int, int]:
+    """The largest tile of every environment whose class has a ``grid``, by env_id."""
+    boards = [cache["env_id"] for cache in caches if _has_grid(engine, cache["env_id"])]
+    grids = engine.read(boards, "grid") if boards else {}
+    return {env_id: max(map(max, grid)) for env_id, grid in grids.items() if not isinstance(grid, RagenError)}
+
+
+def _has_grid(engine: EnvEngine, env_id: int) -> bool:
+    record = engine.records[env_id]
+    return isinstance(getattr(record.spec.env_class, "grid", None), property) and record.failed is None
 
 
 def add_pass_at_k(caches: Sequence[dict[str, Any]], group_size: int) -> None:

@@ -179,7 +179,8 @@ class Narrator:
         return self.control.defuse(str(turn.get("state", ""))), turn.get("actions_left")
 
     def _reply(self, turn: dict[str, Any]) -> str:
-        return self.control.remove(str(turn.get("llm_response", ""))).strip() or self.opening_tag
+        reply = self.control.remove(str(turn.get("llm_response", "")))
+        return (reply.strip() if self._words.trim else reply) or self.opening_tag
 
     def _with_items(self, messages: list[Message], row: Row) -> list[Message]:
         """The messages with lists of items for content, and images where the marks of user messages were, in order."""

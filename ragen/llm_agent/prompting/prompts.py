@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from ragen.env.registry import REGISTERED_ENV_CONFIGS, resolve_env
 from ragen.errors import ConfigError
+from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.prompting.control_tokens import ControlTokens
 from ragen.llm_agent.prompting.template import DEFAULT_PROMPTS, InstructionTemplate, PromptTemplate, fill
 
@@ -100,8 +101,8 @@ class PromptSettings(Protocol):
         """The words of prompts."""
 
     @property
-    def quirks(self) -> bool:
-        """Whether symbols and actions are those of the type's default configuration, as RAGEN tells them."""
+    def generation(self) -> Generation:
+        """Which RAGEN is meant; with its quirks, symbols and actions are those of the type's default configuration."""
 
 
 def tag_prompt(tag: str, entry: Mapping[str, Any], settings: PromptSettings, control: ControlTokens) -> TagPrompt:
@@ -121,7 +122,7 @@ def tag_prompt(tag: str, entry: Mapping[str, Any], settings: PromptSettings, con
         UnknownEnvError: There is no such environment type.
     """
     words = settings.template
-    rules, game = words.instruction, _game(tag, entry, settings.quirks)
+    rules, game = words.instruction, _game(tag, entry, settings.generation)
     actions = _actions(rules, game, settings.action_sep, entry.get("max_actions_per_traj"))
     paragraphs = [
         _own_instruction(tag, entry, words),
@@ -155,15 +156,15 @@ def shipped_instructions() -> dict[str, str]:
     return {tag: str(entry.get("env_instruction") or "").strip() for tag, entry in entries.items()}
 
 
-def _game(tag: str, entry: Mapping[str, Any], as_default: bool) -> Any:
+def _game(tag: str, entry: Mapping[str, Any], generation: Generation) -> Any:
     """What the instruction describes: the game as configured, or as its type is by default with the tag's own keys."""
-    configured = _env_config(tag, entry)
-    if not as_default or isinstance(configured, SimpleNamespace):
+    configured = _env_config(tag, entry, generation)
+    if not generation.quirks or isinstance(configured, SimpleNamespace):
         return configured
     return SimpleNamespace(**{**vars(type(configured)()), **entry})
 
 
-def _env_config(tag: str, entry: Mapping[str, Any]) -> Any:
+def _env_config(tag: str, entry: Mapping[str, Any], generation: Generation) -> Any:
     """The environment's configuration as it will be built, or its bare fields where it has no class."""
     env_type, given = entry.get("env_type"), entry.get("env_config") or {}
     if not isinstance(env_type, str):
@@ -175,7 +176,7 @@ def _env_config(tag: str, entry: Mapping[str, Any]) -> Any:
     if config_class is None or not _describes(config_class):
         return SimpleNamespace(**{str(name): value for name, value in given.items()})
     try:
-        return config_class(**given)
+        return config_class(**generation.env_fields(env_type, given))
     except ConfigError:
         raise
     except (TypeError, ValueError) as error:

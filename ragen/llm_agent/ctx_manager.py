@@ -32,7 +32,7 @@ from ragen.llm_agent.config.context import FULL, ContextSettings, custom_env, en
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.prompting.chat_template import ChatTemplate
 from ragen.llm_agent.prompting.control_tokens import ALWAYS, ControlTokens
-from ragen.llm_agent.prompting.conversation import Message, Narrator, Row, trajectory_rows
+from ragen.llm_agent.prompting.conversation import Message, Narrator, trajectory_rows
 from ragen.llm_agent.prompting.prompts import tag_prompt
 from ragen.llm_agent.prompting.replies import REPLY_TAGS, ReplyParser
 from ragen.llm_agent.quirks.batches import RagenBatches, history_objects
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from verl import DataProto
 
 log = logging.getLogger(__name__)
+
 
 class ContextManager:
     """Translates between environments and language models; drop-in for RAGEN's class of this name.
@@ -102,9 +103,7 @@ class ContextManager:
         self._template = ChatTemplate(tokenizer, processor, self.settings.template_kwargs)
         self._batches: RagenBatches | BatchBuilder
         if quirks:
-            self._batches = RagenBatches(
-                self.settings, prompts, self.env_nums, tokenizer, self._template, opening_tag
-            )
+            self._batches = RagenBatches(self.settings, prompts, self.env_nums, tokenizer, self._template, opening_tag)
             return
         marker = ReplyMarker(self._template, control, tokenizer.eos_token)
         encoder = ChatEncoder(tokenizer, self._template, marker, processor)
@@ -170,7 +169,7 @@ class ContextManager:
         columns = batch.non_tensor_batch
         if not self.settings.quirks:
             owners = [rollouts[episode] for episode in columns["episode_ids"]]
-            histories = {key: object_array(each.get(key, [])for each in owners) for key in ("history", "metrics")}
+            histories = {key: object_array(each.get(key, []) for each in owners) for key in ("history", "metrics")}
             if self.settings.window_mode != FULL:
                 columns["uid"] = object_array(each.get("uid", each["env_id"]) for each in owners)
         if self.mode == "val":

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.generation import Generation
+from ragen.llm_agent.config.generation import DEFAULT_GENERATION, Generation
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.prompting.template import DEFAULT_PROMPTS, PromptTemplate
 from ragen.llm_agent.tokens.normalization import GROUPINGS, METHODS
@@ -87,7 +87,7 @@ class ContextSettings:
     grouping: str = "state"
     method: str = "identity"
     template: PromptTemplate = DEFAULT_PROMPTS
-    generation: Generation = Generation()
+    generation: Generation = DEFAULT_GENERATION
     enable_response_mask: bool = True
     response_length: int | None = None
     max_model_len: int | None = None

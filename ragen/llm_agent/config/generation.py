@@ -81,3 +81,7 @@ class Generation:
             if any(arms):
                 return given
         return defaults | given
+
+
+DEFAULT_GENERATION = Generation()
+"""RAGEN of September 2025, put right."""

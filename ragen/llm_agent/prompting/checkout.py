@@ -71,7 +71,11 @@ def read_prompts(checkout: str | Path) -> PromptTemplate:
         instructions=_instructions(root / TAGS),
     )
     memory = root / MEMORY
-    return replace(template, window=_Source(memory).window(state)) if memory.is_file() else template
+    if memory.is_file():
+        return replace(template, window=_Source(memory).window(state))
+    ours = template.window  # RAGEN of 2025 has no such prompts, and ours are put together with blank lines
+    texts = {name: getattr(ours, name) + "\n\n" for name in ("before", "turn", "after")}
+    return replace(template, window=replace(ours, **texts))
 
 
 class _Source:
@@ -156,7 +160,9 @@ class _Source:
         actions, action, action_join = self._listed("action_lookup_str", {"v": "{name}"})
         if action != "{name}":
             raise self.refuse("the names of actions", [action])
-        more = "".join(self.text("action_lookup_str", node) for node in [*assigned(self._tree, "action_lookup_str")][1:])
+        more = "".join(
+            self.text("action_lookup_str", node) for node in [*assigned(self._tree, "action_lookup_str")][1:]
+        )
         return InstructionTemplate(
             join="",
             symbols=symbols + "{symbols}",

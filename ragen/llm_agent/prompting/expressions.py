@@ -1,7 +1,7 @@
-"""String expressions of somebody's Python source to texts with slots; the source is parsed and never run.
+r"""String expressions of somebody's Python source to texts with slots; the source is parsed and never run.
 
-``f"Turn {idx + 1}:\\n"`` becomes ``Turn {turn}:\\n``. What stands in braces is recognised by what it asks for, such as a
-subscript ``['state']``, or by the name that it has in RAGEN; :data:`NAMES` and :data:`KEYS` list both.
+``f"Turn {idx + 1}:\n"`` becomes ``Turn {turn}:\n``. What stands in braces is recognised by what it asks for, such as
+a subscript ``['state']``, or by the name that it has in RAGEN; :data:`NAMES` and :data:`KEYS` list both.
 """
 
 from __future__ import annotations

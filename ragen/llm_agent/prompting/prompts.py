@@ -184,7 +184,7 @@ def _env_config(tag: str, entry: Mapping[str, Any], generation: Generation) -> A
 
 
 def _describes(config_class: type) -> bool:
-    """Whether a configuration may have what an instruction tells; another one, which may look for files, is not made."""
+    """Whether a configuration may have what an instruction tells; another one, which may look for files, is left."""
     if not is_dataclass(config_class):
         return True
     return any(field.name in ("grid_vocab", "action_lookup", "observation_format") for field in fields(config_class))

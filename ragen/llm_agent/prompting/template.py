@@ -1,14 +1,14 @@
-"""What prompts are made of, as data: texts with named slots, which a YAML file may replace.
+r"""What prompts are made of, as data: texts with named slots, which a YAML file may replace.
 
 A file holds any of the fields below, and what it leaves out is ours::
 
     system: "You play games."
     instruction_in: system
-    state: "{observation}\\n{actions_left}Answer as {format}.{length}"
+    state: "{observation}\n{actions_left}Answer as {format}.{length}"
     reply_format: {think: "<think>..</think><answer>..</answer>", answer: "<answer>..</answer>"}
 
-A slot is a name in braces, with a format after a colon where one is wanted (``{reward:.6g}``); a brace that is meant is
-written twice. A part of which a slot has nothing to say is left out, as ``actions_left`` is where nobody counts.
+A slot is a name in braces, with a format after a colon where one is wanted (``{reward:.6g}``); a brace that is meant
+is written twice. A part of which a slot has nothing to say is left out, as ``actions_left`` is where nobody counts.
 ``python -m ragen.llm_agent.prompting show`` writes our own prompts in this form, ``import`` those of a RAGEN checkout.
 """
 

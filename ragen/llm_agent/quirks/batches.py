@@ -106,7 +106,9 @@ class RagenBatches:
     def _tokens(self, texts: list[str]) -> dict[str, Any]:
         ids = self._tokenizer(texts, add_special_tokens=False)["input_ids"]
         pad = self._tokenizer.pad_token_id
-        return token_tensors([EncodedChat(row) for row in ids], self._tokenizer.eos_token_id or 0 if pad is None else pad)
+        return token_tensors(
+            [EncodedChat(row) for row in ids], self._tokenizer.eos_token_id or 0 if pad is None else pad
+        )
 
     def _objects(
         self, chats: Sequence[Chat], rollouts: Sequence[dict[str, Any]], is_training: bool = False

@@ -111,7 +111,7 @@ class CollapseColumns:
         return self._ids(self.render(self.chat(rollout, place)) + THINK * self.enable_think)
 
     def _thought(self, turn: dict[str, Any]) -> list[int]:
-        before, tag, rest = str(turn["llm_response"]).partition(THINK)
+        _, tag, rest = str(turn["llm_response"]).partition(THINK)
         text, end, _ = rest.partition(END_THINK)
         if not (self.enable_think and tag and end):
             return []

@@ -54,7 +54,7 @@ class ContextManager:
 
     Attributes:
         prefix_lookup: The instruction of each environment id.
-        env_config_lookup: ``{"max_tokens": .., "env_type": ..}`` of each environment id.
+        env_config_lookup: ``{"max_tokens": ..}`` of each environment id; in generation 2026 also its ``env_type``.
         env_nums: How many environments each tag has.
         mode: The section of ``es_manager`` that counts, and ``es_cfg`` that section.
         special_token_list: What is removed from the parts of a reply, besides the tokenizer's own control tokens.
@@ -94,8 +94,10 @@ class ContextManager:
         shown = ControlTokens([]) if quirks else control
         prompts = {tag: tag_prompt(tag, entry, self.settings, shown) for tag, entry in entries.items()}
         self.prefix_lookup = {env_id: prompts[tag].instruction for env_id, tag in self._tags.items()}
+        is_2026 = self.settings.generation.is_2026
         self.env_config_lookup = {
-            env_id: {"max_tokens": prompts[tag].max_tokens, "env_type": entries[tag]["env_type"]}
+            env_id: {"max_tokens": prompts[tag].max_tokens}
+            | ({"env_type": entries[tag]["env_type"]} if is_2026 else {})
             for env_id, tag in self._tags.items()
         }
         opening_tag, with_images = self._parser.opening_tag, processor is not None

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from ragen.errors import ConfigError, InputError
+from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.prompting.__main__ import main as prompting
 from support.golden import GOLDEN
@@ -245,3 +246,80 @@ def test_quirks_are_refused_where_ragen_has_nothing_to_follow():
     whole = observe().make_config(config, {"quirks": True, "agent_proxy.context_window_mode": "single_turn"})
     with pytest.raises(ConfigError, match="RAGEN of 2025 has no such mode"):
         ContextManager(whole, tokenizer())
+
+
+class RecordedWorkers:
+    """Says what the recorded model said, and remembers what it was told of each batch."""
+
+    def __init__(self, states: list[Line], tag: str) -> None:
+        self._said = {
+            (state["env_id"], place): turn["llm_raw_response"].removeprefix(tag)
+            for state in states
+            for place, turn in enumerate(state["history"])
+            if "llm_raw_response" in turn
+        }
+        self._turns = {state["env_id"]: 0 for state in states}
+        self.told: list[tuple[str, bool]] = []
+
+    def generate_sequences(self, lm_inputs: Any) -> Any:
+        from verl import DataProto
+
+        skip = lm_inputs.meta_info.get("skip_generation", False)
+        self.told.append((lm_inputs.meta_info["mode"], skip))
+        if skip:
+            return lm_inputs
+        env_ids = [int(env_id) for env_id in lm_inputs.non_tensor_batch["env_ids"]]
+        texts = [self._said[env_id, self._turns[env_id]] for env_id in env_ids]
+        for env_id in env_ids:
+            self._turns[env_id] += 1
+        columns = {key: lm_inputs.non_tensor_batch[key] for key in ("env_ids", "group_ids")}
+        outputs = DataProto()
+        outputs.non_tensor_batch = {**columns, "response_texts": texts}  # past DataProto's checks, as RAGEN's wrappers
+        outputs.meta_info = lm_inputs.meta_info
+        return outputs
+
+
+def recorded_modes(recorded: Line) -> list[tuple[str, bool]]:
+    calls = [call for call in recorded["calls"] if call["call"] == "proxy.generate_sequences"]
+    told = [call["returns"]["DataProto"]["meta_info"] for call in calls]
+    return [(each["mode"], each.get("skip_generation", False)) for each in told]
+
+
+@pytest.mark.parametrize("quirks", [True, False])
+@pytest.mark.parametrize("name", LOOPS)
+def test_the_loop_tells_workers_and_callers_what_ragen_tells_them(name, quirks, prompts):
+    from verl import DataProto
+
+    path = CONTEXTS / "loop" / f"{name}.json"
+    if not path.is_file():
+        pytest.skip(f"{path} is not there")
+    recorded = json.loads(path.read_text("utf-8"))
+    plain = json.loads((CONTEXTS / "configs" / "up26" / f"{recorded['config']}.json").read_text("utf-8"))
+    if "Countdown" in plain["custom_envs"]:
+        data = {"train_path": str(GOLDEN / "inputs" / "countdown" / "train.parquet")}
+        plain["custom_envs"]["Countdown"]["env_config"] = data
+    if "Bandit" in plain["custom_envs"]:
+        plain["custom_envs"]["Bandit"]["env_type"] = "support.counted_bandit:CountedBandit"
+    ours = {"agent_proxy.prompts": str(prompts("up26")), "generation": 2026, "quirks": quirks}
+    config = observe().make_config(plain, recorded["overrides"] | ours)
+    tag = "<think>" if config.agent_proxy.enable_think else "<answer>"
+    workers = RecordedWorkers(recorded["rollout_states"], tag)
+    meta_info = dict(recorded["meta_info_given"])
+    if not recorded["include_collapse_data"]:
+        meta_info["compute_collapse"] = False
+    with LLMAgentProxy(config, workers, tokenizer()) as proxy:
+        batch = proxy.rollout(DataProto(meta_info=meta_info), val=recorded["val"])
+        states = proxy.rollout_states
+    assert workers.told == recorded_modes(recorded)
+    added = {key: value for key, value in meta_info.items() if key not in recorded["meta_info_given"]}
+    after = {
+        key: value
+        for key, value in recorded["meta_info_given_afterwards"].items()
+        if key in ("mode", "skip_generation")
+    }
+    added.pop("compute_collapse", None)
+    assert added == (after if quirks else {})
+    assert len(batch) == len(recorded["update"]["rows"])
+    if quirks and "Bandit" not in plain["custom_envs"]:  # whose levels depend on what its process built before
+        assert observe().plain(states) == recorded["rollout_states"]
+        assert observe().columns(batch) == recorded["update"]["columns"]

@@ -15,6 +15,7 @@ from typing import Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.config.named_data import named_data
 
 YEARS = (2025, 2026)
 
@@ -73,6 +74,8 @@ class Generation:
         """
         given = dict(fields or {})
         defaults = ENV_DEFAULTS[self.year].get(env_type, {})
+        if self.is_2026:
+            given = named_data(env_type, given)
         if env_type == "bandit" and defaults and "split" not in given:
             arms = given.get("lo_arm_name"), given.get("hi_arm_name")
             if arms in _BANDITS_OF_2025:

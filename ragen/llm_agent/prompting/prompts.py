@@ -161,7 +161,11 @@ def _game(tag: str, entry: Mapping[str, Any], generation: Generation) -> Any:
     configured = _env_config(tag, entry, generation)
     if not generation.quirks or isinstance(configured, SimpleNamespace):
         return configured
-    return SimpleNamespace(**{**vars(type(configured)()), **entry})
+    try:
+        default = type(configured)()
+    except TypeError:  # it has fields without defaults, and RAGEN could not tell it
+        return configured
+    return SimpleNamespace(**{**vars(default), **entry})
 
 
 def _env_config(tag: str, entry: Mapping[str, Any], generation: Generation) -> Any:

@@ -107,7 +107,7 @@ class BaseLanguageBasedEnv(BaseEnv):
         """Execute the action that the text asks for; any string is legal. See :meth:`BaseEnv.step`."""
 
 
-class BaseEnvConfig(ABC):  # noqa: B024  # as in RAGEN: nothing has to be written
+class BaseEnvConfig(ABC):  # as in RAGEN: nothing has to be written
     """What configurations of environments written for RAGEN derive from; ours are plain dataclasses.
 
     Attributes:

@@ -181,7 +181,8 @@ class ContextManager:
                 FORMAT_PROMPT = "think, then answer" if self.config.agent_proxy.enable_think else "answer"
                 LENGTH_PROMPT = f"Words: {self.env_config_lookup[env_output['env_id']]['max_tokens']}."
                 messages[-1]["content"] += (
-                    f"See:\\n{content['state']}\\n{content['actions_left']} to go. Say: {FORMAT_PROMPT}. {LENGTH_PROMPT}\\n"
+                    f"See:\\n{content['state']}\\n{content['actions_left']} to go. "
+                    f"Say: {FORMAT_PROMPT}. {LENGTH_PROMPT}\\n"
                 )
             if "reward" in content:
                 messages.append({"role": "user", "content": f"Earned:\\n{content['reward']:.2f}\\n"})

@@ -6,12 +6,12 @@ import copy
 
 import pytest
 
-from ragen.env import register_env, resolve_env
+from ragen.env import REGISTERED_ENV_CONFIGS, REGISTERED_ENVS, register_env, resolve_env
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.prompting.control_tokens import ControlTokens
 from ragen.llm_agent.prompting.prompts import tag_prompt
 from ragen.tools.check import NOTHING_TO_FIX, main
-from support.ported_env import LightsOut, LightsOutAsWritten, LightsOutConfig
+from support.ported_env import LightsOut, LightsOutConfig
 
 PATH = "support.ported_env:"
 TURNS = [["Lamp 1", "Lamp 3"], ["lamp 2"], ["fly"], ["Lamp 5"]]
@@ -60,8 +60,10 @@ def test_its_actions_are_told_to_the_model():
 
 def test_it_can_be_registered_under_a_name():
     register_env("lights_out_test", LightsOut, LightsOutConfig)
-    assert resolve_env("lights_out_test") == (LightsOut, LightsOutConfig)
-    assert issubclass(LightsOut, LightsOutAsWritten)
+    try:
+        assert resolve_env("lights_out_test") == (LightsOut, LightsOutConfig)
+    finally:
+        del REGISTERED_ENVS["lights_out_test"], REGISTERED_ENV_CONFIGS["lights_out_test"]
 
 
 @pytest.mark.processes

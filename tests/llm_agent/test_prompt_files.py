@@ -140,7 +140,7 @@ def test_a_configuration_names_the_file_and_may_have_a_system_message_of_its_own
     assert read({}).template == DEFAULT_PROMPTS
     assert read({"agent_proxy": {"prompts": path}}).template.system == "file"
     assert read({"agent_proxy": {"prompts": path, "system_prompt": "mine"}}).template.system == "mine"
-    assert ContextSettings.read(load_config("base", [f"+agent_proxy.prompts={path}"])).template.system == "file"
+    assert ContextSettings.read(load_config("base", [f"agent_proxy.prompts={path}"])).template.system == "file"
 
 
 def test_an_instruction_of_a_file_replaces_ours_and_not_the_users():

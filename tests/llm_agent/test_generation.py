@@ -20,7 +20,9 @@ from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.llm_agent.rollout.rollout_file import about_run
 from ragen.llm_agent.tokenizer import load_tokenizer
+from ragen.training.settings import TrainerSettings
 from ragen.utils import all_seed, register_resolvers
 from support.chat_server import chat_server, fail, say
 from support.rollouts import no_prompts
@@ -101,6 +103,17 @@ def test_a_window_limits_whole_trajectories_in_2025_alone(year, window):
 def test_quirks_are_refused_where_ragen_has_nothing_to_follow(keys, said):
     with pytest.raises(ConfigError, match=said):
         ContextSettings.read({"quirks": True, "agent_proxy": keys})
+
+
+def test_runs_of_another_generation_are_others_and_older_runs_are_of_2025():
+    assert Generation().about == {} and Generation(2026, True).about == {"generation": 2026, "quirks": True}
+    told = [about_run(configured("SimpleSokoban", **top), "train") for top in ({}, {"generation": 2026})]
+    assert "generation" not in told[0] and told[1]["generation"] == 2026
+
+
+def test_our_own_trainer_refuses_quirks():
+    with pytest.raises(ConfigError, match="quirks is true"):
+        TrainerSettings.read(load_config("tiny", ["quirks=true"]))
 
 
 # Turns and metrics

@@ -65,6 +65,13 @@ class Generation:
         """Whether it is RAGEN of 2026."""
         return self.year == YEARS[1]
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """What tells runs of it from others: nothing of the default, which runs had before there was a choice."""
+        default = Generation()
+        values = {"generation": (self.year, default.year), "quirks": (self.quirks, default.quirks)}
+        return {key: value for key, (value, usual) in values.items() if value != usual}
+
     def env_fields(self, env_type: str, fields: Mapping[str, Any] | None) -> dict[str, Any]:
         """The fields of an environment's configuration, with this generation's defaults where it leaves them open.
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from ragen.agent_loop.episode import Episode
 from ragen.env import BaseEnvConfig
 from ragen.errors import BackendError, ConfigError
 from ragen.llm_agent.agent_proxy import ApiCallingWrapperWg, LLMAgentProxy, VllmWrapperWg
@@ -20,8 +21,10 @@ from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.llm_agent.prompting.replies import ParsedReply
 from ragen.llm_agent.rollout.rollout_file import about_run
 from ragen.llm_agent.tokenizer import load_tokenizer
+from ragen.parallel.episode.turn import TurnResult
 from ragen.training.settings import TrainerSettings
 from ragen.utils import all_seed, register_resolvers
 from support.chat_server import chat_server, fail, say
@@ -151,6 +154,19 @@ def test_2026_sums_the_raw_rewards_of_a_turn_and_knows_the_largest_tile():
     metrics = state["metrics"]
     assert metrics["game_2048/episodic_return"] == info["raw_reward"]
     assert metrics["game_2048/max_tile"] == max(map(max, grid)) and metrics["game_2048/final_score"] == score
+
+
+def test_verls_agent_loop_marks_them_too():
+    reply = ParsedReply("<think>", "<think>", [])
+    result = TurnResult([], True, 0, False, {"raw_reward": 0.0}, "shown", "shown")
+    for marks in (True, False):
+        episode = Episode("Tag", 1, 4, -0.1, "first", marks)
+        episode.apply(reply, result)
+        played, asked = episode.rollout["history"]
+        assert (played["info"].get("manager_invalid_action"), asked.get("manager_invalid_action")) == (
+            (True, True) if marks else (None, None)
+        )
+    assert result.info == {"raw_reward": 0.0}
 
 
 def test_2025_writes_down_what_it_always_did():

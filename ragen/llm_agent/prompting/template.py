@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from string import Formatter
 from typing import Any, Self
@@ -234,14 +235,20 @@ def fill(text: str, values: Mapping[str, Any]) -> str:
         The text; an empty one if a slot of it has None for a value.
     """
     pieces = []
-    for literal, name, form, _ in Formatter().parse(text):
+    for literal, name, form in _parsed(text):
         pieces.append(literal)
         if name is not None:
             value = values[name]
             if value is None:
                 return ""
-            pieces.append(format(value + 0.0 if form and value == 0 else value, form or ""))  # no "-0"
+            pieces.append(format(value + 0.0 if form and value == 0 else value, form))  # no "-0"
     return "".join(pieces)
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> tuple[tuple[str, str | None, str], ...]:
+    """A text's pieces: each what stands before a slot, the slot, and how it is formatted."""
+    return tuple((literal, name, form or "") for literal, name, form, _ in Formatter().parse(text))
 
 
 def escaped(text: str) -> str:

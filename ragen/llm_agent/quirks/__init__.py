@@ -18,6 +18,5 @@ turn scores stand on the line break behind a reply, without penalty; those of tu
 columns of objects have as many dimensions as their lists agree in                                     both
 ====================================================================================================  ======
 
-Not here, as nobody can want it: 2025 changes the caller's list, here it is replaced in the caller's cache, as there;
-an empty batch is an error that says so, and not an ``IndexError``.
+What has no batch at all, such as a history without turns, is an error that says so, and not an ``IndexError``.
 """

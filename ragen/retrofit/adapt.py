@@ -19,7 +19,7 @@ from ragen.retrofit.travel import Travellers
 
 CLASSES, CONFIGS = TABLES = "REGISTERED_ENVS", "REGISTERED_ENV_CONFIGS"
 PACKAGE, OWN_PACKAGE = "ragen/__init__.py", "ragen/_own_init.py"
-GENERATION = "ragen/llm_agent/manager/generation.py"
+GENERATION = "ragen/llm_agent/config/generation.py"
 LIGHT = "RAGEN_IMPORT_LIGHT"
 """Environment variable under which ``import ragen`` leaves out what stands in ``ragen/_own_init.py``."""
 
@@ -75,10 +75,19 @@ def adapt(checkout: Checkout, travellers: Travellers) -> Adapted:
 
 
 def _with_generation(source: bytes, generation: int) -> bytes:
-    default = b"\nDEFAULT = 2025\n"
-    if source.count(default) != 1:
-        raise RetrofitError(f"{GENERATION} of this package does not say `DEFAULT = 2025`; it is damaged.")
-    return source.replace(default, b"\nDEFAULT = %d\n" % generation)
+    """The checkout's own generation is the default, metrics as it has them, and environments with its defaults."""
+    said = {
+        b"\nDEFAULT_YEAR = 2025\n": b"\nDEFAULT_YEAR = %d\n" % generation,
+        b"\nDEFAULT_QUIRKS = False\n": b"\nDEFAULT_QUIRKS = True\n",
+        b"\nWITH_ENV_DEFAULTS = True ": b"\nWITH_ENV_DEFAULTS = False ",
+    }
+    for default, adapted in said.items():
+        if source.count(default) != 1:
+            raise RetrofitError(
+                f"{GENERATION} of this package does not say {default.decode().strip()!r}; it is damaged."
+            )
+        source = source.replace(default, adapted)
+    return source
 
 
 def _adapt_manager(checkout: Checkout, adapted: Adapted) -> None:

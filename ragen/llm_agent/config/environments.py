@@ -13,9 +13,10 @@ from typing import Any
 
 from ragen.env.registry import resolve_env, staying_in_main
 from ragen.errors import ConfigError, UnknownEnvError
-from ragen.parallel.episode.game import Game
+from ragen.llm_agent.config.generation import Generation
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import RAGEN
+from ragen.parallel.episode.turn_2026 import RAGEN_2026
 from ragen.parallel.failures import OnFailure, say_nothing
 from ragen.parallel.settings import BACKENDS, MODES, ON_ENV_FAILURE, START_METHODS, Settings
 
@@ -51,6 +52,7 @@ class ManagerConfig:
         env_groups: Number of groups.
         group_size: Environments per group.
         format_penalty: Added to ``penalty`` for a turn with invalid actions.
+        generation: Which RAGEN is meant where it has changed.
         base_seed: First seed, None where the configuration has none for this mode.
         engine: Where environments live, time-outs, and what follows a failure.
         capsule_dir: Folder for failure capsules; None for none.
@@ -60,6 +62,7 @@ class ManagerConfig:
     env_groups: int
     group_size: int
     format_penalty: float
+    generation: Generation
     base_seed: int | None
     engine: Settings
     capsule_dir: str | None
@@ -73,13 +76,12 @@ class ManagerConfig:
         return CapsuleWriter(self.capsule_dir).note
 
 
-def read_config(config: Any, mode: str, game: Game = RAGEN) -> ManagerConfig:
+def read_config(config: Any, mode: str) -> ManagerConfig:
     """Read and check everything; nothing is built and no process started.
 
     Args:
         config: Hydra's configuration, or nested dicts.
         mode: ``"train"`` or ``"val"``.
-        game: How turns are played.
 
     Raises:
         ConfigError: A key is missing or has a value that cannot work; the message names it.
@@ -92,12 +94,13 @@ def read_config(config: Any, mode: str, game: Game = RAGEN) -> ManagerConfig:
     section = f"es_manager.{mode}"
     env_groups = reader.integer(f"{section}.env_groups", minimum=1)
     group_size = reader.integer(f"{section}.group_size", minimum=1)
-    entries = _entries(reader, _tags(reader, section, env_groups), group_size, game)
+    entries = _entries(reader, _tags(reader, section, env_groups), group_size)
     return ManagerConfig(
         entries=tuple(entries),
         env_groups=env_groups,
         group_size=group_size,
         format_penalty=reader.number("es_manager.format_penalty", -0.1),
+        generation=reader.generation,
         base_seed=reader.integer(f"seed.{mode}", None, minimum=0),
         engine=_engine_settings(reader, {entry.spec.env_type for entry in entries}),
         capsule_dir=reader.folder("es_manager.capsule_dir", DEFAULT_CAPSULE_DIR),
@@ -109,6 +112,7 @@ class _Reader:
 
     def __init__(self, config: Any) -> None:
         self._config = _plain(config)
+        self.generation = Generation.read(config)
 
     def get(self, key: str, default: Any = _REQUIRED) -> Any:
         """The value, or the default where the key is missing or null."""
@@ -250,10 +254,10 @@ def _equal_shares(where: str, tags: list[str], env_groups: int) -> list[int]:
     return [env_groups // len(tags)] * len(tags)
 
 
-def _entries(reader: _Reader, tags: list[tuple[str, int]], group_size: int, game: Game) -> list[EnvEntry]:
+def _entries(reader: _Reader, tags: list[tuple[str, int]], group_size: int) -> list[EnvEntry]:
     entries: list[EnvEntry] = []
     for tag, groups in tags:
-        build = _EntryBuilder(reader, tag, game)
+        build = _EntryBuilder(reader, tag)
         for _ in range(groups * group_size):
             entries.append(build(env_id=len(entries), group_id=len(entries) // group_size))
     return entries
@@ -262,11 +266,11 @@ def _entries(reader: _Reader, tags: list[tuple[str, int]], group_size: int, game
 class _EntryBuilder:
     """Makes the entries of one tag, each with a configuration object of its own."""
 
-    def __init__(self, reader: _Reader, tag: str, game: Game) -> None:
+    def __init__(self, reader: _Reader, tag: str) -> None:
         known = reader.get("custom_envs")
         if tag not in known:
             raise ConfigError(f"tag {tag!r} is not a key of custom_envs; there are {', '.join(sorted(known))}.")
-        self._tag, self._game = tag, game
+        self._tag = tag
         self._key = f"custom_envs.{tag}"
         self._env_type = reader.get(f"{self._key}.env_type")
         if not isinstance(self._env_type, str):
@@ -280,11 +284,12 @@ class _EntryBuilder:
         self._max_actions = reader.integer(f"{self._key}.max_actions_per_traj", minimum=1)
         if not isinstance(self._fields, Mapping):
             raise ConfigError(f"{self._key}.env_config = {self._fields!r}: expected a mapping of fields.")
+        self._fields = reader.generation.env_fields(self._env_type, self._fields)
+        self._game = RAGEN_2026 if reader.generation.is_2026 else RAGEN
 
     def __call__(self, env_id: int, group_id: int) -> EnvEntry:
         described = env_id, group_id, self._tag, self._env_type, self._env_class
-        spec = EnvSpec(*described, self._config(), self._game, self._fields)
-        return EnvEntry(spec, self._max_actions)
+        return EnvEntry(EnvSpec(*described, self._config(), self._game, self._fields), self._max_actions)
 
     def _config(self) -> Any:
         fields = copy.deepcopy(dict(self._fields))

@@ -7,20 +7,22 @@ from typing import Any
 
 from ragen.env.base import BaseEnv
 from ragen.errors import RagenError
+from ragen.llm_agent.config.generation import WITH_ENV_DEFAULTS, Generation
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.interrupts import let_signals_pass
 
-_SAYS_NOTHING = getattr(BaseEnv, "rollout_info", None)  # RAGEN's own base class has no such method
-_PER_TURN = ("action_is_effective", "action_is_valid", "end_of_page")  # of WebShop's; its others are summed
+_SAYS_NOTHING = getattr(BaseEnv, "rollout_info", None)  # the base class of a checkout of RAGEN has no such method
 
 
-def add_metrics(entry: dict[str, Any], cache: dict[str, Any], generation: int = 2025) -> None:
+def add_metrics(entry: dict[str, Any], cache: dict[str, Any], generation: Generation, max_tile: Any = None) -> None:
     """Write an episode's metrics into its cache; an environment that failed has ``<tag>/env_error`` besides.
 
     Args:
-        entry: The environment's, with its status and handle.
+        entry: The environment, as ``EnvStateManager.envs`` has it.
         cache: Its rollout cache.
-        generation: Of RAGEN, whose metrics they are.
+        generation: 2026 adds ``episodic_return``, ``final_score`` and ``max_tile``, and tells WebShop's infos as sums
+            (``traj_sum/..``); with its quirks, an info that is no number is a metric of 0.
+        max_tile: The largest tile of a board now; None without one.
     """
     status, tag = entry["status"], entry["tag"]
     values: dict[str, list[float]] = {}
@@ -32,47 +34,57 @@ def add_metrics(entry: dict[str, Any], cache: dict[str, Any], generation: int = 
             number = _number(value) if key != "success" else None
             if number is not None:
                 values.setdefault(key, []).append(number)
-            elif generation == 2026 and key not in ("success", "env_error"):
-                values.setdefault(key, [])  # RAGEN has a metric of it, which is 0
+            elif key not in ("success", "env_error") and generation.is_2026 and generation.quirks:
+                values.setdefault(key, [])
     cache["history"][-1]["metrics"] = values
-    turns = len(cache["history"]) - 1
-    means = {key: sum(numbers) / turns for key, numbers in values.items()}
     metrics = {"success": float(status.terminated and not status.truncated), "num_actions": status.num_actions}
-    metrics.update(means if generation == 2025 else _metrics_2026(entry, values, means))
-    cache["metrics"] = {f"{tag}/{key}": value for key, value in metrics.items()}
+    if generation.is_2026:
+        metrics |= _metrics_of_2026(tag, values, len(cache["history"]) - 1, max_tile)
+    else:
+        metrics |= {key: sum(numbers) / (len(cache["history"]) - 1) for key, numbers in values.items()}
     if error is not None:
         cache["env_error"] = error
-        cache["metrics"][f"{tag}/env_error"] = 1.0
+        metrics["env_error"] = 1.0
+    cache["metrics"] = {f"{tag}/{key}": value for key, value in metrics.items()}
 
 
-def _metrics_2026(entry: dict[str, Any], values: dict[str, list[float]], means: dict[str, float]) -> dict[str, Any]:
-    """The metrics that the generation of 2026 has beside success and actions, in its order."""
-    metrics: dict[str, Any] = {}
-    if (grid := _grid(entry)) is not None:
-        metrics["max_tile"] = int(grid.max())
-    if values.get("raw_reward"):
-        metrics["episodic_return"] = sum(values["raw_reward"])
-    if "webshop" in entry["tag"].lower():
-        per_turn = {key: mean for key, mean in means.items() if key in _PER_TURN}
-        metrics |= per_turn | {f"traj_sum/{key}": sum(values[key]) for key in means if key not in _PER_TURN}
-    else:
-        metrics |= means
+SHOP_AVERAGES = ("action_is_effective", "action_is_valid", "end_of_page")
+"""WebShop's infos that RAGEN of 2026 tells as averages over turns; it tells the others as sums."""
+
+
+def _metrics_of_2026(tag: str, values: dict[str, list[float]], turns: int, max_tile: Any) -> dict[str, float]:
+    metrics: dict[str, float] = {} if max_tile is None else {"max_tile": max_tile}
+    if "raw_reward" in values:
+        metrics["episodic_return"] = float(sum(values["raw_reward"]))
+    for key, numbers in values.items():
+        if "webshop" in tag.lower() and key not in SHOP_AVERAGES:
+            metrics[f"traj_sum/{key}"] = sum(numbers)
+        else:
+            metrics[key] = sum(numbers) / turns
     if values.get("score"):
         metrics["final_score"] = values["score"][-1]
     return metrics
 
 
-def _grid(entry: dict[str, Any]) -> Any:
-    """The environment's ``grid`` as an array of numbers; None if it has none."""
-    if not hasattr(entry["env"], "grid"):
-        return None
-    import numpy as np  # late: who has no such environment need not load it
+def largest_tiles(caches: Sequence[dict[str, Any]], engine: EnvEngine) -> dict[int, int]:
+    """The largest tile of every environment whose class has a ``grid``, by env_id."""
+    boards = [cache["env_id"] for cache in caches if _has_grid(engine, cache["env_id"])]
+    grids = engine.read(boards, "grid") if boards else {}
+    largest = {env_id: _largest(grid) for env_id, grid in grids.items() if not isinstance(grid, RagenError)}
+    return {env_id: tile for env_id, tile in largest.items() if tile is not None}
 
+
+def _has_grid(engine: EnvEngine, env_id: int) -> bool:
+    record = engine.records[env_id]
+    declares = isinstance(getattr(record.spec.env_class, "grid", None), property)
+    return (declares or not WITH_ENV_DEFAULTS) and record.failed is None  # a checkout's may have it without a word
+
+
+def _largest(grid: Any) -> int | None:
     try:
-        grid = np.asarray(entry["env"].grid, dtype=float)
+        return int(max(map(max, grid)))
     except (TypeError, ValueError):
         return None
-    return grid if grid.size else None
 
 
 def add_pass_at_k(caches: Sequence[dict[str, Any]], group_size: int) -> None:

@@ -65,8 +65,11 @@ class BackendActor:
 
         Args:
             lm_inputs: The prompts; ``meta_info["validate"]`` asks for the sampling of ``val_kwargs``, and
-                ``meta_info["do_sample"]``, where it is there, overrides both.
+                ``meta_info["do_sample"]``, where it is there, overrides both. With ``skip_generation`` in it they come
+                back as they are: a rollout is over.
         """
+        if lm_inputs.meta_info.get("skip_generation", False):
+            return lm_inputs
         sampling = self._sampling[bool(lm_inputs.meta_info.get("validate", False))]
         if (do_sample := lm_inputs.meta_info.get("do_sample")) is not None:
             sampling = replace(sampling, do_sample=bool(do_sample))

@@ -1,56 +1,69 @@
-"""RAGEN's game as its generation of 2026 plays it: the same turn, and more in its info."""
+"""RAGEN's game as its generation of 2026 plays it: a turn's info also tells the sum of its actions' ``raw_reward``."""
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
-from ragen.parallel.episode.turn import RagenGame, Turn, TurnResult, play_turn
-
-RAW_REWARD = "raw_reward"
-NO_VALID_ACTION = "manager_invalid_action"
+from ragen.parallel.episode.turn import (
+    RagenGame,
+    Turn,
+    TurnResult,
+    _detached,
+    copied,
+    digest_observation,
+    map_actions,
+    observe,
+)
 
 
 def play_turn_2026(env: Any, turn: Turn) -> TurnResult:
-    """Play one turn with :func:`~ragen.parallel.episode.turn.play_turn`, and add to its info what RAGEN adds.
+    """Play one turn as :func:`~ragen.parallel.episode.turn.play_turn` does, and sum ``raw_reward``.
 
     Args:
         env: The environment, between two turns of an episode that is not over.
         turn: What is asked.
 
     Returns:
-        The result; its info has ``raw_reward`` (float, summed over the executed actions), and, where no action was
-        known, ``manager_invalid_action`` (True).
+        The result, which shares no mutable object with the environment. Its info has ``raw_reward``, a float: the sum
+        of what the executed actions' infos say of it, 0.0 where they say nothing that is a number.
+
+    Raises:
+        Exception: Whatever the environment raises.
     """
-    tally = _Tally(env)
-    result = play_turn(tally, turn)
-    info = {**result.info, RAW_REWARD: tally.raw_reward}
-    if not result.executed:
-        info[NO_VALID_ACTION] = True
-    return result._replace(info=info)
+    actions, actions_left = turn
+    known = map_actions(env, actions)
+    malformed = not known or len(known) != len(actions)
+    executed: list[Any] = []
+    reward: float = 0
+    raw_reward = 0.0
+    done = False
+    info: dict[str, Any] = {}
+    for action in known[:actions_left]:
+        _, gained, done, extra = env.step(action)
+        executed.append(action)
+        reward += gained
+        raw_reward += _number(extra.get("raw_reward", 0.0))
+        info.update(extra)
+        if done:
+            bool(info.get("success", False))  # what has no truth value is the environment's failure, not its reader's
+            break
+    info["raw_reward"] = raw_reward
+    observation = observe(env)
+    digest = digest_observation(observation)
+    return TurnResult(executed, malformed, copied(reward), bool(done), _detached(info), observation, digest)
 
 
-class _Tally:
-    """An environment whose steps' raw rewards are added up; all else is the environment's own."""
-
-    def __init__(self, env: Any) -> None:
-        self._env = env
-        self.raw_reward = 0.0
-
-    def step(self, action: Any) -> Any:
-        stepped = self._env.step(action)
-        with contextlib.suppress(TypeError, ValueError, AttributeError):
-            self.raw_reward += float(stepped[3].get(RAW_REWARD, 0.0))
-        return stepped
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._env, name)
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return 0.0
 
 
-class RagenGame2026(RagenGame):
-    """RAGEN's game with :func:`play_turn_2026`."""
+class Ragen2026Game(RagenGame):
+    """RAGEN's environments, with infos as RAGEN of 2026 writes them down."""
 
     play = staticmethod(play_turn_2026)  # type: ignore[assignment]
 
 
-RAGEN_2026 = RagenGame2026()
+RAGEN_2026 = Ragen2026Game()

@@ -16,6 +16,7 @@ from ragen.errors import ConfigError, UnknownEnvError
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import RAGEN
 from ragen.parallel.failures import OnFailure, say_nothing
+from ragen.parallel.nodes.options import RayOptions
 from ragen.parallel.settings import BACKENDS, MODES, ON_ENV_FAILURE, START_METHODS, Settings
 
 log = logging.getLogger(__name__)
@@ -332,6 +333,7 @@ def _engine_settings(reader: _Reader, used: set[str]) -> Settings:
         on_env_failure=reader.choice(f"{key}.on_env_failure", ON_ENV_FAILURE, "fallback"),
         max_restarts=reader.integer(f"{key}.max_restarts", 3),
         start_method=_start_method(reader),
+        ray=RayOptions.of(reader.get(f"{key}.ray", None), f"{key}.ray"),
     )
 
 

@@ -147,7 +147,7 @@ def _lanes(lanes: Sequence[Any]) -> str:
         f'<th class="number">{name}</th>' for name in ("pid", "environments", "turns", "busy s", "restarts")
     )
     rows = "".join(
-        f'<tr><td>{shown(lane.lane, 100)}</td><td class="number">{"" if lane.pid is None else lane.pid}</td>'
+        f'<tr><td>{shown(f"{lane.lane} on {lane.node}" if lane.node else lane.lane, 100)}</td><td class="number">{"" if lane.pid is None else lane.pid}</td>'
         f'<td class="number">{lane.envs}</td><td class="number">{lane.turns}</td>'
         f'<td class="number">{lane.busy_s:.2f}</td>'
         f'<td class="number{" bad" if lane.restarts else ""}">{lane.restarts}</td>'

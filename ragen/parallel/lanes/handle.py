@@ -11,6 +11,8 @@ messages and gives replies.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -74,7 +76,7 @@ class WorkerHandle(ABC):
     Attributes:
         chunk: The most turns that one message asks for; the lane sends as many messages as it takes. None: no bound.
         is_up: Whether the worker has said that it is there: until then ``startup_timeout`` counts, not an item's.
-        pid: Its process id, where it has one on this machine and is up.
+        pid: Its process id on its machine, where it has one and is up.
         moved: Bytes that went either way so far: a long transfer is no hang.
     """
 
@@ -82,6 +84,11 @@ class WorkerHandle(ABC):
     is_up: bool = False
     pid: int | None = None
     moved: int = 0
+
+    @property
+    def node(self) -> str:
+        """Name of the machine that it is on; "" for this one."""
+        return ""
 
     @property
     def where(self) -> str:
@@ -131,6 +138,12 @@ class WorkerHandle(ABC):
         """Ask the worker to close its environments and end; whether its end will show at the descriptor."""
         return False
 
+    def cut(self) -> None:
+        """Have what is asked of the worker fail soon, in whichever thread: by default, kill it if it is up."""
+        if self.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
     def forget_in_child(self) -> None:  # noqa: B027  # a kind without descriptors has nothing to forget
         """In a fork of the main process: let go of what is shared with the worker, which is the parent's."""
 
@@ -141,10 +154,14 @@ class LaneKind(ABC):
     Attributes:
         name: Its name in ``es_manager.backend``.
         slots: How many of its workers can compute at the same time.
+        round_trip_s: Seconds that a message there and back takes, beyond what it takes between two processes.
+        is_remote: Whether they compute on other processors than the main process does.
     """
 
     name: str
     slots: int
+    round_trip_s: float = 0.0
+    is_remote: bool = False
 
     @abstractmethod
     def start(self, lane: str, first: Message | None = None) -> WorkerHandle:
@@ -157,6 +174,10 @@ class LaneKind(ABC):
         Raises:
             LaneStartError: It cannot be started.
         """
+
+    def is_misplaced(self, worker: WorkerHandle) -> bool:
+        """Whether an idle worker had better be ended and started anew, since there is a better place for it now."""
+        return False
 
     @abstractmethod
     def close(self) -> None:

@@ -133,8 +133,18 @@ class Lane:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the worker, once it is up and if it is on this machine."""
+        """Process id of the worker on its machine, once it is up."""
         return self.handle.pid if self.handle is not None else None
+
+    @property
+    def node(self) -> str:
+        """Name of the machine that the worker is on; "" for this one."""
+        return self.handle.node if self.handle is not None else ""
+
+    def cut(self) -> None:
+        """Have what is being asked fail soon, in whichever thread."""
+        if (handle := self.handle) is not None:
+            handle.cut()
 
     def start(self, first: Message | None = None) -> None:
         """Start a worker if there is none, without waiting for it.

@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from ragen.parallel.nodes import ray_cluster
 from support.episodes import BACKEND
 from support.leftovers import descriptors, processes, until
+from support.simulated_nodes import SimulatedCluster, machine
 
-KINDS = ["process", "executor"]
+KINDS = ["process", "executor", "ray"]
 
 
 @pytest.fixture(params=KINDS)
@@ -23,6 +25,8 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Each kind of workers in turn: what ``support.episodes.config`` asks for, in programs that are started too."""
     kind: str = request.param
     monkeypatch.setenv(BACKEND, kind)
+    if kind == "ray":  # on nodes that need no Ray: tests/nodes has those of a real cluster
+        monkeypatch.setattr(ray_cluster, "RayCluster", SimulatedCluster)
     return kind
 
 
@@ -43,6 +47,14 @@ def what_the_standard_library_keeps() -> None:
         process.start()
         process.join()
         process.close()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def what_starts_simulated_nodes() -> Iterator[None]:
+    """A process that stays until the end."""
+    machine()
+    yield
+    machine().close()
 
 
 @pytest.fixture(autouse=True)

@@ -49,12 +49,15 @@ class Ending:
         status: Exit code, negative for a signal; None if not known.
         error: What happened instead, in words that follow "its worker", where the status does not say it.
         position: Where it was in its work, read only after it could not move any more; None where that is not told.
+        is_shared: Whether it ended with what other workers depend on too, such as their machine: no environment is at
+            fault then.
     """
 
     where: str = ""
     status: int | None = None
     error: str = ""
     position: Position | None = None
+    is_shared: bool = False
 
     def describe(self) -> str:
         """The ending in words, the signal by name."""

@@ -271,6 +271,10 @@ class Lane:
             return self._parts[0].first if is_known else None
         return next((part.first + position.item for part in self._parts if part.number == position.request), None)
 
+    def _index_at(self, ending: Ending) -> int | None:
+        """The item of the last request that the worker was at when it ended; None if no item had to do with it."""
+        return None if ending.is_shared else self._index(ending.position)
+
     def expire(self) -> LaneFailure:
         """Kill the worker because its item is overdue, and tell which one that was."""
         assert self.handle is not None
@@ -280,7 +284,7 @@ class Lane:
             return LaneFailure(Cause.START, self.name, self.end(), seconds=seconds)
         stacks = self.handle.stacks()
         ending = self.handle.end()
-        index = self._index(ending.position)
+        index = self._index_at(ending)
         seconds = self._patience(ending.position, index)
         self.handle = None
         return LaneFailure(Cause.TIMEOUT, self.name, ending, index, seconds, stacks)
@@ -301,7 +305,7 @@ class Lane:
         """End the worker, and tell at which item of the last request it was."""
         assert self.handle is not None
         ending = self.handle.end()
-        index = self._index(ending.position)
+        index = self._index_at(ending)
         self.handle = None
         return ending, index
 

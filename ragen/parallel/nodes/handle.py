@@ -20,7 +20,7 @@ import time
 
 from ragen.parallel.lanes import codec
 from ragen.parallel.lanes.handle import Ending, Message, Position, WorkerGone, WorkerHandle
-from ragen.parallel.nodes.link import SILENCE, Link, Stage
+from ragen.parallel.nodes.link import SILENCE, Link
 from ragen.parallel.nodes.wire import LANE, Wish, call
 from ragen.parallel.process.channel import Channel
 
@@ -225,17 +225,19 @@ class NodeHandle(WorkerHandle):
     def _ended(self) -> Ending:
         node, why = f"node {self.node}", self.link.why
         if not self._is_starting or self._failure:
-            return Ending(error=f"could not be started: {node} {why or self._failure or 'is still being reached'}")
+            error = f"could not be started: {node} {why or self._failure or 'is still being reached'}"
+            return Ending(error=error, is_shared=True)
         told = self.link.ask(END_TIMEOUT, "end", worker=self._token, was_up=self.is_up)
         if told is None:
             what = "ended" if self.is_up else "could not be started"
-            return Ending(self.where if self.is_up else "", error=f"{what}: {node} {why or 'does not answer'}")
+            where, error = self.where if self.is_up else "", f"{what}: {node} {why or 'does not answer'}"
+            return Ending(where, error=error, is_shared=True)
         position = None
         if told["position"] is not None:
             number, item, age = told["position"]
             position = Position(number, item, time.monotonic() - age)
         where = f"{told['where']} on {self.node}" if told["where"] else self.where
-        return Ending(where, told["status"], told["error"], position)
+        return Ending(where, told["status"], told["error"], position, is_shared=self.is_up and told["status"] is None)
 
     def forget_in_child(self) -> None:
         """See :meth:`WorkerHandle.forget_in_child`."""

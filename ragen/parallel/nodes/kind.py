@@ -17,15 +17,13 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from ragen.errors import LaneStartError
 from ragen.parallel.lanes.handle import LaneKind, Message, WorkerGone, WorkerHandle
 from ragen.parallel.nodes.handle import NodeHandle
-from ragen.parallel.nodes.link import Link, Node, Stage
-from ragen.parallel.nodes.options import RayOptions
-from ragen.parallel.nodes.ray_cluster import RayCluster
+from ragen.parallel.nodes.link import Agents, Link, Node, Stage
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +40,22 @@ class _Losses:
     until: float = 0.0
 
 
+class Cluster(Agents, Protocol):
+    """What is needed of a cluster; :class:`ragen.parallel.nodes.ray_cluster.RayCluster` says how it is done."""
+
+    def nodes(self) -> list[Node]:
+        """The nodes that live and are asked for."""
+
+    def seats(self, node: Node, most: int | None) -> int:
+        """How many lanes can claim a place on a node now, of so many that are wanted there; None: all."""
+
+    def why_none(self) -> str:
+        """Why no node has a place, as a sentence."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
 class RayKind(LaneKind):
     """Starts workers on nodes, through an agent on each.
 
@@ -53,40 +67,27 @@ class RayKind(LaneKind):
     name = "ray"
     is_remote = True
 
-    def __init__(
-        self,
-        options: RayOptions,
-        start_method: str,
-        preload: Sequence[str],
-        startup_timeout: float,
-        most: int | None,
-    ) -> None:
-        """Connect to the cluster and have agents placed, without waiting for them.
+    def __init__(self, cluster: Cluster, most: int | None) -> None:
+        """Have agents placed, without waiting for them.
 
         Args:
-            options: What is used of the cluster.
-            start_method: How workers start.
-            preload: Modules that workers will need, imported once on each node.
-            startup_timeout: Seconds for an agent to be placed and to start.
+            cluster: Where; it is closed with the kind, and where this raises.
             most: Most lanes; None for as many as the nodes have room for.
 
         Raises:
-            ConfigError: The process is connected in a way, or to a cluster, that does not fit the options.
-            LaneStartError: There is no cluster, or no node with room for a lane.
+            LaneStartError: There is no node with room for a lane.
         """
-        self._most = most
-        self._options = options
+        self._most, self._cluster = most, cluster
         self._lock = threading.RLock()
         self._links: dict[str, Link] = {}  # by node, the last one of each
         self._losses: dict[str, _Losses] = {}
         self._closing = threading.Event()
-        self._cluster = RayCluster(options, start_method, preload, startup_timeout)
         try:
             self._look()
             if not self._links:
-                raise LaneStartError(self._no_room())
+                raise LaneStartError(cluster.why_none())
         except BaseException:
-            self._cluster.close()
+            cluster.close()
             raise
         self._tender = threading.Thread(target=self._tend, name="ragen looks for nodes", daemon=True)
         self._tender.start()
@@ -106,7 +107,7 @@ class RayKind(LaneKind):
         with self._lock:
             links = self._present()
             if not links:
-                raise LaneStartError(f"{lane}: no node of the cluster can be used now{self._whys()}.")
+                raise LaneStartError(f"no node of the cluster can be used{self._whys()}")
             link = min(links, key=_burden)
             try:
                 handle = NodeHandle(link, lane)
@@ -151,16 +152,7 @@ class RayKind(LaneKind):
 
     def _whys(self) -> str:
         whys = {f"{link.node.name} {link.why}" for link in self._links.values() if link.why}
-        return f" ({'; '.join(sorted(whys))})" if whys else ""
-
-    def _no_room(self) -> str:
-        claims = self._options.claims()
-        if not self._cluster.nodes():
-            return f"ray.nodes = {self._options.nodes!r}: no such node lives; there are {self._cluster.all_names()}."
-        return (
-            f"no node of the cluster has {claims} free, which a lane claims (es_manager.ray.num_cpus, .resources): "
-            "claim less, such as num_cpus: 0, or free some."
-        )
+        return f": {'; '.join(sorted(whys))}" if whys else ""
 
     # The tender
 

@@ -18,7 +18,6 @@ import socket
 import statistics
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
@@ -53,7 +52,7 @@ class Node:
     is_head: bool = False
 
 
-class Cluster(Protocol):
+class Agents(Protocol):
     """What a link needs of whoever places agents."""
 
     def contact(self, node: Node, seats: int, given_up: threading.Event) -> Contact:
@@ -119,7 +118,7 @@ class Link:
         workers: Those of this node that were not ended yet.
     """
 
-    def __init__(self, node: Node, seats: int, cluster: Cluster) -> None:
+    def __init__(self, node: Node, seats: int, cluster: Agents) -> None:
         """Begin to open it, in a thread of its own."""
         self.node, self.seats = node, seats
         self.stage, self.why = Stage.OPENING, ""
@@ -204,8 +203,10 @@ class Link:
                 self._open(contact)
                 while not self._closing.is_set() and not (why := self._hear()):
                     pass
-        except (OSError, EOFError) as error:
-            why = self._cluster.verdict(self.node) or f"cannot be spoken with any more ({error})"
+        except EOFError:
+            why = self._cluster.verdict(self.node) or "has lost its agent"
+        except OSError as error:
+            why = self._cluster.verdict(self.node) or f"cannot be reached ({error})"
         except LaneStartError as error:
             why = str(error)
         except Exception as error:  # whatever Ray raises while it ends

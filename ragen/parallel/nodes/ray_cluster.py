@@ -64,11 +64,18 @@ class RayCluster:
         ]
         return sorted(wanted, key=lambda node: (node.is_head, node.node_id))
 
-    def all_names(self) -> str:
-        """The nodes that live, in words."""
+    def why_none(self) -> str:
+        """See :class:`ragen.parallel.nodes.kind.Cluster`."""
         import ray
 
-        return ", ".join(sorted(_node_of(entry).name for entry in ray.nodes() if entry["Alive"])) or "none"
+        if not self.nodes():
+            there = ", ".join(sorted(_node_of(entry).name for entry in ray.nodes() if entry["Alive"])) or "none"
+            named = list(self._options.nodes) if isinstance(self._options.nodes, tuple) else self._options.nodes
+            return f"ray.nodes = {named!r}: no such node lives; there are {there}."
+        return (
+            f"no node of the cluster has {self._options.claims()} free, which a lane claims (es_manager.ray.num_cpus "
+            "and .resources): claim less, such as num_cpus: 0, or free some."
+        )
 
     def seats(self, node: Node, most: int | None) -> int:
         """How many lanes can claim a place on a node now, of those that are wanted there.

@@ -404,6 +404,10 @@ def no_start(backend: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]
     def refuse(*_: Any, **__: Any) -> Any:
         raise OSError("no process can be had")
 
+    def allow() -> None:
+        monkeypatch.undo()
+        assert backend != "ray" or until(lambda: len(titled("node ")) == 2)
+
     def forbid() -> Callable[[], None]:
         if backend == "process":
             monkeypatch.setattr(supervisor, "command_line", lambda module, arguments: ["/bin/sh", "-c", "exit 7"])
@@ -418,7 +422,7 @@ def no_start(backend: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]
             for pid in titled("ragen lane"):
                 os.kill(pid, signal.SIGKILL)
         assert until(lambda: not titled("ragen ") and not titled("node "))
-        return monkeypatch.undo
+        return allow
 
     return forbid
 

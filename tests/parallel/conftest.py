@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from ragen.parallel.nodes import ray_cluster
 from support.episodes import BACKEND
 from support.leftovers import descriptors, processes, until
-from support.simulated_nodes import SimulatedCluster, machine
+from support.simulated_nodes import machine
 
-KINDS = ["process", "executor", "ray"]
+KINDS = ["process", "executor"]
 
 
 @pytest.fixture(params=KINDS)
@@ -25,8 +24,6 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Each kind of workers in turn: what ``support.episodes.config`` asks for, in programs that are started too."""
     kind: str = request.param
     monkeypatch.setenv(BACKEND, kind)
-    if kind == "ray":  # on nodes that need no Ray: tests/nodes has those of a real cluster
-        monkeypatch.setattr(ray_cluster, "RayCluster", SimulatedCluster)
     return kind
 
 

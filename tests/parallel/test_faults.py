@@ -19,12 +19,24 @@ import pytest
 from ragen.errors import EnvError, LaneDiedError, LaneError, LaneTimeoutError, RagenError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel.lanes import executor
+from ragen.parallel.nodes import ray_cluster
 from ragen.parallel.process import launcher, supervisor
-from support.episodes import config, errors, freeze, play, sequential
+from support.episodes import BACKEND, config, errors, freeze, play, sequential
 from support.leftovers import is_over, processes, titled, until
 from support.simulated_nodes import SimulatedCluster
 
 pytestmark = pytest.mark.usefixtures("backend")
+
+
+@pytest.fixture(params=["process", "executor", pytest.param("ray", marks=pytest.mark.cluster)])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each kind of workers in turn; those on nodes without Ray, see ``tests/nodes`` for a real cluster."""
+    kind: str = request.param
+    monkeypatch.setenv(BACKEND, kind)
+    if kind == "ray":
+        monkeypatch.setattr(ray_cluster, "RayCluster", SimulatedCluster)
+    return kind
+
 
 FAULTY = 2  # env_id of the faulty one, between good ones of the same lanes
 TURNS = 4

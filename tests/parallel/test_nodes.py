@@ -27,6 +27,8 @@ from support.episodes import config, freeze, play, sequential
 from support.leftovers import processes, titled, until
 from support.simulated_nodes import SimulatedCluster
 
+pytestmark = pytest.mark.cluster
+
 TURNS = 6
 THREE = ("one", "two", "three")
 

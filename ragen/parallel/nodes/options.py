@@ -20,8 +20,8 @@ class RayOptions:
     """What is used of a cluster.
 
     Attributes:
-        address: Of the cluster, as ``ray.init`` takes it; None for the one that this process is connected to, or else
-            for one that runs on this machine, or else for a local one that lasts as long as its lanes.
+        address: Of the cluster, as ``ray.init`` takes it; None for the one that this process is connected to, or that
+            ``RAY_ADDRESS`` names, or else for a local one that lasts as long as its lanes.
         num_cpus: Processors that each lane claims of its node; 0 for none.
         resources: What else each lane claims of its node, by name.
         nodes: ``"all"`` of them, ``"worker"`` for all but the head, or the ones that are named: by id (or how it

@@ -216,17 +216,14 @@ def _connect(options: RayOptions) -> bool:
             _refuse_another(options, ray.get_runtime_context().gcs_address)
             _users += bool(_users)
             return bool(_users)
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING, "include_dashboard": False}
+        address = options.address or os.environ.get("RAY_ADDRESS")
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+        own = {} if address else {"object_store_memory": _LOCAL_STORE, "include_dashboard": False}
         try:
-            try:
-                ray.init(address=options.address or "auto", **quiet)
-            except ConnectionError:
-                if options.address is not None or os.environ.get("RAY_ADDRESS"):
-                    raise
-                ray.init(address="local", object_store_memory=_LOCAL_STORE, **quiet)
-        except Exception as error:
-            where = options.address or os.environ.get("RAY_ADDRESS") or "a local one"
-            raise LaneStartError(f"no cluster can be used ({where}): {type(error).__name__}: {error}") from error
+            ray.init(address=address or "local", **own, **quiet)
+        except Exception as error:  # of many kinds
+            which = f"the cluster at {address!r} cannot be used" if address else "no local cluster can be started"
+            raise LaneStartError(f"backend 'ray': {which}: {type(error).__name__}: {error}") from error
         _users = 1
         return True
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
+import shutil
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -150,6 +153,32 @@ def test_a_node_that_stops_is_left_when_its_environments_are_overdue(
         assert "two does not answer" in caplog.text or "missed a deadline of 0.5 s" in caplog.text
         cluster.signal("two", signal.SIGCONT)
         assert freeze(play(manager, TURNS)) == honest[1]
+
+
+def test_a_worker_that_was_stopped_before_its_turn_is_overdue(honest: list[list[dict[str, Any]]]) -> None:
+    with on_nodes(step_timeout=0.5) as (manager, _):
+
+        def stop(turn: int) -> None:
+            if turn == 1:
+                os.kill(next(lane.pid for lane in manager.lane_stats() if lane.node == "two"), signal.SIGSTOP)
+
+        assert freeze(play(manager, TURNS, stop)) == honest[0]
+        assert restarts(manager) >= 1
+
+
+def test_what_is_missing_on_a_node_is_told_with_its_name(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "only_here.py").write_text("from support.faulty_envs import Walk\nclass Mine(Walk): pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = walks()
+    settings["custom_envs"]["Good"]["env_type"] = "only_here:Mine"
+    with EnvStateManager(settings) as manager:
+        (tmp_path / "only_here.py").unlink()
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        play(manager, 1)
+        assert manager.lane_stats()[0].envs == 8
+    assert re.search(r"No module named 'only_here' \(on node (one|two|three): install it there", caplog.text)
 
 
 def test_a_node_that_stops_and_is_dead_as_ray_says_is_left_before_any_deadline(
@@ -299,6 +328,20 @@ def test_an_option_that_cannot_work_is_refused_before_anything_starts(values: An
         EnvStateManager(walks(ray=values))
     assert str(refused.value).startswith(says)
     assert not titled("node ")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "found"),
+    [("all", "abc"), ("worker", "bc"), (("box-2",), "b"), (("10.0.0.3",), "c"), (("bbbb", "aaaa"), "ab"), (("b",), "")],
+)
+def test_nodes_are_named_by_id_address_or_host(nodes: Any, found: str) -> None:
+    there = [
+        Node("a" * 56, "box-1/aaaaaa", "10.0.0.1", is_head=True),
+        Node("b" * 56, "box-2/bbbbbb", "10.0.0.2"),
+        Node("c" * 56, "box-3/cccccc", "10.0.0.3"),
+    ]
+    options = RayOptions(nodes=nodes)
+    assert "".join(node.node_id[0] for node in there if ray_cluster._is_wanted(node, options)) == found
 
 
 def test_settings_take_options_as_a_mapping() -> None:

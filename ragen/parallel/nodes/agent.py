@@ -39,9 +39,9 @@ from ragen.parallel.lanes.handle import Ending
 from ragen.parallel.nodes.wire import CONTROL, Lines, Refused, Wish, introduced, without_delay
 from ragen.parallel.process.launcher import Launcher
 from ragen.parallel.process.vitals import Vitals
+from ragen.parallel.this_process import NODE
 
 BEAT = 0.2  # seconds
-NODE = "RAGEN_NODE"  # environment variable of workers: the name of the node they are on
 _INTRODUCTION = 5.0  # seconds that a caller gets to introduce itself
 _CALLERS = 64  # most callers that introduce themselves at a time
 _SEND_TIMEOUT = 30.0  # seconds after which a main process that reads nothing is gone

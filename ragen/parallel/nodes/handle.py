@@ -192,10 +192,10 @@ class NodeHandle(WorkerHandle):
             return self._ending.position
         if not self.is_up:
             return None
-        now, beat = time.monotonic(), self.link.beats.get(self._token)
-        silent = max(0.0, now - max(self.link.heard, self._asked) - SILENCE)
-        if beat is None or beat.number != self._request:
-            return Position(self._request, 0, now - silent)
+        now, heard, beat = time.monotonic(), self.link.heard, self.link.beats.get(self._token)
+        silent = max(0.0, now - max(heard, self._asked) - SILENCE)
+        if beat is None or beat.number != self._request:  # it has not begun, or that was not told yet
+            return Position(self._request, 0, now - max(0.0, heard - self._asked) - silent)
         return Position(beat.number, beat.item, now - beat.age - silent)
 
     def stacks(self) -> str:

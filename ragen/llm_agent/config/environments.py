@@ -22,7 +22,7 @@ from ragen.parallel.settings import BACKENDS, MODES, ON_ENV_FAILURE, START_METHO
 log = logging.getLogger(__name__)
 
 DEFAULT_CAPSULE_DIR = "outputs/capsules"  # created by the first failure
-ENV_KEYS = ("env_type", "max_actions_per_traj", "env_config", "env_instruction", "max_tokens")
+ENV_KEYS = ("env_type", "max_actions_per_traj", "env_config", "env_instruction", "max_tokens", "overlap_waits")
 READ_OVER = ("parallel_friendly", "max_workers")  # RAGEN's, of its threads
 _MODE_KEYS = ("env_groups", "group_size", "env_configs")
 _REQUIRED = object()
@@ -277,13 +277,20 @@ class _EntryBuilder:
             raise UnknownEnvError(f"{self._key}.env_type: {error}") from error.__cause__
         _check_keys(reader, self._key, (*ENV_KEYS, *READ_OVER), {})
         self._fields = reader.get(f"{self._key}.env_config", {})
+        self._overlaps = reader.get(f"{self._key}.overlap_waits", False)
+        if not isinstance(self._overlaps, bool):
+            raise ConfigError(f"{self._key}.overlap_waits = {self._overlaps!r}: expected true or false.")
         self._max_actions = reader.integer(f"{self._key}.max_actions_per_traj", minimum=1)
         if not isinstance(self._fields, Mapping):
             raise ConfigError(f"{self._key}.env_config = {self._fields!r}: expected a mapping of fields.")
 
     def __call__(self, env_id: int, group_id: int) -> EnvEntry:
         described = env_id, group_id, self._tag, self._env_type, self._env_class
-        spec = EnvSpec(*described, self._config(), RAGEN, self._fields)
+        try:
+            spec = EnvSpec(*described, self._config(), RAGEN, self._fields, self._overlaps)
+        except ConfigError as error:
+            text = str(error)
+            raise type(error)(f"{self._key}.{text}" if text.startswith("overlap_waits") else text) from error
         return EnvEntry(spec, self._max_actions)
 
     def _config(self) -> Any:

@@ -6,6 +6,7 @@ cluster should, unless ``RAY_AUTH_MODE`` says otherwise.
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from typing import Any
@@ -42,7 +43,7 @@ class LocalCluster:
         try:
             for _ in range(nodes):
                 self.add_node()
-            ray.init(address=self._cluster.address, log_to_driver=False, logging_level="ERROR")
+            ray.init(address=self._cluster.address, log_to_driver=False, logging_level=logging.ERROR)
         except BaseException:
             self._cluster.shutdown()
             raise

@@ -218,7 +218,7 @@ def _connect(options: RayOptions) -> bool:
             return bool(_users)
         address = options.address or os.environ.get("RAY_ADDRESS")
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
-        own = {} if address else {"object_store_memory": _LOCAL_STORE, "include_dashboard": False}
+        own: dict[str, Any] = {} if address else {"object_store_memory": _LOCAL_STORE, "include_dashboard": False}
         try:
             ray.init(address=address or "local", **own, **quiet)
         except Exception as error:  # of many kinds

@@ -191,7 +191,7 @@ class Placer:
         if mode != "auto":
             plan = Plan(frozenset(spec.tag for spec in hosted), self._most_lanes(hosted), 0.0) if mode else Plan()
         shared = [spec for spec in hosted if spec.tag in plan.out]
-        local = local_share(shared, plan.share)
+        local = local_share([spec for spec in shared if not spec.overlap_waits], plan.share)  # main waits for each
         away = [spec for spec in shared if spec.env_id not in local]
         self._homes = {spec.env_id: None for spec in self._specs}
         if away and plan.lanes:
@@ -205,8 +205,10 @@ class Placer:
         ]
 
     def _hinted(self, bound_to_main: Collection[int]) -> dict[str, str]:
-        """The hints of tags whose classes say that lanes pay."""
-        hints = {spec.tag: getattr(spec.env_class, "cost_hint", None) for spec in self._hosted(bound_to_main)}
+        """The hints of tags whose classes say that lanes pay, or whose environments wait together only there."""
+        hosted = self._hosted(bound_to_main)
+        hints = {spec.tag: getattr(spec.env_class, "cost_hint", None) for spec in hosted}
+        hints |= {spec.tag: "io" for spec in hosted if spec.overlap_waits}
         return {tag: hint for tag, hint in hints.items() if hint in ("heavy", "io")}
 
     def _most_lanes(self, hosted: Sequence[EnvSpec]) -> int:

@@ -43,6 +43,9 @@ class SimulatedCluster:
     def seats(self, node: Node, most: int | None) -> int:
         return 2 if most is None else most
 
+    def may_have_room(self) -> bool:
+        return False
+
     def why_none(self) -> str:
         return "there is none."
 

@@ -28,6 +28,7 @@ from ragen.parallel.nodes.link import Agents, Link, Node, Stage
 log = logging.getLogger(__name__)
 
 LOOK = 1.0  # seconds between looks at which nodes there are
+ROOM_TIMEOUT = 5.0  # seconds for others to give up what they claim
 _LONGEST_REST = 64.0  # seconds until an agent is placed once more on a node whose agents always end
 _CLOSE_TIMEOUT = 5.0  # seconds for all links together
 
@@ -48,6 +49,9 @@ class Cluster(Agents, Protocol):
 
     def seats(self, node: Node, most: int | None) -> int:
         """How many lanes can claim a place on a node now, of so many that are wanted there; None: all."""
+
+    def may_have_room(self) -> bool:
+        """Whether a node has a place as soon as others have given up what they claim."""
 
     def why_none(self) -> str:
         """Why no node has a place, as a sentence."""
@@ -84,6 +88,10 @@ class RayKind(LaneKind):
         self._closing = threading.Event()
         try:
             self._look()
+            deadline = time.monotonic() + ROOM_TIMEOUT
+            while not self._links and cluster.may_have_room() and time.monotonic() < deadline:
+                self._closing.wait(LOOK / 5)  # the cluster learns of the end of other lanes a little later
+                self._look()
             if not self._links:
                 raise LaneStartError(cluster.why_none())
         except BaseException:

@@ -64,6 +64,11 @@ class RayCluster:
         ]
         return sorted(wanted, key=lambda node: (node.is_head, node.node_id))
 
+    def may_have_room(self) -> bool:
+        """See :class:`ragen.parallel.nodes.kind.Cluster`."""
+        claims = self._options.claims()
+        return any(all(node.amounts.get(name, 0.0) >= claims[name] for name in claims) for node in self.nodes())
+
     def why_none(self) -> str:
         """See :class:`ragen.parallel.nodes.kind.Cluster`."""
         import ray

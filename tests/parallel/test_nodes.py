@@ -27,7 +27,7 @@ from ragen.parallel.nodes.link import Link, Node, Stage
 from ragen.parallel.nodes.options import RayOptions
 from ragen.parallel.settings import Settings
 from support.episodes import config, freeze, play, sequential
-from support.leftovers import processes, titled, until
+from support.leftovers import is_over, processes, titled, until
 from support.simulated_nodes import SimulatedCluster
 
 pytestmark = pytest.mark.cluster
@@ -111,13 +111,15 @@ def test_a_node_is_lost_and_the_rollout_is_equal(loss: str, at: int, honest: lis
 
         def lose(turn: int) -> None:
             if turn == at:
+                workers = [lane.pid for lane in manager.lane_stats()[1:] if lane.pid]
                 LOSSES[loss](cluster)
+                assert until(lambda: any(map(is_over, workers)))
 
         assert freeze(play(manager, TURNS, lose)) == honest[0]
+        assert freeze(play(manager, TURNS)) == honest[1]
         assert restarts(manager) >= 1
         if loss == "it is removed":
             assert used(manager) == {"one", "three"}
-        assert freeze(play(manager, TURNS)) == honest[1]
 
 
 def test_all_nodes_but_one_are_lost_one_after_the_other(honest: list[list[dict[str, Any]]]) -> None:

@@ -24,9 +24,11 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
+import signal
 import threading
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from ragen.errors import EnvError, StateError
@@ -362,7 +364,9 @@ class EnvEngine:
         """Be closed to calls, also to those that are under way in other threads, whose workers are killed."""
         self._closed = True
         for lane in {record.lane for record in self.records.values() if record.lane is not None}:
-            lane.cut()
+            if (pid := lane.pid) is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     @interrupts_held()
     def close(self, forgotten: bool = False) -> None:

@@ -11,8 +11,6 @@ messages and gives replies.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -140,12 +138,6 @@ class WorkerHandle(ABC):
     def ask_to_exit(self) -> bool:
         """Ask the worker to close its environments and end; whether its end will show at the descriptor."""
         return False
-
-    def cut(self) -> None:
-        """Have what is asked of the worker fail soon, in whichever thread: by default, kill it if it is up."""
-        if self.pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
 
     def forget_in_child(self) -> None:  # noqa: B027  # a kind without descriptors has nothing to forget
         """In a fork of the main process: let go of what is shared with the worker, which is the parent's."""

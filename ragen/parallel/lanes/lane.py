@@ -141,11 +141,6 @@ class Lane:
         """Name of the machine that the worker is on; "" for this one."""
         return self.handle.node if self.handle is not None else ""
 
-    def cut(self) -> None:
-        """Have what is being asked fail soon, in whichever thread."""
-        if (handle := self.handle) is not None:
-            handle.cut()
-
     def start(self, first: Message | None = None) -> None:
         """Start a worker if there is none, without waiting for it.
 

@@ -7,7 +7,7 @@
     | fileno() is readable  | <----------------+   connection here                   |
     +-----------------------+                  +-------------------------------------+
 
-From then on everything is the lane's thread's, but for :meth:`NodeHandle.cut`.
+From then on everything is the lane's thread's, but for :meth:`NodeHandle.kill`.
 """
 
 from __future__ import annotations
@@ -171,8 +171,8 @@ class NodeHandle(WorkerHandle):
         with contextlib.suppress(OSError):
             self._ring.send(b"\0")
 
-    def cut(self) -> None:
-        """See :meth:`WorkerHandle.cut`."""
+    def kill(self) -> None:
+        """Have what is asked of the worker fail now, in whichever thread: the end of its connection ends it."""
         with self._lock:
             if self._connection is None:
                 self._fail(self.link.why or "its call was cut")

@@ -93,7 +93,7 @@ class Worker(Protocol):
     def wake(self) -> None:
         """The link is open."""
 
-    def cut(self) -> None:
+    def kill(self) -> None:
         """The link is gone."""
 
 
@@ -260,6 +260,6 @@ class Link:
 
     def _tell_worker(self, worker: Worker) -> None:
         if self.stage is Stage.GONE:
-            worker.cut()
+            worker.kill()
         elif self.stage is Stage.OPEN:
             worker.wake()

@@ -1,7 +1,9 @@
 """The equivalence suite: environments in worker processes give the rollouts that they give in the main process.
 
     python test_multiprocessing_es_manager.py                            every environment, and what may disturb them
-    python test_multiprocessing_es_manager.py --backend executor         the same with the other kind of workers
+    python test_multiprocessing_es_manager.py --backend executor         the same with another kind of workers
+    python test_multiprocessing_es_manager.py --backend ray --remove-nodes      with workers on a Ray cluster of several
+                                                                         nodes on this machine, some of which are lost
     python test_multiprocessing_es_manager.py --config-name my_config    the tags of a Hydra configuration
     python test_multiprocessing_es_manager.py --env-type my_package.my_module:MyEnv --env-config size=8 level=hard
 
@@ -25,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import psutil
 
@@ -38,6 +40,9 @@ from ragen.llm_agent.testing.equivalence import BeforeTurn, Recording, record_ep
 from ragen.llm_agent.testing.random_player import RandomPlayer
 from ragen.parallel.lanes import worker
 from ragen.parallel.settings import BACKENDS
+
+if TYPE_CHECKING:
+    from ragen.llm_agent.testing.local_cluster import LocalCluster
 
 GROUPS, GROUP_SIZE = 2, 2  # of each tag
 BASE_SEED = 10_000
@@ -54,7 +59,7 @@ class Size:
         seeds: Episodes, each of which gives every group a new seed.
         turns: Most turns of an episode.
         workers: Worker processes.
-        backend: Kind of workers, as in ``es_manager.backend``.
+        backend: Kind of workers, as in ``es_manager.backend``; a cluster for ``ray`` is there.
         patience: Seconds after which a turn is overdue where a check waits for that; longer than any turn takes.
     """
 
@@ -252,6 +257,34 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="ragen-equivalence-")
 
 
+class Loses:
+    """Loses a node of a cluster in every second turn, and starts another one in its place.
+
+    Attributes:
+        lost: How many were lost.
+    """
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        """Lose nodes of this cluster."""
+        self.lost = 0
+        self._cluster = cluster
+
+    def __call__(self, manager: EnvStateManager, turn: int) -> None:
+        """Before a turn: lose a node on which environments live."""
+        if turn % 2:
+            used = {lane.node.rpartition("/")[2] for lane in manager.lane_stats() if lane.envs}
+            ids = self._cluster.node_ids()
+            index = next((index for index, node_id in enumerate(ids) if node_id[:6] in used), None)
+            if index is not None:
+                self.lost += 1
+                self._cluster.remove_node(index)
+                self._cluster.add_node()
+
+    def finding(self, manager: EnvStateManager) -> str:
+        """What is wrong if no node was lost, or no worker with it."""
+        return _no_restart(manager) if self.lost else "no node was lost"
+
+
 # What must be true of the manager with workers
 
 
@@ -330,6 +363,13 @@ def checks_of_the_engine() -> list[Check]:
     ]
 
 
+def checks_of_losses(custom_envs: CustomEnvs, cluster: LocalCluster) -> list[Check]:
+    """Whole nodes are lost while episodes go on."""
+    loses = Loses(cluster)
+    name = "a node lost before every second turn"
+    return [Check(name, custom_envs, disturb=loses, finding=loses.finding, replays=True)]
+
+
 def shipped_checks() -> list[Check]:
     """All checks of the package itself."""
     mixed = {tag: shipped_envs()[tag] for tag in MIXED}
@@ -344,12 +384,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     sys.path.append(os.getcwd())  # environments of one's own are looked for where the command is given
     try:
+        if options.backend != "ray" and (options.remove_nodes or options.nodes):
+            raise ConfigError("--nodes and --remove-nodes are for --backend ray.")
         checks = _chosen_checks(options)
     except RagenError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    size = Size(options.seeds, options.turns, options.workers, options.backend, options.patience)
-    return _run_all(checks, size)
+    nodes = options.nodes or 3
+    workers = options.workers or (nodes if options.backend == "ray" else Size.workers)
+    size = Size(options.seeds, options.turns, workers, options.backend, options.patience)
+    if options.backend != "ray":
+        return _run_all(checks, size)
+    from ragen.llm_agent.testing.local_cluster import LocalCluster
+
+    with LocalCluster(nodes) as cluster:
+        if options.remove_nodes:
+            tags = checks[0].custom_envs if options.env_type else {tag: shipped_envs()[tag] for tag in MIXED}
+            checks += checks_of_losses(tags, cluster)
+        return _run_all(checks, size)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -363,8 +415,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=_positive, default=default.seeds, help=f"episodes (default {default.seeds})")
     parser.add_argument("--turns", type=_positive, default=default.turns, help=f"of each (default {default.turns})")
     parser.add_argument("--patience", type=float, default=default.patience, help="seconds; more than any turn takes")
-    parser.add_argument("--workers", type=_positive, default=default.workers, help=f"(default {default.workers})")
+    parser.add_argument("--workers", type=_positive, help=f"(default {default.workers}; one for each node with ray)")
     parser.add_argument("--backend", choices=BACKENDS, default=default.backend, help="kind of workers")
+    parser.add_argument("--nodes", type=_positive, help="of the cluster that is started for --backend ray (default 3)")
+    parser.add_argument("--remove-nodes", action="store_true", help="check too that nodes may be lost in mid-episode")
     return parser
 
 

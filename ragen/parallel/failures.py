@@ -235,7 +235,8 @@ class Failures:
 
     def _blamed(self, lane: Lane, failure: LaneFailure, order: Order) -> tuple[list[int], bool]:
         """Whose turn it was, and whether they share it: a class was being loaded. In quarantine there is but one."""
-        if lane in self._homes.quarantine:
+        is_outside = failure.ending.is_shared and self._restarts[lane] < self._settings.max_restarts
+        if lane in self._homes.quarantine and not is_outside:
             return order.envs_at(0)[:1], False
         if failure.index is None or not len(order):
             return [], False

@@ -68,18 +68,21 @@ class Homes:
     def prepare(self, mode: Mode, spread: Spread) -> None:
         """Know which environments are to be placed; workers that the first reset will need start now."""
         specs = [record.spec for record in self._records.values()]
-        limits = Limits(self._settings.workers, usable_cpus())
-        self._placer = Placer(specs, self._settings.sequential_env_types, limits, spread)
+        self._placer = Placer(specs, self._settings.sequential_env_types, self._limits(mode), spread)
         self._start(self._placer.lanes_at_start(mode))
 
     def decide(self, mode: Mode, episode: Episode) -> None:
         """An episode of all environments begins: give them their homes, by what was measured in the last one."""
+        if self._pool is not None:
+            self._pool.rearrange()
+        self._placer.limits = self._limits(mode)
         homes = self._placer.at_reset(mode, episode, self._bound_to_main(), self._ready())
         self._start(self._placer.lanes_to_start)
         self._follow(homes)
 
     def switch(self, mode: Mode) -> None:
         """The mode was set in mid-episode."""
+        self._placer.limits = self._limits(mode)
         self._follow(self._placer.at_switch(mode, self._bound_to_main()))
 
     def look_again(self, episode: Episode) -> None:
@@ -100,6 +103,13 @@ class Homes:
             held = {record.spec.tag: text for record in records}
         held |= {record.spec.tag: "does not work in a worker" for record in records if record.bound_to_main}
         return self._placer.reasons(in_lanes, held)
+
+    def _limits(self, mode: Mode) -> Limits:
+        """How many lanes there may be; a cluster is asked how many it has room for, unless lanes are not wanted."""
+        if self._settings.backend != "ray" or mode is False:
+            return Limits(self._settings.workers, usable_cpus())
+        kind = self.pool.kind
+        return Limits(self._settings.max_workers or kind.slots, kind.slots + 1, kind.round_trip_s)
 
     def _follow(self, homes: Mapping[int, int | None]) -> None:
         lanes = self._start(max((index + 1 for index in homes.values() if index is not None), default=0))

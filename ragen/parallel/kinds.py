@@ -24,10 +24,13 @@ def open_pool(user: int, settings: Settings, preload: Sequence[str]) -> WorkerPo
 
     Raises:
         LaneStartError: What starts workers cannot be started itself.
+        ConfigError: The cluster that this process is connected to is not the one that the settings name.
     """
     backend = available(settings.backend)
-    key = (backend, settings.start_method)
-    return shared_pool(user, key, partial(_new_kind, backend, settings.start_method, preload))
+    key: tuple[object, ...] = (backend, settings.start_method)
+    if backend == "ray":
+        key = (*key, settings.ray)
+    return shared_pool(user, key, partial(_new_kind, backend, settings, preload))
 
 
 def available(backend: str) -> str:
@@ -44,7 +47,14 @@ def available(backend: str) -> str:
     return backend
 
 
-def _new_kind(backend: str, start_method: str, preload: Sequence[str]) -> LaneKind:
+def _new_kind(backend: str, settings: Settings, preload: Sequence[str]) -> LaneKind:
+    start_method = settings.start_method
+    if backend == "ray":
+        from ragen.parallel.nodes import ray_cluster
+        from ragen.parallel.nodes.kind import RayKind
+
+        cluster = ray_cluster.RayCluster(settings.ray, start_method, preload, settings.startup_timeout)
+        return RayKind(cluster, settings.max_workers)
     if backend == "executor":
         from ragen.parallel.lanes.executor import ExecutorKind
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ragen.errors import ConfigError
+from ragen.parallel.nodes.options import RayOptions
 from ragen.parallel.this_process import usable_cpus
 
 Mode = bool | Literal["auto"]
 OnEnvFailure = Literal["fallback", "truncate", "raise"]
 
-BACKENDS = ("process", "executor")
+BACKENDS = ("process", "executor", "ray")
 START_METHODS = ("forkserver", "spawn")
 ON_ENV_FAILURE = ("fallback", "truncate", "raise")
 MODES: tuple[Mode, ...] = (True, False, "auto")
@@ -26,9 +27,11 @@ class Settings:
     Attributes:
         use_lanes: ``True`` hosts all environments in lanes, ``False`` none, ``"auto"`` those for which it was measured
             to pay.
-        max_workers: Most lanes, and most quarantine lanes beside them; None for ``min(8, usable processors)``.
-        backend: Kind of workers: ``"process"`` (own processes under a supervisor) or ``"executor"`` (the standard
-            library's ``ProcessPoolExecutor``, taken by itself where the first cannot be had).
+        max_workers: Most lanes, and most quarantine lanes beside them; None for ``min(8, usable processors)``, and on
+            a cluster for as many lanes as its nodes have room for.
+        backend: Kind of workers: ``"process"`` (own processes under a supervisor), ``"executor"`` (the standard
+            library's ``ProcessPoolExecutor``, taken by itself where the first cannot be had) or ``"ray"`` (processes
+            on the nodes of a Ray cluster).
         sequential_env_types: Types that always stay in the main process.
         step_timeout: For one turn of one environment, and for one call of it.
         reset_timeout: For one reset, and for each step of a replay.
@@ -38,6 +41,7 @@ class Settings:
         max_restarts: How often a lane's idle worker may die in an episode before its environments take turns in
             quarantine; and how often an environment's worker may be killed, perhaps from outside, at its turn.
         start_method: ``"forkserver"`` (workers are forks of a fresh process) or ``"spawn"`` (fresh interpreters).
+        ray: Which nodes of a cluster are used and what lanes claim there; options or a mapping of them.
     """
 
     use_lanes: Mode = "auto"
@@ -50,6 +54,7 @@ class Settings:
     on_env_failure: OnEnvFailure = "fallback"
     max_restarts: int = 3
     start_method: str = "forkserver"
+    ray: RayOptions = RayOptions()  # noqa: RUF009  # frozen
 
     def __post_init__(self) -> None:
         """Check every value.
@@ -69,6 +74,7 @@ class Settings:
             raise ConfigError(f"max_workers = {self.max_workers!r}: expected an integer of at least 1, or None.")
         if not _is_integer(self.max_restarts, 0):
             raise ConfigError(f"max_restarts = {self.max_restarts!r}: expected an integer of at least 0.")
+        object.__setattr__(self, "ray", RayOptions.of(self.ray))
         if isinstance(self.sequential_env_types, str):
             raise ConfigError(f"sequential_env_types = {self.sequential_env_types!r}: expected a list of names.")
 

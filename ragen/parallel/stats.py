@@ -20,12 +20,13 @@ class LaneStats:
 
     Attributes:
         lane: ``"main"``, ``"lane 0"``, ...
-        pid: Process id, None while there is no process of this machine.
+        pid: Process id on its machine, None while there is no process.
         env_types: Types of the environments at home there.
         envs: How many environments are at home there now.
         turns: Turns played.
         busy_s: Seconds spent inside environments.
         restarts: Workers that had to be replaced.
+        node: Name of the machine that it is on; "" for this one.
     """
 
     lane: str
@@ -35,6 +36,7 @@ class LaneStats:
     turns: int
     busy_s: float
     restarts: int
+    node: str = ""
 
 
 @dataclass
@@ -107,20 +109,21 @@ class Stats:
             if not of_this_thread or thread == threading.get_ident():
                 tallies[name].append(tally)
         homes: dict[str, list[EnvRecord]] = defaultdict(list, {"main": []})
-        pids: dict[str, int | None] = {"main": os.getpid()}
+        places: dict[str, tuple[int | None, str]] = {"main": (os.getpid(), "")}
         for record in records:
             name = home_name(record.lane)
             homes[name].append(record)
             if record.lane is not None:
-                pids[name] = record.lane.pid
+                places[name] = record.lane.pid, record.lane.node
         names = ["main", *sorted({*homes, *tallies} - {"main"})]
-        return [_stats_of(name, pids.get(name), homes[name], tallies[name]) for name in names]
+        return [_stats_of(name, places.get(name, (None, "")), homes[name], tallies[name]) for name in names]
 
 
-def _stats_of(name: str, pid: int | None, records: list[EnvRecord], tallies: list[_Tally]) -> LaneStats:
+def _stats_of(name: str, place: tuple[int | None, str], records: list[EnvRecord], tallies: list[_Tally]) -> LaneStats:
     types = tuple(sorted({record.spec.env_type for record in records}))
     turns, busy = sum(tally.turns for tally in tallies), sum(tally.busy_s for tally in tallies)
-    return LaneStats(name, pid, types, len(records), turns, busy, sum(tally.restarts for tally in tallies))
+    restarts, (pid, node) = sum(tally.restarts for tally in tallies), place
+    return LaneStats(name, pid, types, len(records), turns, busy, restarts, node)
 
 
 def home_name(lane: Lane | None) -> str:

@@ -7,6 +7,13 @@ import os
 import sys
 from pathlib import Path
 
+NODE = "RAGEN_NODE"  # environment variable of workers on other machines: the name of theirs
+
+
+def node_name() -> str:
+    """Name of the node of a cluster that this worker was started on; "" where it was started beside main."""
+    return os.environ.get(NODE, "")
+
 
 def usable_cpus() -> int:
     """Processors this process may use."""

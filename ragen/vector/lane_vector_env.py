@@ -142,7 +142,7 @@ class LaneVectorEnv(Asking):
         self.observation_space, self.single_observation_space, self.action_space, self.single_action_space = found
         self.metadata = {**attributes.metadata(described[0]), "autoreset_mode": self.autoreset_mode}
         self.render_mode = described[0].render_mode
-        if self.shared_memory:
+        if self.shared_memory and engine.settings.backend != "ray":  # whose lanes are on other machines
             spaces.refuse_shared_memory(self.single_observation_space)
             self._fleet.slab = spaces.slab_for(self.single_observation_space, self.num_envs)
         shared = spaces.dumped((self.single_observation_space, self.single_action_space))

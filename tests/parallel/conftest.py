@@ -14,6 +14,7 @@ import pytest
 
 from support.episodes import BACKEND
 from support.leftovers import descriptors, processes, until
+from support.simulated_nodes import machine
 
 KINDS = ["process", "executor"]
 
@@ -43,6 +44,14 @@ def what_the_standard_library_keeps() -> None:
         process.start()
         process.join()
         process.close()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def what_starts_simulated_nodes() -> Iterator[None]:
+    """A process that stays until the end."""
+    machine()
+    yield
+    machine().close()
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,7 @@
 """The rule of ``auto``, decision by decision."""
 
+from dataclasses import replace
+
 import pytest
 
 from ragen.parallel.placement import auto
@@ -71,6 +73,8 @@ WAITS = costs(100 * MS, waited=100 * MS)
         ("it lost long ago", state(shared_due=21), given(), "T", 0),
         ("there is one processor", state(), given(limits=Limits(4, 1)), "", 0),
         ("there is one processor, but environments wait", state(), given(4, limits=Limits(4, 1), T=WAITS), "T", 0),
+        ("lanes are not far away", state(), given(limits=replace(LIMITS, round_trip_s=1 * MS)), "T", 0),
+        ("lanes are too far away", state(), given(limits=replace(LIMITS, round_trip_s=15 * MS)), "", 0),
         ("environments wait, and need more lanes than are ready", state(), given(1, T=WAITS), "", 4),
         ("of two tags one is cheap", state(), given(T=costs(0.1), C=costs(0.001)), "T", 0),
         ("three tags are heavy", state(), given(T=costs(0.05), U=costs(0.05), V=costs(0.05)), "TU", 0),

@@ -19,11 +19,24 @@ import pytest
 from ragen.errors import EnvError, LaneDiedError, LaneError, LaneTimeoutError, RagenError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel.lanes import executor
+from ragen.parallel.nodes import ray_cluster
 from ragen.parallel.process import launcher, supervisor
-from support.episodes import config, errors, freeze, play, sequential
+from support.episodes import BACKEND, config, errors, freeze, play, sequential
 from support.leftovers import is_over, processes, titled, until
+from support.simulated_nodes import SimulatedCluster
 
 pytestmark = pytest.mark.usefixtures("backend")
+
+
+@pytest.fixture(params=["process", "executor", pytest.param("ray", marks=pytest.mark.cluster)])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each kind of workers in turn; those on nodes without Ray, see ``tests/nodes`` for a real cluster."""
+    kind: str = request.param
+    monkeypatch.setenv(BACKEND, kind)
+    if kind == "ray":
+        monkeypatch.setattr(ray_cluster, "RayCluster", SimulatedCluster)
+    return kind
+
 
 FAULTY = 2  # env_id of the faulty one, between good ones of the same lanes
 TURNS = 4
@@ -364,7 +377,7 @@ def test_the_end_of_a_worker_is_seen_though_its_children_live_on(
     with EnvStateManager(settings) as manager:
         check(freeze(play(manager, TURNS)), honest, 0, EXITED)
     orphans = [pid for pid in processes() if pid not in before]
-    if backend == "process":
+    if backend != "executor":
         assert not orphans
         return
     assert len(orphans) == 2 * 4  # of two tries
@@ -407,17 +420,25 @@ def no_start(backend: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]
     def refuse(*_: Any, **__: Any) -> Any:
         raise OSError("no process can be had")
 
+    def allow() -> None:
+        monkeypatch.undo()
+        assert backend != "ray" or until(lambda: len(titled("node ")) == 2)
+
     def forbid() -> Callable[[], None]:
         if backend == "process":
             monkeypatch.setattr(supervisor, "command_line", lambda module, arguments: ["/bin/sh", "-c", "exit 7"])
             for pid in titled("ragen supervisor"):
                 os.kill(pid, signal.SIGKILL)
+        elif backend == "ray":
+            monkeypatch.setattr(SimulatedCluster, "contact", refuse)
+            for pid in titled("node "):
+                os.kill(pid, signal.SIGKILL)
         else:
             monkeypatch.setattr(executor, "ProcessPoolExecutor", refuse)
             for pid in titled("ragen lane"):
                 os.kill(pid, signal.SIGKILL)
-        assert until(lambda: not titled("ragen "))
-        return monkeypatch.undo
+        assert until(lambda: not titled("ragen ") and not titled("node "))
+        return allow
 
     return forbid
 
@@ -425,6 +446,7 @@ def no_start(backend: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]
 SAYS_NO_START = {
     "process": "could not be started (the supervisor process exited with code 7)",
     "executor": "could not be started: OSError: no process can be had",
+    "ray": "could not be started (no node of the cluster can be used: one ",
 }
 
 
@@ -463,7 +485,8 @@ def test_workers_that_never_start_are_told_once_and_tried_again_ever_more_seldom
     assert len(tries) < 40
     said = [record.getMessage() for record in caplog.records]
     assert sum("environments stay in the main process" in line for line in said) == 1
-    assert sum(line.endswith(f"did not start: its worker {SAYS_NO_START[backend]}.") for line in said) == 1
+    says = f"did not start: its worker {SAYS_NO_START[backend]}"
+    assert sum(says in line and "stay in the main process" not in line for line in said) == 1
 
 
 @pytest.mark.parametrize("backend", ["process"], indirect=True)

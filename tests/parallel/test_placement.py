@@ -13,9 +13,10 @@ from ragen.parallel.placement.spread import local_share, spread
 from support.simulated_machine import Machine, Simulation, Tag
 
 
-def specs(envs=16, group=4, tag="Tag", first=0, hint=None):
-    kind = type(tag, (), {"cost_hint": hint})
-    return [EnvSpec(first + i, (first + i) // group, tag, tag.lower(), kind, None, RAGEN) for i in range(envs)]
+def specs(envs=16, group=4, tag="Tag", first=0, hint=None, overlap=False):
+    kind = type(tag, (), {"cost_hint": hint, "uses_global_rng": False})
+    more = {"overlap_waits": overlap}
+    return [EnvSpec(first + i, (first + i) // group, tag, tag.lower(), kind, None, RAGEN, **more) for i in range(envs)]
 
 
 def test_false_keeps_all_in_main_and_true_sends_all_but_sequential_types_and_those_bound_to_main():
@@ -39,6 +40,11 @@ def test_what_a_class_says_of_its_costs_counts_before_anything_was_measured(hint
     assert placer.lanes_at_start("auto") == lanes
     homes = placer.at_reset("auto", Episode())
     assert len(set(homes.values()) - {None}) == lanes
+
+
+def test_environments_that_wait_at_the_same_time_in_lanes_are_all_there():
+    placer = Placer(specs(16, overlap=True), [], Limits(2, 2))
+    assert set(placer.at_reset("auto", Episode()).values()) == {0, 1}
 
 
 def test_lanes_are_asked_for_before_they_are_used_and_nothing_waits_for_them():

@@ -94,3 +94,16 @@ def freeze(value: Any) -> Any:
 def errors(cache: dict[str, Any]) -> list[str | None]:
     """For each turn that was played, what its ``env_error`` says."""
     return [turn["info"].get("env_error") for turn in cache["history"] if "info" in turn]
+
+
+class Holder:
+    """Has a manager, in whichever process it is made."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.manager = EnvStateManager(settings)
+
+    def play(self, turns: int) -> list[dict[str, Any]]:
+        return freeze(play(self.manager, turns))
+
+    def workers(self) -> int:
+        return sum(lane.pid is not None for lane in self.manager.lane_stats()[1:])

@@ -48,7 +48,8 @@ def processes(standard: bool = False) -> dict[int, str]:
 
 def _is_standard(process: Path) -> bool:
     line = (process / "cmdline").read_bytes()
-    return b"from multiprocessing.forkserver import" in line or b"from multiprocessing.resource_tracker import" in line
+    known = "multiprocessing.forkserver import", "multiprocessing.resource_tracker import", "support.nodes_machine"
+    return any(name.encode() in line for name in known)
 
 
 def titled(prefix: str) -> list[int]:

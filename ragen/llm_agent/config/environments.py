@@ -18,12 +18,13 @@ from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import RAGEN
 from ragen.parallel.episode.turn_2026 import RAGEN_2026
 from ragen.parallel.failures import OnFailure, say_nothing
+from ragen.parallel.nodes.options import RayOptions
 from ragen.parallel.settings import BACKENDS, MODES, ON_ENV_FAILURE, START_METHODS, Settings
 
 log = logging.getLogger(__name__)
 
 DEFAULT_CAPSULE_DIR = "outputs/capsules"  # created by the first failure
-ENV_KEYS = ("env_type", "max_actions_per_traj", "env_config", "env_instruction", "max_tokens")
+ENV_KEYS = ("env_type", "max_actions_per_traj", "env_config", "env_instruction", "max_tokens", "overlap_waits")
 READ_OVER = ("parallel_friendly", "max_workers")  # RAGEN's, of its threads
 _MODE_KEYS = ("env_groups", "group_size", "env_configs")
 _REQUIRED = object()
@@ -281,6 +282,9 @@ class _EntryBuilder:
             raise UnknownEnvError(f"{self._key}.env_type: {error}") from error.__cause__
         _check_keys(reader, self._key, (*ENV_KEYS, *READ_OVER), {})
         self._fields = reader.get(f"{self._key}.env_config", {})
+        self._overlaps = reader.get(f"{self._key}.overlap_waits", False)
+        if not isinstance(self._overlaps, bool):
+            raise ConfigError(f"{self._key}.overlap_waits = {self._overlaps!r}: expected true or false.")
         self._max_actions = reader.integer(f"{self._key}.max_actions_per_traj", minimum=1)
         if not isinstance(self._fields, Mapping):
             raise ConfigError(f"{self._key}.env_config = {self._fields!r}: expected a mapping of fields.")
@@ -289,7 +293,12 @@ class _EntryBuilder:
 
     def __call__(self, env_id: int, group_id: int) -> EnvEntry:
         described = env_id, group_id, self._tag, self._env_type, self._env_class
-        return EnvEntry(EnvSpec(*described, self._config(), self._game, self._fields), self._max_actions)
+        try:
+            spec = EnvSpec(*described, self._config(), self._game, self._fields, self._overlaps)
+        except ConfigError as error:
+            text = str(error)
+            raise type(error)(f"{self._key}.{text}" if text.startswith("overlap_waits") else text) from error
+        return EnvEntry(spec, self._max_actions)
 
     def _config(self) -> Any:
         fields = copy.deepcopy(dict(self._fields))
@@ -337,6 +346,7 @@ def _engine_settings(reader: _Reader, used: set[str]) -> Settings:
         on_env_failure=reader.choice(f"{key}.on_env_failure", ON_ENV_FAILURE, "fallback"),
         max_restarts=reader.integer(f"{key}.max_restarts", 3),
         start_method=_start_method(reader),
+        ray=RayOptions.of(reader.get(f"{key}.ray", None), f"{key}.ray"),
     )
 
 

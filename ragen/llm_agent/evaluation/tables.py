@@ -135,7 +135,8 @@ def lane_table(lanes: Sequence[Any]) -> Table:
             f"{lane.busy_s:.2f}",
             str(lane.restarts),
         )
-        table.add_row(lane.lane, *counts, ", ".join(lane.env_types))
+        name = f"{lane.lane} on {lane.node}" if lane.node else lane.lane
+        table.add_row(name, *counts, ", ".join(lane.env_types))
     return table
 
 

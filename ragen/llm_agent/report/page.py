@@ -140,6 +140,10 @@ def _time(report: Report) -> str:
     return f"<h2>Where the time went</h2><dl>{facts}</dl>{swimlanes(report.timeline)}"
 
 
+def _named(lane: Any) -> str:
+    return f"{lane.lane} on {lane.node}" if lane.node else str(lane.lane)
+
+
 def _lanes(lanes: Sequence[Any]) -> str:
     if not lanes:
         return ""
@@ -147,7 +151,7 @@ def _lanes(lanes: Sequence[Any]) -> str:
         f'<th class="number">{name}</th>' for name in ("pid", "environments", "turns", "busy s", "restarts")
     )
     rows = "".join(
-        f'<tr><td>{shown(lane.lane, 100)}</td><td class="number">{"" if lane.pid is None else lane.pid}</td>'
+        f'<tr><td>{shown(_named(lane), 100)}</td><td class="number">{"" if lane.pid is None else lane.pid}</td>'
         f'<td class="number">{lane.envs}</td><td class="number">{lane.turns}</td>'
         f'<td class="number">{lane.busy_s:.2f}</td>'
         f'<td class="number{" bad" if lane.restarts else ""}">{lane.restarts}</td>'

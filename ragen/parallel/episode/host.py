@@ -16,12 +16,14 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter, thread_time
 from typing import Any, NamedTuple
 
 from ragen.parallel.episode.global_rng import EnvRng, outer_state_kept
 from ragen.parallel.episode.journal import Change, Divergence, EpisodeJournal, difference
 from ragen.parallel.episode.outcome import Outcome, Overdue, Raised, TimedOut
+from ragen.parallel.episode.overlap import Job, Mark, Overlap
 from ragen.parallel.episode.sealed import Sealed
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import named
@@ -78,13 +80,14 @@ class EnvHost:
         since: When an environment was last given something to do, on ``time.perf_counter()``; 0 while none is at work.
     """
 
-    def __init__(self, mark: Callable[[int], None] | None = None, keeps_outer_rng: bool = True) -> None:
+    def __init__(self, mark: Mark | None = None, keeps_outer_rng: bool = True) -> None:
         """Start with none.
 
         Args:
             mark: Called with an item's index in its batch before work on it starts, and with the batch's length
-                after the last.
-            keeps_outer_rng: Whether the process's own random numbers must be left alone; not so in workers.
+                after the last; with the time too where items overlap.
+            keeps_outer_rng: Whether the process's own random numbers must be left alone; not so in workers, where
+                environments may also wait at the same time.
         """
         self._replicas: dict[int, _Replica] = {}
         self._rng_users: set[int] = set()  # those that may draw from the global generators
@@ -92,6 +95,8 @@ class EnvHost:
         self._at = 0
         self.since = 0.0
         self._keeps_outer_rng = keeps_outer_rng
+        self._overlapping: set[int] = set()  # those that have threads of their own
+        self._overlap = Overlap(mark)
 
     def __contains__(self, env_id: int) -> bool:
         return env_id in self._replicas
@@ -106,6 +111,8 @@ class EnvHost:
             self._replicas[spec.env_id] = _Replica(spec, spec.game.play)
             if spec.uses_global_rng:
                 self._rng_users.add(spec.env_id)
+            if spec.overlap_waits and not self._keeps_outer_rng:
+                self._overlapping.add(spec.env_id)
 
     def reset(self, orders: Sequence[ResetOrder]) -> list[Outcome]:
         """Begin new episodes. Outcomes hold a :class:`ResetResult`."""
@@ -134,7 +141,11 @@ class EnvHost:
         for env_id in env_ids:
             self._rng_users.discard(env_id)
             replica = self._replicas.pop(env_id, None)
-            if replica is not None:
+            if env_id in self._overlapping:
+                self._overlapping.discard(env_id)
+                if replica is not None:
+                    self._overlap.end(env_id, partial(_close, replica))
+            elif replica is not None:
                 self._close(replica)
 
     def close(self) -> None:
@@ -154,6 +165,8 @@ class EnvHost:
     def _each(
         self, items: Sequence[Any], phase: str, work: Callable[[_Replica, Any], Any], first: int = 0
     ) -> list[Outcome]:
+        if self._overlapping and any(item[0] in self._overlapping for item in items):
+            return self._each_overlapped(items, phase, work, first)
         outcomes, mark, is_play = [], self.mark, phase == "play"
         with self._outer_rng(items), interrupts_let_through():  # not while the outer state is given back
             start = perf_counter()
@@ -191,12 +204,42 @@ class EnvHost:
                 mark(first + len(items))
         return outcomes
 
+    def _each_overlapped(
+        self, items: Sequence[Any], phase: str, work: Callable[[_Replica, Any], Any], first: int
+    ) -> list[Outcome]:
+        """Those that may wait at the same time, then the others one by one; outcomes in the order of the items."""
+        places = {index: item for index, item in enumerate(items, first) if item[0] in self._overlapping}
+        jobs = [Job(index, item[0], partial(self._tried, item, phase, work)) for index, item in places.items()]
+        done = self._overlap.run(jobs)
+        outcomes = []
+        for index, item in enumerate(items, first):
+            if index in done:
+                outcomes.append(Outcome(item[0], *done[index]))
+            else:
+                outcomes += self._each([item], phase, work, index)
+        if self.mark is not None:
+            self.mark(first + len(items))
+        return outcomes
+
+    def _tried(self, item: Any, phase: str, work: Callable[[_Replica, Any], Any]) -> Any:
+        """What came of an item, in its environment's thread."""
+        replica, doing = self._replicas[item[0]], phase
+        try:
+            if type(item[1]) is Sealed:
+                doing = "load"
+                item, doing = (item[0], item[1].open()), phase
+            return work(replica, item)
+        except BaseException as error:
+            return Raised.of(error, doing if replica.env is not None or doing == "load" else "build")
+
     def _outer_rng(self, items: Sequence[Any]) -> AbstractContextManager[None]:
         kept = self._keeps_outer_rng and self._rng_users and any(item[0] in self._rng_users for item in items)
         return outer_state_kept() if kept else nullcontext()
 
     def _restart_clock(self) -> None:
         """What is done from now on for the present item has a deadline of its own."""
+        if self._overlap.restart_clock():
+            return
         if self.mark is not None:
             self.mark(self._at)
         self.since = perf_counter()
@@ -211,6 +254,7 @@ class EnvHost:
             before = _generators(replica)
             observation = _reset(replica, None, order.options)
             return ResetResult(observation, game.digest(observation), before)
+        first = {} if order.env_id in self._overlapping else first  # threads do not wait for each other
         group = (replica.spec.group_id, seed, repr(order.options))
         if group in first:
             source, shown = first[group]

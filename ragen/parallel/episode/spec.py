@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ragen.errors import ConfigError
 from ragen.parallel.episode.game import Game
 from ragen.parallel.episode.turn import RAGEN
 
@@ -23,6 +24,8 @@ class EnvSpec:
         config: The environment's own configuration object; None for none.
         game: What is done to it.
         env_config: The mapping that ``config`` was made of, where there was one.
+        overlap_waits: Whether it may wait in a worker while others do, in a thread of its own; see
+            :mod:`ragen.parallel.episode.overlap`.
     """
 
     env_id: int
@@ -33,6 +36,19 @@ class EnvSpec:
     config: Any
     game: Game
     env_config: Mapping[str, Any] | None = field(default=None, compare=False)
+    overlap_waits: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse threads where they would draw from the same generators.
+
+        Raises:
+            ConfigError: The class does not declare ``uses_global_rng = False``.
+        """
+        if self.overlap_waits and self.uses_global_rng is not False:
+            raise ConfigError(
+                f"overlap_waits = True: {self.env_type!r} does not declare `uses_global_rng = False`, and what it "
+                "draws from the global generators would depend on the order in which threads happen to run."
+            )
 
     @classmethod
     def of(
@@ -44,6 +60,7 @@ class EnvSpec:
         group_id: int | None = None,
         tag: str | None = None,
         game: Game | None = None,
+        overlap_waits: bool = False,
     ) -> EnvSpec:
         """A spec from a class.
 
@@ -54,11 +71,12 @@ class EnvSpec:
             group_id: Its group; a group of its own by default.
             tag: Its tag; the name of the class by default.
             game: What kind of game it is; RAGEN's by default.
+            overlap_waits: Whether it may wait in a worker while others do.
         """
         name = getattr(env_class, "__qualname__", type(env_class).__qualname__)
         path = f"{getattr(env_class, '__module__', '')}:{name}"
         group = env_id if group_id is None else group_id
-        return cls(env_id, group, tag or name, path, env_class, config, game or RAGEN)
+        return cls(env_id, group, tag or name, path, env_class, config, game or RAGEN, overlap_waits=overlap_waits)
 
     def describe(self) -> str:
         """The environment in words, for messages."""

@@ -49,12 +49,15 @@ class Ending:
         status: Exit code, negative for a signal; None if not known.
         error: What happened instead, in words that follow "its worker", where the status does not say it.
         position: Where it was in its work, read only after it could not move any more; None where that is not told.
+        is_shared: Whether it ended with what other workers depend on too, such as their machine: no environment is at
+            fault then.
     """
 
     where: str = ""
     status: int | None = None
     error: str = ""
     position: Position | None = None
+    is_shared: bool = False
 
     def describe(self) -> str:
         """The ending in words, the signal by name."""
@@ -76,7 +79,7 @@ class WorkerHandle(ABC):
     Attributes:
         chunk: The most turns that one message asks for; the lane sends as many messages as it takes. None: no bound.
         is_up: Whether the worker has said that it is there: until then ``startup_timeout`` counts, not an item's.
-        pid: Its process id, where it has one on this machine and is up.
+        pid: Its process id on its machine, where it has one and is up.
         moved: Bytes that went either way so far: a long transfer is no hang.
     """
 
@@ -84,6 +87,11 @@ class WorkerHandle(ABC):
     is_up: bool = False
     pid: int | None = None
     moved: int = 0
+
+    @property
+    def node(self) -> str:
+        """Name of the machine that it is on; "" for this one."""
+        return ""
 
     @property
     def where(self) -> str:
@@ -149,10 +157,14 @@ class LaneKind(ABC):
     Attributes:
         name: Its name in ``es_manager.backend``.
         slots: How many of its workers can compute at the same time.
+        round_trip_s: Seconds that a message there and back takes, beyond what it takes between two processes.
+        is_remote: Whether they compute on other processors than the main process does.
     """
 
     name: str
     slots: int
+    round_trip_s: float = 0.0
+    is_remote: bool = False
 
     @abstractmethod
     def start(self, lane: str, first: Message | None = None) -> WorkerHandle:
@@ -165,6 +177,10 @@ class LaneKind(ABC):
         Raises:
             LaneStartError: It cannot be started.
         """
+
+    def is_misplaced(self, worker: WorkerHandle) -> bool:
+        """Whether an idle worker had better be ended and started anew, since there is a better place for it now."""
+        return False
 
     @abstractmethod
     def close(self) -> None:

@@ -133,8 +133,13 @@ class Lane:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the worker, once it is up and if it is on this machine."""
+        """Process id of the worker on its machine, once it is up."""
         return self.handle.pid if self.handle is not None else None
+
+    @property
+    def node(self) -> str:
+        """Name of the machine that the worker is on; "" for this one."""
+        return self.handle.node if self.handle is not None else ""
 
     def start(self, first: Message | None = None) -> None:
         """Start a worker if there is none, without waiting for it.
@@ -261,6 +266,10 @@ class Lane:
             return self._parts[0].first if is_known else None
         return next((part.first + position.item for part in self._parts if part.number == position.request), None)
 
+    def _index_at(self, ending: Ending) -> int | None:
+        """The item of the last request that the worker was at when it ended; None if no item had to do with it."""
+        return None if ending.is_shared else self._index(ending.position)
+
     def expire(self) -> LaneFailure:
         """Kill the worker because its item is overdue, and tell which one that was."""
         assert self.handle is not None
@@ -270,7 +279,7 @@ class Lane:
             return LaneFailure(Cause.START, self.name, self.end(), seconds=seconds)
         stacks = self.handle.stacks()
         ending = self.handle.end()
-        index = self._index(ending.position)
+        index = self._index_at(ending)
         seconds = self._patience(ending.position, index)
         self.handle = None
         return LaneFailure(Cause.TIMEOUT, self.name, ending, index, seconds, stacks)
@@ -296,7 +305,7 @@ class Lane:
         """End the worker, and tell at which item of the last request it was."""
         assert self.handle is not None
         ending = self.handle.end()
-        index = self._index(ending.position)
+        index = self._index_at(ending)
         self.handle = None
         return ending, index
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from ragen.parallel.episode.host import EnvHost, ResetOrder
@@ -19,6 +20,7 @@ from ragen.parallel.episode.sealed import Sealed, SealedSpecs, sealed
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import named
 from ragen.parallel.interrupts import let_signals_pass
+from ragen.parallel.this_process import node_name
 
 PLAIN_RESULTS = "ragen.parallel."  # modules of named tuples that travel by their fields
 
@@ -214,8 +216,11 @@ class Rebuild(Order):
                 outcomes.update({env_id: Outcome(env_id, None) for env_id in part.env_ids})
             except BaseException as error:
                 let_signals_pass(error)
-                raised = Raised.of(error, "load")
+                raised = _not_loaded(error)
                 outcomes.update({env_id: Outcome(env_id, raised) for env_id in part.env_ids})
+        if all(outcome.value is None for outcome in outcomes.values()):
+            outcomes.update({outcome.env_id: outcome for outcome in host.replay(self.journals, len(self.loads))})
+            return list(outcomes.values())
         for index, item in enumerate(self.journals, len(self.loads)):
             if item[0] not in outcomes or outcomes[item[0]].value is None:
                 outcomes[item[0]] = host.replay([item], index)[0]
@@ -262,6 +267,15 @@ class CloseAll(Order):
     def fields(self, seal: bool) -> tuple[Any, ...]:
         """Nothing."""
         return ()
+
+
+def _not_loaded(error: BaseException) -> Raised:
+    """Why the classes of a tag cannot be loaded here; on another machine something may be missing."""
+    raised = Raised.of(error, "load")
+    if isinstance(error, ImportError) and (node := node_name()):
+        advice = f"{raised.text} (on node {node}: install it there, or have Ray ship it in a runtime_env)"
+        return replace(raised, text=advice)
+    return raised
 
 
 def flat(values: list[Any]) -> tuple[type | None, list[Any]]:

@@ -57,6 +57,15 @@ class WorkerPool:
                     lane.start()
         return lanes
 
+    def rearrange(self) -> None:
+        """Between episodes: end workers for which there is a better place now; they are started there when needed."""
+        with self._lock:
+            lanes = [lane for lane in self._lanes if lane.handle is not None] if self.kind.is_remote else []
+        with locked(lanes):
+            for lane in lanes:
+                if lane.handle is not None and self.kind.is_misplaced(lane.handle):
+                    lane.end()
+
     def ready(self) -> int:
         """How many lanes have a worker that is up, or has just said so."""
         handles = [lane.handle for lane in self._lanes if lane.handle is not None]

@@ -47,10 +47,12 @@ class Limits:
     Attributes:
         max_workers: Most lanes.
         cpus: Processors that main and lanes may use.
+        round_trip_s: Seconds that a message to a lane and back takes, beyond what it takes between two processes.
     """
 
     max_workers: int
     cpus: int
+    round_trip_s: float = 0.0
 
     def lanes(self, waits: bool) -> int:
         """Lanes to use: a processor each beside main, but as many as allowed for what only waits."""
@@ -215,12 +217,16 @@ def _plans(given: Situation) -> list[Plan]:
 
 
 def _forecast(state: State, given: Situation, plan: Plan) -> float:
-    """Seconds of an episode that main and lanes share evenly, if sending a turn took as long as keeping book of it."""
+    """Seconds of an episode that main and lanes share evenly, if sending a turn took as long as keeping book of it.
+
+    On top of that, each call waits for a message to get to the lanes and back.
+    """
     record, costs = state.record(ALL_MAIN), given.costs
     total, shared = _sum(costs.values()), _sum(costs[tag] for tag in plan.out if tag in costs)
     sent = plan.lanes / (plan.lanes + 1) * shared.turns / max(1, total.turns)
     playing = max(total.seconds - shared.seconds, total.seconds / (plan.lanes + 1))
-    return record.usual(lambda call: call.seconds - call.local_s) * (1 + sent) + playing * _calm(record)
+    away = given.limits.round_trip_s * len(record.calls) if plan.lanes else 0.0
+    return record.usual(lambda call: call.seconds - call.local_s) * (1 + sent) + playing * _calm(record) + away
 
 
 def _calm(record: Record) -> float:

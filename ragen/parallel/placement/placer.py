@@ -33,6 +33,9 @@ class Placer:
     an environment does can harm main. ``"auto"`` sends what was measured to pay, see
     :mod:`~ragen.parallel.placement.auto`. Homes are indices of lanes; where fewer lanes can be used, it is the
     caller's business to take others.
+
+    Attributes:
+        limits: How many lanes there may be; may change from one decision to the next.
     """
 
     def __init__(
@@ -52,7 +55,7 @@ class Placer:
         """
         self._specs = list(specs)
         self._sequential = frozenset(sequential_env_types)
-        self._limits = limits
+        self.limits = limits
         self._spread = spread
         self._meters: dict[str, CostMeter] = defaultdict(CostMeter)
         self._state = State()
@@ -69,7 +72,7 @@ class Placer:
         """How many lanes the first reset is going to need; they may as well start now."""
         if mode == "auto":
             hinted = self._hinted(frozenset())
-            return self._limits.lanes(all(hint == "io" for hint in hinted.values())) if hinted else 0
+            return self.limits.lanes(all(hint == "io" for hint in hinted.values())) if hinted else 0
         return self._most_lanes(self._hosted(frozenset())) if mode else 0
 
     def at_reset(
@@ -170,14 +173,14 @@ class Placer:
         given, before = self._situation(bound_to_main, lanes_ready), self._state.now
         if not self._state.episode and (hinted := self._hinted(bound_to_main)):
             waits = all(hint == "io" for hint in hinted.values())
-            self._state = auto.hinted(self._state, hinted, waits, self._limits)
+            self._state = auto.hinted(self._state, hinted, waits, self.limits)
         self._state = auto.decide(self._state, given)
         if self._state.now.out != before.out:
             log.info("placement: %s", _words(self._state.now))
 
     def _situation(self, bound_to_main: Collection[int], lanes_ready: int) -> Situation:
         members = Counter(spec.tag for spec in self._hosted(bound_to_main))
-        return Situation(usual_costs(self._meters), members, self._limits, lanes_ready)
+        return Situation(usual_costs(self._meters), members, self.limits, lanes_ready)
 
     # Environments
 
@@ -188,7 +191,7 @@ class Placer:
         if mode != "auto":
             plan = Plan(frozenset(spec.tag for spec in hosted), self._most_lanes(hosted), 0.0) if mode else Plan()
         shared = [spec for spec in hosted if spec.tag in plan.out]
-        local = local_share(shared, plan.share)
+        local = local_share([spec for spec in shared if not spec.overlap_waits], plan.share)  # main waits for each
         away = [spec for spec in shared if spec.env_id not in local]
         self._homes = {spec.env_id: None for spec in self._specs}
         if away and plan.lanes:
@@ -202,12 +205,14 @@ class Placer:
         ]
 
     def _hinted(self, bound_to_main: Collection[int]) -> dict[str, str]:
-        """The hints of tags whose classes say that lanes pay."""
-        hints = {spec.tag: getattr(spec.env_class, "cost_hint", None) for spec in self._hosted(bound_to_main)}
+        """The hints of tags whose classes say that lanes pay, or whose environments wait together only there."""
+        hosted = self._hosted(bound_to_main)
+        hints = {spec.tag: getattr(spec.env_class, "cost_hint", None) for spec in hosted}
+        hints |= {spec.tag: "io" for spec in hosted if spec.overlap_waits}
         return {tag: hint for tag, hint in hints.items() if hint in ("heavy", "io")}
 
     def _most_lanes(self, hosted: Sequence[EnvSpec]) -> int:
-        return min(self._limits.max_workers, len(hosted))
+        return min(self.limits.max_workers, len(hosted))
 
 
 def _words(plan: Plan) -> str:

@@ -9,38 +9,31 @@ What belongs to whom, and what connects it:
     |   ProcessHandle, ...     |                                | fork, kill, reap
     |     Channel              |     messages             +--------------------------+
     |                          | <----------------------> | worker_main: Worker      |
-    |     Progress             | < - - shared memory - -  |   Progress               |
-    |     stacks               | < - -  shared file - - - |   faulthandler           |
+    |     Vitals               | < - - shared memory - -  |   Progress               |
+    |                          | < - -  shared file - - - |   faulthandler           |
     +--------------------------+                          +--------------------------+
 """
 
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import secrets
 import signal
 import socket
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from io import FileIO
 
 from ragen.errors import LaneStartError
 from ragen.parallel.lanes import codec
 from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
-from ragen.parallel.lanes.progress import Progress
-from ragen.parallel.process import linux
 from ragen.parallel.process.channel import Channel
 from ragen.parallel.process.launcher import Launcher
+from ragen.parallel.process.vitals import Vitals
 from ragen.parallel.this_process import usable_cpus
-
-_STACKS_TIMEOUT = 0.3  # seconds
-_STACKS_SIZE = 1 << 16  # bytes of them that are read
 
 
 def unavailable() -> str:
@@ -80,14 +73,10 @@ class ProcessHandle(WorkerHandle):
                 self._theirs.enter_context(connection)
                 ours.setblocking(False)
                 self._channel = Channel(ours)
-                shared = linux.anonymous_file("ragen-progress")
-                self._theirs.callback(os.close, shared)
-                os.ftruncate(shared, Progress.SIZE)
-                memory = self._ours.enter_context(mmap.mmap(shared, Progress.SIZE))
-                self._progress = Progress(memory)
-                self._ours.callback(self._progress.close)
-                self._stacks = self._ours.enter_context(FileIO(linux.anonymous_file("ragen-stacks")))
-                launcher.start(self._token, lane, [connection.fileno(), shared, self._stacks.fileno()])
+                self._vitals = Vitals()
+                self._ours.callback(self._vitals.close)
+                self._theirs.callback(self._vitals.handed_over)
+                launcher.start(self._token, lane, [connection.fileno(), *self._vitals.descriptors()])
         except BaseException:
             self._ours.close()
             raise
@@ -137,20 +126,13 @@ class ProcessHandle(WorkerHandle):
 
     def position(self) -> Position | None:
         """Where the worker is; once it was ended, where it was in the end."""
-        return self._progress.read() if self._ending is None else self._ending.position
+        return self._vitals.position() if self._ending is None else self._ending.position
 
     def stacks(self) -> str:
         """The stacks of all threads; a process that cannot even take a signal gives none. Takes 0.3 s at most."""
         if self.pid is None or self._ending is not None:
             return ""
-        begin = os.fstat(self._stacks.fileno()).st_size
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(self.pid, signal.SIGUSR2)
-        deadline, size = time.monotonic() + _STACKS_TIMEOUT, -1
-        while time.monotonic() < deadline and (size <= begin or size != os.fstat(self._stacks.fileno()).st_size):
-            size = os.fstat(self._stacks.fileno()).st_size
-            time.sleep(0.02)
-        return os.pread(self._stacks.fileno(), _STACKS_SIZE, begin).decode(errors="replace")
+        return self._vitals.stacks(self.pid)
 
     def ask_to_exit(self) -> bool:
         """Ask the worker to close its environments and end, which shows as an end of the connection."""
@@ -166,7 +148,7 @@ class ProcessHandle(WorkerHandle):
         if self._ending is None:
             ending = self._launcher.end(self._token, self.is_up)
             if ending.status is not None:
-                ending = replace(ending, position=self._progress.read())  # only now that it cannot move any more
+                ending = replace(ending, position=self._vitals.position())  # only now that it cannot move any more
             elif self.pid is not None and sys.platform != "linux":  # where nobody kills it in the supervisor's place
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self.pid, signal.SIGKILL)

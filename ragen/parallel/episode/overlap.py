@@ -1,0 +1,147 @@
+"""Environments that wait at the same time: each has a thread of its own, in which everything is done to it.
+
+An environment that waits for a network, a browser or a sandbox leaves the processor to others meanwhile. Where its tag
+says ``overlap_waits``, a worker gives each such environment of a batch to that environment's thread, and is through
+when all are: what each gives is what it gives alone, as long as they share no state that one of them changes.
+
+The main process sees one position of a worker. Here it is that of the environment which has been at work for longest:
+whenever any one of them is overdue, that one is.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+Mark = Callable[..., None]
+
+
+class Job(NamedTuple):
+    """What is to be done to one environment.
+
+    Attributes:
+        place: Its index in the batch.
+        env_id: The environment.
+        work: Does it; raises nothing.
+    """
+
+    place: int
+    env_id: int
+    work: Callable[[], Any]
+
+
+class Done(NamedTuple):
+    """What came of a job.
+
+    Attributes:
+        value: What the work gave.
+        seconds: Its share of the time that the whole batch took.
+        waited: The part of it in which its thread did not compute.
+    """
+
+    value: Any
+    seconds: float
+    waited: float
+
+
+class Overlap:
+    """The threads of a worker's environments; none until the first job."""
+
+    def __init__(self, mark: Mark | None) -> None:
+        """Tell positions by ``mark``: the index, and since when."""
+        self._mark = mark
+        self._threads: dict[int, SimpleQueue[Callable[[], None] | None]] = {}
+        self._here = threading.local()
+
+    def run(self, jobs: Sequence[Job]) -> dict[int, Done]:
+        """Do all of them, each in its environment's thread; what came of them, by index."""
+        clock, done = _Clock(self._mark), SimpleQueue[tuple[int, Any, float, float]]()
+        begin = time.perf_counter()
+        for job in jobs:
+            self._queue(job.env_id).put(lambda job=job: done.put(self._done(job, clock)))  # type: ignore[misc]
+        found = [done.get() for _ in jobs]
+        passed, worked = time.perf_counter() - begin, sum(seconds for _, _, seconds, _ in found)
+        scale = min(1.0, passed / worked) if worked else 1.0
+        return {
+            index: Done(value, seconds * scale, max(0.0, seconds * scale - computed))
+            for index, value, seconds, computed in found
+        }
+
+    def restart_clock(self) -> bool:
+        """In one of the threads: its job's deadline begins anew. Whether this is one of them."""
+        restart = getattr(self._here, "restart", None)
+        if restart is not None:
+            restart()
+        return restart is not None
+
+    def end(self, env_id: int, close: Callable[[], None]) -> None:
+        """Close an environment in its thread, and end that."""
+        queue, closed = self._queue(env_id), threading.Event()
+        del self._threads[env_id]
+
+        def finish() -> None:
+            try:
+                close()
+            finally:
+                closed.set()
+
+        queue.put(finish)
+        queue.put(None)
+        closed.wait()
+
+    def _queue(self, env_id: int) -> SimpleQueue[Callable[[], None] | None]:
+        if env_id not in self._threads:
+            queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+            threading.Thread(target=_serve, args=[queue], name=f"ragen env {env_id}", daemon=True).start()
+            self._threads[env_id] = queue
+        return self._threads[env_id]
+
+    def _done(self, job: Job, clock: _Clock) -> tuple[int, Any, float, float]:
+        clock.start(job.place)
+        self._here.restart = lambda: clock.start(job.place)
+        begin, computed = time.perf_counter(), time.thread_time()
+        value: Any = None
+        try:
+            value = job.work()
+        finally:
+            self._here.restart = None
+            clock.finish(job.place)
+        return job.place, value, time.perf_counter() - begin, time.thread_time() - computed
+
+
+class _Clock:
+    """Which of several jobs has been at work for longest."""
+
+    def __init__(self, mark: Mark | None) -> None:
+        self._mark = mark
+        self._lock = threading.Lock()
+        self._since: dict[int, float] = {}
+        self._oldest: list[tuple[float, int]] = []  # a heap; entries that are no longer true are dropped at the top
+        self._told: tuple[float, int] | None = None
+
+    def start(self, index: int) -> None:
+        with self._lock:
+            self._since[index] = time.monotonic()
+            heapq.heappush(self._oldest, (self._since[index], index))
+            self._tell()
+
+    def finish(self, index: int) -> None:
+        with self._lock:
+            self._since.pop(index, None)
+            self._tell()
+
+    def _tell(self) -> None:
+        while self._oldest and self._since.get(self._oldest[0][1]) != self._oldest[0][0]:
+            heapq.heappop(self._oldest)
+        if self._mark is not None and self._oldest and self._oldest[0] != self._told:
+            self._told = self._oldest[0]
+            self._mark(self._told[1], self._told[0])
+
+
+def _serve(queue: SimpleQueue[Callable[[], None] | None]) -> None:
+    while (work := queue.get()) is not None:
+        work()

@@ -1,0 +1,185 @@
+"""Lanes on a real Ray cluster of this machine: a head and three nodes, each with a raylet, an agent and workers.
+
+Without Ray's part the same is tried in ``tests/parallel/test_nodes.py``, and what environments do to their workers in
+``tests/parallel/test_faults.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from ragen.errors import ConfigError, LaneStartError
+from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.llm_agent.testing.local_cluster import LocalCluster
+from support.episodes import Holder, config, freeze, play, sequential
+from support.leftovers import until
+
+ray = pytest.importorskip("ray")
+
+TURNS = 6
+pytestmark = pytest.mark.timeout(180)
+
+
+def walks(**es_manager: Any) -> dict[str, Any]:
+    """Eight environments on three lanes."""
+    settings = {"use_multiprocessing": True, "backend": "ray", "max_workers": 3, **es_manager}
+    return config({"Good": {"env_type": "support.faulty_envs:Walk"}}, [("Good", 8)], **settings)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")  # as other tests of Ray do in this process, which reads it once
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        with LocalCluster(3) as cluster:
+            yield cluster
+
+
+@pytest.fixture(autouse=True)
+def three_nodes_and_no_worker(cluster: LocalCluster) -> Iterator[None]:
+    """Before each test: three nodes that live. After it: no process of ours on any of them."""
+    while len(cluster.node_ids()) < 3:
+        cluster.add_node()
+    assert until(lambda: set(cluster.node_ids()) <= {node["NodeID"] for node in ray.nodes() if node["Alive"]}, 30)
+    yield
+    assert until(lambda: not ours()), ours()
+
+
+@pytest.fixture(scope="module")
+def honest() -> list[list[dict[str, Any]]]:
+    """What two episodes give in the main process."""
+    return sequential(walks(), TURNS, episodes=2)
+
+
+def ours() -> list[psutil.Process]:
+    """Supervisors, workers and agents, wherever in the cluster."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            line = " ".join(process.cmdline())
+            is_here = os.environ["RAGEN_TESTED_BY"] == process.environ().get("RAGEN_TESTED_BY")
+        except psutil.Error:
+            continue
+        if is_here and line.startswith(("ragen lane", "ragen supervisor", "ragen watcher", "ray::NodeAgent")):
+            found.append(process)
+    return found
+
+
+def lanes(manager: EnvStateManager) -> dict[str, int]:
+    """Process ids of lanes with environments, by node."""
+    assert manager.lane_stats()[0].envs == 0
+    return {lane.node.rpartition("/")[2]: lane.pid or 0 for lane in manager.lane_stats() if lane.envs}
+
+
+def index_of(cluster: LocalCluster, node: str) -> int:
+    return next(index for index, node_id in enumerate(cluster.node_ids()) if node_id.startswith(node))
+
+
+def agent_of(pid: int) -> psutil.Process:
+    """The agent of a worker: the parent of its supervisor."""
+    return psutil.Process(pid).parents()[1]
+
+
+def test_lanes_live_on_all_nodes_and_give_equal_rollouts(
+    cluster: LocalCluster, honest: list[list[dict[str, Any]]]
+) -> None:
+    with EnvStateManager(walks()) as manager:
+        assert freeze(play(manager, TURNS)) == honest[0]
+        used = lanes(manager)
+        assert used.keys() == {node_id[:6] for node_id in cluster.node_ids()}
+        assert len({agent_of(pid).pid for pid in used.values()}) == 3
+        assert ray.available_resources().get("CPU") == 6 - 3  # what three lanes claim
+        assert freeze(play(manager, TURNS)) == honest[1]
+    assert until(lambda: ray.available_resources().get("CPU") == 6)
+
+
+def test_a_lane_an_agent_and_a_node_are_lost_and_a_new_node_is_used(
+    cluster: LocalCluster, honest: list[list[dict[str, Any]]]
+) -> None:
+    with EnvStateManager(walks(max_workers=None)) as manager:
+        lost: list[str] = []
+
+        def lose(turn: int) -> None:
+            node, pid = next((node, pid) for node, pid in lanes(manager).items() if pid)
+            if turn == 0:
+                os.kill(pid, signal.SIGKILL)
+            elif turn == 1:
+                agent_of(pid).kill()
+            elif turn == 2:
+                lost.append(cluster.remove_node(index_of(cluster, node)))
+
+        assert freeze(play(manager, TURNS, lose)) == honest[0]
+
+        def used() -> set[str]:
+            manager.reset(0)
+            return set(lanes(manager))
+
+        assert lost and until(lambda: lost[0][:6] not in used(), 30)  # what is left of it ends within a second
+        new = cluster.add_node()
+        assert until(lambda: new[:6] in used(), 30)
+        manager.reset(999)
+        assert freeze(play(manager, TURNS, seed=1000)) == honest[0]
+
+
+def test_a_node_that_stops_is_left_when_ray_says_that_it_is_dead(
+    cluster: LocalCluster, honest: list[list[dict[str, Any]]]
+) -> None:
+    with EnvStateManager(walks(step_timeout=1000)) as manager:
+        manager.reset(0)
+        node, pid = next(iter(lanes(manager).items()))
+        raylet = psutil.Process(cluster.raylet_pid(index_of(cluster, node)))
+        stopped = [raylet, *raylet.children(recursive=True), agent_of(pid), *agent_of(pid).children(recursive=True)]
+
+        def stop(turn: int) -> None:
+            if turn == 1:
+                for process in stopped:
+                    process.suspend()
+
+        try:
+            assert freeze(play(manager, TURNS, stop, seed=1000)) == honest[0]
+            assert node not in lanes(manager)
+        finally:
+            for process in stopped:
+                if process.is_running():
+                    process.resume()
+            cluster.remove_node(index_of(cluster, node))
+
+
+def test_an_actor_has_a_manager_and_nothing_is_left_when_it_is_killed(honest: list[list[dict[str, Any]]]) -> None:
+    holder = ray.remote(Holder).options(num_cpus=0).remote(walks())
+    assert ray.get(holder.play.remote(TURNS)) == honest[0]
+    assert ray.get(holder.workers.remote()) == 3 and len(ours()) > 3
+    ray.kill(holder)
+
+
+def test_what_is_not_free_cannot_be_claimed() -> None:
+    with pytest.raises(LaneStartError, match=r"no node of the cluster has \{'CPU': 3\} free"):
+        EnvStateManager(walks(ray={"num_cpus": 3}))
+    with pytest.raises(LaneStartError, match=r"ray.nodes = \['nowhere'\]: no such node lives; there are .*/"):
+        EnvStateManager(walks(ray={"nodes": ["nowhere"]}))
+    with pytest.raises(ConfigError, match="this process is connected to the cluster at"):
+        EnvStateManager(walks(ray={"address": "10.0.0.1:6379"}))
+    with pytest.raises(ConfigError, match="this process is in no placement group"):
+        EnvStateManager(walks(ray={"placement_group": "current"}))
+
+
+def test_lanes_stay_in_the_bundles_of_a_placement_group_and_on_the_nodes_that_are_named(
+    cluster: LocalCluster, honest: list[list[dict[str, Any]]]
+) -> None:
+    group = ray.util.placement_group([{"CPU": 2}], name="for lanes")
+    assert group.wait(30)
+    with EnvStateManager(walks(ray={"placement_group": "for lanes"})) as manager:
+        assert freeze(play(manager, TURNS)) == honest[0]
+        assert len(lanes(manager)) == 1
+    ray.util.remove_placement_group(group)
+    chosen = cluster.node_ids()[1]
+    with EnvStateManager(walks(ray={"nodes": [chosen[:12]], "num_cpus": 0})) as manager:
+        assert freeze(play(manager, TURNS)) == honest[0]
+        assert lanes(manager).keys() == {chosen[:6]}

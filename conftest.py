@@ -41,6 +41,7 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "tests/nodes": ("processes", "cluster"),
     "tests/training": ("models", "trainer"),
 }
+NAMED_ONLY = ("slow", "cluster")  # the first is run by hand, the second by CI as well
 MOST_PROCESSES = 4  # with more, those that tests start themselves are short of processors
 FEW = 3  # files; for so few, starting processes takes longer than it saves
 
@@ -54,10 +55,11 @@ def markers_of(path: Path) -> tuple[str, ...]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave slow tests out unless ``-m`` names them, whatever else it says."""
-    wanted = config.option.markexpr
-    if "slow" not in wanted:
-        config.option.markexpr = f"({wanted}) and not slow" if wanted else "not slow"
+    """Leave out what takes long unless ``-m`` names it, whatever else it says."""
+    for marker in NAMED_ONLY:
+        wanted = config.option.markexpr
+        if marker not in wanted:
+            config.option.markexpr = f"({wanted}) and not {marker}" if wanted else f"not {marker}"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -52,6 +52,7 @@ class EnvRecord:
         failures: How often it has failed at what is being asked.
         kills: How often its worker was killed at that, perhaps by someone else.
         failed: Why its episode is over, if it has failed for good.
+        origin: The environment that it descends from by forks, whose moves it follows; None if it is no fork.
         record: What of a result goes into the journal: the game's.
     """
 
@@ -68,6 +69,7 @@ class EnvRecord:
     failures: int = 0
     kills: int = 0
     failed: EnvFailed | None = None
+    origin: int | None = None
     record: Callable[[Any], tuple[Any, ...]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -101,6 +103,11 @@ class EnvRecord:
         self._begin_journal(EpisodeStart(order.seed, order.options, digest, before))
         self._commit()
         return self.observation
+
+    def commit_fork(self, journal: EpisodeJournal, observation: Any) -> None:
+        """Begin with the journal of another environment."""
+        self.journal, self.observation = journal, observation
+        self._commit()
 
     def commit_turn(self, action: Any, result: Any) -> None:
         """Make a turn part of the episode, or begin the next one with it."""

@@ -136,6 +136,10 @@ class RagenGame(Game):
             return None
         return observation if isinstance(observation, str) else [image.copy() for image in observation]
 
+    def copy_midway(self, env: Any, other: Any) -> Observation | None:
+        """Ask the environment's ``copy_from``, and look."""
+        return None if self.copy(env, other, "") is None else observe(env)
+
 
 RAGEN = RagenGame()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,19 @@ class EnvFailed:
     text: str
     error: RagenError
     phase: str = ""
+
+
+def raise_failures(values: Mapping[int, Any], raises: bool, at_build: bool = False) -> None:
+    """Raise the first failure among values by env_id.
+
+    Args:
+        values: What came of a call.
+        raises: Whether failures are to be raised.
+        at_build: Whether those of environments that cannot even be built are in any case.
+    """
+    for value in values.values():
+        if type(value) is EnvFailed and (raises or (at_build and value.phase == "build")):
+            raise value.error
 
 
 @dataclass(slots=True)

@@ -200,6 +200,12 @@ def digest_observation(observation: Observation) -> Any:
     )
 
 
+def state_hash(digest: Any) -> str:
+    """32 hexadecimal digits that are equal where environments show the same, of the digest of what they show."""
+    shown = digest if isinstance(digest, str) else "\n".join(digest)
+    return hashlib.blake2b(shown.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
 _IMMUTABLE = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 

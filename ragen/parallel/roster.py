@@ -61,11 +61,14 @@ class Roster:
             leaving = [self._records[env_id] for env_id in env_ids if env_id in self._records]
             for record in leaving:
                 self._parts.failures.came_through(record)
-            self._homes.evict(leaving)
-            for record in leaving:
-                del self._records[record.env_id]
+            self._forget(leaving)
             if not self._records:
                 self._parts.notices.forget()
+
+    def _forget(self, leaving: Sequence[EnvRecord]) -> None:
+        self._homes.evict(leaving)
+        for record in leaving:
+            del self._records[record.env_id]
 
     def fork(self, env_id: int, new_ids: Sequence[int], turn: int | None, may_start_lanes: bool) -> dict[int, Any]:
         """Add environments that stand where another stands; see :meth:`~ragen.parallel.engine.EnvEngine.fork`.
@@ -92,7 +95,8 @@ class Roster:
             try:
                 return self._stand_there(parent, dict.fromkeys(new_ids, lineage), journal)
             except BaseException:  # an interrupt too: it has not happened
-                self.remove(new_ids)
+                with self._parts.lock:
+                    self._forget([self._records[new_id] for new_id in new_ids])
                 raise
 
     def _check_ids(self, new_ids: Sequence[int]) -> None:

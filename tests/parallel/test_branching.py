@@ -216,6 +216,8 @@ def test_released_branches_are_gone_and_their_ids_are_not_given_again() -> None:
         for env_id, why in ((ids[0], "released, or never there"), (1, "one of the configuration's"), ("x", "never")):
             with pytest.raises(InputError, match=f"which is no branch: it is .*{why}"):
                 manager.release([ids[1], env_id])
+        with pytest.raises(InputError, match="expected a list of ids"):
+            manager.release(ids[1])  # type: ignore[arg-type]
         assert ids[1] in manager.branches
 
 
@@ -227,6 +229,7 @@ def test_released_branches_are_gone_and_their_ids_are_not_given_again() -> None:
     [
         ((2, 1, None), "env_id = 2; expected an integer from 0 to 1, or the id of a branch"),
         ((True, 1, None), "env_id = True"),
+        (([0], 1, None), r"env_id = \[0\]"),
         ((0, 0, None), "copies = 0; expected an integer of at least 1"),
         ((0, True, None), "copies = True"),
         ((0, 1, 3), r"turn = 3; env_id = 0 has 0 \(its reset\) to 2, or None for now"),

@@ -18,7 +18,7 @@ from ragen.parallel.episode.gym_game import AT_END, GYM, GymTurn
 from ragen.parallel.episode.turn import Turn
 from ragen.parallel.lanes.orders import Fork
 from support import gym_envs
-from support.faulty_envs import Clock, FaultConfig, Faulty, Unreplayable, Walk
+from support.faulty_envs import Clock, FaultConfig, Faulty, GlobalDraws, Unreplayable, Walk
 from support.forking import BUILT_IN, OTHERS, Kind, bare, drawn, recorded, straight
 from support.leftovers import is_over, until
 
@@ -38,6 +38,17 @@ class Copies(Walk):
     def copy_from(self, other: Any) -> bool:
         self.random = random.Random()
         self.random.setstate(other.random.getstate())
+        self.steps, self.place = other.steps, other.place
+        return True
+
+
+class CopiesDraws(GlobalDraws):
+    """Draws from the global generators, whose state is copied for it."""
+
+    copies_midway = True
+    replayable = False
+
+    def copy_from(self, other: Any) -> bool:
         self.steps, self.place = other.steps, other.place
         return True
 
@@ -268,12 +279,13 @@ def test_built_in_environments_are_copied_where_they_stand(
     assert how[2:] == ["replay"]
 
 
-def test_what_cannot_be_replayed_is_copied(make: Make) -> None:
-    engine = began(make, Copies)
+@pytest.mark.parametrize(("env_class", "played"), [(Copies, "walk"), (CopiesDraws, "draws")])
+def test_what_cannot_be_replayed_is_copied(make: Make, env_class: type[Walk], played: str) -> None:
+    engine = began(make, env_class)
     engine.fork(0, [1, 2])
     assert engine.home(1) == engine.home(2) == engine.home(0)
     after = on(engine, [0, 1, 2], [TURN] * 3)
-    assert after[0] == after[1] == after[2] == straight(OTHERS["walk"], SEED, [TURN] * 7)[5:]
+    assert after[0] == after[1] == after[2] == straight(OTHERS[played], SEED, [TURN] * 7)[5:]
 
 
 def test_a_subclass_of_what_can_be_copied_is_replayed(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

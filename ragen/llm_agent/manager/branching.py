@@ -15,6 +15,7 @@ for (``envs``, the groups, their metrics) does not change by it.
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -76,7 +77,7 @@ class Branches:
         _check_copies(copies)
         after = _checked_turn(parent.entry, turn)
         new_ids = range(self._next, self._next + copies)
-        self._engine.fork(env_id, new_ids, turn)
+        self._engine.fork(parent.entry["env_id"], new_ids, turn)
         self._next += copies
         added = [self._branch(parent, new_id, after) for new_id in new_ids]
         self.live.update(zip(new_ids, added, strict=True))
@@ -91,11 +92,15 @@ class Branches:
         Raises:
             InputError: One is not a branch.
         """
-        leaving = set(env_ids)
-        for env_id in sorted(leaving, key=repr):
+        if not isinstance(env_ids, Iterable):
+            raise InputError(f"release was given {env_ids!r}; expected a list of ids of branches.")
+        leaving: set[int] = set()
+        for given in env_ids:
+            env_id = _as_id(given)
             if env_id not in self.live:
                 why = "one of the configuration's" if env_id in range(len(self._envs)) else "released, or never there"
-                raise InputError(f"release was given env_id = {env_id!r}, which is no branch: it is {why}.")
+                raise InputError(f"release was given env_id = {given!r}, which is no branch: it is {why}.")
+            leaving.add(env_id)
         self._engine.remove(leaving)
         for env_id in leaving:
             del self.live[env_id]
@@ -110,12 +115,13 @@ class Branches:
         self._invalid.clear()
 
     def _parent(self, caches: Sequence[Cache], env_id: int) -> Branch:
-        if env_id in self.live:
-            return self.live[env_id]
-        if type(env_id) is not int or not 0 <= env_id < len(self._envs):
+        index = _as_id(env_id)
+        if index in self.live:
+            return self.live[index]
+        if not 0 <= index < len(self._envs):
             known = f"an integer from 0 to {len(self._envs) - 1}, or the id of a branch"
             raise InputError(f"branch was given env_id = {env_id!r}; expected {known}.")
-        return Branch(self._envs[env_id], caches[env_id])
+        return Branch(self._envs[index], caches[index])
 
     def _branch(self, parent: Branch, env_id: int, turn: int) -> Branch:
         """The entry and the cache of a fork, as the parent's were after a turn."""
@@ -151,6 +157,14 @@ def history_until(history: Sequence[dict[str, Any]], turn: int) -> list[dict[str
         if name != "metrics":
             shown[name] = copy.copy(value) if name != "images" else [image.copy() for image in value]
     return [*played, shown]
+
+
+def _as_id(value: Any) -> int:
+    """An id as an integer; -1, which none has, for what is none."""
+    try:
+        return -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return -1
 
 
 def _check_copies(copies: Any) -> None:

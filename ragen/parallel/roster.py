@@ -21,7 +21,7 @@ from typing import Any
 from ragen.errors import ForkError, InputError, StateError
 from ragen.parallel.env_record import EnvFailed, EnvRecord
 from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
-from ragen.parallel.episode.replicas import Lineage
+from ragen.parallel.episode.replicas import NOT_THERE, Lineage
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import copied
 from ragen.parallel.homes import Homes
@@ -117,7 +117,7 @@ class Roster:
                     raise ForkError(f"{where}: {value.text}.") from value.error
                 if value.note and lineages[env_id].journal is None:
                     raise ForkError(f"{where}: {value.note}, and it declares that it cannot be replayed.")
-                if value.note:
+                if value.note and value.note != NOT_THERE:  # as when its worker was killed
                     story = f"{parent.spec.describe()} was replayed to be forked, and not copied: {value.note}"
                     self._parts.notices.once((parent.spec.tag, "fork"), story)
             for env_id, value in values.items():

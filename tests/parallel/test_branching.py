@@ -10,6 +10,7 @@ import pytest
 
 from ragen.errors import ConfigError, ForkError, InputError, StateError
 from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.llm_agent.testing.random_player import RandomPlayer
 from support.episodes import config, freeze, play
 
 COUNTER = {"env_type": "support.toy_envs:Counter", "env_config": {"goal": 50, "tells": {"extra": 2}}}
@@ -160,6 +161,17 @@ def test_branches_may_be_switched_between_main_and_lanes(backend: str) -> None:
             manager.step(asked([0, *ids], [2] * 4))
         manager._step_sequential(asked([0, *ids], [4] * 4))
         assert [alike(cache_of(manager, new_id)) for new_id in ids] == [alike(manager.rollout_cache[0])] * 3
+
+
+def test_a_player_without_a_model_plays_branches_too() -> None:
+    player = RandomPlayer(seed=3)
+    with EnvStateManager(counters(use_multiprocessing=False)) as manager:
+        manager.reset()
+        ids = manager.branch(0, 2)
+        given = player.inputs(manager, [manager.branches[new_id].cache for new_id in ids], 0)
+        manager.step(given)
+        assert {each["env_id"] for each in given} == set(ids)
+        assert all(len(manager.branches[new_id].cache["history"]) == 2 for new_id in ids)
 
 
 # What counts what

@@ -20,6 +20,8 @@ from ragen.parallel.interrupts import let_signals_pass
 
 log = logging.getLogger(__name__)
 
+NOT_THERE = "the environment that was to be copied is not there any more"
+
 
 @dataclass(slots=True)
 class Replica:
@@ -204,7 +206,7 @@ def fork(replica: Replica, lineage: Lineage, source: Replica | None, tick: Calla
 def _copy(replica: Replica, source: Replica | None, digest: Any) -> Stand | str:
     """Copy an environment in mid-episode; why that cannot be done, or is not to be trusted."""
     if source is None or source.env is None:
-        return "the environment that was to be copied is not there any more"
+        return NOT_THERE
     if replica.env is not None:
         close(replica)
     build_if_needed(replica)

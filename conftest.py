@@ -30,7 +30,6 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "tests/agent_loop": ("trainer",),
     "tests/agent_loop/test_env_service.py": ("processes",),
     "tests/meta": ("processes", "models"),
-    "tests/test_examples.py": ("processes",),
     "tests/training": ("models", "trainer"),
 }
 MOST_PROCESSES = 4  # with more, those that tests start themselves are short of processors

@@ -1,4 +1,4 @@
-"""The examples do what they say, from the terminal."""
+"""Best of n from the terminal: the example ranks its branches, the same in main and in lanes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:

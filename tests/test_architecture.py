@@ -20,11 +20,14 @@ FLOORS = [
     {"ragen", "ragen.errors"},
     {"ragen.env"},
     {"ragen.parallel"},
+    {"ragen.games"},
     {"ragen.tools"},
     {"ragen.vector", "ragen.meta", "ragen.cage2", "ragen.container"},
     {"ragen.llm_agent"},
-    {"ragen.agent_loop"},
+    {"ragen.agent_loop", "ragen.retrofit"},
     {"ragen.training"},
+    {"ragen.cli"},
+    {"ragen.__main__"},
 ]
 """From the bottom up. A package imports itself and what is on the floors below it, and nothing else of ragen."""
 

@@ -18,6 +18,7 @@ from PIL import Image
 from ragen.errors import InputError, StateError
 from ragen.llm_agent.config.environments import ManagerConfig, read_config
 from ragen.llm_agent.manager.branching import Branches
+from ragen.llm_agent.manager.generation import GAMES, generation_of
 from ragen.llm_agent.manager.handle import public_entry
 from ragen.llm_agent.manager.inputs import (
     Asked,
@@ -32,6 +33,7 @@ from ragen.llm_agent.manager.metrics import add_metrics, add_pass_at_k, add_roll
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.env_record import EnvFailed, raise_failures
 from ragen.parallel.episode.turn import Observation, TurnResult, digest_observation, failed_turn, state_hash
+from ragen.parallel.episode.turn_2026 import NO_VALID_ACTION
 from ragen.parallel.interrupts import interrupts_held
 from ragen.parallel.placement.spread import spread as spread_evenly
 from ragen.parallel.settings import Mode
@@ -72,7 +74,8 @@ class EnvStateManager:
             ConfigError: A key is missing or has a value that cannot work.
             StateError: Called inside a worker process.
         """
-        self._settings: ManagerConfig = read_config(config, mode)
+        self._generation = generation_of(config)
+        self._settings: ManagerConfig = read_config(config, mode, GAMES[self._generation])
         self.sys_config = config
         self.mode = mode
         self.config = _part(_part(config, "es_manager"), mode)
@@ -236,7 +239,8 @@ class EnvStateManager:
         envs, every = self.envs, self._caches()
         caches = [every[each] if each < len(envs) else self.branches[each].cache for each in env_ids]
         for env_id, cache in zip(env_ids, caches, strict=True):
-            add_metrics(envs[env_id] if env_id < len(envs) else self.branches[env_id].entry, cache)
+            entry = envs[env_id] if env_id < len(envs) else self.branches[env_id].entry
+            add_metrics(entry, cache, self._generation)
         add_pass_at_k(caches, self.group_size)
         add_rollout_info(caches, self._engine)
         return caches
@@ -294,6 +298,8 @@ class EnvStateManager:
         turn["llm_response"] = env_input["llm_response"]
         turn["llm_raw_response"] = env_input["llm_raw_response"]
         self._update_cache_history(cache["history"], observation, left, digest)
+        if self._generation == 2026 and not executed and NO_VALID_ACTION in info:
+            cache["history"][-1][NO_VALID_ACTION] = True
         return status.terminated
 
     def _update_cache_history(

@@ -23,7 +23,7 @@ from ragen.parallel.env_record import EnvFailed, EnvRecord
 from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
 from ragen.parallel.episode.replicas import NOT_THERE, Lineage
 from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.episode.turn import copied
+from ragen.parallel.episode.values import copied
 from ragen.parallel.homes import Homes
 from ragen.parallel.in_use import InUse
 from ragen.parallel.lanes.lane import Lane

@@ -13,9 +13,9 @@ import pytest
 
 from ragen.env.webshop.env import WebShopEnv
 from ragen.errors import DivergenceError, ForkError, InputError, StateError
+from ragen.games.gym_game import AT_END, GYM, GymTurn
+from ragen.games.slab import Place, Slab
 from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings
-from ragen.parallel.episode.gym_game import AT_END, GYM, GymTurn
-from ragen.parallel.episode.slab import Place, Slab
 from ragen.parallel.episode.turn import Turn
 from ragen.parallel.lanes.orders import Fork
 from support import gym_envs

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ragen.env import resolve_env
+from ragen.env.registry import resolve_env, staying_in_main
 from ragen.errors import ConfigError, UnknownEnvError
+from ragen.parallel.episode.game import Game
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import RAGEN
 from ragen.parallel.failures import OnFailure, say_nothing
@@ -74,12 +75,13 @@ class ManagerConfig:
         return CapsuleWriter(self.capsule_dir).note
 
 
-def read_config(config: Any, mode: str) -> ManagerConfig:
+def read_config(config: Any, mode: str, game: Game = RAGEN) -> ManagerConfig:
     """Read and check everything; nothing is built and no process started.
 
     Args:
         config: Hydra's configuration, or nested dicts.
         mode: ``"train"`` or ``"val"``.
+        game: How turns are played.
 
     Raises:
         ConfigError: A key is missing or has a value that cannot work; the message names it.
@@ -92,7 +94,7 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
     section = f"es_manager.{mode}"
     env_groups = reader.integer(f"{section}.env_groups", minimum=1)
     group_size = reader.integer(f"{section}.group_size", minimum=1)
-    entries = _entries(reader, _tags(reader, section, env_groups), group_size)
+    entries = _entries(reader, _tags(reader, section, env_groups), group_size, game)
     return ManagerConfig(
         entries=tuple(entries),
         env_groups=env_groups,
@@ -250,10 +252,10 @@ def _equal_shares(where: str, tags: list[str], env_groups: int) -> list[int]:
     return [env_groups // len(tags)] * len(tags)
 
 
-def _entries(reader: _Reader, tags: list[tuple[str, int]], group_size: int) -> list[EnvEntry]:
+def _entries(reader: _Reader, tags: list[tuple[str, int]], group_size: int, game: Game) -> list[EnvEntry]:
     entries: list[EnvEntry] = []
     for tag, groups in tags:
-        build = _EntryBuilder(reader, tag)
+        build = _EntryBuilder(reader, tag, game)
         for _ in range(groups * group_size):
             entries.append(build(env_id=len(entries), group_id=len(entries) // group_size))
     return entries
@@ -262,11 +264,11 @@ def _entries(reader: _Reader, tags: list[tuple[str, int]], group_size: int) -> l
 class _EntryBuilder:
     """Makes the entries of one tag, each with a configuration object of its own."""
 
-    def __init__(self, reader: _Reader, tag: str) -> None:
+    def __init__(self, reader: _Reader, tag: str, game: Game) -> None:
         known = reader.get("custom_envs")
         if tag not in known:
             raise ConfigError(f"tag {tag!r} is not a key of custom_envs; there are {', '.join(sorted(known))}.")
-        self._tag, self._key = tag, f"custom_envs.{tag}"
+        self._tag, self._game, self._key = tag, game, f"custom_envs.{tag}"
         self._env_type = reader.get(f"{self._key}.env_type")
         if not isinstance(self._env_type, str):
             raise ConfigError(f"{self._key}.env_type = {self._env_type!r}: expected a name or 'package.module:Class'.")
@@ -282,8 +284,7 @@ class _EntryBuilder:
 
     def __call__(self, env_id: int, group_id: int) -> EnvEntry:
         described = env_id, group_id, self._tag, self._env_type, self._env_class
-        spec = EnvSpec(*described, self._config(), RAGEN, self._fields)
-        return EnvEntry(spec, self._max_actions)
+        return EnvEntry(EnvSpec(*described, self._config(), self._game, self._fields), self._max_actions)
 
     def _config(self) -> Any:
         fields = copy.deepcopy(dict(self._fields))
@@ -308,15 +309,14 @@ class _EntryBuilder:
 
 
 def _sequential_env_types(reader: _Reader, used: set[str]) -> tuple[str, ...]:
-    """The listed types; a name that is neither used here nor registered is a typing error."""
+    """The listed types, where a name that is neither used nor registered is a typing error, and those that must."""
     types = reader.texts("es_manager.sequential_env_types", [])
-    for env_type in types:
-        if env_type not in used:
-            try:
-                resolve_env(env_type)
-            except UnknownEnvError as error:
-                raise UnknownEnvError(f"es_manager.sequential_env_types: {error}") from None
-    return tuple(types)
+    for env_type in sorted({*types} - used):
+        try:
+            resolve_env(env_type)
+        except UnknownEnvError as error:
+            raise UnknownEnvError(f"es_manager.sequential_env_types: {error}") from None
+    return (*types, *(each for each in staying_in_main(used) if each not in types))
 
 
 def _engine_settings(reader: _Reader, used: set[str]) -> Settings:

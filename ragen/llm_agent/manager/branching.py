@@ -23,7 +23,7 @@ from ragen.errors import InputError
 from ragen.llm_agent.manager.handle import EnvHandle
 from ragen.llm_agent.manager.inputs import EnvStatus
 from ragen.parallel.engine import EnvEngine
-from ragen.parallel.episode.turn import copied
+from ragen.parallel.episode.values import copied
 
 Cache = dict[str, Any]
 

@@ -10,6 +10,7 @@ Hydra only composes the configuration: no folder of its own, no change of direct
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.errors import BackendError, ConfigError
 from ragen.llm_agent.config.command_line import add_config_arguments, run_command
-from ragen.llm_agent.config.loading import one_line, setting
+from ragen.llm_agent.config.loading import one_line, setting, unread_sections
 from ragen.llm_agent.rollout.player import MODES, TurnCallback, read_max_turn
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 
@@ -27,30 +28,40 @@ if TYPE_CHECKING:
 
     from ragen.llm_agent.rollout.rollout_file import RolloutFile
 
+PROG = "python -m ragen.llm_agent.agent_proxy"
 DEFAULT_CONFIG = "mixed"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line, under this name."""
+    top = argparse.ArgumentParser(
+        prog=prog,
+        description="Play one rollout: an actor answers prompts, environments are stepped, results are printed and the "
+        "trajectories written to rollouts.jsonl.",
+        epilog=f"Examples: {prog} --config-name _2_sokoban es_manager.max_workers=4; "
+        f"{prog} actor.scripted.malformed=0.2 output_dir=outputs/sloppy",
+    )
+    add_config_arguments(top, DEFAULT_CONFIG)
+    return top
+
+
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command.
 
     Args:
         argv: Its arguments; None takes the process's own.
+        prog: The program's name.
 
     Returns:
         The exit code: 0, 1 if the rollout failed, 2 for a configuration that cannot work, 130 after Ctrl-C.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m ragen.llm_agent.agent_proxy",
-        description="Play one rollout: an actor answers prompts, environments are stepped, results are printed and the "
-        "trajectories written to rollouts.jsonl.",
-        epilog="Examples: --config-name _2_sokoban es_manager.max_workers=4; "
-        "actor.scripted.malformed=0.2 output_dir=outputs/sloppy",
-    )
-    add_config_arguments(parser, DEFAULT_CONFIG)
-    return run_command(parser, argv, _run)
+    return run_command(parser(prog), argv, play_one)
 
 
-def _run(config: Any) -> int:
+def play_one(config: Any) -> int:
+    """See :func:`run`; 0, as the exit code."""
+    if unread := unread_sections(config):
+        print(f"ignored: {', '.join(unread)} (nothing here reads them)", file=sys.stderr)
     run(config)
     return 0
 
@@ -76,7 +87,7 @@ def run(config: Any) -> None:
     backend_class(setting(config, "actor.backend", str))
     read_config(config, mode)  # again below: what is cheap to check comes before what is slow to import
     file = RolloutFile(path, about_run(config, mode), setting(config, "resume", bool, False))
-    tokenizer = create_tokenizer(config)
+    tokenizer = create_tokenizer(config, light=not setting(config, "use_parallel_envs", bool, False))
     backend = create_backend(config, tokenizer)
     try:
         with LLMAgentProxy(config, backend, tokenizer) as proxy:
@@ -90,8 +101,12 @@ def run(config: Any) -> None:
         backend.close()
 
 
-def create_tokenizer(config: Any) -> Any:
+def create_tokenizer(config: Any, light: bool = False) -> Any:
     """The tokenizer of the prompts: see :func:`~ragen.llm_agent.backends.tokenizer_name`.
+
+    Args:
+        config: The whole configuration.
+        light: Whether the one that comes with the package may do without transformers, which takes long to import.
 
     Raises:
         ConfigError: There is none of that name, or it has no chat template.
@@ -99,6 +114,10 @@ def create_tokenizer(config: Any) -> Any:
     from ragen.llm_agent.backends import tokenizer_name
 
     name = tokenizer_name(config)
+    if name is None and light:
+        from ragen.llm_agent.tokenizer import LightTokenizer
+
+        return LightTokenizer()
     if name is None:
         from ragen.llm_agent.tokenizer import load_tokenizer
 

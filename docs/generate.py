@@ -47,6 +47,8 @@ CURES = {
     "DivergenceError": "Let everything follow from configuration, seed and actions: `ragen check TYPE` finds what does "
     "not. A live service declares `replayable = False`.",
     "LaneError": "Look at what the message says of the machine: memory, processes, files. `ragen doctor` checks them.",
+    "ForkError": "Branch from a turn that the message names; let the environment replay (`ragen check TYPE` finds what "
+    "keeps it from that), or declare `copies_midway = True`; see [Branching](../branching.md).",
     "LaneStartError": "Run `ragen doctor`. Where processes cannot be started, `es_manager.backend=executor` or "
     "`es_manager.use_multiprocessing=false` plays on.",
     "LaneDiedError": "The exit signal is in the message. SIGKILL is mostly the system's, short of memory: fewer "

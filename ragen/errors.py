@@ -69,6 +69,10 @@ class DivergenceError(EnvError):
     """An environment, replayed from its seed and actions, did not give what it gave the first time."""
 
 
+class ForkError(EnvError):
+    """No other environment can be made to stand where this one stands or stood; none was added."""
+
+
 class LaneError(RagenError, RuntimeError):
     """A worker process could not do what it was asked, for a reason outside the environment's own code."""
 

@@ -20,6 +20,8 @@ class BaseEnv(ABC):
     Class attributes (declarations; the defaults are safe for code that knows nothing of them):
         config_class: The dataclass that ``custom_envs.<Tag>.env_config`` is turned into.
         replayable: Whether seed and actions rebuild an episode exactly. False for live services.
+        copies_midway: Whether ``copy_from`` copies at any moment of an episode, and ``render`` changes nothing. Counts
+            for the class that says so alone: a subclass that adds to what is copied has to say it for itself.
         uses_global_rng: Whether any method may draw from the global ``random`` or ``numpy.random`` generators. Where
             true, their states are kept apart for each environment around every call.
         cost_hint: What a step costs, for placement before anything was measured.
@@ -27,6 +29,7 @@ class BaseEnv(ABC):
 
     config_class: ClassVar[type | None] = None
     replayable: ClassVar[bool] = True
+    copies_midway: ClassVar[bool] = False
     uses_global_rng: ClassVar[bool] = True
     cost_hint: ClassVar[CostHint | None] = None
 
@@ -72,10 +75,12 @@ class BaseEnv(ABC):
         """Become what ``other`` is right after its reset, instead of being reset with the same seed.
 
         Groups share configuration and seed, so one reset can serve all members. An override copies all that
-        ``reset`` sets, and nothing that the copies would then share and change.
+        ``reset`` sets, and nothing that the copies would then share and change. With ``copies_midway`` it copies all
+        that turns change besides, so that a fork need not be replayed.
 
         Args:
-            other: An environment of the same class and configuration that was just reset.
+            other: An environment of the same class and configuration that was just reset; with ``copies_midway``, at
+                any moment of its episode.
 
         Returns:
             True if done; False (the default) if this environment has to be reset itself.

@@ -205,6 +205,10 @@ class GymGame(Game):
         """That of the observation; what an info tells may be a time of the clock."""
         return digest_of(observation.observation)
 
+    def without_place(self, action: GymTurn) -> GymTurn:
+        """A turn that leaves its observation nowhere."""
+        return action._replace(place=None)
+
     def generator_state(self, env: Any) -> Any:
         """Those of ``np_random``, of spaces, and of generators in attributes."""
         return generators.states(env)

@@ -16,13 +16,22 @@ from typing import Any
 from PIL import Image
 
 from ragen.errors import InputError, StateError
-from ragen.llm_agent.config.environments import EnvEntry, ManagerConfig, read_config
-from ragen.llm_agent.manager.handle import EnvHandle
-from ragen.llm_agent.manager.inputs import Asked, EnvStatus, checked_seed, checked_turns, first_seed, group_seeds
+from ragen.llm_agent.config.environments import ManagerConfig, read_config
+from ragen.llm_agent.manager.branching import Branches
+from ragen.llm_agent.manager.handle import public_entry
+from ragen.llm_agent.manager.inputs import (
+    Asked,
+    EnvStatus,
+    checked_seed,
+    checked_turns,
+    counted_on,
+    first_seed,
+    group_seeds,
+)
 from ragen.llm_agent.manager.metrics import add_metrics, add_pass_at_k, add_rollout_info, largest_tiles
 from ragen.parallel.engine import EnvEngine
-from ragen.parallel.env_record import EnvFailed
-from ragen.parallel.episode.turn import Observation, TurnResult, failed_turn
+from ragen.parallel.env_record import EnvFailed, raise_failures
+from ragen.parallel.episode.turn import Observation, TurnResult, digest_observation, failed_turn, state_hash
 from ragen.parallel.interrupts import interrupts_held
 from ragen.parallel.placement.spread import spread as spread_evenly
 from ragen.parallel.settings import Mode
@@ -43,8 +52,9 @@ class EnvStateManager:
         group_size: Environments per group.
         envs: One dict per environment with keys ``tag, group_id, env_id, env, config, status, max_actions_per_traj``;
             ``env`` is a handle that works wherever the environment lives.
-        rollout_cache: One dict per environment with keys ``env_id, group_id, tag, history, penalty``; None before the
-            first reset.
+        rollout_cache: One dict per environment with keys ``env_id, group_id, tag, history, penalty``; those of branches
+            come last, with ``parent`` and ``turn`` besides. None before the first reset.
+        branches: Entry and rollout cache of every branch there is, by env_id.
         max_workers: Most worker processes.
         sequential_env_types: Types that always stay in the main process.
     """
@@ -69,13 +79,16 @@ class EnvStateManager:
         self.env_groups, self.group_size = self._settings.env_groups, self._settings.group_size
         self.base_seed = self._settings.base_seed
         self.seed_counter = 0
+        self._raises = self._settings.engine.on_env_failure == "raise"
         self.max_workers = self._settings.engine.workers
         self.sequential_env_types = list(self._settings.engine.sequential_env_types)
         specs = [entry.spec for entry in self._settings.entries]
         self._engine = EnvEngine(specs, self._settings.engine, spread=spread, on_failure=self._settings.keep_failure())
         self._finalizer = weakref.finalize(self, self._engine.close, forgotten=True)
-        self.envs = [_public_entry(entry, self._engine) for entry in self._settings.entries]
+        self.envs = [public_entry(entry, self._engine) for entry in self._settings.entries]
         self.rollout_cache: list[dict[str, Any]] | None = None
+        self._branches = Branches(self._engine, self.envs, self._settings.format_penalty)
+        self.branches = self._branches.live
 
     @property
     def use_multiprocessing(self) -> Mode:
@@ -110,11 +123,13 @@ class EnvStateManager:
         first = first_seed(self.mode, self.base_seed, self.seed_counter) if seed is None else seed
         seeds = group_seeds(first, self.env_groups, seed)
         self.rollout_cache = None
+        self._branches.begin_episode()
         by_id = {entry["env_id"]: seeds[entry["group_id"]] for entry in self.envs}
         observations = self._engine.reset(by_id, {"mode": self.mode})
-        self._raise_failures(observations, at_build=True)
+        raise_failures(observations, self._raises, at_build=True)
         caches = [self._begin_cache(entry, by_id[i], observations[i]) for i, entry in enumerate(self.envs)]
-        self._advance_seed(seed)  # last, so that a reset that is interrupted can be made again
+        # last, so that a reset that is interrupted can be made again
+        self.seed_counter = counted_on(self.mode, self.base_seed, self.seed_counter, seed, self.env_groups)
         self.rollout_cache = caches
         return caches
 
@@ -135,14 +150,14 @@ class EnvStateManager:
             EnvError, LaneError: An environment failed with ``on_env_failure: raise``; all others were stepped.
         """
         self._caches()
-        asked = checked_turns(all_env_inputs, self.envs)
+        asked = checked_turns(all_env_inputs, self.envs, self.branches)
         return self._play(asked)
 
     @interrupts_held()
     def _step_sequential(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """:meth:`step` in the main process, one environment after the other; those in lanes are brought home for it."""
         self._caches()
-        asked = checked_turns(all_env_inputs, self.envs)
+        asked = checked_turns(all_env_inputs, self.envs, self.branches)
         self._engine.bring_home(asked)
         return self._play(asked)
 
@@ -153,15 +168,50 @@ class EnvStateManager:
     def _play(self, asked: Asked) -> list[dict[str, Any]]:
         """Play the turns, and write them into statuses and histories in the order of the inputs."""
         results = self._engine.play({env_id: turn for env_id, (turn, _) in asked.items()})
-        going_on = []
+        going_on, envs, caches = [], self.envs, self._caches()
         for env_id, (_, env_input) in asked.items():
-            cache, result = self.rollout_cache[env_id], results[env_id]  # type: ignore[index]
+            entry, cache = (envs[env_id], caches[env_id]) if env_id < len(envs) else self.branches[env_id]
+            result = results[env_id]
             if type(result) is EnvFailed:
                 result = failed_turn(result.text, self._engine.records[env_id].observation)
-            if not self._log_env_state(self.envs[env_id], cache, env_input, result):
+            if not self._log_env_state(entry, cache, env_input, result):
                 going_on.append(cache)
-        self._raise_failures(results)
+        raise_failures(results, self._raises)
         return going_on
+
+    @interrupts_held()
+    def branch(self, env_id: int, copies: int, turn: int | None = None) -> list[int]:
+        """Add environments that stand where another stands, or stood after one of its turns; see ``docs/branching.md``.
+
+        They are played by their ids, and are there until they are released or the next reset. Their rollout caches have
+        ``parent``, ``turn``, and the parent's history up to it.
+
+        Args:
+            env_id: The other, which may be a branch itself.
+            copies: How many.
+            turn: After which of its turns; 0 is its reset, None now.
+
+        Returns:
+            Their ids.
+
+        Raises:
+            InputError: There is no such environment or turn, or its episode is over then.
+            StateError: There was no reset yet, or its own has failed.
+            ForkError: It can neither be copied nor replayed. Nothing was added then, nor with the others.
+        """
+        added = self._branches.add(self._caches(), env_id, copies, turn)
+        self._caches().extend(branch.cache for branch in added)
+        return [branch.entry["env_id"] for branch in added]
+
+    @interrupts_held()
+    def release(self, env_ids: Sequence[int]) -> None:
+        """Close branches, and forget their rollouts.
+
+        Raises:
+            InputError: One is not a branch, or was released before; nothing was closed.
+        """
+        leaving, caches = self._branches.remove(env_ids), self._caches()
+        caches[:] = [cache for cache in caches if cache["env_id"] not in leaving]
 
     def get_rollout_states(self) -> list[dict[str, Any]]:
         """The rollout caches, with ``metrics`` of each, and what environments have to say about the whole rollout.
@@ -170,11 +220,13 @@ class EnvStateManager:
         the turns, divided by the number of turns), and ``<tag>/pass@<group_size>``. An environment that failed, by its
         own code or with its worker, has ``<tag>/env_error`` (1.0), and its cache ``env_error``, which says why.
         ``generation: 2026`` tells more; see :func:`~ragen.llm_agent.manager.metrics.add_metrics`.
+        Branches come last: they count from the reset, what they share with their parents included, and have no
+        ``pass@k``, nor any part in that of their group.
 
         Raises:
             StateError: There was no reset yet.
         """
-        return self.episode_states(range(len(self.envs)))
+        return self.episode_states([cache["env_id"] for cache in self._caches()])
 
     def episode_states(self, env_ids: Sequence[int]) -> list[dict[str, Any]]:
         """What :meth:`get_rollout_states` says of some environments; ``pass@k`` is among them alone.
@@ -182,19 +234,19 @@ class EnvStateManager:
         Raises:
             StateError: There was no reset yet.
         """
-        caches = [self._caches()[env_id] for env_id in env_ids]
-        generation = self._settings.generation
+        envs, every, generation = self.envs, self._caches(), self._settings.generation
+        caches = [every[each] if each < len(envs) else self.branches[each].cache for each in env_ids]
         tiles = largest_tiles(caches, self._engine) if generation.is_2026 else {}
-        for cache in caches:
-            add_metrics(self.envs[cache["env_id"]], cache, generation, tiles.get(cache["env_id"]))
+        for env_id, cache in zip(env_ids, caches, strict=True):
+            entry = envs[env_id] if env_id < len(envs) else self.branches[env_id].entry
+            add_metrics(entry, cache, generation, tiles.get(env_id))
         add_pass_at_k(caches, self.group_size)
         add_rollout_info(caches, self._engine)
         return caches
 
     def render(self) -> list[Any]:
-        """What each environment shows now: text, or a list of ``(H, W, 3)`` uint8 arrays."""
-        self._caches()
-        return [self._engine.records[entry["env_id"]].observation for entry in self.envs]
+        """What each environment shows now, branches last: text, or a list of ``(H, W, 3)`` uint8 arrays."""
+        return [self._engine.records[cache["env_id"]].observation for cache in self._caches()]
 
     def lane_stats(self) -> list[LaneStats]:
         """What each home (main first, then lanes) hosts and has done since this manager was made."""
@@ -219,23 +271,17 @@ class EnvStateManager:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # Seeds
-
-    def _advance_seed(self, seed: int | None) -> None:
-        """Count on after a reset; an explicit seed moves the counter to one after it, as RAGEN does."""
-        if self.mode == "train" and self.base_seed is not None:
-            self.seed_counter = self.seed_counter + self.env_groups if seed is None else seed - self.base_seed + 1
-
     # Turns
 
     def _log_env_state(
         self, entry: dict[str, Any], cache: dict[str, Any], env_input: Mapping[str, Any], result: TurnResult
     ) -> bool:
         """Write a result into status and history; whether the episode is over."""
-        executed, malformed, reward, done, info, observation, _ = result
+        executed, malformed, reward, done, info, observation, digest = result
         status: EnvStatus = entry["status"]
         if malformed:
             cache["penalty"] += self._settings.format_penalty
+            self._branches.penalised(entry["env_id"], len(status.rewards))
         status.num_actions += len(executed)
         status.rewards.append(reward)
         left = entry["max_actions_per_traj"] - status.num_actions
@@ -251,30 +297,27 @@ class EnvStateManager:
         turn["info"] = {**info, "manager_invalid_action": True} if marks_invalid else info
         turn["llm_response"] = env_input["llm_response"]
         turn["llm_raw_response"] = env_input["llm_raw_response"]
-        self._update_cache_history(cache["history"], observation, left)
+        self._update_cache_history(cache["history"], observation, left, digest)
         if marks_invalid:
             cache["history"][-1]["manager_invalid_action"] = True
         return status.terminated
 
-    def _update_cache_history(self, history: list[dict[str, Any]], observation: Observation, actions_left: int) -> None:
+    def _update_cache_history(
+        self, history: list[dict[str, Any]], observation: Observation, actions_left: int, digest: Any
+    ) -> None:
         """Append an entry whose turn is still to be played."""
         if isinstance(observation, str):
             history.append({"state": observation, "actions_left": actions_left})
-            return
-        images = self._handle_mm_state(observation)
-        history.append({"state": "<images>" * len(images), "images": images, "actions_left": actions_left})
+        else:
+            images = self._handle_mm_state(observation)
+            history.append({"state": "<images>" * len(images), "images": images, "actions_left": actions_left})
+        if self._settings.env_state_hash:
+            history[-1]["env_state_hash"] = state_hash(digest_observation(observation) if digest is None else digest)
 
     @staticmethod
     def _handle_mm_state(observation: Observation) -> list[Image.Image]:
         """Arrays of shape ``(H, W, 3)`` as pictures."""
         return [Image.fromarray(pixels) for pixels in observation]
-
-    def _raise_failures(self, values: Mapping[int, Any], at_build: bool = False) -> None:
-        """Raise the first failure if failures are to be raised, or if an environment cannot even be built."""
-        raises = self._settings.engine.on_env_failure == "raise"
-        for value in values.values():
-            if type(value) is EnvFailed and (raises or (at_build and value.phase == "build")):
-                raise value.error
 
     # Entries
 
@@ -292,7 +335,8 @@ class EnvStateManager:
         entry["status"] = EnvStatus(seed=seed)
         shown = "" if isinstance(observation, EnvFailed) else observation  # its first turn will say why
         history: list[dict[str, Any]] = []
-        self._update_cache_history(history, shown, entry["max_actions_per_traj"])
+        digest = self._engine.records[entry["env_id"]].journal.digest
+        self._update_cache_history(history, shown, entry["max_actions_per_traj"], digest)
         return {
             "env_id": entry["env_id"],
             "group_id": entry["group_id"],
@@ -300,19 +344,6 @@ class EnvStateManager:
             "history": history,
             "penalty": 0,
         }
-
-
-def _public_entry(entry: EnvEntry, engine: EnvEngine) -> dict[str, Any]:
-    spec = entry.spec
-    return {
-        "tag": spec.tag,
-        "group_id": spec.group_id,
-        "env_id": spec.env_id,
-        "env": EnvHandle(engine, spec.env_id),
-        "config": spec.config,
-        "status": EnvStatus(),
-        "max_actions_per_traj": entry.max_actions_per_traj,
-    }
 
 
 def _part(config: Any, name: str) -> Any:

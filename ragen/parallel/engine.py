@@ -44,6 +44,7 @@ from ragen.parallel.main_home import MainHome
 from ragen.parallel.notices import Notices
 from ragen.parallel.placement.placer import Spread
 from ragen.parallel.placement.spread import spread as spread_evenly
+from ragen.parallel.roster import Roster
 from ragen.parallel.round import Parts, Round
 from ragen.parallel.settings import Mode, Settings
 from ragen.parallel.stats import LaneStats, Stats, home_name
@@ -103,6 +104,7 @@ class EnvEngine:
         self.failures = Failures(self.settings, self.records, self.homes, *told, self._in_use)
         known = self.number, self.settings, self.records, self.tags, self.lock, self.notices, self.stats_book
         self._parts = Parts(*known, self.failures, self.main, self._in_use.check_open)
+        self._roster = Roster(self._parts, self.homes, self._in_use)
         for spec in specs:
             self.add(spec)
         self.homes.prepare(self._use_lanes, spread)
@@ -126,30 +128,28 @@ class EnvEngine:
         Raises:
             StateError: There is an environment of this id, or the engine is closed.
         """
-        self._in_use.check_open()
-        with self.lock:
-            if spec.env_id in self.records:
-                raise StateError(f"{spec.describe()} was added twice; remove it first, or give it an id of its own.")
-            home = None
-            if lane is not None:
-                self.homes.begin_episode()
-                lanes = {each.name: each for each in self.homes.lanes(lane + 1)}
-                home = lanes.get(f"lane {lane}")
-            self.records[spec.env_id] = EnvRecord(spec, spec.env_id, home, home)
-            self.tags.add(spec.tag)
+        self._roster.add(spec, lane)
 
     @interrupts_held()
     def remove(self, env_ids: Iterable[int]) -> None:
         """Close environments and forget them; ids that are not known are ignored."""
-        with self.lock:
-            leaving = [self.records[env_id] for env_id in env_ids if env_id in self.records]
-            for record in leaving:
-                self.failures.came_through(record)
-            self.homes.evict(leaving)
-            for record in leaving:
-                del self.records[record.env_id]
-            if not self.records:
-                self.notices.forget()
+        self._roster.remove(env_ids)
+
+    def fork(self, env_id: int, new_ids: Iterable[int], turn: int | None = None) -> dict[int, Any]:
+        """Add environments that stand where another stands or stood, and share nothing (:mod:`ragen.parallel.roster`).
+
+        Args:
+            env_id: The other environment.
+            new_ids: Ids that no environment has.
+            turn: After which of its turns: 0 is its reset, None now, with what was changed since its last turn.
+
+        Returns:
+            What they show, by env_id.
+
+        Raises:
+            InputError, StateError, ForkError: It cannot be forked so, for the reason given; nothing was added.
+        """
+        return self._roster.fork(env_id, list(new_ids), turn, self._use_lanes is True)
 
     # What is asked of environments
 

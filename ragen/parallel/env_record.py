@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,19 @@ class EnvFailed:
     phase: str = ""
 
 
+def raise_failures(values: Mapping[int, Any], raises: bool, at_build: bool = False) -> None:
+    """Raise the first failure among values by env_id.
+
+    Args:
+        values: What came of a call.
+        raises: Whether failures are to be raised.
+        at_build: Whether those of environments that cannot even be built are in any case.
+    """
+    for value in values.values():
+        if type(value) is EnvFailed and (raises or (at_build and value.phase == "build")):
+            raise value.error
+
+
 @dataclass(slots=True)
 class EnvRecord:
     """One environment: where it lives, and what has happened to it in this episode.
@@ -52,6 +65,7 @@ class EnvRecord:
         failures: How often it has failed at what is being asked.
         kills: How often its worker was killed at that, perhaps by someone else.
         failed: Why its episode is over, if it has failed for good.
+        origin: The environment that it descends from by forks, whose moves it follows; None if it is no fork.
         record: What of a result goes into the journal: the game's.
     """
 
@@ -68,6 +82,7 @@ class EnvRecord:
     failures: int = 0
     kills: int = 0
     failed: EnvFailed | None = None
+    origin: int | None = None
     record: Callable[[Any], tuple[Any, ...]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -101,6 +116,11 @@ class EnvRecord:
         self._begin_journal(EpisodeStart(order.seed, order.options, digest, before))
         self._commit()
         return self.observation
+
+    def commit_fork(self, journal: EpisodeJournal, observation: Any) -> None:
+        """Begin with the journal of another environment."""
+        self.journal, self.observation = journal, observation
+        self._commit()
 
     def commit_turn(self, action: Any, result: Any) -> None:
         """Make a turn part of the episode, or begin the next one with it."""

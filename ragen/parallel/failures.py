@@ -17,7 +17,7 @@ from ragen.parallel.homes import Homes
 from ragen.parallel.in_use import InUse
 from ragen.parallel.lanes.failure import Cause, LaneFailure
 from ragen.parallel.lanes.lane import Lane
-from ragen.parallel.lanes.orders import Call, Order, Play, Rebuild, Reset
+from ragen.parallel.lanes.orders import Call, Fork, Order, Play, Rebuild, Reset
 from ragen.parallel.notices import Notices
 from ragen.parallel.recovery import Decision, Facts, LaneThen, Then, Trouble
 from ragen.parallel.settings import Settings
@@ -35,7 +35,7 @@ class Asked:
         reset_timeout: Seconds that each step of a replay may take.
     """
 
-    kind: type[Reset | Play | Call]
+    kind: type[Reset | Play | Call | Fork]
     items: Mapping[int, Any]
     timeout: float
     reset_timeout: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from ragen.parallel.env_record import NOT_LOADED, EnvRecord
@@ -63,6 +63,31 @@ class Homes:
         """The first ``count`` lanes of the pool, their workers starting; without those at rest."""
         return self.pool.lanes(count, {lane for lane in self._rests if self._rests[lane].episodes})
 
+    def lane_of_index(self, index: int) -> Lane | None:
+        """A lane of the pool, its worker starting; None if it is at rest."""
+        self.begin_episode()
+        return {each.name: each for each in self.lanes(index + 1)}.get(f"lane {index}")
+
+    def for_forks(self, home: Lane | None, count: int, may_start: bool) -> list[Lane | None]:
+        """Homes for so many forks of an environment, where they are replayed: the lanes that host the fewest.
+
+        Args:
+            home: The environment's own; forks of what lives in main live there too.
+            count: How many.
+            may_start: Whether lanes may be started for them; else there are those in use.
+        """
+        if home is None:
+            return [None] * count
+        hosted = Counter(record.home for record in self._records.values() if record.home is not None)
+        if may_start:
+            hosted.update(dict.fromkeys(self.lanes(min(self._settings.workers, hosted.total() + count)), 0))
+        homes: list[Lane | None] = []
+        for _ in range(count):
+            emptiest = min(hosted, key=hosted.__getitem__)
+            hosted[emptiest] += 1
+            homes.append(emptiest)
+        return homes
+
     # Decisions
 
     def prepare(self, mode: Mode, spread: Spread) -> None:
@@ -112,6 +137,10 @@ class Homes:
         return Limits(self._settings.max_workers or kind.slots, kind.slots + 1, kind.round_trip_s)
 
     def _follow(self, homes: Mapping[int, int | None]) -> None:
+        for record in self._records.values():
+            origin = record.origin
+            if origin is not None and origin in homes and (homes[origin] is None) != (record.home is None):
+                homes = {**homes, record.env_id: homes[origin]}
         lanes = self._start(max((index + 1 for index in homes.values() if index is not None), default=0))
         self.place({each: lanes[i % len(lanes)] if i is not None and lanes else None for each, i in homes.items()})
 

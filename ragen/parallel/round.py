@@ -32,7 +32,7 @@ from ragen.parallel.failures import Asked, Failures
 from ragen.parallel.interrupts import interrupts_come_too_late
 from ragen.parallel.lanes.exchange import Answer, exchange
 from ragen.parallel.lanes.lane import Lane, Request
-from ragen.parallel.lanes.orders import Call, Order, Play, Rebuild, RebuildHere, Reset
+from ragen.parallel.lanes.orders import Call, Fork, Order, Play, Rebuild, RebuildHere, Reset
 from ragen.parallel.main_home import MainHome
 from ragen.parallel.notices import Notices
 from ragen.parallel.placement.costs import CallTime
@@ -80,7 +80,7 @@ class Round:
         values: What came of it so far, by env_id.
     """
 
-    def __init__(self, parts: Parts, kind: type[Reset | Play | Call], items: Items, timeout: float) -> None:
+    def __init__(self, parts: Parts, kind: type[Reset | Play | Call | Fork], items: Items, timeout: float) -> None:
         """Ask these environments of an engine; each may take so many seconds."""
         self.asked = Asked(kind, items, timeout, parts.settings.reset_timeout)
         self.values: dict[int, Any] = {}

@@ -36,7 +36,7 @@ from ragen.errors import CapsuleError, DivergenceError, LaneDiedError, LaneTimeo
 from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.failures import Failure
-from ragen.parallel.lanes.orders import Play, Reset
+from ragen.parallel.lanes.orders import Fork, Play, Reset
 from ragen.tools.json_codec import decode, encode, lost_in
 
 log = logging.getLogger(__name__)
@@ -162,8 +162,13 @@ def _config_of(spec: EnvSpec) -> tuple[str | None, Any]:
     return None, config
 
 
+def _lived(failure: Failure) -> EpisodeJournal:
+    """What it lived through before it failed; of a fork, what it was to live through."""
+    return (failure.item[1].journal or failure.journal) if failure.asked is Fork else failure.journal
+
+
 def _episode(failure: Failure) -> EpisodeJournal:
-    journal = failure.journal
+    journal = _lived(failure)
     if failure.asked is Reset:  # the journal is still that of the episode before
         return EpisodeJournal(failure.item.seed, failure.item.options, settings=journal.lasting())
     entries = [
@@ -174,7 +179,7 @@ def _episode(failure: Failure) -> EpisodeJournal:
 
 
 def _failed(failure: Failure) -> JournalTurn | Change | None:
-    if failure.asked is Reset:
+    if failure.asked in (Reset, Fork):
         return None
     return JournalTurn(failure.item[1], ()) if failure.asked is Play else failure.item[1]
 
@@ -311,7 +316,7 @@ class CapsuleWriter:
         return f" [to play it again: python -m ragen.tools.replay {path}]" if path is not None else ""
 
     def _keep(self, failure: Failure, folder: Path) -> Path | None:
-        spec, journal, kind, written = failure.spec, failure.journal, _kind(failure.error), _written[folder]
+        spec, journal, kind, written = failure.spec, _lived(failure), _kind(failure.error), _written[folder]
         moment = failure.item.seed if failure.asked is Reset else (journal.seed, journal.turns)
         key = (spec.env_id, moment, kind)
         if key in self._paths:

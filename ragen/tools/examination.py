@@ -19,6 +19,7 @@ from ragen.parallel.episode.turn import Turn
 from ragen.parallel.lanes.codec import pack_reply, pack_request
 from ragen.parallel.lanes.orders import Call, Order, Play, Rebuild, Reset, Unload
 from ragen.tools.check_report import CheckReport, EnvCosts, Finding, advise, in_units
+from ragen.tools.copies import difference_of_copies
 from ragen.tools.looks import Found, metrics_found, shown_found
 from ragen.tools.probe import Probe
 from ragen.tools.recording import MANY_ACTIONS, OPTIONS, Recording, Turns, record, size_of, within
@@ -222,6 +223,9 @@ class Examination:
                     return "fail", f"a copy is not like a reset: {difference}", fix
         if not self._ask("copies", self._episode[0]):
             return "note", "copy_from gives False: every member of a group is reset", "True says that it has copied."
+        pair, copies_midway = (_LEADER, _COPY), self._spec.copies_midway
+        if copies_midway and (told := difference_of_copies(self._here, *pair, self._first, self._plan)):
+            return "fail", f"copies_midway = True, but {told}", "copy_from must copy all that turns change, too."
         return "ok", "copy_from gives what a reset gives, and nothing is shared", ""
 
     # What it gives, leaves and costs

@@ -30,6 +30,11 @@ class Step(NamedTuple):
     done: bool = False
     info: Any = None
 
+    @classmethod
+    def of(cls, result: Any) -> Step:
+        """What a turn gave."""
+        return cls(*(decode(encode(getattr(result, name))) for name in cls._fields))
+
 
 @dataclass
 class Recording:
@@ -68,7 +73,7 @@ class Recording:
             if isinstance(result, Mishap):
                 self.mishap, self.where = result, f"turn {index} ({', '.join(map(repr, actions))}) of seed {seed}"
                 return
-            steps.append(Step(*(decode(encode(getattr(result, name))) for name in Step._fields)))
+            steps.append(Step.of(result))
             if result.done:
                 return
 

@@ -126,6 +126,11 @@ def test_a_copy_of_a_reset_goes_its_own_way(game: Game) -> None:
 
 
 @every_game
+def test_a_copy_of_any_moment_goes_its_own_way(game: Game) -> None:
+    env_contract.assert_copies_midway(game.make, game.actions)
+
+
+@every_game
 def test_an_episode_survives_pickling(game: Game) -> None:
     env_contract.assert_pickles_in_mid_episode(game.make, game.actions, game.pickled)
 

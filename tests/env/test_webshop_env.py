@@ -452,6 +452,7 @@ def test_seed_and_actions_decide_everything(folder: str, cache: str) -> None:
 
     env_contract.assert_seed_and_actions_decide_everything(make_env, ACTIONS)
     env_contract.assert_copies_go_their_own_way(make_env, ACTIONS)
+    env_contract.assert_copies_midway(make_env, ACTIONS)
     env_contract.assert_pickles_in_mid_episode(make_env, ACTIONS, limit=6000)
     env_contract.assert_leaves_the_global_generators_alone(make_env, ACTIONS)
 

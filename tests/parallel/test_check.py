@@ -44,6 +44,11 @@ def test_a_flawless_environment_passes_everything():
         (check_cases.TellsItsProcess, "replays elsewhere", "another process gives something else"),
         (check_cases.CopiedBadly, "group resets", "a copy is not like a reset"),
         (check_cases.CopiedWithoutItsLevel, "group resets", "a copy is not like a reset: .*the reward was"),
+        (
+            check_cases.CopiedMidwayBadly,
+            "group resets",
+            "copies_midway = True, but of a copy after turn 0 .*the info was",
+        ),
         (check_cases.LeavesThings, "leaves nothing behind", "5 threads and 5 child processes and 5 open files more"),
         (check_cases.Grows, "memory stays", "resets adds about"),
         (check_cases.Raises, "plays", "raises in turn 1 .*ValueError: the rope is too short"),
@@ -144,6 +149,7 @@ def test_state_that_an_environment_holds_elsewhere_is_fine():
     ("env", "status", "told"),
     [
         (check_cases.Copied, "ok", "copy_from gives what a reset gives"),
+        (check_cases.CopiedMidway, "ok", "copy_from gives what a reset gives"),
         (check_cases.Walk, "ok", "no copy_from: every member of a group is reset, in .* us"),
         (check_cases.ResetsSlowly, "note", "no copy_from: every member of a group is reset, in 2.* ms"),
         (check_cases.DeclinesToCopy, "note", "copy_from gives False: every member of a group is reset"),

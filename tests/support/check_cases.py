@@ -69,6 +69,21 @@ class Copied(Walk):
         return True
 
 
+class CopiedMidway(Copied):
+    copies_midway = True
+
+
+class CopiedMidwayBadly(Walk):
+    """Copies what a reset sets, and not what turns change."""
+
+    copies_midway = True
+
+    def copy_from(self, other: Walk) -> bool:
+        Copied.copy_from(self, other)  # type: ignore[arg-type]
+        self.steps = 0
+        return True
+
+
 class CopiedBadly(Walk):
     """Copies share the generator of the original."""
 

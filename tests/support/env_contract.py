@@ -83,6 +83,21 @@ def assert_copies_go_their_own_way(make_env: MakeEnv, actions: Sequence[Any], se
     assert copy.render() == make_env().reset(seed + 1)
 
 
+def assert_copies_midway(make_env: MakeEnv, actions: Sequence[Any], seed: int = SEED) -> None:
+    """A copy of any moment of an episode plays as the original from there, and neither notices the other."""
+    assert type(make_env()).copies_midway is True
+    expected = play(_reset(make_env(), seed), actions)
+    for count in range(len(actions)):
+        original, copies = _reset(make_env(), seed), [make_env(), _reset(make_env(), seed + 1)]
+        play(original, actions[:count])
+        shown = original.render()
+        for copy in copies:
+            assert copy.copy_from(original) is True
+            assert copy.render() == shown if isinstance(shown, str) else (copy.render() == shown).all()
+            assert play(copy, actions[count:]) == expected[count:]
+        assert play(original, actions[count:]) == expected[count:]
+
+
 def _reset(env: Any, seed: int) -> Any:
     env.reset(seed)
     return env

@@ -59,6 +59,7 @@ class BanditEnv(TextObservation, BaseDiscreteActionEnv):
 
     config_class = BanditEnvConfig
     uses_global_rng = False
+    copies_midway = True
     cost_hint = "cheap"
 
     def __init__(self, config: BanditEnvConfig | None = None) -> None:
@@ -111,7 +112,7 @@ class BanditEnv(TextObservation, BaseDiscreteActionEnv):
         return self.config.hi_arm_hiscore if lucky else self.config.hi_arm_loscore
 
     def copy_from(self, other: BanditEnv) -> bool:
-        """Become a copy of a bandit that was just reset; see :meth:`BaseEnv.copy_from`."""
+        """Become a copy of another, at any moment; see :meth:`BaseEnv.copy_from`."""
         if other._stream is None:
             return False
         self._stream = other._stream.copy()

@@ -26,6 +26,7 @@ class CountdownEnv(TextObservation, BaseLanguageBasedEnv):
 
     config_class = CountdownEnvConfig
     uses_global_rng = False
+    copies_midway = True
     cost_hint = "cheap"
     action_hint = "an expression with each number once, such as: (3 + 4) * 5"
 
@@ -75,7 +76,7 @@ class CountdownEnv(TextObservation, BaseLanguageBasedEnv):
         return self.observation, reward, True, info
 
     def copy_from(self, other: CountdownEnv) -> bool:
-        """Become a copy of a Countdown that was just reset; see :meth:`BaseEnv.copy_from`."""
+        """Become a copy of another, at any moment; see :meth:`BaseEnv.copy_from`."""
         if other.puzzle is None:
             return False
         self.puzzle = other.puzzle

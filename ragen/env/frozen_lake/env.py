@@ -48,6 +48,7 @@ class FrozenLakeEnv(GridEnv):
     """Walk over the ice to the goal; holes and the goal end the episode, and nothing moves the player from there."""
 
     config_class = FrozenLakeEnvConfig
+    copies_midway = True
 
     def __init__(self, config: FrozenLakeEnvConfig | None = None) -> None:
         """Take a configuration; no lake is made before ``reset``."""
@@ -87,10 +88,11 @@ class FrozenLakeEnv(GridEnv):
         return symbols
 
     def copy_from(self, other: FrozenLakeEnv) -> bool:
-        """Take the lake of an environment that was just reset; see :meth:`BaseEnv.copy_from`."""
+        """Stand on the lake of another where that one stands, at any moment; see :meth:`BaseEnv.copy_from`."""
         if other._lake is None:
             return False
         self._start(other._lake, other._slips.seed, other._board)
+        self._cell, self._steps = other._cell, other._steps
         return True
 
     def step(self, action: int) -> tuple[str | np.ndarray, int, bool, dict[str, Any]]:

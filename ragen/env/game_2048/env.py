@@ -28,6 +28,7 @@ class Game2048Env(TextObservation, BaseDiscreteActionEnv):
 
     config_class = Game2048EnvConfig
     uses_global_rng = False
+    copies_midway = True
     cost_hint = "cheap"
 
     def __init__(self, config: Game2048EnvConfig | None = None) -> None:
@@ -113,7 +114,7 @@ class Game2048Env(TextObservation, BaseDiscreteActionEnv):
         return self.observation
 
     def copy_from(self, other: Game2048Env) -> bool:
-        """Become a copy of a game that was just reset; see :meth:`BaseEnv.copy_from`."""
+        """Become a copy of another, at any moment; see :meth:`BaseEnv.copy_from`."""
         if other._rng is None:
             return False
         self._rng = self._rng or np.random.default_rng(0)

@@ -46,6 +46,7 @@ class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
 
     config_class = MetaMathQAEnvConfig
     uses_global_rng = False
+    copies_midway = True
     cost_hint = "cheap"
     action_hint = "the answer alone, such as: 42"
 
@@ -107,7 +108,7 @@ class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
         return {"correct_answer": self.correct_answer}
 
     def copy_from(self, other: MetaMathQAEnv) -> bool:
-        """Become a copy of a MetaMathQA that was just reset; see :meth:`BaseEnv.copy_from`."""
+        """Become a copy of another, at any moment; see :meth:`BaseEnv.copy_from`."""
         if other.index is None:
             return False
         self.index = other.index

@@ -35,6 +35,7 @@ class RubiksCubeEnv(TextObservation, BaseDiscreteActionEnv):
 
     config_class = RubiksCubeEnvConfig
     uses_global_rng = False
+    copies_midway = True
     cost_hint = "cheap"
 
     def __init__(self, config: RubiksCubeEnvConfig | None = None) -> None:
@@ -89,7 +90,7 @@ class RubiksCubeEnv(TextObservation, BaseDiscreteActionEnv):
         return shown
 
     def copy_from(self, other: RubiksCubeEnv) -> bool:
-        """Become a copy of a cube that was just reset; see :meth:`BaseEnv.copy_from`."""
+        """Become a copy of another, at any moment; see :meth:`BaseEnv.copy_from`."""
         if not other.stickers:
             return False
         self.stickers = other.stickers

@@ -49,6 +49,7 @@ class SokobanEnv(GridEnv):
     """
 
     config_class = SokobanEnvConfig
+    copies_midway = True
 
     def __init__(self, config: SokobanEnvConfig | None = None) -> None:
         """Take a configuration; no level is made before ``reset``."""
@@ -84,10 +85,12 @@ class SokobanEnv(GridEnv):
         self._boxes_on_target = 0
 
     def copy_from(self, other: SokobanEnv) -> bool:
-        """Take the level of an environment that was just reset; see :meth:`BaseEnv.copy_from`."""
+        """Take the level of another with all that was pushed there, at any moment; see :meth:`BaseEnv.copy_from`."""
         if other._level is None:
             return False
         self._start(other._level)
+        self._room[:] = other._room
+        self._player, self._steps, self._boxes_on_target = other._player, other._steps, other._boxes_on_target
         return True
 
     def step(self, action: int) -> tuple[str | np.ndarray, float, bool, dict[str, Any]]:

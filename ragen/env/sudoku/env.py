@@ -30,6 +30,7 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
 
     config_class = SudokuEnvConfig
     uses_global_rng = False
+    copies_midway = True
     cost_hint = "cheap"
     action_hint = "a placement, such as: place 5 at row 2 col 3"
 
@@ -147,7 +148,7 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
         return self.observation
 
     def copy_from(self, other: SudokuEnv) -> bool:
-        """Become a copy of a sudoku that was just reset; see :meth:`BaseEnv.copy_from`."""
+        """Become a copy of another, at any moment; see :meth:`BaseEnv.copy_from`."""
         if other._board is None:
             return False
         self.given, self.solution = other.given, other.solution  # never changed after reset

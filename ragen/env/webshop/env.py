@@ -61,6 +61,7 @@ class WebShopEnv(BaseLanguageBasedEnv):
 
     config_class = WebShopEnvConfig
     uses_global_rng = False
+    copies_midway = True
     cost_hint = "cheap"
     action_hint = "search[words] or click[text of a button, link or option]"
 
@@ -168,7 +169,7 @@ class WebShopEnv(BaseLanguageBasedEnv):
         return dict(self._options)
 
     def copy_from(self, other: WebShopEnv) -> bool:
-        """Become a copy of a shop that was just reset; see :meth:`BaseEnv.copy_from`."""
+        """Become a copy of another, at any moment; see :meth:`BaseEnv.copy_from`."""
         if other.goal is None or other.config != self.config:
             return False
         self.__dict__.update(other.__dict__, config=self.config, _options=dict(other._options))

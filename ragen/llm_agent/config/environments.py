@@ -57,6 +57,7 @@ class ManagerConfig:
         base_seed: First seed, None where the configuration has none for this mode.
         engine: Where environments live, time-outs, and what follows a failure.
         capsule_dir: Folder for failure capsules; None for none.
+        env_state_hash: Whether each turn of a history has the hash of what it began with.
     """
 
     entries: tuple[EnvEntry, ...]
@@ -67,6 +68,7 @@ class ManagerConfig:
     base_seed: int | None
     engine: Settings
     capsule_dir: str | None
+    env_state_hash: bool = False
 
     def keep_failure(self) -> OnFailure:
         """What writes failures down, so that they can be played again."""
@@ -105,6 +107,7 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
         base_seed=reader.integer(f"seed.{mode}", None, minimum=0),
         engine=_engine_settings(reader, {entry.spec.env_type for entry in entries}),
         capsule_dir=reader.folder("es_manager.capsule_dir", DEFAULT_CAPSULE_DIR),
+        env_state_hash=reader.choice("es_manager.env_state_hash", (True, False), False),
     )
 
 
@@ -195,9 +198,8 @@ def _mapping(name: str, value: Any) -> Any:
 
 def _check_manager_keys(reader: _Reader) -> None:
     settings = {field.name for field in dataclasses.fields(Settings)} - {"use_lanes"}
-    top = (*sorted(settings), "use_multiprocessing", "format_penalty", "capsule_dir", "train", "val")
-    known = {"es_manager": top}
-    known["seed"] = ("train", "val")
+    top = (*sorted(settings), "use_multiprocessing", "format_penalty", "capsule_dir", "env_state_hash", "train", "val")
+    known = {"es_manager": top, "seed": ("train", "val")}
     for mode in ("train", "val"):
         known |= {f"es_manager.{mode}": _MODE_KEYS, f"es_manager.{mode}.env_configs": ("tags", "n_groups")}
     for section, keys in known.items():
@@ -271,8 +273,7 @@ class _EntryBuilder:
         known = reader.get("custom_envs")
         if tag not in known:
             raise ConfigError(f"tag {tag!r} is not a key of custom_envs; there are {', '.join(sorted(known))}.")
-        self._tag = tag
-        self._key = f"custom_envs.{tag}"
+        self._tag, self._key = tag, f"custom_envs.{tag}"
         self._env_type = reader.get(f"{self._key}.env_type")
         if not isinstance(self._env_type, str):
             raise ConfigError(f"{self._key}.env_type = {self._env_type!r}: expected a name or 'package.module:Class'.")

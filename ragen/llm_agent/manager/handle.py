@@ -6,6 +6,8 @@ from functools import partial
 from typing import Any
 
 from ragen.errors import EnvError, RagenError
+from ragen.llm_agent.config.environments import EnvEntry
+from ragen.llm_agent.manager.inputs import EnvStatus
 from ragen.parallel.engine import EnvEngine
 
 
@@ -53,3 +55,17 @@ class EnvHandle:
 
     def __repr__(self) -> str:
         return f"<{self._engine.records[self._env_id].spec.describe()}>"
+
+
+def public_entry(entry: EnvEntry, engine: EnvEngine) -> dict[str, Any]:
+    """What ``EnvStateManager.envs`` has of an environment."""
+    spec = entry.spec
+    return {
+        "tag": spec.tag,
+        "group_id": spec.group_id,
+        "env_id": spec.env_id,
+        "env": EnvHandle(engine, spec.env_id),
+        "config": spec.config,
+        "status": EnvStatus(),
+        "max_actions_per_traj": entry.max_actions_per_traj,
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,12 +38,15 @@ class EnvStatus:
     seed: int | None = None
 
 
-def checked_turns(all_env_inputs: Sequence[Mapping[str, Any]], envs: Sequence[Mapping[str, Any]]) -> Asked:
+def checked_turns(
+    all_env_inputs: Sequence[Mapping[str, Any]], envs: Sequence[Mapping[str, Any]], branches: Mapping[int, Any]
+) -> Asked:
     """The turns that the inputs of ``step`` ask for.
 
     Args:
         all_env_inputs: The inputs.
         envs: The manager's entries.
+        branches: Entries and rollout caches of its branches, by env_id.
 
     Raises:
         InputError: An input is not of the form that ``step`` takes.
@@ -57,12 +60,12 @@ def checked_turns(all_env_inputs: Sequence[Mapping[str, Any]], envs: Sequence[Ma
         except (KeyError, TypeError, ValueError):
             raise _unfit(position, given) from None
         if type(env_id) is not int or not 0 <= env_id < len(envs):
-            env_id = _checked_env_id(position, env_id, len(envs))
+            env_id = _checked_env_id(position, env_id, len(envs), branches)
         if env_id in asked:
             raise InputError(f"step input {position}: env_id = {env_id} was given twice in this call.")
         if type(actions) is not list or not _ONLY_TEXT.issuperset(map(type, actions)):
             _check_actions(position, actions)
-        entry = envs[env_id]
+        entry = envs[env_id] if env_id < len(envs) else branches[env_id][0]
         status: EnvStatus = entry["status"]
         if status.terminated:
             raise InputError(
@@ -80,13 +83,14 @@ def _unfit(position: int, given: Any) -> InputError:
     return InputError(f"step input {position} lacks {missing}; it has {present or 'nothing'}.")
 
 
-def _checked_env_id(position: int, env_id: Any, count: int) -> int:
+def _checked_env_id(position: int, env_id: Any, count: int, branches: Collection[int]) -> int:
     try:
         index = -1 if isinstance(env_id, bool) else operator.index(env_id)
     except TypeError:
         index = -1
-    if not 0 <= index < count:
-        raise InputError(f"step input {position}: env_id = {env_id!r}; expected an integer from 0 to {count - 1}.")
+    if not 0 <= index < count and index not in branches:
+        known = f"an integer from 0 to {count - 1}{', or the id of a branch' if branches else ''}"
+        raise InputError(f"step input {position}: env_id = {env_id!r}; expected {known}.")
     return index
 
 
@@ -111,6 +115,13 @@ def first_seed(mode: str, base_seed: int | None, counted: int) -> int:
     if mode != "train":
         return base_seed if base_seed is not None else DEFAULT_VAL_SEED
     return random.randint(0, 1_000_000) if base_seed is None else base_seed + counted
+
+
+def counted_on(mode: str, base_seed: int | None, counted: int, given: int | None, groups: int) -> int:
+    """How far resets have counted after one more; an explicit seed counts to one after it, as RAGEN does."""
+    if mode != "train" or base_seed is None:
+        return counted
+    return counted + groups if given is None else given - base_seed + 1
 
 
 def checked_seed(seed: Any) -> int | None:

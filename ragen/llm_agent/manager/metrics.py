@@ -88,12 +88,13 @@ def _largest(grid: Any) -> int | None:
 
 
 def add_pass_at_k(caches: Sequence[dict[str, Any]], group_size: int) -> None:
-    """``pass@k``: whether any member of the group succeeded."""
+    """``pass@k``: whether any member of the group succeeded; branches are no members, and have none."""
     groups: dict[int, float] = {}
-    for cache in caches:
+    members = [cache for cache in caches if "parent" not in cache]
+    for cache in members:
         success = cache["metrics"][f"{cache['tag']}/success"]
         groups[cache["group_id"]] = max(groups.get(cache["group_id"], 0.0), success)
-    for cache in caches:
+    for cache in members:
         cache["metrics"][f"{cache['tag']}/pass@{group_size}"] = groups[cache["group_id"]]
 
 

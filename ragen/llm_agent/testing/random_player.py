@@ -83,7 +83,8 @@ class RandomPlayer:
         }
 
     def _actions(self, manager: EnvStateManager, cache: dict[str, Any], rng: Random) -> list[str]:
-        entry = manager.envs[cache["env_id"]]
+        env_id = cache["env_id"]
+        entry = manager.envs[env_id] if env_id < len(manager.envs) else manager.branches[env_id].entry
         played = [turn["actions"] for turn in cache["history"] if "actions" in turn]
         prompt = Prompt(
             state=cache["history"][-1]["state"],

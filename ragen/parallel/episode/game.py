@@ -81,6 +81,18 @@ class Game(ABC):
         """
         return None
 
+    def copy_midway(self, env: Any, other: Any) -> Any:
+        """Make a just built environment what ``other`` is in mid-episode, where its class declares how.
+
+        Returns:
+            What the copy shows, rendered anew; None where it was not copied.
+        """
+        return None
+
+    def without_place(self, action: Any) -> Any:
+        """An action as another environment may be given it: without what says where this one's results go."""
+        return action
+
     def generator_state(self, env: Any) -> Any:
         """The state of the environment's own generator before a reset without a seed; None if it has none."""
         return None

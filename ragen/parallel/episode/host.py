@@ -6,30 +6,29 @@ that raises is an outcome like another, and the rest of the batch goes on. Befor
 position (``mark``), which is how the main process knows whose deadline is running.
 
 Members of a group are copied from the first one that was reset where their class declares how
-(:meth:`ragen.env.base.BaseEnv.copy_from`), and nowhere else: nobody but its author can know what an environment holds.
+(:meth:`ragen.env.base.BaseEnv.copy_from`), and forked environments where it declares that this holds in mid-episode
+(``copies_midway``); nowhere else, since nobody but its author can know what an environment holds.
 """
 
 from __future__ import annotations
 
-import logging
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter, thread_time
 from typing import Any, NamedTuple
 
-from ragen.parallel.episode.global_rng import EnvRng, outer_state_kept
-from ragen.parallel.episode.journal import Change, Divergence, EpisodeJournal, difference
+from ragen.parallel.episode import replicas
+from ragen.parallel.episode.global_rng import outer_state_kept
+from ragen.parallel.episode.journal import Change, Divergence, EpisodeJournal
 from ragen.parallel.episode.outcome import Outcome, Overdue, Raised, TimedOut
 from ragen.parallel.episode.overlap import Job, Mark, Overlap
+from ragen.parallel.episode.replicas import Forked, Lineage, Replica
 from ragen.parallel.episode.sealed import Sealed
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import named
 from ragen.parallel.interrupts import interrupts_let_through, let_signals_pass
-
-log = logging.getLogger(__name__)
 
 SLOW = 3e-4  # seconds of an item from which its processor time is looked at too, to tell waiting from computing
 
@@ -62,16 +61,6 @@ class ResetResult(NamedTuple):
     before: Any
 
 
-@dataclass(slots=True)
-class _Replica:
-    spec: EnvSpec
-    play: Callable[[Any, Any], Any]
-    env: Any = None
-    rng: EnvRng | None = None
-    was_reset: bool = False
-    is_slow: bool = True  # looked at once, and then as long as it is
-
-
 class EnvHost:
     """Environments that live in this process.
 
@@ -89,7 +78,7 @@ class EnvHost:
             keeps_outer_rng: Whether the process's own random numbers must be left alone; not so in workers, where
                 environments may also wait at the same time.
         """
-        self._replicas: dict[int, _Replica] = {}
+        self._replicas: dict[int, Replica] = {}
         self._rng_users: set[int] = set()  # those that may draw from the global generators
         self.mark = mark
         self._at = 0
@@ -108,7 +97,7 @@ class EnvHost:
         """Take environments in; they are built when first needed."""
         for spec in specs:
             self.unload([spec.env_id])
-            self._replicas[spec.env_id] = _Replica(spec, spec.game.play)
+            self._replicas[spec.env_id] = Replica(spec, spec.game.play)
             if spec.uses_global_rng:
                 self._rng_users.add(spec.env_id)
             if spec.overlap_waits and not self._keeps_outer_rng:
@@ -116,12 +105,12 @@ class EnvHost:
 
     def reset(self, orders: Sequence[ResetOrder]) -> list[Outcome]:
         """Begin new episodes. Outcomes hold a :class:`ResetResult`."""
-        first: dict[Any, tuple[_Replica, Any]] = {}
+        first: dict[Any, tuple[Replica, Any]] = {}
         return self._each(orders, "reset", lambda replica, order: self._reset_one(replica, order, first))
 
     def play(self, items: Sequence[tuple[int, Any]]) -> list[Outcome]:
         """Play the turns of ``(env_id, action)``. Outcomes hold results of the game."""
-        return self._each(items, "play", _play)
+        return self._each(items, "play", replicas.play)
 
     def replay(self, items: Sequence[tuple[int, EpisodeJournal]], first: int = 0) -> list[Outcome]:
         """Rebuild the episodes of ``(env_id, journal)`` on fresh environments; outcomes hold None or a divergence.
@@ -132,9 +121,13 @@ class EnvHost:
         """
         return self._each(items, "replay", self._replay_one, first)
 
+    def fork(self, items: Sequence[tuple[int, Lineage]]) -> list[Outcome]:
+        """Make environments stand where others stand or stood. Outcomes hold a :class:`Forked` or a divergence."""
+        return self._each(items, "fork", self._fork_one)
+
     def call(self, items: Sequence[tuple[int, Change]]) -> list[Outcome]:
         """Call a method of environments, set or read an attribute. Outcomes hold what it gave."""
-        return self._each(items, "call", _call)
+        return self._each(items, "call", replicas.call)
 
     def unload(self, env_ids: Iterable[int]) -> None:
         """Close environments and forget them; a failure to close is logged."""
@@ -144,7 +137,7 @@ class EnvHost:
             if env_id in self._overlapping:
                 self._overlapping.discard(env_id)
                 if replica is not None:
-                    self._overlap.end(env_id, partial(_close, replica))
+                    self._overlap.end(env_id, partial(replicas.close, replica))
             elif replica is not None:
                 self._close(replica)
 
@@ -155,15 +148,15 @@ class EnvHost:
                 self.mark(index)
             self.unload([env_id])
 
-    def _close(self, replica: _Replica) -> None:
+    def _close(self, replica: Replica) -> None:
         outer = outer_state_kept() if self._keeps_outer_rng and replica.rng else nullcontext()
         with outer, interrupts_let_through():
             self.since = perf_counter()
-            _close(replica)
+            replicas.close(replica)
             self.since = 0.0
 
     def _each(
-        self, items: Sequence[Any], phase: str, work: Callable[[_Replica, Any], Any], first: int = 0
+        self, items: Sequence[Any], phase: str, work: Callable[[Replica, Any], Any], first: int = 0
     ) -> list[Outcome]:
         if self._overlapping and any(item[0] in self._overlapping for item in items):
             return self._each_overlapped(items, phase, work, first)
@@ -205,7 +198,7 @@ class EnvHost:
         return outcomes
 
     def _each_overlapped(
-        self, items: Sequence[Any], phase: str, work: Callable[[_Replica, Any], Any], first: int
+        self, items: Sequence[Any], phase: str, work: Callable[[Replica, Any], Any], first: int
     ) -> list[Outcome]:
         """Those that may wait at the same time, then the others one by one; outcomes in the order of the items."""
         places = {index: item for index, item in enumerate(items, first) if item[0] in self._overlapping}
@@ -221,7 +214,7 @@ class EnvHost:
             self.mark(first + len(items))
         return outcomes
 
-    def _tried(self, item: Any, phase: str, work: Callable[[_Replica, Any], Any]) -> Any:
+    def _tried(self, item: Any, phase: str, work: Callable[[Replica, Any], Any]) -> Any:
         """What came of an item, in its environment's thread."""
         replica, doing = self._replicas[item[0]], phase
         try:
@@ -244,15 +237,15 @@ class EnvHost:
             self.mark(self._at)
         self.since = perf_counter()
 
-    def _reset_one(self, replica: _Replica, order: ResetOrder, first: dict[Any, tuple[_Replica, Any]]) -> ResetResult:
+    def _reset_one(self, replica: Replica, order: ResetOrder, first: dict[Any, tuple[Replica, Any]]) -> ResetResult:
         """Reset a member of a group, or copy it from the member of this batch that was reset first."""
         if type(order.options) is Sealed:
             order = order._replace(options=order.options.open())
-        _build_if_needed(replica)
+        replicas.build_if_needed(replica)
         game, seed = replica.spec.game, order.seed
         if seed is None:
-            before = _generators(replica)
-            observation = _reset(replica, None, order.options)
+            before = replicas.generators(replica)
+            observation = replicas.reset(replica, None, order.options)
             return ResetResult(observation, game.digest(observation), before)
         first = {} if order.env_id in self._overlapping else first  # threads do not wait for each other
         group = (replica.spec.group_id, seed, repr(order.options))
@@ -264,111 +257,15 @@ class EnvHost:
                     replica.rng.copy_from(source.rng)
                 replica.was_reset = True
                 return ResetResult(copied, game.digest(copied), None)
-        observation = _reset(replica, seed, order.options)
+        observation = replicas.reset(replica, seed, order.options)
         first.setdefault(group, (replica, observation))
         return ResetResult(observation, game.digest(observation), None)
 
-    def _replay_one(self, replica: _Replica, item: tuple[int, EpisodeJournal]) -> Divergence | None:
-        _, journal = item
-        if replica.env is not None:
-            _close(replica)
-        _build_if_needed(replica)
-        for name, value in journal.settings.items():
-            _call(replica, (0, Change(name, (value,), is_set=True)))
-        if not journal.has_begun:
-            return None
-        return _replay_reset(replica, journal) or self._replay_entries(replica, journal)
+    def _replay_one(self, replica: Replica, item: tuple[int, EpisodeJournal]) -> Divergence | None:
+        found = replicas.replay(replica, item[1], self._restart_clock)
+        return found if isinstance(found, Divergence) else None
 
-    def _replay_entries(self, replica: _Replica, journal: EpisodeJournal) -> Divergence | None:
-        game, turn = replica.spec.game, 0
-        for entry in journal.entries:
-            self._restart_clock()
-            if isinstance(entry, Change):
-                _repeat(replica, entry)
-                continue
-            result = _play(replica, (0, entry.action))
-            if found := difference(turn, game.recorded, entry.recorded, game.record(result)):
-                return found
-            turn += 1
-        return None
-
-
-def _build_if_needed(replica: _Replica) -> None:
-    if replica.env is not None:
-        return
-    spec = replica.spec
-    replica.rng = EnvRng(0) if spec.uses_global_rng else None
-    replica.was_reset = False
-    with replica.rng.in_place() if replica.rng else nullcontext():
-        replica.env = spec.game.build(spec)
-
-
-def _reset(replica: _Replica, seed: int | None, options: dict[str, Any] | None) -> Any:
-    if replica.rng is not None and seed is not None:
-        replica.rng.seed(seed)
-    with replica.rng.in_place() if replica.rng else nullcontext():
-        observation = replica.spec.game.reset(replica.env, seed, options)
-    replica.was_reset = True
-    return observation
-
-
-def _generators(replica: _Replica) -> Any:
-    """The state of the generators before a reset without a seed; the global ones begin at random the first time."""
-    if replica.rng is not None and not replica.was_reset:
-        replica.rng.seed(None)
-    return (
-        replica.rng.state() if replica.rng is not None else None,
-        replica.spec.game.generator_state(replica.env),
-    )
-
-
-def _restore_generators(replica: _Replica, before: tuple[Any, Any]) -> None:
-    outer, own = before
-    if replica.rng is not None:
-        replica.rng.restore(outer)
-    if own is not None:
-        replica.spec.game.restore_generator(replica.env, own)
-
-
-def _play(replica: _Replica, item: tuple[int, Any]) -> Any:
-    """Play a turn with the environment's own state of the global generators in place."""
-    if replica.rng is None:
-        return replica.play(replica.env, item[1])
-    with replica.rng.in_place():
-        return replica.play(replica.env, item[1])
-
-
-def _call(replica: _Replica, item: tuple[int, Change]) -> Any:
-    _build_if_needed(replica)
-    with replica.rng.in_place() if replica.rng else nullcontext():
-        return replica.spec.game.apply(replica.env, item[1])
-
-
-def _repeat(replica: _Replica, change: Change) -> None:
-    """Do a change again; one that raised may have changed something all the same, and raises again."""
-    try:
-        _call(replica, (0, change))
-    except Exception:
-        log.debug("a change of env %d raised in its replay", replica.spec.env_id, exc_info=True)
-
-
-def _replay_reset(replica: _Replica, journal: EpisodeJournal) -> Divergence | None:
-    if journal.before is not None:
-        _restore_generators(replica, journal.before)
-    digest = replica.spec.game.digest(_reset(replica, journal.seed, journal.options))
-    return difference(-1, ("digest",), (journal.digest,), (digest,))
-
-
-def _close(replica: _Replica) -> None:
-    env, replica.env = replica.env, None
-    close = getattr(env, "close", None)
-    if close is None:
-        return
-    try:
-        with replica.rng.in_place() if replica.rng else nullcontext():
-            close()
-    except Overdue as error:
-        log.warning("%s %s while it was closed", replica.spec.describe(), error)
-    except BaseException as error:
-        let_signals_pass(error)
-        log.warning("%s failed to close", replica.spec.describe(), exc_info=True)
+    def _fork_one(self, replica: Replica, item: tuple[int, Lineage]) -> Forked | Divergence:
+        lineage = item[1]
+        source = self._replicas.get(lineage.source) if lineage.source is not None else None
+        return replicas.fork(replica, lineage, source, self._restart_clock)

@@ -9,7 +9,7 @@ fresh environment compares every turn: an environment that does not give the sam
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ragen.parallel.episode.values import copied
@@ -73,7 +73,11 @@ class Divergence(NamedTuple):
     def describe(self) -> str:
         """The difference in a sentence's part, long observations shortened."""
         where = "the reset" if self.turn < 0 else f"turn {self.turn}"
-        return f"at {where} the {self.what} was {_short(self.expected)} and is now {_short(self.got)}"
+        return f"at {where} {self.contrast()}"
+
+    def contrast(self) -> str:
+        """What was expected and what was given."""
+        return f"the {self.what} was {_short(self.expected)} and is now {_short(self.got)}"
 
 
 @dataclass
@@ -123,6 +127,21 @@ class EpisodeJournal:
     def played(self) -> list[JournalTurn]:
         """The turns alone."""
         return [entry for entry in self.entries if isinstance(entry, JournalTurn)]
+
+    def until(self, turn: int | None) -> EpisodeJournal:
+        """The episode up to a turn, as a journal of its own, which can be written on.
+
+        Args:
+            turn: How many turns it is to have, with what was changed before the last of them; None for all there is.
+        """
+        entries, left = list(self.entries), turn
+        for place, entry in enumerate(self.entries):
+            if left == 0:
+                del entries[place:]
+                break
+            if left is not None and isinstance(entry, JournalTurn):
+                left -= 1
+        return replace(self, settings=dict(self.settings), entries=entries)
 
 
 def difference(turn: int, names: tuple[str, ...], expected: tuple[Any, ...], got: tuple[Any, ...]) -> Divergence | None:

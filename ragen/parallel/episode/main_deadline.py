@@ -14,12 +14,13 @@ from time import perf_counter
 from types import FrameType
 from typing import Any
 
-from ragen.parallel.episode import host
+from ragen.parallel.episode import host, replicas
 from ragen.parallel.episode.host import EnvHost
 from ragen.parallel.episode.outcome import Overdue
 
 _SOON = 0.001  # seconds after which to look again where nothing may be interrupted
 _LONGEST = 1e6  # seconds that the timer takes; it finds out itself how much is left
+_OURS = (host.__file__, replicas.__file__)  # where nothing is interrupted: half of a change would be left behind
 _AGAIN = 1.0  # seconds after which an environment that did not let itself be interrupted is interrupted again
 
 
@@ -62,7 +63,7 @@ class Deadline:
             return
         since = self._home.since
         left = since + self._seconds - perf_counter() if since else _SOON
-        inside = frame is not None and frame.f_code.co_filename != host.__file__
+        inside = frame is not None and frame.f_code.co_filename not in _OURS
         if left > 0 or not inside:
             _signal.setitimer(_signal.ITIMER_REAL, min(max(left, _SOON), _LONGEST))
             return

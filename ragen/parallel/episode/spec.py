@@ -91,3 +91,8 @@ class EnvSpec:
     def uses_global_rng(self) -> bool:
         """Whether it may draw from the global generators; it declares ``uses_global_rng = False`` if not."""
         return getattr(self.env_class, "uses_global_rng", True)
+
+    @property
+    def copies_midway(self) -> bool:
+        """Whether ``copy_from`` copies in mid-episode; the class itself declares it, since a subclass adds to it."""
+        return isinstance(self.env_class, type) and bool(vars(self.env_class).get("copies_midway", False))

@@ -134,6 +134,10 @@ class RagenGame(Game):
             return None
         return observation if isinstance(observation, str) else [image.copy() for image in observation]
 
+    def copy_midway(self, env: Any, other: Any) -> Observation | None:
+        """Ask the environment's ``copy_from``, and look."""
+        return None if self.copy(env, other, "") is None else observe(env)
+
 
 RAGEN = RagenGame()
 
@@ -192,6 +196,12 @@ def digest_observation(observation: Observation) -> Any:
         hashlib.blake2b(image.tobytes() + repr(image.shape).encode(), digest_size=16).hexdigest()
         for image in observation
     )
+
+
+def state_hash(digest: Any) -> str:
+    """32 hexadecimal digits that are equal where environments show the same, of the digest of what they show."""
+    shown = digest if isinstance(digest, str) else "\n".join(digest)
+    return hashlib.blake2b(shown.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _detached(info: dict[str, Any]) -> dict[str, Any]:

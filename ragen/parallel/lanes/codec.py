@@ -26,6 +26,7 @@ _KINDS: tuple[type[Order], ...] = (
     orders.Reset,
     orders.Play,
     orders.Call,
+    orders.Fork,
     orders.Rebuild,
     orders.Unload,
     orders.CloseAll,

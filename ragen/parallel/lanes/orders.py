@@ -139,6 +139,25 @@ class Call(_ItemOrder):
         return (sealed(self.items) if seal else self.items,)
 
 
+class Fork(_ItemOrder):
+    """Make environments stand where others stand or stood; items are ``(env_id, Lineage)``."""
+
+    phase = "fork"
+
+    def steps(self, index: int) -> int:
+        """A deadline for a copy or a reset, and one for each turn and change."""
+        journal = self.items[index][1].journal
+        return 1 + (len(journal.entries) if journal is not None else 0)
+
+    def run(self, host: EnvHost) -> list[Outcome]:
+        """See :meth:`EnvHost.fork`."""
+        return host.fork(self.items)
+
+    def fields(self, seal: bool) -> tuple[Any, ...]:
+        """Each with its lineage."""
+        return (sealed(self.items) if seal else self.items,)
+
+
 class Unload(Order):
     """Close environments and forget them."""
 

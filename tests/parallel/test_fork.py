@@ -1,0 +1,597 @@
+"""Forks of environments: they stand where others stood, in any home, and play on as if nobody had forked."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from ragen.env.webshop.env import WebShopEnv
+from ragen.errors import DivergenceError, ForkError, InputError, StateError
+from ragen.games.gym_game import AT_END, GYM, GymTurn
+from ragen.games.slab import Place, Slab
+from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings
+from ragen.parallel.episode.turn import Turn
+from ragen.parallel.lanes.orders import Fork
+from support import gym_envs
+from support.faulty_envs import Clock, FaultConfig, Faulty, GlobalDraws, Unreplayable, Walk
+from support.forking import BUILT_IN, OTHERS, Kind, bare, drawn, recorded, straight
+from support.leftovers import is_over, until
+
+PATIENT = {"step_timeout": 20.0, "reset_timeout": 20.0, "startup_timeout": 20.0, "max_workers": 2}
+TURN = Turn(("a",), 9)
+SEED = 7
+
+Make = Callable[..., EnvEngine]
+
+
+class Copies(Walk):
+    """Can be copied at any moment; says how often it was, and how often it was reset."""
+
+    copies_midway = True
+    replayable = False
+
+    def copy_from(self, other: Any) -> bool:
+        self.random = random.Random()
+        self.random.setstate(other.random.getstate())
+        self.steps, self.place = other.steps, other.place
+        return True
+
+
+class CopiesDraws(GlobalDraws):
+    """Draws from the global generators, whose state is copied for it."""
+
+    copies_midway = True
+    replayable = False
+
+    def copy_from(self, other: Any) -> bool:
+        self.steps, self.place = other.steps, other.place
+        return True
+
+
+class CopiesBadly(Walk):
+    """Forgets the place."""
+
+    copies_midway = True
+
+    def copy_from(self, other: Any) -> bool:
+        self.random, self.steps = random.Random(), other.steps
+        return True
+
+
+class CopiesBadlyForGood(CopiesBadly):
+    copies_midway = True
+    replayable = False
+
+
+class RaisesCopying(Walk):
+    copies_midway = True
+
+    def copy_from(self, other: Any) -> bool:
+        raise ValueError("not me")
+
+
+class Heir(Copies):
+    """Keeps more than its parent copies, and does not say that it can be copied."""
+
+    replayable = True
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        self.more = 0
+        return super().reset(seed, mode)
+
+    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        self.more += 1
+        observation, reward, done, info = super().step(action)
+        return observation, reward + self.more, done, info
+
+
+class Board(Walk):
+    """Has an attribute to set, and a method that changes it."""
+
+    bonus = 0
+
+    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        observation, reward, done, info = super().step(action)
+        return observation, reward + self.bonus, done, info
+
+    def push(self, distance: int) -> int:
+        self.place += distance
+        return self.place
+
+
+@pytest.fixture(autouse=True, scope="module")
+def the_shop_is_open() -> None:
+    """Build its catalogue where it never was, before any test looks at what threads there are."""
+    WebShopEnv().reset(0)
+
+
+@pytest.fixture(params=["process", "executor", "main"])
+def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+    """Makes engines in main and over both kinds of workers, closed in the end."""
+    made: list[EnvEngine] = []
+    where = {"use_lanes": False} if request.param == "main" else {"use_lanes": True, "backend": request.param}
+
+    def make_one(specs: Iterable[EnvSpec] = (), **settings: Any) -> EnvEngine:
+        made.append(EnvEngine(specs, Settings.of(**{**PATIENT, **where, **settings})))
+        return made[-1]
+
+    yield make_one
+    for engine in made:
+        engine.close()
+
+
+in_main = pytest.mark.parametrize("make", ["main"], indirect=True)
+in_lanes = pytest.mark.parametrize("make", ["process", "executor"], indirect=True)
+
+
+def began(make: Make, env_class: Any = Walk, turns: int = 4, config: Any = None, **settings: Any) -> EnvEngine:
+    """An engine whose env 0 has played so many turns."""
+    engine = make([EnvSpec.of(env_class, config, 0)], **settings)
+    engine.reset({0: SEED})
+    for _ in range(turns):
+        engine.play({0: TURN})
+    return engine
+
+
+def kill(engine: EnvEngine) -> None:
+    """Kill all workers, and wait until they have ended; nothing where there is none."""
+    pids = [lane.pid for lane in engine.stats() if lane.lane != "main" and lane.pid is not None]
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert until(lambda: all(map(is_over, pids)))
+
+
+def on(engine: EnvEngine, env_ids: Iterable[int], turns: Iterable[Turn]) -> dict[int, list[Any]]:
+    """What environments give in the turns that are played with all of them."""
+    given: dict[int, list[Any]] = {env_id: [] for env_id in env_ids}
+    for turn in turns:
+        for env_id, result in engine.play(dict.fromkeys(given, turn)).items():
+            assert not isinstance(result, EnvFailed), result.text
+            given[env_id].append(recorded(result))
+    return given
+
+
+def ways(engine: EnvEngine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """How environments are forked from now on: where each is to be copied from, or that it is replayed."""
+    seen: list[str] = []
+    init = Fork.__init__
+
+    def watched(self: Fork, items: Any) -> None:
+        seen.extend("replay" if lineage.source is None else "copy" for _, lineage in items)
+        init(self, items)
+
+    monkeypatch.setattr(Fork, "__init__", watched)
+    return seen
+
+
+# What a fork is
+
+
+@pytest.mark.parametrize("name", [*BUILT_IN, *OTHERS])
+def test_forks_at_any_turn_play_on_as_if_nobody_had_forked(make: Make, name: str) -> None:
+    kind = {**BUILT_IN, **OTHERS}[name]
+    turns = drawn(kind, 12, seed=3)
+    expected = straight(kind, SEED, turns)
+    engine = make([kind.spec(0)])
+    engine.reset({0: SEED})
+    new_ids = iter(range(1, 99))
+    stood: dict[int, int] = {}
+    for turn in turns[:10]:
+        engine.play({0: turn})
+        now, before = next(new_ids), next(new_ids)
+        played = engine.records[0].journal.turns
+        stood[now], stood[before] = played, random.Random(played).randrange(played + 1)
+        shown = engine.fork(0, [now]) | engine.fork(0, [before], stood[before])
+        for env_id, observation in shown.items():
+            assert kind.spec(0).game.digest(observation) == expected[stood[env_id]][-1]
+    for env_id, after in stood.items():
+        assert on(engine, [env_id], turns[after:])[env_id] == expected[after + 1 :]
+    assert on(engine, [0], turns[10:])[0] == expected[11:]
+
+
+@pytest.mark.parametrize("name", ["sokoban", "sudoku", "webshop", "game_2048"])
+def test_forks_of_one_parent_share_nothing(make: Make, name: str) -> None:
+    kind = BUILT_IN[name]
+    turns = drawn(kind, 5, seed=4)
+    engine = make([kind.spec(0)])
+    engine.reset({0: SEED})
+    on(engine, [0], turns[:3])
+    engine.fork(0, [1, 2])
+    engine.fork(0, [3, 4], 3)
+    others = {env_id: drawn(kind, 4, seed=env_id) for env_id in (1, 2, 3, 4)}
+    for step in range(4):
+        engine.play({env_id: given[step] for env_id, given in others.items()})
+    for env_id, given in others.items():
+        journal = engine.records[env_id].journal
+        assert [played.recorded for played in journal.played()] == straight(kind, SEED, [*turns[:3], *given])[1:]
+    assert on(engine, [0], turns[3:])[0] == straight(kind, SEED, turns)[4:]
+
+
+def test_a_fork_of_a_fork_stands_where_it_should(make: Make) -> None:
+    engine = began(make)
+    engine.fork(0, [1], 3)
+    on(engine, [1], [TURN])
+    engine.fork(1, [2])
+    engine.fork(2, [3], 1)
+    assert on(engine, [2], [TURN] * 2)[2] == straight(OTHERS["walk"], SEED, [TURN] * 6)[5:]
+    assert on(engine, [3], [TURN] * 2)[3] == straight(OTHERS["walk"], SEED, [TURN] * 3)[2:]
+
+
+def test_a_fork_may_be_reset_and_removed_like_any_other(make: Make) -> None:
+    engine = began(make)
+    engine.fork(0, [1, 2])
+    other = straight(OTHERS["walk"], SEED + 1, [TURN])
+    assert engine.reset({1: SEED + 1})[1] == other[0][-1]
+    assert on(engine, [1], [TURN])[1] == other[1:]
+    engine.remove([1, 2])
+    assert [spec.env_id for spec in engine.specs()] == [0]
+    engine.fork(0, [1])
+    after = on(engine, [0, 1], [TURN])
+    assert after[0] == after[1] == straight(OTHERS["walk"], SEED, [TURN] * 5)[5:]
+
+
+def test_what_was_set_and_called_from_outside_is_forked_too(make: Make) -> None:
+    engine = began(make, Board, turns=0)
+    engine.set_attr([0], "bonus", 100)
+    engine.play({0: TURN})
+    engine.call([0], "push", 50)
+    engine.fork(0, [1])
+    engine.fork(0, [2], 1)
+    expected = on(engine, [0, 1], [TURN] * 2)
+    assert expected[1] == expected[0]
+    engine.call([2], "push", 50)
+    assert on(engine, [2], [TURN] * 2)[2] == expected[0]
+
+
+def test_an_episode_without_a_seed_is_forked_by_its_generators(make: Make) -> None:
+    engine = make([OTHERS["draws"].spec(0)])
+    engine.reset({0: None})
+    on(engine, [0], [TURN] * 3)
+    engine.fork(0, [1])
+    engine.fork(0, [2], 1)
+    on(engine, [2], [TURN] * 2)
+    after = on(engine, [0, 1, 2], [TURN] * 2)
+    assert after[0] == after[1] == after[2]
+
+
+# How, and where
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+@in_main
+def test_built_in_environments_are_copied_where_they_stand(
+    make: Make, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = BUILT_IN[name]
+    engine = make([kind.spec(0)])
+    engine.reset({0: SEED})
+    on(engine, [0], drawn(kind, 3, seed=5))
+    how = ways(engine, monkeypatch)
+    engine.fork(0, [1, 2])
+    assert how == ["copy"] * 2
+    engine.fork(0, [3], 2)
+    assert how[2:] == ["replay"]
+
+
+@pytest.mark.parametrize(("env_class", "played"), [(Copies, "walk"), (CopiesDraws, "draws")])
+def test_what_cannot_be_replayed_is_copied(make: Make, env_class: type[Walk], played: str) -> None:
+    engine = began(make, env_class)
+    engine.fork(0, [1, 2])
+    assert engine.home(1) == engine.home(2) == engine.home(0)
+    after = on(engine, [0, 1, 2], [TURN] * 3)
+    assert after[0] == after[1] == after[2] == straight(OTHERS[played], SEED, [TURN] * 7)[5:]
+
+
+def test_a_subclass_of_what_can_be_copied_is_replayed(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = began(make, Heir)
+    how = ways(engine, monkeypatch)
+    engine.fork(0, [1])
+    assert how[0] == "replay"
+    after = on(engine, [0, 1], [TURN] * 3)
+    assert after[0] == after[1]
+
+
+@pytest.mark.parametrize("env_class", [CopiesBadly, RaisesCopying])
+def test_a_copy_that_is_wrong_is_replayed_instead(
+    make: Make, env_class: type[Walk], caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = began(make, env_class)
+    engine.fork(0, [1])
+    after = on(engine, [0, 1], [TURN] * 3)
+    assert after[0] == after[1]
+    assert "was replayed to be forked, and not copied" in caplog.text
+
+
+@in_lanes
+def test_forks_that_are_replayed_are_dealt_out_over_the_lanes(make: Make) -> None:
+    engine = began(make)
+    engine.fork(0, [1, 2, 3])
+    assert sorted(engine.home(env_id) for env_id in range(4)) == ["lane 0"] * 2 + ["lane 1"] * 2
+
+
+@in_lanes
+def test_forks_follow_when_lanes_are_switched_off_and_on(make: Make) -> None:
+    engine = began(make)
+    engine.fork(0, [1, 2])
+    on(engine, range(3), [TURN])
+    for mode, home in ((False, "main"), (True, "lane 0")):
+        engine.use_lanes = mode
+        assert {engine.home(env_id) for env_id in range(3)} == {home}
+        after = on(engine, range(3), [TURN])
+        assert after[0] == after[1] == after[2]
+
+
+@in_lanes
+def test_a_fork_is_at_home_in_main_where_its_parent_is(make: Make) -> None:
+    engine = began(make, sequential_env_types=(f"{__name__}:Walk", "support.faulty_envs:Walk"))
+    engine.fork(0, [1])
+    assert engine.home(0) == engine.home(1) == "main"
+
+
+# Whatever happens
+
+
+@in_lanes
+@pytest.mark.parametrize("kind", [OTHERS["walk"], BUILT_IN["sokoban"], bare(BUILT_IN["sokoban"])])
+def test_workers_killed_before_during_and_after_change_nothing(
+    make: Make, kind: Kind, caplog: pytest.LogCaptureFixture
+) -> None:
+    turns = drawn(kind, 6, seed=9)
+    expected = straight(kind, SEED, turns)
+    engine = make([kind.spec(0)])
+    engine.reset({0: SEED})
+    on(engine, [0], turns[:3])
+    kill(engine)
+    engine.fork(0, [1])
+    assert "not copied" not in caplog.text, "a copy that is lost with its worker is nobody's mistake"
+    kill(engine)
+    engine.fork(0, [2], 2)
+    kill(engine)
+    assert on(engine, [2], turns[2:3])[2] == expected[3:4]
+    assert on(engine, range(3), turns[3:]) == dict.fromkeys(range(3), expected[4:])
+
+
+@in_lanes
+def test_a_worker_that_dies_while_it_forks_is_replaced(make: Make, tmp_path: Any) -> None:
+    lives, once = tmp_path / "lives", tmp_path / "once"
+    fault = FaultConfig("is killed", "replay", str(once), str(lives))
+    engine = began(make, Faulty, config=fault)
+    engine.fork(0, [1])
+    assert once.exists()
+    after = on(engine, [0, 1], [TURN] * 2)
+    assert after[0] == after[1]
+
+
+@in_lanes
+def test_a_fork_that_hangs_costs_its_time_and_is_refused(make: Make, tmp_path: Any) -> None:
+    fault = FaultConfig("sleeps", "replay", "", str(tmp_path / "lives"))
+    engine = began(make, Faulty, config=fault, reset_timeout=0.5, on_env_failure="truncate")
+    with pytest.raises(ForkError, match=r"cannot be forked as it was after turn 4: timed out"):
+        engine.fork(0, [1])
+    assert list(engine.records) == [0]
+
+
+def test_an_interrupted_fork_has_not_happened(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = began(make)
+
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("ragen.parallel.roster.Round.run", interrupted)
+        engine.fork(0, [1, 2])
+    assert list(engine.records) == [0]
+    engine.fork(0, [1, 2])
+    after = on(engine, range(3), [TURN])
+    assert after[0] == after[1] == after[2]
+
+
+def test_what_has_failed_is_forked_from_a_turn_before(make: Make, tmp_path: Any) -> None:
+    once = tmp_path / "once"
+    engine = began(make, Faulty, turns=2, config=FaultConfig("raises", "turn 2", str(once)), on_env_failure="truncate")
+    failed = engine.play({0: TURN})[0]
+    assert isinstance(failed, EnvFailed)
+    with pytest.raises(ForkError, match=r"it has failed .*boom.*; give the turn to go back to, from 0 to 2"):
+        engine.fork(0, [1])
+    engine.fork(0, [1], 2)
+    assert on(engine, [1], [TURN] * 2)[1] == straight(OTHERS["walk"], SEED, [TURN] * 4)[3:]
+
+
+# What is refused
+
+
+def test_what_never_shows_the_same_again_is_refused(make: Make) -> None:
+    engine = began(make, Clock)
+    with pytest.raises(ForkError, match="cannot be forked as it was after turn 4: does not replay") as refused:
+        engine.fork(0, [1])
+    assert isinstance(refused.value.__cause__, DivergenceError)
+    assert list(engine.records) == [0]
+    engine.play({0: TURN})
+
+
+@pytest.mark.parametrize(
+    ("env_class", "turn", "why"),
+    [
+        (Unreplayable, None, "does not declare copies_midway = True"),
+        (Unreplayable, 2, "does not declare copies_midway = True"),
+        (Copies, 2, "it has gone on since"),
+    ],
+)
+def test_what_can_neither_be_copied_nor_replayed_is_refused(
+    make: Make, env_class: type[Walk], turn: int | None, why: str
+) -> None:
+    engine = began(make, env_class)
+    with pytest.raises(ForkError, match=f"cannot be replayed, and cannot be copied, since .*{why}"):
+        engine.fork(0, [1], turn)
+    assert list(engine.records) == [0]
+    assert on(engine, [0], [TURN])[0] == straight(OTHERS["walk"], SEED, [TURN] * 5)[5:]
+
+
+def test_a_wrong_copy_of_what_cannot_be_replayed_is_refused(make: Make) -> None:
+    engine = began(make, CopiesBadlyForGood)
+    with pytest.raises(
+        ForkError, match=r"its copy did not show the same: .*and it declares that it cannot be replayed"
+    ):
+        engine.fork(0, [1])
+    assert list(engine.records) == [0]
+
+
+@in_main
+def test_a_copy_is_refused_where_attributes_were_set_or_changed(make: Make) -> None:
+    engine = began(make, Copies)
+    engine.call([0], "sight")
+    with pytest.raises(ForkError, match="changed after its last turn"):
+        engine.fork(0, [1])
+    engine.set_attr([0], "place", 4)
+    engine.play({0: TURN})
+    with pytest.raises(ForkError, match=r"attributes were set from outside \(place\)"):
+        engine.fork(0, [1])
+
+
+@in_lanes
+def test_a_copy_of_what_was_lost_is_refused(make: Make) -> None:
+    engine = began(make, Copies)
+    kill(engine)
+    with pytest.raises(ForkError, match=r"not there any more|state was lost"):
+        engine.fork(0, [1])
+    assert list(engine.records) == [0]
+
+
+@in_main
+@pytest.mark.parametrize("turn", [5, -1, True, 1.0, "2"])
+def test_a_turn_that_does_not_exist_is_refused(make: Make, turn: Any) -> None:
+    engine = began(make)
+    with pytest.raises(InputError, match=r"expected 0 \(its reset\) to 4, the turns of its present episode"):
+        engine.fork(0, [1], turn)
+    assert list(engine.records) == [0]
+
+
+@in_main
+def test_ids_are_checked_before_anything_is_forked(make: Make) -> None:
+    engine = began(make)
+    for env_id, new_ids, error, text in (
+        (9, [1], InputError, "no environment 9"),
+        (0, [0], StateError, "an env 0 already"),
+        (0, [1, 1], StateError, "an env 1 already"),
+        (0, ["a"], InputError, "expected an integer"),
+    ):
+        with pytest.raises(error, match=text):
+            engine.fork(env_id, new_ids)
+    assert engine.fork(0, []) == {}
+    assert list(engine.records) == [0]
+
+
+@in_main
+def test_what_was_not_reset_and_what_is_closed_is_refused(make: Make) -> None:
+    engine = make([EnvSpec.of(Walk, None, 0)])
+    with pytest.raises(StateError, match="not reset yet"):
+        engine.fork(0, [1])
+    engine.close()
+    with pytest.raises(StateError, match="closed"):
+        engine.fork(0, [1])
+
+
+# Other games
+
+
+def test_a_gymnasium_environment_is_forked_within_its_present_episode(make: Make) -> None:
+    engine = make([EnvSpec.of(gym_envs.Walk, None, 0, game=GYM)])
+    engine.reset({0: SEED})
+    for action in range(30):
+        engine.play({0: GymTurn(action % 5, AT_END)})
+    journal = engine.records[0].journal
+    assert journal.seed is None and journal.turns < 30, "an episode has begun in between"
+    with pytest.raises(InputError, match="of its present episode"):
+        engine.fork(0, [1], 30)
+    engine.fork(0, [1])
+    shown = engine.fork(0, [2], 0)
+    assert GYM.digest(shown[2]) == journal.digest
+    for action in range(12):
+        given = engine.play(dict.fromkeys((0, 1), GymTurn(action % 5, AT_END)))
+        assert GYM.record(given[0]) == GYM.record(given[1])
+
+
+@in_lanes
+def test_a_fork_writes_into_no_memory_that_its_parent_shows(make: Make) -> None:
+    engine = make([EnvSpec.of(gym_envs.Walk, None, 0, game=GYM)])
+    engine.reset({0: SEED})
+    slab = Slab(1, (3,), "float32")
+    for turn in range(3):
+        engine.play({0: GymTurn(2, place=Place(slab.address, turn % 2, 0))})
+    shown = slab.rows.copy()
+    forked = engine.fork(0, [1], 2)
+    slab.rows[:] = 0
+    forked |= engine.fork(0, [2])
+    assert not slab.rows.any()
+    assert (forked[1] == shown[1, 0]).all() and (forked[2] == shown[0, 0]).all()
+    slab.close()
+
+
+# Many
+
+
+def random_forks(engine: EnvEngine, kinds: dict[int, Kind], count: int, seed: int, kills: float) -> None:
+    """Fork at random, play on at random, and hold each fork against the same actions played straight."""
+    rng = random.Random(seed)
+    asked: dict[int, list[Turn]] = {env_id: [] for env_id in kinds}
+    kinds = dict(kinds)
+    engine.reset(dict.fromkeys(kinds, SEED))
+    for number in range(count):
+        parent = rng.choice(list(kinds))
+        now = len(asked[parent])
+        turn = rng.choice([None, rng.randint(0, now)])
+        new_id = max(1000, *kinds) + 1
+        engine.fork(parent, [new_id], turn)
+        kinds[new_id], asked[new_id] = kinds[parent], asked[parent][: now if turn is None else turn]
+        if rng.random() < kills:
+            kill(engine)
+        moving = [*rng.sample(list(kinds), min(3, len(kinds))), new_id]
+        for _ in range(rng.randint(0, 2)):
+            turns = {env_id: kinds[env_id].turn(rng) for env_id in moving}
+            engine.play(turns)
+            for env_id, given in turns.items():
+                asked[env_id] = [*asked[env_id], given]
+        if number % 20 == 19 or number == count - 1:
+            kinds = check_some(engine, kinds, asked, rng)
+
+
+def check_some(
+    engine: EnvEngine, kinds: dict[int, Kind], asked: dict[int, list[Turn]], rng: random.Random
+) -> dict[int, Kind]:
+    """Compare all forks with the straight play, and let most of them go; those that remain."""
+    forks = [env_id for env_id in kinds if env_id >= 1000]
+    for env_id in forks:
+        journal = engine.records[env_id].journal
+        expected = straight(kinds[env_id], SEED, asked[env_id])
+        assert [(journal.digest,), *[played.recorded for played in journal.played()]] == expected
+    leaving = rng.sample(forks, max(0, len(forks) - 4))
+    long = [env_id for env_id in forks if len(asked[env_id]) > 12 and env_id not in leaving]
+    engine.remove([*leaving, *long])
+    return {env_id: kind for env_id, kind in kinds.items() if env_id not in {*leaving, *long}}
+
+
+FEW = ("sokoban", "frozen_lake", "game_2048", "rubikscube", "sudoku")
+
+
+def test_random_forks_equal_the_straight_play(make: Make) -> None:
+    kinds = {index: {**BUILT_IN, **OTHERS}[name] for index, name in enumerate((*FEW, *OTHERS))}
+    engine = make([kind.spec(env_id) for env_id, kind in kinds.items()])
+    random_forks(engine, kinds, count=80, seed=11, kills=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("seed", range(4))
+def test_ten_thousand_random_forks_equal_the_straight_play(make: Make, seed: int) -> None:
+    kinds = dict(enumerate([*BUILT_IN.values(), *OTHERS.values()]))
+    engine = make([kind.spec(env_id) for env_id, kind in kinds.items()])
+    for episode in range(4):
+        random_forks(engine, kinds, count=210, seed=100 * seed + episode, kills=0.02)
+        engine.remove([env_id for env_id in engine.records if env_id >= 1000])

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Self, TypeGuard
 from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError, AsyncOpenAI, AuthenticationError
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.backends.base import Reply, Request, Sampling
+from ragen.llm_agent.backends.base import Reply, Request, Sampling, valid_text
 from ragen.llm_agent.backends.endpoint import Access, ApiSettings, read_settings
 from ragen.llm_agent.backends.loop import LoopThread
 from ragen.llm_agent.backends.tokens import MAX_MODEL_LEN, check_context
@@ -285,7 +285,8 @@ def read_completion(completion: Any) -> Reply:
     message = getattr(choice, "message", None)
     if message is None:
         raise UnreadableAnswerError("there is no choice with a message in it")
-    text = getattr(message, "content", None) or getattr(message, "refusal", None) or ""
+    refusal, calls = getattr(message, "refusal", None), getattr(message, "tool_calls", None)
+    text = getattr(message, "content", None) or refusal or ""
     thought = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
     if isinstance(thought, str) and "<think>" not in text:
         text = f"<think>{thought.strip()}</think>{text.lstrip()}"
@@ -293,10 +294,14 @@ def read_completion(completion: Any) -> Reply:
         raise UnreadableAnswerError(f"the message's content is a {type(text).__name__}")
     counted = getattr(completion, "usage", None)
     counts = {name: getattr(counted, name, None) for name in ("prompt_tokens", "completion_tokens")}
+    reason = getattr(choice, "finish_reason", None)
     return Reply(
         text,
         *_tokens(completion, choice),
-        cut_off=getattr(choice, "finish_reason", None) == "length",
+        cut_off=reason == "length",
+        finish_reason=valid_text(reason) if isinstance(reason, str) else None,
+        refused=bool(refusal),
+        tool_calls=len(calls) if isinstance(calls, list) else 0,
         usage={name: count for name, count in counts.items() if _is_number(count) and 0 <= count <= _MOST},
     )
 

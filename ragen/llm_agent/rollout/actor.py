@@ -11,12 +11,12 @@ training batch), and where every reply's tokens are known also right-padded ``re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
+from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling, reply_facts
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.tokens.dataproto import object_array
 from ragen.llm_agent.tokens.sampled_tokens import Exchange
@@ -34,6 +34,8 @@ class BackendActor:
     Attributes:
         backend: Who answers.
         usage: The replies' counts, added up over all batches.
+        replies: Environment id to what is known of each reply of its last episode; see
+            :func:`~ragen.llm_agent.backends.base.reply_facts`.
     """
 
     def __init__(self, backend: Backend, config: Any, tokenizer: Any) -> None:
@@ -49,6 +51,7 @@ class BackendActor:
         """
         self.backend = backend
         self.usage: Counter[str] = Counter()
+        self.replies: dict[int, list[dict[str, Any]]] = {}
         self._counting = Lock()  # several threads may ask a backend that is thread_safe
         self._sampling = {validate: read_sampling(config, validate) for validate in (False, True)}
         self._vocabulary = len(tokenizer)
@@ -61,14 +64,27 @@ class BackendActor:
             lm_inputs: The prompts; ``meta_info["validate"]`` asks for the sampling of ``val_kwargs``, and
                 ``meta_info["do_sample"]``, where it is there, overrides both.
         """
-        sampling = self._sampling[bool(lm_inputs.meta_info.get("validate", False))]
-        if (do_sample := lm_inputs.meta_info.get("do_sample")) is not None:
-            sampling = replace(sampling, do_sample=bool(do_sample))
-        replies = self.backend.generate(requests_of(lm_inputs), sampling)
+        requests = requests_of(lm_inputs)
+        replies = self.backend.generate(requests, self.sampling(lm_inputs.meta_info))
+        return outputs_of(lm_inputs, self.noted(requests, replies), self._pad_id)
+
+    def sampling(self, meta_info: Mapping[str, Any]) -> Sampling:
+        """How to draw replies to a batch with this ``meta_info``; see :meth:`generate_sequences`."""
+        sampling = self._sampling[bool(meta_info.get("validate", False))]
+        do_sample = meta_info.get("do_sample")
+        return sampling if do_sample is None else replace(sampling, do_sample=bool(do_sample))
+
+    def noted(self, requests: Sequence[Request], replies: Sequence[Reply]) -> list[Reply]:
+        """Replies as they may be used, after they were counted; see :func:`in_vocabulary`."""
         with self._counting:
-            for reply in replies:
+            for request, reply in zip(requests, replies, strict=True):
                 self.usage.update(reply.usage)
-        return outputs_of(lm_inputs, [in_vocabulary(reply, self._vocabulary) for reply in replies], self._pad_id)
+                told = self.replies.setdefault(request.env_id, [])
+                if request.turn == 0:
+                    told.clear()
+                if reply.error is None:
+                    told.append(reply_facts(reply))
+        return [in_vocabulary(reply, self._vocabulary) for reply in replies]
 
 
 def in_vocabulary(reply: Reply, size: int) -> Reply:

@@ -10,6 +10,7 @@ Hydra only composes the configuration: no folder of its own, no change of direct
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,9 +26,13 @@ from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ragen.llm_agent.evaluation.results import TagResult
     from ragen.llm_agent.rollout.rollout_file import RolloutFile
 
 DEFAULT_CONFIG = "mixed"
+ENVIRONMENTS_FAILED = 3
+"""Exit code of a rollout in which the environments of more than ``MOST_ENV_ERRORS`` of the episodes failed."""
+MOST_ENV_ERRORS = 0.05
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Its arguments; None takes the process's own.
 
     Returns:
-        The exit code: 0, 1 if the rollout failed, 2 for a configuration that cannot work, 130 after Ctrl-C.
+        The exit code: 0, 1 if the rollout failed, 2 for a configuration that cannot work, 3 if environments failed in
+        more than 5 % of the episodes, 130 after Ctrl-C.
     """
     parser = argparse.ArgumentParser(
         prog="python -m ragen.llm_agent.agent_proxy",
@@ -47,16 +53,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         "actor.scripted.malformed=0.2 output_dir=outputs/sloppy",
     )
     add_config_arguments(parser, DEFAULT_CONFIG)
-    return run_command(parser, argv, _run)
+    return run_command(parser, argv, run)
 
 
-def _run(config: Any) -> int:
-    run(config)
-    return 0
-
-
-def run(config: Any) -> None:
+def run(config: Any) -> int:
     """Play one rollout of ``config.mode``, print what came of it, and write ``rollouts.jsonl`` to ``output_dir``.
+
+    Returns:
+        The exit code: 0, or 3 where so many environments failed that the result says little.
 
     Raises:
         ConfigError: The configuration cannot work; no environment was built.
@@ -83,9 +87,10 @@ def run(config: Any) -> None:
             proxy.record_lanes = wants_report(config)
             proxy.prepare(val=mode == "val")
             with file:
-                _run_rollout(proxy, mode, file)
+                code = _run_rollout(proxy, mode, file)
                 if wants_report(config):
                     _write_report(proxy, mode, file)
+                return code
     finally:
         backend.close()
 
@@ -116,8 +121,8 @@ def create_tokenizer(config: Any) -> Any:
     return tokenizer
 
 
-def _run_rollout(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
-    """Play what is not in the file yet, and print what all of the file comes to."""
+def _run_rollout(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> int:
+    """Play what is not in the file yet, and print what all of the file comes to; the exit code."""
     from rich.console import Console
 
     from ragen.llm_agent.evaluation.results import evaluate, print_results, states_of, write_results
@@ -139,6 +144,22 @@ def _run_rollout(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
     print_results(console, results, usage)
     console.print(f"{len(records)} trajectories in {file.path}", soft_wrap=True)
     _tell_failures(console, proxy, len(records) - len(file.kept))
+    return _exit_code(results)
+
+
+def _exit_code(results: Sequence[TagResult]) -> int:
+    """0, or ``ENVIRONMENTS_FAILED``, which is said on standard error too."""
+    from ragen.llm_agent.evaluation.results import env_error_share
+
+    share = env_error_share(results)
+    if share <= MOST_ENV_ERRORS:
+        return 0
+    print(
+        f"environments failed in {share:.1%} of the episodes, more than {MOST_ENV_ERRORS:.0%}: what is left says "
+        "little of the model; see 'env_error' in the rows.",
+        file=sys.stderr,
+    )
+    return ENVIRONMENTS_FAILED
 
 
 def _write_report(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
@@ -201,7 +222,9 @@ def records_of(proxy: LLMAgentProxy, mode: str, states: Iterable[dict[str, Any]]
     for state in states:
         env_id = state["env_id"]
         seed = es_manager.envs[env_id]["status"].seed
-        yield trajectory(state, ctx_manager.transcript(state), seed, mode, proxy.failures.get(env_id))
+        told = getattr(proxy.actor, "replies", {}).get(env_id, ())
+        replies = told if any(told) else None
+        yield trajectory(state, ctx_manager.transcript(state), seed, mode, proxy.failures.get(env_id), replies)
 
 
 @contextmanager

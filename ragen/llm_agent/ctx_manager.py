@@ -192,6 +192,18 @@ class ContextManager:
         """
         return self.get_lm_inputs(env_outputs, prepare_for_update=True)
 
+    def chats(self, env_outputs: Sequence[dict[str, Any]]) -> list[list[Message]]:
+        """The chats of the prompts of :meth:`get_lm_inputs`, for whoever answers chats and needs no tokens.
+
+        Args:
+            env_outputs: See there, as for what is raised.
+        """
+        tagged = [rollout | {"tag": self._narrator.tag_of(rollout)} for rollout in env_outputs]
+        rows, limit = prompt_rows(tagged, self.settings.window), self.settings.prompt_limit
+        if limit is None:
+            return [self._narrator.messages(row) for row in rows]
+        return self._encode(rows, self._encode_prompts, limit)[1]
+
     def transcript(self, rollout: dict[str, Any]) -> list[Message]:
         """The whole chat of a trajectory, however few turns its prompts showed; images stay ``<images>`` marks.
 

@@ -104,7 +104,9 @@ def reply_facts(reply: Reply) -> dict[str, Any]:
         ``prompt_tokens``, ``completion_tokens``, ``cost`` and ``finish_reason`` where they are known; ``cut_off``,
         ``filtered``, ``refused``, ``empty`` and ``tool_calls`` only where they are so. Empty where nothing is known.
     """
-    known = {name: reply.usage[name] for name in ("prompt_tokens", "completion_tokens", "cost") if name in reply.usage}
+    known: dict[str, Any] = {
+        name: reply.usage[name] for name in ("prompt_tokens", "completion_tokens", "cost") if name in reply.usage
+    }
     if reply.finish_reason is not None:
         known["finish_reason"] = reply.finish_reason
     if not known:

@@ -79,7 +79,10 @@ def load_config(name: str, overrides: Sequence[str] = (), directory: str | Path 
 
 
 def _opened(override: str) -> str:
-    key = override.partition("=")[0]
+    """An override in Hydra's words: of an open section with ``++``, and a single seed as that of both modes."""
+    key, _, value = override.partition("=")
+    if key == "seed" and value.strip().isdecimal():
+        return f"seed={{train: {value}, val: {value}}}"
     return f"++{override}" if any(f"{key}.".startswith(f"{section}.") for section in OPEN_SECTIONS) else override
 
 

@@ -2,8 +2,8 @@
 
 Every model plays the same seeds, so what differs between two models can be read from the seeds on which they differ;
 how hard the seeds are cancels out. An episode of A is paired with the episode of B of the same tag and seed (members of
-a group in their order). Pairs in which either model cannot be judged are left out: a prompt got no reply (``error``), or
-the environment failed (``env_error``).
+a group in their order). Pairs in which either model cannot be judged are left out: a prompt got no reply (``error``),
+or the environment failed (``env_error``).
 """
 
 from __future__ import annotations

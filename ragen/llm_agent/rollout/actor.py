@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from ragen.llm_agent.backends.activity import Activity
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling, reply_facts
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.tokens.dataproto import object_array
@@ -33,7 +35,8 @@ class BackendActor:
 
     Attributes:
         backend: Who answers.
-        usage: The replies' counts, added up over all batches.
+        usage: The replies' counts, added up over all batches; with a journal, what it counts.
+        activity: What the backend is doing now, and has done.
         replies: Environment id to what is known of each reply of its last episode; see
             :func:`~ragen.llm_agent.backends.base.reply_facts`.
     """
@@ -50,7 +53,9 @@ class BackendActor:
             ConfigError: A key of the section has a value of the wrong type.
         """
         self.backend = backend
-        self.usage: Counter[str] = Counter()
+        self._usage: Counter[str] = Counter()
+        self.activity: Activity = getattr(backend, "activity", None) or Activity()
+        self._tells_activity = hasattr(backend, "activity")
         self.replies: dict[int, list[dict[str, Any]]] = {}
         self._counting = Lock()  # several threads may ask a backend that is thread_safe
         self._sampling = {validate: read_sampling(config, validate) for validate in (False, True)}
@@ -65,8 +70,15 @@ class BackendActor:
                 ``meta_info["do_sample"]``, where it is there, overrides both.
         """
         requests = requests_of(lm_inputs)
-        replies = self.backend.generate(requests, self.sampling(lm_inputs.meta_info))
+        with nullcontext() if self._tells_activity else self.activity.asking(len(requests)):
+            replies = self.backend.generate(requests, self.sampling(lm_inputs.meta_info))
         return outputs_of(lm_inputs, self.noted(requests, replies), self._pad_id)
+
+    @property
+    def usage(self) -> dict[str, float]:
+        """See the class."""
+        journal = getattr(self.backend, "journal", None)
+        return dict(self._usage) if journal is None else journal.usage
 
     def sampling(self, meta_info: Mapping[str, Any]) -> Sampling:
         """How to draw replies to a batch with this ``meta_info``; see :meth:`generate_sequences`."""
@@ -78,7 +90,9 @@ class BackendActor:
         """Replies as they may be used, after they were counted; see :func:`in_vocabulary`."""
         with self._counting:
             for request, reply in zip(requests, replies, strict=True):
-                self.usage.update(reply.usage)
+                self._usage.update(reply.usage)
+                if not self._tells_activity:
+                    self.activity.answered(reply.usage, is_reply=reply.error is None)
                 told = self.replies.setdefault(request.env_id, [])
                 if request.turn == 0:
                     told.clear()
@@ -127,10 +141,17 @@ def exchanges_of(lm_inputs: DataProto, replies: Sequence[Reply]) -> list[Exchang
     chats = lm_inputs.non_tensor_batch.get("messages_list", [()] * len(replies))
     told = any(reply.token_ids is not None for reply in replies)
     rows = _prompt_rows(lm_inputs, len(replies)) if told else [None] * len(replies)
-    return [_exchange(*each) for each in zip(chats, rows, replies, strict=True)]
+    return [exchange_of(*each) for each in zip(chats, rows, replies, strict=True)]
 
 
-def _exchange(chat: Sequence[dict[str, Any]], row: Sequence[int] | None, reply: Reply) -> Exchange:
+def exchange_of(chat: Sequence[dict[str, Any]], row: Sequence[int] | None, reply: Reply) -> Exchange:
+    """What was asked and answered in one turn.
+
+    Args:
+        chat: The prompt.
+        row: Its tokens; None where only the reply may know them.
+        reply: The reply.
+    """
     prompt_ids = row if reply.prompt_ids is None else reply.prompt_ids
     if prompt_ids is None or reply.token_ids is None:
         return Exchange(cut_off=reply.cut_off)

@@ -1,5 +1,8 @@
 """``LLMAgentProxy``: a player whose loop the configuration chooses.
 
+Where the actor answers requests one by one (it has ``submit``, as a server's backend has), each trajectory goes at its
+own pace; where it answers batches, the turns of all are played together.
+
 ``use_parallel_envs: true`` gives rollouts in rows by turn, collected from containers of environments as verl-agent
 collects them; see :mod:`ragen.llm_agent.collecting`. Where that cannot be made, two lines say so, and everything is as
 with ``false``. The default is false: environments are parallel either way, and false keeps RAGEN's rows, one for a
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.rollout.lockstep import LockstepLoop
+from ragen.llm_agent.rollout.paced import PacedLoop
 from ragen.llm_agent.rollout.player import OverCallback, RolloutPlayer, TurnCallback
 
 if TYPE_CHECKING:
@@ -52,7 +56,8 @@ class LLMAgentProxy(RolloutPlayer):
         self.parallel = _overlapping(config)
         self.use_parallel_envs = setting(config, "use_parallel_envs", bool, False)
         self._turn_rollouts: TurnRollouts | None = None
-        super().__init__(config, actor_rollout_wg, tokenizer, self.parallel or LockstepLoop())
+        own_pace = PacedLoop() if hasattr(actor_rollout_wg, "submit") else LockstepLoop()
+        super().__init__(config, actor_rollout_wg, tokenizer, self.parallel or own_pace)
 
     @property
     def parallel_envs(self) -> bool:

@@ -2,8 +2,9 @@
 
 ``Pace`` decides, ``Slots`` lets requests through. With twice as many under way a server that has room answers twice as
 many a second, and one that has none answers as many as before, only later: so the number is doubled as long as that
-pays, and then stays a little above what paid last, which keeps the server busy while answers travel. Now and then a
-larger number is tried again. A refusal (429) means too many at once: a quarter less, then slowly upwards again.
+pays, and then stays: what the server has no room for waits there, which keeps it busy while answers travel and come in
+bursts. Now and then a larger number is tried again. A refusal (429) means too many at once: a quarter less, then slowly
+upwards again.
 """
 
 from __future__ import annotations
@@ -14,10 +15,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-FIRST = 16
+FIRST = 32
 MOST = 1024
 PAYS = 1.15  # so many times as many answers a second are worth doubling for
-_SPARE = 1.25  # of the number that paid last
 _LESS = 0.75  # after a refusal
 _SHORTEST_S = 0.05  # of a measurement
 _STEADY = 12  # measurements between two tries of a larger number
@@ -84,15 +84,21 @@ class Pace:
             return
         if self._is_growing:
             self._is_growing, self._steady = False, 0
-            self.limit = max(1, min(self.limit, int(self._paid * _SPARE) + 1))
+            self.limit = max(1, min(self.limit, int(2 * self._paid)))
             return
         self._steady += 1
-        if self._refused_at > float("-inf") and self.limit < self._ceiling - 1:
-            self.limit += max(1, self.limit // 20)
+        if self._refused_at > float("-inf"):
+            self._go_on_carefully()
         elif self._steady >= _STEADY:
-            self._best, self._paid, self._steady, self._is_growing = rate, float(self.limit), 0, True
-            self._ceiling = MOST
+            self._best, self._paid, self._steady, self._is_growing = rate, self.limit / 2, 0, True
             self.limit = min(MOST, 2 * self.limit)
+
+    def _go_on_carefully(self) -> None:
+        """After a refusal: up to just below where it came, and beyond that only after a while."""
+        if self.limit < self._ceiling - 1:
+            self.limit = min(MOST, self.limit + max(1, self.limit // 20))
+        elif self._steady >= _STEADY:
+            self._ceiling, self._steady = self.limit + max(2, self.limit // 4), 0
 
 
 class Slots:

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -111,19 +113,26 @@ def test_a_run_that_was_killed_again_and_again_loses_no_reply(whole, tmp_path):
     folder, requests = whole
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     started = []
+
+    def kill(answered):
+        while (tmp_path / "replies.jsonl").read_text().count('"answered"') < answered:
+            started[-1].poll()
+            time.sleep(0.01)
+        started[-1].kill()
+
     with chat_server() as server:
-        for after in (5, 4):
+        for after, answered in ((5, 5), (4, 9)):
             server.asked.clear()
-            interrupting(server, after, lambda: started[-1].kill())
+            interrupting(server, after, partial(kill, answered))
             program = [sys.executable, "-m", "ragen.llm_agent.agent_proxy", *arguments(server, tmp_path)]
             silent = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
             started.append(subprocess.Popen(program, env=environment, **silent))
             assert started[-1].wait(100) == -signal.SIGKILL
-        arrived, asked = (tmp_path / "replies.jsonl").read_text().count('"answered"'), len(server.bodies)
+        asked = len(server.bodies)
         server.script = lambda prompt, tries: reply_to(prompt)
         assert run(server, tmp_path) == 0
         assert used(tmp_path)["requests"] == len(server.bodies)
-    assert arrived and len(server.bodies) - asked == requests - arrived
+    assert len(server.bodies) - asked == requests - 9
     assert (tmp_path / "rollouts.jsonl").read_bytes() == (folder / "rollouts.jsonl").read_bytes()
 
 

@@ -34,6 +34,7 @@ EXTRAS = {
     "bench": ["stable-baselines3>=2.4"],
     "meta": ["gymnasium[mujoco]>=1.2.1"],
     "train": ["tensorboard>=2.16", "wandb>=0.17"],
+    "docs": ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.29"],
 }
 
 
@@ -54,6 +55,8 @@ setup(
     description="RAGEN-compatible LLM-agent rollouts whose environments are stepped in worker processes",
     long_description=long_description(),
     long_description_content_type="text/markdown",
+    license_expression="MIT",
+    license_files=["LICENSE"],
     keywords=["reinforcement learning", "language models", "agents", "rollouts", "verl", "ragen"],
     classifiers=[
         "Development Status :: 4 - Beta",
@@ -94,5 +97,7 @@ setup(
         "rapidfuzz>=3.9",
     ],
     extras_require=EXTRAS,
-    entry_points={"console_scripts": ["ragen-rollout = ragen.llm_agent.rollout.command:main"]},
+    entry_points={
+        "console_scripts": ["ragen = ragen.cli.main:main", "ragen-rollout = ragen.llm_agent.rollout.command:main"]
+    },
 )

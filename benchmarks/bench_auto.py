@@ -1,7 +1,8 @@
 """Does ``auto`` choose well? Sequential, parallel and ``auto`` over a sweep of turn costs and numbers of environments.
 
 ``python benchmarks/bench_auto.py [--repeats 25]`` prints, for each point, the medians and the two promised ratios:
-``auto`` to sequential (at most 1.05), and to the better of both.
+``auto`` to sequential (at most 1.05), and to the better of both. Turns that take less than a millisecond are repeated
+until they have taken so long as the others: the median of a few of them says little.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from workload import loops
 
+LEAST = 1e-3  # seconds of a turn below which there are more repeats, up to ten times as many
 COSTS = (2, 5, 15, 50, 200, 1000)
 ENVS = (8, 32, 128, 512)
 
@@ -36,8 +38,8 @@ def main() -> None:
 def row(envs: int, config: dict[str, int], workers: int, repeats: int) -> list[str]:
     """One point's figures."""
     built = [Floor(envs, config, workers), *(Managed(mode, envs, config, workers) for mode in (False, True, "auto"))]
-    for contender in built:
-        contender.step()
+    seconds = statistics.median([min(contender.step() for contender in built) for _ in range(5)])
+    repeats = round(repeats * min(10.0, max(1.0, LEAST / seconds)))
     rounds = [in_turn(built, number) for number in range(repeats)]
     for contender in built:
         contender.close()

@@ -25,6 +25,8 @@ FLOORS = [
     {"ragen.llm_agent"},
     {"ragen.agent_loop"},
     {"ragen.training"},
+    {"ragen.cli"},
+    {"ragen.__main__"},
 ]
 """From the bottom up. A package imports itself and what is on the floors below it, and nothing else of ragen."""
 

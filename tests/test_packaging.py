@@ -78,6 +78,7 @@ def test_the_metadata_is_what_a_package_index_wants(installed):
     metadata = importlib.metadata.Distribution.at(info).metadata
     assert metadata["Name"] == "ragen"
     assert re.fullmatch(r"\d+\.\d+\.\d+", metadata["Version"])
+    assert metadata["License-Expression"] == "MIT" and metadata.get_all("License-File") == ["LICENSE"]
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["Summary"] and metadata["Keywords"]
     assert any(line.startswith("Programming Language :: Python :: 3.11") for line in metadata.get_all("Classifier"))
@@ -122,3 +123,16 @@ def test_the_command_answers_help_without_importing_what_is_slow(tmp_path):
     ran = run(sys.executable, "-c", code, cwd=tmp_path, PYTHONPATH=str(ROOT))
     assert "--config-name" in ran.stdout, ran.stderr
     assert ran.stdout.splitlines()[-2:] == ["exit 0", "[]"]
+
+
+def test_an_installed_command_works_from_an_empty_folder(installed, tmp_path):
+    (info,) = installed.glob("*.dist-info")
+    scripts = {point.name: point.value for point in importlib.metadata.Distribution.at(info).entry_points}
+    assert scripts == {"ragen": "ragen.cli.main:main", "ragen-rollout": "ragen.llm_agent.rollout.command:main"}
+    for words, told in {
+        ("--version",): "ragen ",
+        ("completion", "words", "--", "rollout", "-cn", "_2"): "_2_sok",
+    }.items():
+        ran = run(sys.executable, "-m", "ragen", *words, cwd=tmp_path, PYTHONPATH=str(installed))
+        assert ran.returncode == 0 and ran.stdout.startswith(told), ran.stderr
+    assert not list(tmp_path.iterdir())

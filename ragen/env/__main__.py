@@ -11,12 +11,18 @@ from ragen.env.registry import REGISTERED_ENVS
 from ragen.errors import RagenError
 
 USAGE_ERROR = 2
+PROG = "python -m ragen.env"
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    top = argparse.ArgumentParser(prog="python -m ragen.env", description="Try the environments by hand.")
-    top.add_argument("command", choices=("play",), help="play one environment in the terminal, or from a pipe")
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line; the word ``play`` is its first argument unless it is in the program's name already."""
+    top = argparse.ArgumentParser(
+        prog=prog,
+        description="Play one environment in the terminal, or from a pipe.",
+        epilog=f"Example: {prog}{' play' if prog == PROG else ''} sokoban --seed 3 dim_x=8",
+    )
+    if prog == PROG:
+        top.add_argument("command", choices=("play",), help="what to do")
     top.add_argument("type", help=f"{', '.join(sorted(REGISTERED_ENVS))}, or package.module:Class")
     top.add_argument("settings", nargs="*", metavar="key=value", help="a key of env_config, such as dim_x=8")
     top.add_argument("--seed", type=int, help="the level to play; drawn at random if not given")
@@ -25,16 +31,17 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None, prog: str = PROG) -> int:
     """Run the command line.
 
     Args:
         arguments: What follows the program's name; None takes it from the command line.
+        prog: The program's name.
 
     Returns:
         0, or 2 after one sentence on standard error that says what is wrong with the arguments.
     """
-    options = parser().parse_intermixed_args(arguments)  # options may stand anywhere
+    options = parser(prog).parse_intermixed_args(arguments)  # options may stand anywhere
     try:
         env = build_env(options.type, options.settings)
         try:

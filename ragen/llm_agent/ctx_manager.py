@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.config.context import (
@@ -41,27 +41,20 @@ from ragen.llm_agent.prompting.conversation import Message, Narrator, Row, promp
 from ragen.llm_agent.prompting.prompts import tag_prompt
 from ragen.llm_agent.prompting.replies import ReplyParser
 from ragen.llm_agent.rollout.metrics import mean_metrics
-from ragen.llm_agent.tokens.dataproto import (
-    data_proto,
-    image_objects,
-    mask_tensor,
-    object_array,
-    score_tensor,
-    token_tensors,
-)
+from ragen.llm_agent.tokens.dataproto import data_proto, image_objects, object_array, score_tensor, token_tensors
 from ragen.llm_agent.tokens.encoding import ChatEncoder, EncodedChat
+from ragen.llm_agent.tokens.learning_tensors import masks_of, reply_lengths, scores_of
 from ragen.llm_agent.tokens.masks import ReplyMarker
+from ragen.llm_agent.tokens.prompt_batch import AnyBatch, PromptBatch
 from ragen.llm_agent.tokens.sampled_tokens import Exchange, RawReply
-from ragen.llm_agent.tokens.scores import normalized_totals, total_reward, trajectory_scores, turn_scores
 from ragen.llm_agent.tokens.training_rows import TrainingRow, exchanged_row, sampled_rows, written_row
 
 if TYPE_CHECKING:
-    import torch
     from verl import DataProto
 
 log = logging.getLogger(__name__)
 
-Tensors: TypeAlias = "dict[str, torch.Tensor]"
+Encoded = tuple[list[Row], list[list[Message]], list[EncodedChat]]
 Encode = Callable[[list[list[Message]]], list[EncodedChat]]
 
 
@@ -108,7 +101,7 @@ class ContextManager:
         marker = ReplyMarker(template, self._control, tokenizer.eos_token)
         self._encoder = ChatEncoder(tokenizer, template, marker, processor)
         self._check_lengths(prompts)
-        self._warn_about_thoughts(marker)
+        _warn_about_thoughts(self.settings, marker)
 
     def get_lm_inputs(self, env_outputs: Sequence[dict[str, Any]], prepare_for_update: bool = False) -> DataProto:
         """Build a batch for generation, or for training.
@@ -133,10 +126,31 @@ class ContextManager:
         """
         if not len(env_outputs):
             raise InputError("get_lm_inputs was called without environments; stop the turn loop when none is active.")
-        rollouts = [rollout | {"tag": self._narrator.tag_of(rollout)} for rollout in env_outputs]
-        return self._training_batch(rollouts) if prepare_for_update else self._prompt_batch(rollouts)
+        if prepare_for_update:
+            return self._training_batch(self._tagged(env_outputs))
+        rows, chats, encoded = self._prompts(env_outputs)
+        return data_proto(self._tokens(encoded), self._objects(rows, chats, encoded), {})
 
-    def get_env_inputs(self, lm_outputs: DataProto) -> list[dict[str, Any]]:
+    def get_prompts(self, env_outputs: Sequence[dict[str, Any]]) -> PromptBatch:
+        """The prompts of :meth:`get_lm_inputs` without tensors: imports neither torch nor verl.
+
+        Args:
+            env_outputs: See there.
+
+        Returns:
+            The columns of ``get_lm_inputs``, and each prompt's tokens in ``prompt_ids``.
+
+        Raises:
+            InputError: A tag is unknown, or a single turn is too long for the model.
+        """
+        rows, chats, encoded = self._prompts(env_outputs)
+        tokens = {"prompt_ids": object_array(chat.ids for chat in encoded)}
+        return PromptBatch(self._objects(rows, chats, encoded) | tokens)
+
+    def _tagged(self, env_outputs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [rollout | {"tag": self._narrator.tag_of(rollout)} for rollout in env_outputs]
+
+    def get_env_inputs(self, lm_outputs: AnyBatch) -> list[dict[str, Any]]:
         """Read the model's replies.
 
         Args:
@@ -159,7 +173,7 @@ class ContextManager:
             count = "no" if env_ids is None else len(env_ids)
             raise InputError(f"the model's output has {len(texts)} replies and {count} env_ids; expected one for each.")
         exchanges = lm_outputs.non_tensor_batch.get("exchanges", [None] * len(texts))
-        self._tell_cut_off(env_ids, texts)
+        _tell_cut_off(env_ids, texts, self.settings.reply_limit)
         return [self._env_input(*each) for each in zip(env_ids, texts, exchanges, strict=True)]
 
     def _env_input(self, env_id: Any, text: str, exchange: Exchange | None) -> dict[str, Any]:
@@ -174,16 +188,6 @@ class ContextManager:
             "actions": list(reply.actions),
         }
 
-    def _tell_cut_off(self, env_ids: Sequence[Any], texts: Sequence[str]) -> None:
-        limit = self.settings.reply_limit
-        longer = [] if limit is None else [each for each in zip(env_ids, texts, strict=True) if len(each[1]) > limit]
-        if longer:
-            (env_id, text), count = longer[0], len(longer)
-            log.warning(
-                "%d of %d replies were cut off after %d characters; the first, of env %s, had %d.",
-                *(count, len(texts), limit, env_id, len(text)),
-            )
-
     def formulate_rollouts(self, env_outputs: Sequence[dict[str, Any]]) -> DataProto:
         """The training batch of finished trajectories: ``get_lm_inputs`` with ``prepare_for_update``.
 
@@ -193,16 +197,11 @@ class ContextManager:
         return self.get_lm_inputs(env_outputs, prepare_for_update=True)
 
     def chats(self, env_outputs: Sequence[dict[str, Any]]) -> list[list[Message]]:
-        """The chats of the prompts of :meth:`get_lm_inputs`, for whoever answers chats and needs no tokens.
-
-        Args:
-            env_outputs: See there, as for what is raised.
-        """
-        tagged = [rollout | {"tag": self._narrator.tag_of(rollout)} for rollout in env_outputs]
-        rows, limit = prompt_rows(tagged, self.settings.window), self.settings.prompt_limit
-        if limit is None:
-            return [self._narrator.messages(row) for row in rows]
-        return self._encode(rows, self._encode_prompts, limit)[1]
+        """The chats of the prompts of :meth:`get_lm_inputs`, for whoever needs no tokens; see there."""
+        if self.settings.prompt_limit is not None:
+            return self._prompts(env_outputs)[1]
+        rows = prompt_rows(self._tagged(env_outputs), self.settings.window)
+        return [self._narrator.messages(row) for row in rows]
 
     def transcript(self, rollout: dict[str, Any]) -> list[Message]:
         """The whole chat of a trajectory, however few turns its prompts showed; images stay ``<images>`` marks.
@@ -214,10 +213,11 @@ class ContextManager:
         narrator = replace(self._narrator, settings=settings, with_images=False)
         return narrator.messages(trajectory_rows([rollout], None)[0])
 
-    def _prompt_batch(self, rollouts: Sequence[dict[str, Any]]) -> DataProto:
-        rows = prompt_rows(rollouts, self.settings.window)
-        rows, chats, encoded = self._encode(rows, self._encode_prompts, self.settings.prompt_limit)
-        return data_proto(self._tokens(encoded), self._objects(rows, chats, encoded), {})
+    def _prompts(
+        self, env_outputs: Sequence[dict[str, Any]]
+    ) -> tuple[list[Row], list[list[Message]], list[EncodedChat]]:
+        rows = prompt_rows(self._tagged(env_outputs), self.settings.window)
+        return self._encode(rows, self._encode_prompts, self.settings.prompt_limit)
 
     def _training_batch(self, rollouts: Sequence[dict[str, Any]]) -> DataProto:
         whole = self.settings.window_mode == FULL
@@ -248,21 +248,19 @@ class ContextManager:
 
     def _learning_batch(self, rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]]) -> DataProto:
         encoded = [each.encoded for each in rows]
-        tensors = self._tokens(encoded) | self._masks(encoded) | self._scores(rows, rollouts)
+        tensors = self._tokens(encoded) | masks_of(encoded, self.settings) | scores_of(rows, rollouts, self.settings)
         log_probs = [each.log_probs for each in rows if each.length]
         if log_probs and None not in log_probs:
             tensors["rollout_log_probs"] = score_tensor(encoded, [each.log_probs or [] for each in rows])
         objects = self._objects([each.row for each in rows], [each.chat for each in rows], encoded)
         objects["episode_ids"] = object_array(each.row.episode for each in rows)
-        return data_proto(tensors, objects, {"metrics": self._metrics(rollouts, rows)})
+        return data_proto(tensors, objects, {"metrics": {**mean_metrics(rollouts), **reply_lengths(rows)}})
 
     @property
     def _learns_samples(self) -> bool:
         return self.settings.training_tokens == SAMPLED
 
-    def _encode(
-        self, rows: list[Row], encode: Encode, limit: int | None
-    ) -> tuple[list[Row], list[list[Message]], list[EncodedChat]]:
+    def _encode(self, rows: list[Row], encode: Encode, limit: int | None) -> Encoded:
         """The rows, chats and tokens of a batch, without the oldest turns of rows that are longer than the limit."""
         chats = [self._narrator.messages(row) for row in rows]
         encoded = encode(chats)
@@ -311,33 +309,7 @@ class ContextManager:
             objects["correct_answer"] = object_array(rollout.get("correct_answer") for rollout in rollouts)
         return objects | (image_objects(encoded) if self.processor is not None else {})
 
-    def _scores(self, rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]]) -> Tensors:
-        """``rm_scores`` and ``original_rm_scores``."""
-        if self.settings.use_turn_scores:
-            final, original = (turn_scores(rows, penalty) for penalty in (True, False))
-        else:
-            final = trajectory_scores(rows, normalized_totals(rollouts, self.settings))
-            original = trajectory_scores(rows, [total_reward(rollout) for rollout in rollouts])
-        encoded = [each.encoded for each in rows]
-        return {"rm_scores": score_tensor(encoded, final), "original_rm_scores": score_tensor(encoded, original)}
-
-    def _masks(self, encoded: Sequence[EncodedChat]) -> Tensors:
-        """``loss_mask`` and ``response_mask``."""
-        response_mask = loss_mask = mask_tensor(encoded, [chat.replies for chat in encoded])
-        if self.settings.window_mode == FULL and not self.settings.enable_response_mask:
-            loss_mask = mask_tensor(encoded, [[(chat.body, len(chat.ids))] for chat in encoded])
-        return {"loss_mask": loss_mask.clone(), "response_mask": response_mask}
-
-    def _metrics(self, rollouts: Sequence[dict[str, Any]], rows: Sequence[TrainingRow]) -> dict[str, float]:
-        """The rollouts' metrics, and how many reply tokens a row has: in all, and for each tag."""
-        lengths: dict[str, list[int]] = {}
-        for each in rows:
-            lengths.setdefault(each.row.rollout["tag"], []).append(each.length)
-        metrics = mean_metrics(rollouts)
-        metrics |= {f"{tag}/response_length": sum(sizes) / len(sizes) for tag, sizes in lengths.items()}
-        return metrics | {"response_length": sum(sum(sizes) for sizes in lengths.values()) / len(rows)}
-
-    def _reply_texts(self, lm_outputs: DataProto) -> list[str]:
+    def _reply_texts(self, lm_outputs: AnyBatch) -> list[str]:
         texts = lm_outputs.non_tensor_batch.get("response_texts")
         if texts is not None:
             return ["" if text is None else str(text) for text in texts]
@@ -357,10 +329,21 @@ class ContextManager:
                     f"the instruction of custom_envs.{tag} alone takes {length}; raise the one or shorten the other."
                 )
 
-    def _warn_about_thoughts(self, marker: ReplyMarker) -> None:
-        one_row = self.settings.window_mode == FULL and self.settings.window != 1
-        if self.settings.enable_think and one_row and not marker.keeps_thoughts():
-            log.warning(
-                "The chat template drops the thoughts of earlier turns, so training rows will not show them either; "
-                "agent_proxy.context_window_mode=limited_multi_turn trains every turn on what the model saw and wrote."
-            )
+
+def _tell_cut_off(env_ids: Iterable[Any], texts: Sequence[str], limit: int | None) -> None:
+    longer = [] if limit is None else [each for each in zip(env_ids, texts, strict=True) if len(each[1]) > limit]
+    if longer:
+        (env_id, text), count = longer[0], len(longer)
+        log.warning(
+            "%d of %d replies were cut off after %d characters; the first, of env %s, had %d.",
+            *(count, len(texts), limit, env_id, len(text)),
+        )
+
+
+def _warn_about_thoughts(settings: ContextSettings, marker: ReplyMarker) -> None:
+    one_row = settings.window_mode == FULL and settings.window != 1
+    if settings.enable_think and one_row and not marker.keeps_thoughts():
+        log.warning(
+            "The chat template drops the thoughts of earlier turns, so training rows will not show them either; "
+            "agent_proxy.context_window_mode=limited_multi_turn trains every turn on what the model saw and wrote."
+        )

@@ -139,14 +139,14 @@ class Homes:
         leaving: dict[Lane, list[int]] = defaultdict(list)
         guests = []
         for record in list(records):
-            record.in_sync = False
+            was_loaded = record.is_loaded
+            record.in_sync, record.generation = False, NOT_LOADED  # first: closing it may be interrupted
             if record.lane is None:
                 self._main.unload([record.env_id], self._settings.step_timeout)
             elif record.is_suspect:
                 guests.append(record)
-            elif record.is_loaded:
+            elif was_loaded:
                 leaving[record.lane].append(record.env_id)
-            record.generation = NOT_LOADED
         if guests:
             self.quarantine.release(guests, self.pool)
         if leaving:

@@ -65,8 +65,9 @@ class _Interrupts:
 
     def come_too_late(self) -> None:
         if self._depth and threading.get_ident() == threading.main_thread().ident:
-            with self.let_through():  # those that are not
-                pass
+            if self._arrived:
+                with self.let_through():  # those that are not
+                    pass
             self._is_late = True
 
     def _install(self) -> None:

@@ -73,12 +73,13 @@ def _spec_of(env: str | type, config: Any) -> EnvSpec:
         raise ConfigError(f"{spec.env_type}: the configuration {fields!r} does not fit: {error}") from error
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
+def parser(prog: str = "python -m ragen.tools.check") -> argparse.ArgumentParser:
+    """The command line, under this name."""
     top = argparse.ArgumentParser(
-        prog="python -m ragen.tools.check",
+        prog=prog,
         description="Is an environment fit for worker processes, and does it pay?",
-        epilog="Exit codes: 0 nothing has to be fixed, 1 something has to be fixed first, 2 the arguments are wrong.",
+        epilog=f"Example: {prog} sokoban dim_x=8 --seeds 5. "
+        "Exit codes: 0 nothing has to be fixed, 1 something has to be fixed first, 2 the arguments are wrong.",
     )
     add = top.add_argument
     add("type", help="a registered environment type, or package.module:Class")
@@ -91,16 +92,17 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.check") -> int:
     """Run the command line.
 
     Args:
         arguments: What follows the program's name; None takes it from the command line.
+        prog: The program's name.
 
     Returns:
         The exit code; see above.
     """
-    options = vars(parser().parse_intermixed_args(arguments))
+    options = vars(parser(prog).parse_intermixed_args(arguments))
     env_type, settings, with_stories = (options.pop(name) for name in ("type", "settings", "stacks"))
     try:
         fields = read_settings(env_type, resolve_env(env_type)[1], settings)

@@ -18,7 +18,8 @@ from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import Turn
 from ragen.parallel.lanes.codec import pack_reply, pack_request
 from ragen.parallel.lanes.orders import Call, Order, Play, Rebuild, Reset, Unload
-from ragen.tools.check_report import CheckReport, EnvCosts, Finding, Status, advise, in_units
+from ragen.tools.check_report import CheckReport, EnvCosts, Finding, advise, in_units
+from ragen.tools.looks import Found, metrics_found, shown_found
 from ragen.tools.probe import Probe
 from ragen.tools.recording import MANY_ACTIONS, OPTIONS, Recording, Turns, record, size_of, within
 from ragen.tools.sandbox import Mishap, Sandbox
@@ -32,8 +33,6 @@ HERE = {"PYTHONHASHSEED": "0", "TZ": "HERE+12"}
 ANOTHER_HASH, ANOTHER_DAY = {"PYTHONHASHSEED": "1"}, {"TZ": "THERE-14"}  # 26 hours away: it is never the same day
 
 ESSENTIAL = ("loads in a worker", "is built", "is closed", "plays")
-
-Found = tuple[Status, str, str]  # the status, what was found, and what the author can do about it
 
 _FIRST, _SECOND, _LEADER, _COPY, _PROBE, _OTHER = range(6)  # env_ids in a sandbox
 _GROUPS = {_FIRST: 0, _SECOND: 1, _LEADER: 2, _COPY: 2}
@@ -79,6 +78,7 @@ class Examination:
             "replays in its process": self._replays_on_a_second_object,
             "replays after other episodes": self._replays_on_the_first_object,
             "replays elsewhere": self._replays_elsewhere,
+            "shows what it returns": self._shows,
             "metrics": self._gives_metrics,
             "leaves its process alone": self._leaves_alone,
             "leaves nothing behind": self._leaves_nothing,
@@ -226,16 +226,11 @@ class Examination:
 
     # What it gives, leaves and costs
 
+    def _shows(self) -> Found:
+        return shown_found(self._ask("unshown", *self._episode))
+
     def _gives_metrics(self) -> Found:
-        steps = [step for steps in self._first.episodes.values() for step in steps]
-        values = {key: value for step in steps for key, value in (step.info or {}).items()}
-        metrics = sorted(key for key, value in values.items() if _is_number(value))
-        others = sorted(str(key) for key in values if key not in metrics)
-        text = f"from info: {', '.join(metrics) or 'none'}"
-        text += f"; no numbers, so no metrics: {', '.join(others)}" if others else ""
-        if "success" in values:
-            return "ok", text, ""
-        return "note", f"{text}; no 'success' seen", "The last turn's info['success'] decides success."
+        return metrics_found(self._first)
 
     def _leaves_alone(self) -> Found:
         """What all environments of a worker share, and the main process too."""
@@ -337,10 +332,3 @@ class Examination:
             if isinstance(outcome.value, Mishap):
                 raise _Failed(outcome.value, where or f"while: {order.phase}")
         return outcomes
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        return not isinstance(value, str | bytes) and float(value) is not None
-    except (TypeError, ValueError):
-        return False

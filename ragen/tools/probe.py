@@ -21,6 +21,7 @@ from ragen.parallel.episode.sealed import SealedSpecs
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import action_lookup, map_actions
 from ragen.parallel.process import linux
+from ragen.tools.json_codec import encode
 from ragen.tools.recording import OPTIONS, Turns
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGALRM", "SIGCHLD", "SIGUSR1")
@@ -98,6 +99,24 @@ class Probe:
         watched("close", self.close_it)
         return found
 
+    def unshown(self, seed: int, turns: Turns) -> dict[str, str]:
+        """What ``reset`` and ``step`` returned and ``render`` did not give, by the call, shortened; the first of each.
+
+        What returns nothing hides nothing.
+        """
+        self.build()
+        found = _unlike_render(self._env, "reset", self._reset(seed))
+        for actions in turns:
+            done = False
+            for action in map_actions(self._env, actions):
+                if not done:
+                    observation, _, done, _ = self._env.step(action)
+                    found = {**_unlike_render(self._env, "step", observation), **found}
+            if done:
+                break
+        self.close_it()
+        return found
+
     def belongings(self) -> dict[str, int]:
         """How much this process has of what an environment may leave behind."""
         gc.collect()
@@ -121,9 +140,17 @@ class Probe:
     def _spec(self) -> EnvSpec:
         return self._sealed.open()[0]
 
-    def _reset(self, seed: int) -> None:
+    def _reset(self, seed: int) -> Any:
         takes_mode = "mode" in inspect.signature(self._env.reset).parameters
-        self._env.reset(seed=seed, **(OPTIONS if takes_mode else {}))
+        return self._env.reset(seed=seed, **(OPTIONS if takes_mode else {}))
+
+
+def _unlike_render(env: Any, call: str, observation: Any) -> dict[str, str]:
+    """The call with its observation, where ``render`` gives another one."""
+    if observation is None:
+        return {}
+    is_shown = encode(observation) == encode(env.render())
+    return {} if is_shown else {call: _shortened(repr(observation))}
 
 
 def _generator_states() -> dict[str, Any]:

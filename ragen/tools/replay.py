@@ -218,12 +218,13 @@ def _stopping_in(function: Any) -> pdb.Pdb:
 # The command
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
+def parser(prog: str = "python -m ragen.tools.replay") -> argparse.ArgumentParser:
+    """The command line, under this name."""
+    example = f"Example: {prog} outputs/capsules/CAPSULE.json --pdb\n\n"
     top = argparse.ArgumentParser(
-        prog="python -m ragen.tools.replay",
+        prog=prog,
         description="Play a failed environment again from its capsule.",
-        epilog=(__doc__ or "")[(__doc__ or "").index("Exit codes:") :],
+        epilog=example + (__doc__ or "")[(__doc__ or "").index("Exit codes:") :],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("capsule", type=Path, help="the file that the failure's log line names")
@@ -233,16 +234,17 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.replay") -> int:
     """Run the command line.
 
     Args:
         arguments: What follows the program's name; None takes it from the command line.
+        prog: The program's name.
 
     Returns:
         The exit code; see above.
     """
-    options = parser().parse_args(arguments)
+    options = parser(prog).parse_args(arguments)
     try:
         capsule = read_capsule(options.capsule)
         _introduce(capsule)

@@ -15,6 +15,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.config.command_line import STOPPED, add_config_arguments, run_command
 from ragen.llm_agent.config.loading import load_config, one_line, setting
 
+PROG = "python train.py"
 DEFAULT_CONFIG = "base"
 
 BACKENDS = {
@@ -24,23 +25,29 @@ BACKENDS = {
 """Who can train: ``trainer.backend`` to a function of the configuration. What it returns may have ``finished``."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line, under this name."""
+    top = argparse.ArgumentParser(
+        prog=prog,
+        description="Train a model on rollouts in environments. --config-name tiny needs no GPU and no download.",
+        epilog=f"Examples: {prog} --config-name tiny; {prog} --config-name tiny trainer.seed=1 trainer.reward_sign=-1 "
+        "output_dir=outputs/negated",
+    )
+    add_config_arguments(top, DEFAULT_CONFIG)
+    return top
+
+
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command.
 
     Args:
         argv: Its arguments; None takes the process's own.
+        prog: The program's name.
 
     Returns:
         The exit code: 0, 1 if training failed, 2 for a configuration that cannot work, 130 where it was stopped.
     """
-    parser = argparse.ArgumentParser(
-        prog="python train.py",
-        description="Train a model on rollouts in environments. --config-name tiny needs no GPU and no download.",
-        epilog="Examples: --config-name tiny; --config-name tiny trainer.seed=1 trainer.reward_sign=-1 "
-        "output_dir=outputs/negated",
-    )
-    add_config_arguments(parser, DEFAULT_CONFIG)
-    return run_command(parser, argv, _run, composed)
+    return run_command(parser(prog), argv, _run, composed)
 
 
 def _run(config: Any) -> int:
@@ -48,23 +55,24 @@ def _run(config: Any) -> int:
     return 0 if getattr(outcome, "finished", True) else STOPPED
 
 
-def composed(name: str, overrides: Sequence[str], folder: str | None = None) -> Any:
+def composed(name: str, overrides: Sequence[str], folder: str | None = None, further: str | None = None) -> Any:
     """The configuration; where verl trains, any key of verl's sections may be overridden without a ``+``.
 
     Args:
         name: The configuration's name.
         overrides: ``key=value`` in Hydra's syntax.
         folder: Where it lies; None is the package's own folder.
+        further: Where to look for what is not there.
 
     Raises:
         ConfigError: It cannot be composed.
     """
     try:
-        return load_config(name, overrides, folder)
+        return load_config(name, overrides, folder, further)
     except ConfigError:
         from ragen.agent_loop.training import loosened, verl_sections
 
-        config = load_config(name, loosened(overrides, verl_sections()), folder)
+        config = load_config(name, loosened(overrides, verl_sections()), folder, further)
         if setting(config, "trainer.backend", str, "verl") != "verl":
             raise
         return config

@@ -61,6 +61,25 @@ def test_a_fault_is_named_and_has_to_be_fixed_first(env, where, told):
     assert re.search(told, finding.text), finding.text
 
 
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        (check_cases.ReturnsWhatItDoesNotShow, r"step\(\) returned 'you hear a voice: \d+', which render\(\) does not"),
+        (check_cases.ResetsAsGymnasium, r"reset\(\) returned \('at \d+ of 30', \{\}\), which render\(\) does not"),
+    ],
+)
+def test_what_a_model_does_not_get_to_see_is_told(env, told):
+    report = check(env)
+    finding = report.finding("shows what it returns")
+    assert finding.status == "warn" and report.ok
+    assert re.search(told, finding.text), finding.text
+    assert "render()" in finding.fix
+
+
+def test_an_environment_that_returns_nothing_hides_nothing():
+    assert check(check_cases.ReturnsNothing).finding("shows what it returns").status == "ok"
+
+
 @pytest.mark.parametrize("env", [check_cases.Hangs, check_cases.HangsWhenBuilt])
 def test_an_environment_that_hangs_is_found_out_within_its_deadline_and_its_stacks_are_kept(env):
     report = check(env, timeout=0.3)

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -131,6 +131,31 @@ def check_interrupted_resets(parallel: bool, tries: int, reference: Any) -> None
                 for turn in range(TURNS):
                     active = manager.step(inputs([cache["env_id"] for cache in active], turn))
                 assert freeze(manager.get_rollout_states()) == expected, line
+
+
+def test_a_move_out_of_main_interrupted_at_any_line_leaves_every_environment_playable(reference: Any) -> None:
+    def set_mode(manager: EnvStateManager, mode: bool) -> None:
+        manager.use_multiprocessing = mode
+
+    with EnvStateManager(mixed(use_multiprocessing=False)) as manager:
+        lines = 0
+        for line in (-1, *range(1, 10_000, 7)):
+            if line > lines > 0:
+                break
+            set_mode(manager, False)
+            manager.seed_counter = 0
+            active = manager.reset()
+            active = manager.step(inputs([cache["env_id"] for cache in active], 0))
+            if line < 0:
+                lines = lines_of(lambda: set_mode(manager, True))
+            else:
+                with suppress(KeyboardInterrupt), interrupted_at(line):
+                    set_mode(manager, True)
+                set_mode(manager, False)
+            for turn in range(1, TURNS):
+                active = manager.step(inputs([cache["env_id"] for cache in active], turn))
+            assert freeze(manager.get_rollout_states()) == reference[0], line
+        assert lines > 100
 
 
 @each_kind

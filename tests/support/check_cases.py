@@ -323,3 +323,28 @@ class Unpicklable:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+
+
+class ReturnsWhatItDoesNotShow(Walk):
+    """Gymnasium's way: ``step`` returns the observation, and ``render`` is for people."""
+
+    def step(self, action: int) -> tuple[str, float, bool, dict[str, Any]]:
+        _, reward, done, info = super().step(action)
+        return f"you hear a voice: {self.place}", reward, done, info
+
+
+class ResetsAsGymnasium(Walk):
+    """``reset`` returns observation and info."""
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> Any:
+        return super().reset(seed, mode), {}
+
+
+class ReturnsNothing(Walk):
+    """Nothing but ``render`` tells the state: nothing is hidden."""
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> None:
+        super().reset(seed, mode)
+
+    def step(self, action: int) -> tuple[None, float, bool, dict[str, Any]]:
+        return None, *super().step(action)[1:]

@@ -16,22 +16,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
-from datetime import UTC
-from email.utils import parsedate_to_datetime
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError, AsyncOpenAI, AuthenticationError
+from openai import APIConnectionError, AsyncOpenAI, AuthenticationError
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.activity import Activity
 from ragen.llm_agent.backends.base import Reply, Request, Sampling
-from ragen.llm_agent.backends.completions import UnreadableAnswerError, api_messages, read_completion
+from ragen.llm_agent.backends.completions import api_messages, read_completion
 from ragen.llm_agent.backends.endpoint import Access, ApiSettings, read_settings
+from ragen.llm_agent.backends.faults import UNREADABLE, Attempts, cause_of, diagnose
 from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
 from ragen.llm_agent.backends.loop import LoopThread
 from ragen.llm_agent.backends.slots import Slots
@@ -40,48 +38,9 @@ from ragen.llm_agent.config.loading import one_line, setting
 
 CHECK_S = 10.0  # seconds that a server has to answer when it is looked for
 LONGEST_WAIT_S = 60.0
-_RETRIED_STATUS = frozenset({408, 409, 425, 429})
 _LONGEST_REASON = 300  # characters
 
 Pause = Callable[[float], Awaitable[Any]]
-
-# What reading a body may raise: the client takes some bodies, such as a bare list, for what they should have been.
-UNREADABLE = (UnreadableAnswerError, APIError, ValueError, TypeError, AttributeError)
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a request failed.
-
-    Attributes:
-        reason: In words.
-        passing: Whether it may work the next time.
-        wait: Seconds after which the server asks to be tried again; None if it did not say.
-        is_refusal: Whether it is one of too many requests.
-    """
-
-    reason: str
-    passing: bool
-    wait: float | None = None
-    is_refusal: bool = False
-
-
-@dataclass
-class Attempts:
-    """One request's tries so far.
-
-    Attributes:
-        count: How many there were.
-        failure: Why the last one failed.
-    """
-
-    count: int = 0
-    failure: Failure = field(default_factory=lambda: Failure("not tried", passing=True))
-
-    @property
-    def usage(self) -> dict[str, float]:
-        """Their counts."""
-        return {"requests": self.count, "retries": self.count - 1}
 
 
 @dataclass(frozen=True)
@@ -190,7 +149,7 @@ class OpenAIBackend:
         except (APIConnectionError, TimeoutError) as error:
             raise ConfigError(
                 f"configuration key 'actor.base_url' is {url!r}, and no server answers there: "
-                f"{self._shown(_cause(error)).rstrip('.')}."
+                f"{self._shown(cause_of(error)).rstrip('.')}."
             ) from None
         except UNREADABLE:
             return []  # a server is there; not all of them list their models, or to everyone
@@ -351,44 +310,3 @@ class OpenAIBackend:
         if client is not None and self._threads.started:
             self._threads.run(client.close())
         self._threads.close()
-
-
-def diagnose(error: Exception) -> Failure:
-    """Why a try failed, and whether another one may work."""
-    if isinstance(error, TimeoutError | APITimeoutError):
-        return Failure("the server did not answer in time", passing=True)
-    if isinstance(error, APIConnectionError):
-        return Failure(f"the connection failed: {_cause(error)}", passing=True)
-    if isinstance(error, APIStatusError):
-        status, code = error.status_code, getattr(error, "code", None)
-        passing = (status in _RETRIED_STATUS or status >= 500) and code != "insufficient_quota"
-        return Failure(f"HTTP {status}: {_said(error)}", passing, _retry_after(error), status == 429 and passing)
-    if isinstance(error, UNREADABLE):
-        return Failure(f"the server's answer cannot be read: {one_line(error)}", passing=True)
-    return Failure(f"{type(error).__name__}: {one_line(error)}", passing=False)
-
-
-def _said(error: APIStatusError) -> str:
-    body = error.body.get("message") if isinstance(error.body, Mapping) else None
-    return " ".join(str(body or error.message).split())
-
-
-def _retry_after(error: APIStatusError) -> float | None:
-    """The seconds of a ``Retry-After`` header, in either of its forms (RFC 9110): a number of them, or a date."""
-    value = error.response.headers.get("retry-after", "")
-    if re.fullmatch(r"\d+(\.\d+)?", value):
-        return float(value)
-    try:
-        date = parsedate_to_datetime(value)
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - time.time()
-
-
-def _cause(error: BaseException) -> str:
-    """What is at the bottom of a connection's failure."""
-    if isinstance(error, TimeoutError | APITimeoutError):
-        return "it took too long"
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return one_line(error)

@@ -22,7 +22,7 @@ def called_as() -> tuple[str, ...]:
 
 
 def add_config_arguments(parser: argparse.ArgumentParser, default: str | None = None) -> None:
-    """Let a command take ``--config-name``, ``--config-path`` and ``key=value``, which has to be its last argument.
+    """Let a command take ``--config-name``, ``--config-path``, ``--config-dir`` and ``key=value``.
 
     Args:
         parser: The command's.
@@ -33,6 +33,9 @@ def add_config_arguments(parser: argparse.ArgumentParser, default: str | None = 
     parser.add_argument(
         "-cp", "--config-path", metavar="FOLDER", help="where it lies (default: the package's own folder)"
     )
+    parser.add_argument(
+        "-cd", "--config-dir", metavar="FOLDER", help="a further folder: what the first one lacks is looked for there"
+    )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="what to change in it, in Hydra's syntax")
 
 
@@ -40,7 +43,7 @@ def run_command(
     parser: argparse.ArgumentParser,
     argv: Sequence[str] | None,
     run: Callable[[Any], int],
-    compose: Callable[[str, Sequence[str], str | None], Any] = load_config,
+    compose: Callable[[str, Sequence[str], str | None, str | None], Any] = load_config,
 ) -> int:
     """Read a command's arguments, compose its configuration, and run it, or print it where ``--cfg`` asks for that.
 
@@ -48,7 +51,7 @@ def run_command(
         parser: With :func:`add_config_arguments`; ``--cfg`` is added to it.
         argv: The arguments; None takes the process's own.
         run: Does what the command is for; returns the exit code.
-        compose: Makes the configuration of a name, overrides and a folder.
+        compose: Makes the configuration of a name, overrides, a folder and a further folder.
 
     Returns:
         The exit code: that of ``run``, or 1 if it failed, 2 for a configuration that cannot work, 130 after Ctrl-C.
@@ -63,7 +66,7 @@ def run_command(
     from omegaconf.errors import OmegaConfBaseException
 
     try:
-        config = compose(arguments.config_name, arguments.overrides, arguments.config_path)
+        config = compose(arguments.config_name, arguments.overrides, arguments.config_path, arguments.config_dir)
         if arguments.cfg:
             print(OmegaConf.to_yaml(config), end="")
             return 0

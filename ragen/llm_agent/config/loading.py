@@ -11,7 +11,8 @@ import importlib.util
 import json
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -44,38 +45,105 @@ def config_names(directory: Path | None = None) -> list[str]:
     return sorted(path.stem for path in (directory or config_directory()).glob("*.yaml"))
 
 
-def load_config(name: str, overrides: Sequence[str] = (), directory: str | Path | None = None) -> DictConfig:
+def load_config(
+    name: str,
+    overrides: Sequence[str] = (),
+    directory: str | Path | None = None,
+    further: str | Path | None = None,
+) -> DictConfig:
     """Compose a configuration.
 
     Args:
         name: A file of the folder, with or without ``.yaml``.
         overrides: Hydra's ``key=value``, ``+key=value`` and ``~key``.
         directory: The folder to look in first; None is the package's own.
+        further: Another folder, for what is not in the first one.
 
     Returns:
         The composed configuration. Interpolations are not resolved yet.
 
     Raises:
-        ConfigError: There is no such folder or file, a file is not valid, or an override does not fit.
+        ConfigError: There is no such folder or file, a file is not valid, or an override does not fit: of a key that
+            is not there, what was probably meant is told.
     """
     from hydra import compose, initialize_config_dir
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
-    folder = _folder(directory)
     stem = name.removesuffix(".yaml")
-    if not (folder / f"{stem}.yaml").is_file():
-        raise ConfigError(f"no configuration {stem!r} in {folder}; there are: {', '.join(config_names(folder))}.")
+    folders = [_folder(directory), *([] if further is None else [_folder(further)])]
+    folder = next((each for each in folders if (each / f"{stem}.yaml").is_file()), None)
+    if folder is None:
+        where = " and ".join(f"{each}: {', '.join(config_names(each)) or 'none'}" for each in folders)
+        raise ConfigError(f"there is no configuration {stem!r}; there are in {where}.")
+    others = [f"file://{each}" for each in folders if each != folder]
+    beside = [f"hydra.searchpath={json.dumps(others)}"] if others else []
     _extend_search_path()
     try:
         with warnings.catch_warnings(), initialize_config_dir(str(folder), version_base="1.3", job_name="ragen"):
             warnings.filterwarnings("ignore", "(?s).*_self_.*")  # RAGEN's files leave it out, and mean Hydra's default
-            return compose(stem, overrides=[_opened(override) for override in overrides])
+            return compose(stem, overrides=[*beside, *(_opened(override) for override in overrides)])
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
+        if told := _misspelt(stem, overrides, directory, further):
+            raise ConfigError(told) from error
         override = getattr(error, "override", None)  # only a malformed one is not named by the message
         where = f"configuration {stem!r}" if override is None else f"configuration {stem!r} with {override!r}"
         raise ConfigError(f"{where} cannot be composed: {one_line(error)}") from error
+
+
+def _misspelt(stem: str, overrides: Sequence[str], *folders: str | Path | None) -> str:
+    """Which override names a key that the configuration does not have, and what was probably meant; "" if none does."""
+    try:
+        config = load_config(stem, (), *folders) if overrides else None
+    except ConfigError:
+        return ""  # the overrides are not what is wrong
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals or key[:1] in "+~" or "@" in key or _opened(override) != override:
+            continue
+        if (told := _unknown_key(config, key)) is not None:
+            return f"configuration {stem!r} has no key {key!r}: {told} (+{key}={value} would add a new one.)"
+    return ""
+
+
+def _unknown_key(config: Any, key: str) -> str | None:
+    """What to say of a key that is not there; None of one that is."""
+    from omegaconf import OmegaConf
+
+    section, known = "", config
+    for part in key.split("."):
+        if not OmegaConf.is_dict(known):
+            return f"{section!r} is no section."
+        if part not in known:
+            return _meant(config, key, section, [str(name) for name in known])
+        section, known = f"{section}.{part}".strip("."), OmegaConf.select(config, f"{section}.{part}".strip("."))
+    return None
+
+
+def _meant(config: Any, key: str, section: str, known: Sequence[str]) -> str:
+    rest = key.removeprefix(f"{section}.") if section else key
+    part, dot, below = rest.partition(".")
+    if near := get_close_matches(part, known, 1, 0.7):
+        meant = f"{section}.{near[0]}{dot}{below}".strip(".")
+        return f"{meant!r} was meant?"
+    last = key.rpartition(".")[2]
+    if elsewhere := [each for each in config_keys(config) if each.rpartition(".")[2] == last]:
+        return f"{' or '.join(map(repr, elsewhere[:3]))} was meant?"
+    return f"{section!r} has {', '.join(known)}." if section else f"there are {', '.join(known)}."
+
+
+def config_keys(config: Any) -> list[str]:
+    """All dotted keys of a configuration, sections too, in its order. Nothing is resolved."""
+    from omegaconf import OmegaConf
+
+    def below(section: Mapping[Any, Any], prefix: str) -> Iterator[str]:
+        for name, value in section.items():
+            yield f"{prefix}{name}"
+            if isinstance(value, Mapping):
+                yield from below(value, f"{prefix}{name}.")
+
+    return list(below(OmegaConf.to_container(config, resolve=False), ""))  # type: ignore[arg-type]
 
 
 def _opened(override: str) -> str:

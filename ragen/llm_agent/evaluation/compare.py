@@ -21,10 +21,12 @@ from ragen.llm_agent.evaluation.replies import JUDGED, outcome
 from ragen.llm_agent.evaluation.results import ALL, print_whole
 from ragen.llm_agent.evaluation.statistics import mean, paired_interval, sign_test
 from ragen.llm_agent.evaluation.tables import plain_table
-from ragen.llm_agent.rollout.rollout_file import read_records
+from ragen.llm_agent.rollout.rollout_file import read_records, rows_of
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+PROG = "python -m ragen.llm_agent.evaluation.compare"
 
 Record: TypeAlias = Mapping[str, Any]
 Key: TypeAlias = tuple[str, int | None, int]
@@ -162,18 +164,19 @@ def seed_lines(pairs: Sequence[Pair]) -> list[str]:
     return [f"{tag}, {side} better: {', '.join(map(str, sorted(seeds)))}" for (tag, side), seeds in sides.items()]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command.
 
     Args:
         argv: Its arguments; None takes the process's own.
+        prog: The program's name.
 
     Returns:
         The exit code: 0, or 2 where there is nothing to compare.
     """
-    arguments = _parser().parse_args(argv)
+    arguments = parser(prog).parse_args(argv)
     try:
-        pairs, left_out = pair_up(read_records(arguments.a), read_records(arguments.b))
+        pairs, left_out = pair_up(*(read_records(rows_of(path)) for path in (arguments.a, arguments.b)))
         if not pairs:
             raise ConfigError(
                 f"{arguments.a} and {arguments.b} have no episode of the same tag and seed; play both with the same "
@@ -186,16 +189,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m ragen.llm_agent.evaluation.compare",
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line, under this name."""
+    top = argparse.ArgumentParser(
+        prog=prog,
         description="Compare two models on the episodes that both played, seed by seed. The interval is of the "
         "difference in success; p says how likely so uneven a split of seeds is if neither model is better.",
+        epilog=f"Example: {prog} outputs/evaluate/A outputs/evaluate/B --seeds",
     )
-    parser.add_argument("a", type=Path, metavar="A", help="rollouts.jsonl of the first model")
-    parser.add_argument("b", type=Path, metavar="B", help="rollouts.jsonl of the second")
-    parser.add_argument("--seeds", action="store_true", help="list the seeds on which they differ")
-    return parser
+    top.add_argument("a", type=Path, metavar="A", help="output_dir of the first model's run, or its rollouts.jsonl")
+    top.add_argument("b", type=Path, metavar="B", help="that of the second")
+    top.add_argument("--seeds", action="store_true", help="list the seeds on which they differ")
+    return top
 
 
 def _print(pairs: Sequence[Pair], left_out: int, with_seeds: bool) -> None:

@@ -8,7 +8,7 @@ import hashlib
 STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1d2430; --soft: #667085; --line: #e3e6eb; --card: #f7f8fa;
   --good: #1a7f4b; --bad: #b42318; --think: #f4f0ff; --act: #e7f6ee;
-  --generation: #4c78a8; --environments: #54a24b; --tokenising: #eeb033; --learning: #9d6fc4;
+  --generation: #4c78a8; --environments: #54a24b; --tokenising: #eeb033; --imports: #b8763e; --learning: #9d6fc4;
   --waiting: #d5dae2; --mark: #d92d20; --shade: #1d243066; }
 @media (prefers-color-scheme: dark) { :root { --paper: #14181f; --ink: #e6e9ef; --soft: #98a2b3; --line: #2c333f;
   --card: #1b212b; --good: #4cc38a; --bad: #ff8a7a; --think: #262038; --act: #16301f; --waiting: #3a4352;
@@ -45,6 +45,7 @@ svg { display: block; width: 100%; }
 .generation { fill: var(--generation); background: var(--generation); }
 .environments { fill: var(--environments); background: var(--environments); }
 .tokenising { fill: var(--tokenising); background: var(--tokenising); }
+.imports { fill: var(--imports); background: var(--imports); }
 .learning { fill: var(--learning); background: var(--learning); }
 .waiting { fill: var(--waiting); background: var(--waiting); } .restart { fill: var(--mark); background: var(--mark); }
 .filters { display: flex; flex-wrap: wrap; gap: 8px; margin: 10px 0; position: sticky; top: 0; padding: 8px 0;

@@ -9,7 +9,7 @@ from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.rollout.timeline import Mark, Span, Timeline
 
 COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#9d755d", "#bab0ac")
-KINDS = ("generation", "environments", "tokenising", "learning", "waiting")
+KINDS = ("generation", "environments", "tokenising", "imports", "learning", "waiting")
 MOST_RECTANGLES = 600  # of a track; spans closer than its width allows become one
 _WIDTH = 1000.0
 

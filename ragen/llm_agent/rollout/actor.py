@@ -6,6 +6,8 @@ A batch is read from what ``ContextManager.get_lm_inputs`` makes: in ``non_tenso
 ``response_texts``, ``errors`` (None where a reply came) and ``exchanges`` (what is known of prompt and reply, for the
 training batch), and where every reply's tokens are known also right-padded ``responses`` and ``response_mask``, and
 ``rollout_log_probs`` where those are known too.
+
+Where ``get_prompts`` made the batch, the tokens are the column ``prompt_ids``, and the answer has no tensors.
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from ragen.llm_agent.backends.activity import Activity
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling, reply_facts
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.tokens.dataproto import object_array
+from ragen.llm_agent.tokens.prompt_batch import AnyBatch, PromptBatch
 from ragen.llm_agent.tokens.sampled_tokens import Exchange
 
 if TYPE_CHECKING:
@@ -31,15 +34,18 @@ _ROLLOUT = "actor_rollout_ref.rollout"
 
 
 class BackendActor:
-    """Answers ``DataProto`` batches with a backend.
+    """Answers batches with a backend.
 
     Attributes:
+        takes_prompts: True: batches may come without tensors.
         backend: Who answers.
         usage: The replies' counts, added up over all batches; with a journal, what it counts.
         activity: What the backend is doing now, and has done.
         replies: Environment id to what is known of each reply of its last episode; see
             :func:`~ragen.llm_agent.backends.base.reply_facts`.
     """
+
+    takes_prompts: ClassVar[bool] = True
 
     def __init__(self, backend: Backend, config: Any, tokenizer: Any) -> None:
         """Take a backend and read how replies are to be drawn.
@@ -62,8 +68,8 @@ class BackendActor:
         self._vocabulary = len(tokenizer)
         self._pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
 
-    def generate_sequences(self, lm_inputs: DataProto) -> DataProto:
-        """Answer a batch of prompts.
+    def generate_sequences(self, lm_inputs: AnyBatch) -> AnyBatch:
+        """Answer a batch of prompts, with a batch of its kind.
 
         Args:
             lm_inputs: The prompts; ``meta_info["validate"]`` asks for the sampling of ``val_kwargs``, and
@@ -113,30 +119,38 @@ def in_vocabulary(reply: Reply, size: int) -> Reply:
     return replace(reply, token_ids=None, log_probs=None, prompt_ids=None)
 
 
-def outputs_of(lm_inputs: DataProto, replies: Sequence[Reply], pad_id: int) -> DataProto:
-    """Replies to a batch of prompts as the batch that the rollout loop reads; see the module for its columns.
+@overload
+def outputs_of(lm_inputs: PromptBatch, replies: Sequence[Reply], pad_id: int) -> PromptBatch: ...
+
+
+@overload
+def outputs_of(lm_inputs: DataProto, replies: Sequence[Reply], pad_id: int) -> DataProto: ...
+
+
+def outputs_of(lm_inputs: AnyBatch, replies: Sequence[Reply], pad_id: int) -> AnyBatch:
+    """Replies to a batch of prompts as a batch of its kind, which the rollout loop reads; see the module for columns.
 
     Args:
         lm_inputs: The prompts.
         replies: One for each.
         pad_id: Fills up rows of tokens.
     """
+    columns = {
+        "env_ids": lm_inputs.non_tensor_batch["env_ids"],
+        "group_ids": lm_inputs.non_tensor_batch["group_ids"],
+        "response_texts": object_array(reply.text for reply in replies),
+        "errors": object_array(reply.error for reply in replies),
+        "exchanges": object_array(exchanges_of(lm_inputs, replies)),
+    }
+    meta_info = dict(lm_inputs.meta_info)
+    if isinstance(lm_inputs, PromptBatch):
+        return PromptBatch(columns, meta_info)
     from verl import DataProto
 
-    return DataProto.from_dict(
-        tensors=token_rows(replies, pad_id),
-        non_tensors={
-            "env_ids": lm_inputs.non_tensor_batch["env_ids"],
-            "group_ids": lm_inputs.non_tensor_batch["group_ids"],
-            "response_texts": object_array(reply.text for reply in replies),
-            "errors": object_array(reply.error for reply in replies),
-            "exchanges": object_array(exchanges_of(lm_inputs, replies)),
-        },
-        meta_info=dict(lm_inputs.meta_info),
-    )
+    return DataProto.from_dict(tensors=token_rows(replies, pad_id), non_tensors=columns, meta_info=meta_info)
 
 
-def exchanges_of(lm_inputs: DataProto, replies: Sequence[Reply]) -> list[Exchange]:
+def exchanges_of(lm_inputs: AnyBatch, replies: Sequence[Reply]) -> list[Exchange]:
     """What was asked and answered. A server that made its own tokens of a chat must have told which."""
     chats = lm_inputs.non_tensor_batch.get("messages_list", [()] * len(replies))
     told = any(reply.token_ids is not None for reply in replies)
@@ -179,7 +193,7 @@ def read_sampling(config: Any, validate: bool) -> Sampling:
     )
 
 
-def requests_of(lm_inputs: DataProto) -> list[Request]:
+def requests_of(lm_inputs: AnyBatch) -> list[Request]:
     """A batch of prompts as requests, in its order."""
     columns = lm_inputs.non_tensor_batch
     count = len(columns["env_ids"])
@@ -187,7 +201,8 @@ def requests_of(lm_inputs: DataProto) -> list[Request]:
     chats = columns["messages_list"]
     turns = columns.get("turns", [sum(message["role"] == "assistant" for message in chat) for chat in chats])
     rows = _prompt_rows(lm_inputs, count)
-    images = [data.get("images", ()) for data in columns.get("multi_modal_data", [{}] * count)]
+    nothing: list[dict[str, Any]] = [{}] * count
+    images = [data.get("images", ()) for data in columns.get("multi_modal_data", nothing)]
     return [
         Request(int(env_id), int(turn), str(tag), chat, row, shown)
         for env_id, turn, tag, chat, row, shown in zip(
@@ -196,7 +211,9 @@ def requests_of(lm_inputs: DataProto) -> list[Request]:
     ]
 
 
-def _prompt_rows(lm_inputs: DataProto, count: int) -> list[list[int] | None]:
+def _prompt_rows(lm_inputs: AnyBatch, count: int) -> list[list[int] | None]:
+    if isinstance(lm_inputs, PromptBatch):
+        return list(lm_inputs.non_tensor_batch["prompt_ids"])
     if lm_inputs.batch is None or "input_ids" not in set(lm_inputs.batch.keys()):
         return [None] * count
     ids, mask = lm_inputs.batch["input_ids"], lm_inputs.batch["attention_mask"].bool()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ragen.llm_agent.evaluation.results import TagResult
     from ragen.llm_agent.rollout.rollout_file import RolloutFile
 
+PROG = "python -m ragen.llm_agent.agent_proxy"
 DEFAULT_CONFIG = "mixed"
 ENVIRONMENTS_FAILED = 3
 """Exit code of a rollout in which the environments of more than ``MOST_ENV_ERRORS`` of the episodes failed."""
@@ -42,28 +43,39 @@ LIMIT_REACHED = 4
 _NAMED = 8  # tags
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line, under this name."""
+    top = argparse.ArgumentParser(
+        prog=prog,
+        description="Play one rollout: an actor answers prompts, environments are stepped, results are printed and the "
+        "trajectories written to rollouts.jsonl.",
+        epilog=f"Examples: {prog} --config-name _2_sokoban es_manager.max_workers=4; "
+        f"{prog} actor.scripted.malformed=0.2 output_dir=outputs/sloppy",
+    )
+    add_config_arguments(top, DEFAULT_CONFIG)
+    add_raw_argument(top)
+    return top
+
+
+def add_raw_argument(parser: argparse.ArgumentParser) -> None:
+    """Let a command that writes rows take ``--no-raw``, which is ``raw=false``."""
+    parser.add_argument(
+        "--no-raw", action="store_true", help="leave what models and environments wrote out of the rows"
+    )
+
+
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command.
 
     Args:
         argv: Its arguments; None takes the process's own.
+        prog: The program's name.
 
     Returns:
         The exit code: 0, 1 if the rollout failed, 2 for a configuration that cannot work, 3 if environments failed in
         more than 5 % of the episodes, 4 if a limit ended it, 130 after Ctrl-C, 143 after SIGTERM.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m ragen.llm_agent.agent_proxy",
-        description="Play one rollout: an actor answers prompts, environments are stepped, results are printed and the "
-        "trajectories written to rollouts.jsonl.",
-        epilog="Examples: --config-name _2_sokoban es_manager.max_workers=4; "
-        "actor.scripted.malformed=0.2 output_dir=outputs/sloppy",
-    )
-    add_config_arguments(parser, DEFAULT_CONFIG)
-    parser.add_argument(
-        "--no-raw", action="store_true", help="leave what models and environments wrote out of the rows"
-    )
-    return run_command(parser, argv, run)
+    return run_command(parser(prog), argv, run)
 
 
 def run(config: Any) -> int:
@@ -93,7 +105,7 @@ def run(config: Any) -> int:
     backend_class(setting(config, "actor.backend", str))
     read_config(config, mode)  # again below: what is cheap to check comes before what is slow to import
     file = RolloutFile(path, about_run(config, mode), setting(config, "resume", bool, False))
-    tokenizer = create_tokenizer(config)
+    tokenizer = create_tokenizer(config, light=not setting(config, "use_parallel_envs", bool, False))
     backend = create_backend(config, tokenizer)
     try:
         with LLMAgentProxy(config, backend, tokenizer) as proxy:
@@ -113,8 +125,12 @@ def run(config: Any) -> int:
         backend.close()
 
 
-def create_tokenizer(config: Any) -> Any:
+def create_tokenizer(config: Any, light: bool = False) -> Any:
     """The tokenizer of the prompts: see :func:`~ragen.llm_agent.backends.tokenizer_name`.
+
+    Args:
+        config: The whole configuration.
+        light: Whether the one that comes with the package may do without transformers, which takes long to import.
 
     Raises:
         ConfigError: There is none of that name, or it has no chat template.
@@ -122,6 +138,10 @@ def create_tokenizer(config: Any) -> Any:
     from ragen.llm_agent.backends import tokenizer_name
 
     name = tokenizer_name(config)
+    if name is None and light:
+        from ragen.llm_agent.tokenizer import LightTokenizer
+
+        return LightTokenizer()
     if name is None:
         from ragen.llm_agent.tokenizer import load_tokenizer
 

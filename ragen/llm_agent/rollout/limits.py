@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Self
 
 from ragen.errors import ConfigError, LimitReachedError
 from ragen.llm_agent.config.loading import setting
+
+NAMES = ("cost", "tokens", "minutes")
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,10 @@ class Limits:
             ConfigError: It has another key, a value is not above 0, or costs are limited and no price is known.
         """
         given = setting(config, "limit", Mapping, {})
-        names = [field.name for field in fields(cls)]
         for name in given:
-            if name not in names:
-                raise ConfigError(f"configuration key 'limit.{name}' is not known; 'limit' has {', '.join(names)}.")
-        limits = cls(**{name: setting(config, f"limit.{name}", float, None) for name in names})
+            if name not in NAMES:
+                raise ConfigError(f"configuration key 'limit.{name}' is not known; 'limit' has {', '.join(NAMES)}.")
+        limits = cls(**{name: setting(config, f"limit.{name}", float, None) for name in NAMES})
         for name, value in vars(limits).items():
             if value is not None and not value > 0:
                 raise ConfigError(f"configuration key 'limit.{name}' is {value}; expected more than 0, or null.")

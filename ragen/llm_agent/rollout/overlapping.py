@@ -40,7 +40,7 @@ from ragen.llm_agent.rollout.timeline import Span
 log = logging.getLogger(__name__)
 
 RAISED_ALIKE = (ConfigError, EnvError, LaneError)  # what the ordinary rollout would raise too
-KINDS = ("generation", "environments", "tokenising")
+KINDS, IMPORTS = ("generation", "environments", "tokenising"), "imports"
 _JOBS = "agent_proxy.parallel_n_jobs"
 _BATCH = "agent_proxy.parallel_max_batch_size"
 _WAIT = "agent_proxy.parallel_max_wait"
@@ -95,12 +95,13 @@ class OverlappingLoop:
         ``on_turn`` is told the turn of the slowest shard. The callbacks are called from the shards' threads, one at a
         time.
         """
+        player.import_tensors()  # before threads need them: importing is counted apart, and done by one
         rollout = _ShardedRollout(self, player, val, meta_info, active, on_turn, on_over)
         self.fallback_reason = rollout.overlap()
         if self.fallback_reason is not None:
             log.warning("rollouts do not overlap, the ordinary loop goes on: %s", self.fallback_reason)
         rollout.play_rest()
-        player.seconds = player.timeline.seconds(KINDS)
+        player.seconds = player.timeline.seconds([*KINDS, *(kind for kind in player.seconds if kind == IMPORTS)])
 
 
 class ParallelRolloutManager(RolloutPlayer):

@@ -19,10 +19,12 @@ once, and worker processes, which may import the main module, stay small.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from ragen.errors import ConfigError
@@ -34,8 +36,9 @@ if TYPE_CHECKING:
 
     from ragen.llm_agent.ctx_manager import ContextManager
     from ragen.llm_agent.es_manager import EnvStateManager
+    from ragen.llm_agent.tokens.prompt_batch import AnyBatch
 
-MODES = ("train", "val")
+MODES, TENSOR_MODULES = ("train", "val"), ("tensordict", "verl")
 
 TurnCallback = Callable[[int, int], None]
 OverCallback = Callable[[list[dict[str, Any]]], None]
@@ -108,6 +111,7 @@ class RolloutPlayer:
         self.failures: dict[int, str] = {}
         self.rollout_states: list[dict[str, Any]] = []
         self.record_lanes = False
+        self._is_training = False
         self.timeline = Timeline()
 
     def _actor(self, given: Any) -> Any:
@@ -157,7 +161,12 @@ class RolloutPlayer:
         ctx_manager, es_manager = (getattr(self, name) for name in names)  # the one that starts workers comes last
         return es_manager, ctx_manager
 
-    def generate_sequences(self, lm_inputs: DataProto) -> DataProto:
+    @property
+    def _needs_tensors(self) -> bool:
+        """Whether prompts are a ``DataProto``; not where neither the actor nor a training batch needs tensors."""
+        return self._is_training or not getattr(self.actor, "takes_prompts", False)
+
+    def generate_sequences(self, lm_inputs: AnyBatch) -> AnyBatch:
         """Let the actor answer a batch of prompts."""
         return self.actor.generate_sequences(lm_inputs)
 
@@ -181,7 +190,11 @@ class RolloutPlayer:
         Returns:
             The rollouts, as ``ContextManager.formulate_rollouts`` makes them.
         """
-        states = self.play(dataproto.meta_info, val, on_turn, on_over, skip)
+        self._is_training = True
+        try:
+            states = self.play(dataproto.meta_info, val, on_turn, on_over, skip)
+        finally:
+            self._is_training = False
         _, ctx_manager = self.prepare(val)
         with self.timed("tokenising"):
             return ctx_manager.formulate_rollouts(states)
@@ -197,7 +210,8 @@ class RolloutPlayer:
         """Play one episode in every environment.
 
         Args:
-            meta_info: Handed to the actor with every batch of prompts.
+            meta_info: Handed to the actor with every batch of prompts. One that ``takes_prompts`` gets them as a
+                :class:`~ragen.llm_agent.tokens.prompt_batch.PromptBatch`, and any other as a ``DataProto``.
             val: Whether to play ``es_manager.val`` and not ``es_manager.train``.
             on_turn: Called before every turn with its number, from 0, and the number of environments still active,
                 and once after the last turn.
@@ -211,6 +225,8 @@ class RolloutPlayer:
         """
         es_manager, _ = self.prepare(val)
         self.begin_record()
+        if self._needs_tensors:
+            self.import_tensors()
         with self.timed("environments"), self.lanes_recorded(es_manager):
             active = [cache for cache in es_manager.reset() if cache["env_id"] not in skip]
         self.loop.play(self, val, active, meta_info, on_turn, on_over)
@@ -225,7 +241,7 @@ class RolloutPlayer:
     ) -> list[dict[str, Any]]:
         """One turn of all active environments; those that stay active."""
         with self.timed("tokenising"):
-            lm_inputs = ctx_manager.get_lm_inputs(active, prepare_for_update=False)
+            lm_inputs = (ctx_manager.get_lm_inputs if self._needs_tensors else ctx_manager.get_prompts)(active)
             name_requests(lm_inputs, active)
             lm_inputs.meta_info = {**lm_inputs.meta_info, **meta_info}
         with self.timed("generation"):
@@ -254,9 +270,18 @@ class RolloutPlayer:
             self.rollout_states = [state for state in states if state["env_id"] not in skip]
         return self.rollout_states
 
+    def import_tensors(self) -> None:
+        """Import what ``DataProto`` needs: seconds the first time, counted as ``imports`` and not as work."""
+        if all(module in sys.modules for module in TENSOR_MODULES):
+            return
+        self.seconds.setdefault("imports", 0.0)
+        with self.timed("imports"):
+            for module in TENSOR_MODULES:
+                import_module(module)
+
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
-        """Count what a block takes as time of a part: ``generation``, ``environments`` or ``tokenising``."""
+        """Count what a block takes as time of a part: ``generation``, ``environments``, ``tokenising``, ``imports``."""
         start = time.perf_counter()
         try:
             yield
@@ -306,7 +331,7 @@ def read_max_turn(config: Any) -> int:
     return turns
 
 
-def name_requests(lm_inputs: DataProto, active: Sequence[Mapping[str, Any]]) -> None:
+def name_requests(lm_inputs: AnyBatch, active: Sequence[Mapping[str, Any]]) -> None:
     """Say of every prompt which tag it is of and which turn of its episode it asks for, from 0."""
     from ragen.llm_agent.tokens.dataproto import object_array
 
@@ -316,7 +341,7 @@ def name_requests(lm_inputs: DataProto, active: Sequence[Mapping[str, Any]]) -> 
     lm_inputs.non_tensor_batch["turns"] = object_array(len(cache["history"]) - 1 for cache in rows)
 
 
-def failures_of(lm_outputs: DataProto) -> dict[int, str]:
+def failures_of(lm_outputs: AnyBatch) -> dict[int, str]:
     """Environment id to what went wrong, for the prompts that got no reply; their episodes end here."""
     errors = lm_outputs.non_tensor_batch.get("errors")
     if errors is None:

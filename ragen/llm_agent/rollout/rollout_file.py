@@ -24,6 +24,7 @@ from ragen.llm_agent.config.loading import differing, flat_settings, one_line, s
 from ragen.llm_agent.evaluation.results import with_pass_at_k
 from ragen.llm_agent.rollout.trajectories import plain, write_jsonl
 
+ROWS = "rollouts.jsonl"
 ABOUT = "run.json"
 USAGE = "usage.json"
 REPLIES = "replies.jsonl"
@@ -189,6 +190,11 @@ def _replace(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     fresh = path.with_name(f".{path.name}.new")
     write_jsonl(records, fresh)
     os.replace(fresh, path)
+
+
+def rows_of(run: Path) -> Path:
+    """The file of a run's records: ``rollouts.jsonl`` in its folder, or the file that is named itself."""
+    return run / ROWS if run.is_dir() else run
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:

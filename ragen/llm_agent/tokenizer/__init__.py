@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ragen.llm_agent.tokenizer.light import TOKENIZER_DIR, LightTokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-TOKENIZER_DIR = Path(__file__).parent
+__all__ = ["TOKENIZER_DIR", "LightTokenizer", "load_tokenizer"]
 
 
 def load_tokenizer() -> PreTrainedTokenizerFast:

@@ -1,0 +1,220 @@
+"""Writes the pages of the reference from the code: ``python docs/generate.py``, or ``--check`` to see that they are so.
+
+``tests/test_docs.py`` checks it, so that no page goes stale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+sys.path[:0] = [str(HERE), str(ROOT)]
+
+import configuration_keys  # noqa: E402
+
+from ragen import errors  # noqa: E402
+from ragen.cli.commands import COMMANDS  # noqa: E402
+
+GENERATED = "<!-- Written by docs/generate.py from the code; changes made here are lost. -->\n\n"
+
+CURES = {
+    "RagenError": "Catch it to catch all of these. The message says what happened, where, and what to do.",
+    "ConfigError": "Set the key that the message names to what it expects. `ragen rollout --cfg` prints the whole "
+    "configuration as it is read.",
+    "UnknownEnvError": "Register the type, install the plug-in that brings it, or name the class itself: "
+    "`env_type: my_package.my_module:MyEnv`. The class must be importable from where the command runs.",
+    "CacheError": "Remove the file that the message names; it is built again. Where nothing can be written, set "
+    "`RAGEN_CACHE` to a folder of yours.",
+    "TemplateError": "Use an instruction-tuned model's tokenizer, or set `tokenizer.chat_template` to one that shows "
+    "every message of a chat as it is.",
+    "InputError": "Correct the argument that the message names; the manager is as it was before the call.",
+    "StateError": "Call the methods in order: `reset`, then `step`, `close` last; one thread at a time for the same "
+    'environments. A script that starts workers needs `if __name__ == "__main__":`.',
+    "EpisodeOverError": "Step only what `reset` or the last `step` returned as active; reset the others first.",
+    "EnvError": "Read the cause, which is the environment's own exception. `ragen replay CAPSULE --pdb` opens a "
+    "debugger where it was raised.",
+    "DivergenceError": "Let everything follow from configuration, seed and actions: `ragen check TYPE` finds what does "
+    "not. A live service declares `replayable = False`.",
+    "LaneError": "Look at what the message says of the machine: memory, processes, files. `ragen doctor` checks them.",
+    "LaneStartError": "Run `ragen doctor`. Where processes cannot be started, `es_manager.backend=executor` or "
+    "`es_manager.use_multiprocessing=false` plays on.",
+    "LaneDiedError": "The exit signal is in the message. SIGKILL is mostly the system's, short of memory: fewer "
+    "workers (`es_manager.max_workers`) or smaller environments.",
+    "LaneTimeoutError": "Raise `es_manager.step_timeout` or `reset_timeout` if the environment is slow; if it hangs, "
+    "the stacks in the message say where.",
+    "LevelError": "Loosen the environment's configuration: a larger room, fewer boxes, more tries.",
+    "CapsuleError": "Replay it with the version of the package that wrote it, where the environment's module can be "
+    "imported.",
+    "BackendError": "Look at the server or the worker group: the first reply's error is in the message. With "
+    "`resume=true` and the same `output_dir` nothing that was answered is asked again.",
+    "LimitReachedError": "Call the same command with a higher limit: it goes on, and asks for nothing again that was "
+    "answered.",
+    "CollectError": "Raise `algorithm.filter_groups.max_num_gen_batches`, or take tasks that are solved sometimes.",
+    "CheckpointError": "Give it another `output_dir`, or begin anew with `trainer.resume_mode=disable`.",
+    "SessionLostError": "Open the environment again; whoever holds a session must close it, or ask within its time.",
+    "TaskError": "Ask for a task that there is; the message names how many there are.",
+    "MissingExtraError": "Install the extra that the message names: `pip install 'ragen[EXTRA]'`.",
+}
+"""What to do about each error."""
+
+API = {
+    "ragen.env": ("ragen.env.base", "ragen.env.registry"),
+    "ragen.parallel": (
+        "ragen.parallel.engine",
+        "ragen.parallel.settings",
+        "ragen.parallel.episode.spec",
+        "ragen.parallel.episode.turn",
+        "ragen.parallel.env_record",
+        "ragen.parallel.stats",
+        "ragen.parallel.lanes.handle",
+    ),
+    "ragen.vector": ("ragen.vector.lane_vector_env", "ragen.vector.make", "ragen.vector.sb3"),
+    "ragen.llm_agent": (
+        "ragen.llm_agent.es_manager",
+        "ragen.llm_agent.ctx_manager",
+        "ragen.llm_agent.rollout.proxy",
+        "ragen.llm_agent.rollout.player",
+        "ragen.llm_agent.backends.base",
+        "ragen.llm_agent.config.loading",
+        "ragen.llm_agent.report",
+    ),
+}
+"""The modules of each page of the reference of Python."""
+
+
+def errors_page() -> str:
+    """Every class of :mod:`ragen.errors`: cause and cure."""
+    lines = [
+        "# Errors\n",
+        "Every error that the package raises on purpose is one of these, and derives from `ragen.errors.RagenError`. "
+        "The message names what happened, where, and what to do; this page says what each kind means.\n",
+    ]
+    for name, kind in error_classes().items():
+        bases = ", ".join(f"`{base.__name__}`" for base in kind.__bases__)
+        lines += [f"## {name}\n", f"*Derives from {bases}.*\n", f"**Cause.** {inspect.getdoc(kind)}\n"]
+        lines.append(f"**Cure.** {CURES[name]}\n")
+    return "\n".join(lines)
+
+
+def error_classes() -> dict[str, type]:
+    """The classes of :mod:`ragen.errors`, in its order."""
+    tree = ast.parse((ROOT / "ragen/errors.py").read_text("utf-8"))
+    return {node.name: getattr(errors, node.name) for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def configuration_page() -> str:
+    """Every key that the code reads, by section."""
+    found, told = configuration_keys.keys(), configuration_keys.meanings()
+    sections: dict[str, list[str]] = {}
+    for name, places in found.items():
+        section = name.rpartition(".")[0]
+        kind = next((place.kind for place in places if place.kind), "")
+        default = next((place.default for place in places if place.default), "")
+        modules = ", ".join(f"`{module}`" for module in sorted({place.module for place in places}))
+        cells = (f"`{name}`", kind, _code(_yaml(default)), _cell(told.get(name, "")), modules)
+        sections.setdefault(section, []).append(f"| {' | '.join(cells)} |")
+    lines = [
+        "# Configuration\n",
+        "Every key that the code reads, found in the code. `<mode>` is `train` or `val`, `<tag>` a tag of "
+        "`custom_envs`. The default is what the code takes where the key is absent; `config/base.yaml` sets most, and "
+        "`ragen rollout --cfg` prints what is read in the end. Where no default stands, it is worked out, or the key "
+        "is required. Sections of verl's trainer that are not here are handed on to verl as they are.\n",
+    ]
+    for section, rows in sections.items():
+        lines += [f"## {f'`{section}`' if section else 'Top level'}\n", "| key | kind | default | meaning | read by |"]
+        lines += ["|---|---|---|---|---|", *rows, ""]
+    return "\n".join(lines)
+
+
+def _yaml(default: str) -> str:
+    return {"None": "null", "True": "true", "False": "false"}.get(default, default.strip("'"))
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def commands_page() -> str:
+    """Every command, its arguments and its example."""
+    lines = [
+        "# Commands\n",
+        "`ragen COMMAND --help` says the same in the terminal; `python -m ragen` is `ragen`. To complete with the tab "
+        'key: `eval "$(ragen completion bash)"`, or `zsh`, or `fish`.\n',
+    ]
+    for command in COMMANDS.values():
+        parser = command.parser()
+        lines += [f"## ragen {command.name}\n", f"{parser.description}\n", "| argument | |", "|---|---|"]
+        lines += [f"| {names} | {_cell(words)} |" for names, words in _arguments(parser)]
+        lines += ["", *(f"{line.strip()}\n" for line in _paragraphs(parser.epilog or ""))]
+    return "\n".join(lines)
+
+
+def _arguments(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    for action in parser._actions:
+        if action.help == argparse.SUPPRESS or "--help" in action.option_strings:
+            continue
+        value = action.metavar or ("|".join(map(str, action.choices)) if action.choices else action.dest.upper())
+        shown = value if isinstance(value, str) else " ".join(value)
+        names = [f"{name} {shown}" if action.nargs != 0 else name for name in action.option_strings] or [shown]
+        words = (action.help or "").replace("%(default)s", str(action.default))
+        yield ", ".join(f"`{name}`".replace("|", "\\|") for name in names), words
+
+
+def _paragraphs(epilog: str) -> Iterable[str]:
+    return [part for part in re.split(r"\n\s*\n", epilog) if part.strip()]
+
+
+def api_page(package: str) -> Callable[[], str]:
+    """A page on a package's public modules; their docstrings are put in when the site is built."""
+
+    def page() -> str:
+        blocks = [f"## {module}\n\n::: {module}\n" for module in API[package]]
+        return "\n".join([f"# {package}\n", *blocks])
+
+    return page
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "reference/errors.md": errors_page,
+    "reference/configuration.md": configuration_page,
+    "reference/commands.md": commands_page,
+    **{f"reference/{package}.md": api_page(package) for package in API},
+}
+"""Path below ``docs/`` to what writes it."""
+
+
+def stale() -> list[str]:
+    """The pages that are not what the code says."""
+    return [path for path, write in PAGES.items() if not _is_as(HERE / path, GENERATED + write())]
+
+
+def _is_as(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_text("utf-8") == text
+
+
+def main() -> int:
+    """Write the pages; with ``--check`` only name those that are stale, which is exit code 1."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 where a page is stale")
+    if parser.parse_args().check:
+        print("\n".join(found := stale()))
+        return bool(found)
+    for path, write in PAGES.items():
+        (HERE / path).parent.mkdir(parents=True, exist_ok=True)
+        (HERE / path).write_text(GENERATED + write(), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""Which commands there are, and where each of them lives."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """A command of ``ragen``.
+
+    Attributes:
+        name: What is typed after ``ragen``.
+        summary: One line for the list of commands.
+        module: Has ``parser(prog)``, and ``main(argv, prog)``, which returns the exit code.
+    """
+
+    name: str
+    summary: str
+    module: str
+
+    @property
+    def prog(self) -> str:
+        """How help and messages call it."""
+        return f"ragen {self.name}"
+
+    def parser(self) -> ArgumentParser:
+        """Its command line."""
+        return import_module(self.module).parser(self.prog)
+
+    def run(self, argv: Sequence[str]) -> int:
+        """Run it with what follows its name; the exit code."""
+        return import_module(self.module).main(list(argv), self.prog)
+
+
+COMMANDS = {
+    command.name: command
+    for command in (
+        Command("rollout", "play one rollout, and write its trajectories", "ragen.llm_agent.rollout.command"),
+        Command("eval", "evaluate a model behind an OpenAI-compatible server", "ragen.llm_agent.evaluation.command"),
+        Command("compare", "compare two evaluations, seed by seed", "ragen.llm_agent.evaluation.compare"),
+        Command("report", "write a page about a rollout that was played", "ragen.llm_agent.report.command"),
+        Command("train", "train a model on rollouts", "ragen.training.command"),
+        Command("check", "find out whether an environment is fit for worker processes", "ragen.tools.check"),
+        Command("replay", "play a failure again, from its capsule", "ragen.tools.replay"),
+        Command("play", "play an environment by hand", "ragen.env.__main__"),
+        Command("doctor", "say what this machine can do, and what is missing", "ragen.cli.doctor"),
+        Command("completion", "let the shell complete commands, options and keys", "ragen.cli.completion"),
+    )
+}
+"""By name, in the order in which they are listed."""

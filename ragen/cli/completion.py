@@ -1,0 +1,173 @@
+"""The command ``ragen completion SHELL``: a script with which the shell completes commands, options, names and keys.
+
+The script asks ``ragen completion words -- WORD ...`` at every tab: the words typed so far after ``ragen``, the last
+one being the one to complete. So what is offered is what is there: configurations of the folder that the line names,
+keys of the configuration, environment types that are registered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from ragen.cli.commands import COMMANDS
+
+PROG = "ragen completion"
+TYPED = ("check", "play")
+"""Commands whose first argument is an environment type."""
+
+SCRIPTS = {
+    "bash": """\
+_ragen() {
+    local word=${COMP_WORDS[COMP_CWORD]} line=${COMP_LINE:0:COMP_POINT}
+    local -a words; read -ra words <<< "$line"
+    [[ $line == *[[:space:]] ]] && words+=("")
+    local IFS=$'\\n'
+    COMPREPLY=($("${words[0]}" completion words -- "${words[@]:1}" 2>/dev/null))
+    [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace
+    local shown=${words[-1]}
+    if [[ $shown == *=* && $COMP_WORDBREAKS == *=* ]]; then COMPREPLY=("${COMPREPLY[@]#"${shown%"$word"}"}"); fi
+}
+complete -o default -F _ragen ragen
+""",
+    "zsh": """\
+#compdef ragen
+_ragen() {
+    local -a found
+    found=("${(@f)$("${words[1]}" completion words -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    if [[ -z $found[1] ]]; then _files; return; fi
+    compadd -- ${found:#*=}
+    compadd -S '' -- ${(M)found:#*=}
+}
+compdef _ragen ragen
+""",
+    "fish": """\
+function __ragen_words
+    set -l words (commandline -opc) (commandline -ct)
+    $words[1] completion words -- $words[2..-1] 2>/dev/null
+end
+complete -c ragen -a '(__ragen_words)'
+""",
+}
+"""A script for each shell that is known."""
+
+WHERE = {
+    "bash": 'eval "$(ragen completion bash)"  in ~/.bashrc',
+    "zsh": 'eval "$(ragen completion zsh)"  in ~/.zshrc, after compinit',
+    "fish": "ragen completion fish > ~/.config/fish/completions/ragen.fish",
+}
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line, under this name."""
+    top = argparse.ArgumentParser(
+        prog=prog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Print a script that lets the shell complete commands, options, names and keys.",
+        epilog="Examples:\n" + "\n".join(f"  {line}" for line in WHERE.values()),
+    )
+    top.add_argument("shell", choices=(*SCRIPTS, "words"), help="which shell; words: what the scripts ask for")
+    top.add_argument("words", nargs="*", metavar="WORD", help=argparse.SUPPRESS)
+    return top
+
+
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run the command line; 0.
+
+    Args:
+        argv: Its arguments; None takes the process's own.
+        prog: The program's name.
+    """
+    options = parser(prog).parse_args(argv)
+    if options.shell == "words":
+        print("\n".join(words_for(options.words)))
+    else:
+        print(SCRIPTS[options.shell], end="")
+    return 0
+
+
+def words_for(typed: Sequence[str]) -> list[str]:
+    """What the last word may become.
+
+    Args:
+        typed: The words after ``ragen``; the last is the one to complete, and may be empty.
+
+    Returns:
+        Whole words that begin as it does, sorted. None where it is a file's name, which the shell knows better.
+    """
+    *before, word = typed or [""]
+    if not before:
+        return _beginning(word, (*COMMANDS, "--help", "--version"))
+    if before[0] not in COMMANDS:
+        return []
+    parser = COMMANDS[before[0]].parser()
+    option = _option(parser, before[-1])
+    if option is not None and option.nargs != 0:
+        return _beginning(word, _values(option, before))
+    if word.startswith("-"):
+        return _beginning(word, (name for each in parser._actions for name in each.option_strings if "--" in name))
+    return _beginning(word, _arguments(parser, before))
+
+
+def _beginning(word: str, choices: Iterable[str]) -> list[str]:
+    return sorted({choice for choice in choices if choice.startswith(word)})
+
+
+def _option(parser: argparse.ArgumentParser, word: str) -> argparse.Action | None:
+    return next((action for action in parser._actions if word in action.option_strings), None)
+
+
+def _values(option: argparse.Action, words: Sequence[str]) -> list[str]:
+    """What may follow an option: nothing that is known where it is a number or a file."""
+    if option.choices is not None:
+        return [str(choice) for choice in option.choices]
+    if option.dest != "config_name":
+        return []
+    from ragen.llm_agent.config.loading import config_names
+
+    given = (_given(words, flags) for flags in (("-cp", "--config-path"), ("-cd", "--config-dir")))
+    return [name for folder in (*given, None) for name in config_names(None if folder is None else Path(folder))]
+
+
+def _given(words: Sequence[str], flags: Sequence[str]) -> str | None:
+    """What an option was given on the line."""
+    return next((value for flag, value in pairwise(words) if flag in flags), None)
+
+
+def _arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """What may stand where no option does."""
+    command = words[0]
+    if command in TYPED:
+        from ragen.env.registry import REGISTERED_ENVS
+
+        types = [word for word in words[1:] if word in REGISTERED_ENVS]
+        return [f"{key}=" for key in _fields(types[0])] if types else list(REGISTERED_ENVS)
+    positional = next((each for each in parser._actions if not each.option_strings and each.choices), None)
+    if positional is not None:
+        return [str(choice) for choice in positional.choices or ()]
+    return _keys(parser, words) if any(each.dest == "overrides" for each in parser._actions) else []
+
+
+def _fields(env_type: str) -> list[str]:
+    from dataclasses import fields, is_dataclass
+
+    from ragen.env.registry import resolve_env
+
+    config_class = resolve_env(env_type)[1]
+    return [field.name for field in fields(config_class)] if is_dataclass(config_class) else []
+
+
+def _keys(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """The keys of the configuration that the line names, each ready for its value."""
+    from ragen.errors import ConfigError
+    from ragen.llm_agent.config.loading import config_keys, load_config
+
+    with contextlib.suppress(ConfigError, SystemExit), contextlib.redirect_stderr(io.StringIO()):
+        named = parser.parse_intermixed_args([word for word in words[1:] if "=" not in word])
+        config = load_config(named.config_name, (), named.config_path, named.config_dir)
+        return [f"{key}=" for key in config_keys(config)]
+    return []

@@ -1,0 +1,209 @@
+"""The command ``ragen doctor``: what is installed, what this machine can do, what is missing, and what to type.
+
+Packages are looked up and not imported; a worker of each kind is started and ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import ragen
+
+PROG = "ragen doctor"
+SOUND, UNSOUND = 0, 1
+NEEDED = ("torch", "numpy", "hydra-core", "omegaconf", "verl", "gymnasium", "pillow", "rich", "psutil", "cloudpickle")
+OPTIONAL = {
+    "openai": ("ask models behind an API", "openai"),
+    "vllm": ("generate with vLLM in this process", "vllm"),
+    "tensorboard": ("draw training runs", "train"),
+    "wandb": ("log training runs", "train"),
+    "TransferQueue": ("train with verl's agent loop", "agent-loop"),
+    "stable-baselines3": ("compare with other engines", "bench"),
+    "mujoco": ("play the locomotion tasks of meta-RL", "meta"),
+}
+"""Packages that come with an extra: what each is for, and the extra's name."""
+LITTLE_MEMORY, LITTLE_SHARED, FEW_FILES = 2e9, 256e6, 1024
+_MARKS = {"ok": "ok", "note": "note", "bad": "MISSING"}
+
+
+class Line(NamedTuple):
+    """One thing that was looked at.
+
+    Attributes:
+        topic: What.
+        status: ``"ok"``; ``"note"``, worth knowing; ``"bad"``, nothing works without it.
+        text: What was found.
+        cure: What to type or to change; "" where nothing has to be done.
+    """
+
+    topic: str
+    status: Literal["ok", "note", "bad"]
+    text: str
+    cure: str = ""
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line, under this name."""
+    return argparse.ArgumentParser(
+        prog=prog,
+        description="Say what is installed, what this machine can do, what is missing, and what to type. Exit code 1 "
+        "where something is missing that nothing works without.",
+        epilog=f"Example: {prog} > doctor.txt, to go with a bug report",
+    )
+
+
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run the command.
+
+    Args:
+        argv: Its arguments; None takes the process's own.
+        prog: The program's name.
+
+    Returns:
+        The exit code: 0, or 1 where something is missing that nothing works without.
+    """
+    parser(prog).parse_args(argv)
+    code = SOUND
+    for look in LOOKS:
+        for line in look():
+            print(f"{line.topic:<18}{_MARKS[line.status]:<8}{line.text}")
+            if line.cure:
+                print(f"{'':<26}-> {line.cure}")
+            code = UNSOUND if line.status == "bad" else code
+    return code
+
+
+def versions() -> Iterator[Line]:
+    """Python, this package, and what it needs."""
+    yield Line("ragen", "ok", f"{ragen.__version__} in {Path(ragen.__file__).parent}")
+    yield Line("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.release()}")
+    for package in NEEDED:
+        if (version := installed(package)) is None:
+            yield Line(package, "bad", "not installed", f"pip install {package}")
+        else:
+            yield Line(package, "ok", version)
+
+
+def extras() -> Iterator[Line]:
+    """What may be installed besides."""
+    for package, (purpose, extra) in OPTIONAL.items():
+        if (version := installed(package)) is None:
+            yield Line(package, "note", f"not installed; it is needed to {purpose}", f"pip install 'ragen[{extra}]'")
+        else:
+            yield Line(package, "ok", version)
+    version = installed("ray")
+    text = f"{version}, which verl's trainer and its agent loop start" if version else "not installed"
+    yield Line("ray", "ok" if version else "note", text, "" if version else "pip install ray, to train with verl")
+    if not os.environ.get("OPENAI_API_KEY"):
+        cure = "export OPENAI_API_KEY=..., unless the server is your own and wants none"
+        yield Line("OPENAI_API_KEY", "note", "not set", cure)
+    else:
+        yield Line("OPENAI_API_KEY", "ok", "set")
+
+
+def installed(package: str) -> str | None:
+    """The version of an installed package, which is not imported; None where it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def machine() -> Iterator[Line]:
+    """Processors, memory, and what the system shows of processes."""
+    import psutil
+
+    from ragen.parallel.settings import default_workers
+    from ragen.parallel.this_process import usable_cpus
+
+    usable, there = usable_cpus(), os.cpu_count() or 1
+    yield Line("processors", "ok", f"{usable} of {there} usable; es_manager.max_workers: null is {default_workers()}")
+    free, whole = psutil.virtual_memory().available, psutil.virtual_memory().total
+    cure = "fewer environments, or a smaller model" if free < LITTLE_MEMORY else ""
+    yield Line("memory", "note" if cure else "ok", f"{free / 1e9:.1f} of {whole / 1e9:.1f} GB free", cure)
+    yield from _shared_memory()
+    yield _proc()
+    yield from _files()
+
+
+def _shared_memory() -> Iterator[Line]:
+    folder = Path("/dev/shm")
+    if not folder.is_dir():
+        return
+    free = shutil.disk_usage(folder).free
+    cure = "docker run --shm-size=2g ..., where large observations are to travel fast" if free < LITTLE_SHARED else ""
+    yield Line("/dev/shm", "note" if cure else "ok", f"{free / 1e9:.1f} GB free", cure)
+
+
+def _proc() -> Line:
+    if Path("/proc/self/stat").exists():
+        return Line("/proc", "ok", "there: what an environment starts is found and ended with it")
+    text = "not there: of what an environment starts itself, some may outlive a killed worker"
+    return Line("/proc", "note", text, "Linux with /proc mounted is what is tested; see docs/lanes.md")
+
+
+def _files() -> Iterator[Line]:
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    cure = f"ulimit -n {min(hard, 65536) if hard > 0 else 65536}" if 0 <= soft < FEW_FILES else ""
+    yield Line("open files", "note" if cure else "ok", f"at most {soft if soft >= 0 else 'any number'}", cure)
+
+
+def workers() -> Iterator[Line]:
+    """How workers can be started, and whether one does."""
+    import multiprocessing
+
+    from ragen.parallel.settings import START_METHODS
+
+    methods = multiprocessing.get_all_start_methods()
+    can = [method for method in START_METHODS if method in methods]
+    text = f"{', '.join(can) or 'none'} of {', '.join(START_METHODS)}"
+    yield Line("start methods", "ok" if can else "bad", text, "" if can else "es_manager.use_multiprocessing=false")
+    yield _process_kind()
+    for backend in ("process", "executor"):
+        yield _started(backend)
+
+
+def _process_kind() -> Line:
+    from ragen.parallel.process.kind import unavailable
+
+    why = unavailable()
+    if not why:
+        return Line("lanes", "ok", "process, executor: all that docs/lanes.md promises")
+    return Line("lanes", "note", f"executor alone, since process cannot be had here: {why}")
+
+
+def _started(backend: str) -> Line:
+    """Whether a worker of a kind plays a turn, and how soon."""
+    from ragen.env.registry import resolve_env
+    from ragen.errors import RagenError
+    from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings
+
+    topic, start = f"worker: {backend}", time.perf_counter()
+    env_class, config_class = resolve_env("bandit")
+    spec = EnvSpec.of(env_class, config_class() if config_class else None, tag="doctor")
+    settings = Settings(use_lanes=True, max_workers=1, backend=backend, startup_timeout=30.0, reset_timeout=30.0)
+    try:
+        with EnvEngine([spec], settings) as engine:
+            value = engine.reset({0: 1})[0]
+            home = engine.home(0)
+    except RagenError as error:
+        return Line(topic, "note", f"does not start: {error}", "es_manager.use_multiprocessing=false plays without")
+    took = time.perf_counter() - start
+    if isinstance(value, EnvFailed) or home == "main":
+        return Line(topic, "note", f"it did not reset an environment, which was in {home}: {value}")
+    return Line(topic, "ok", f"started, and reset an environment, in {took:.2f} s")
+
+
+LOOKS: tuple[Callable[[], Iterator[Line]], ...] = (versions, extras, machine, workers)

@@ -1,0 +1,68 @@
+"""``ragen COMMAND ...``: finds the command, and lets it run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+import ragen
+from ragen.cli.commands import COMMANDS
+
+USAGE_ERROR, CLOSED = 2, 141
+"""Exit codes: the arguments are wrong; who read the output wants no more, as a shell tells SIGPIPE."""
+
+_WIDTH = max(map(len, COMMANDS))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: What follows the program's name; None takes it from the command line.
+
+    Returns:
+        The command's exit code; 2 where there is no such command.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
+    first = words[0] if words else "--help"
+    if first in ("-h", "--help"):
+        print(help_text())
+        return 0
+    if first in ("-V", "--version"):
+        print(f"ragen {ragen.__version__}")
+        return 0
+    if first not in COMMANDS:
+        print(f"error: {_unknown(first)}", file=sys.stderr)
+        return USAGE_ERROR
+    try:
+        return COMMANDS[first].run(words[1:])
+    except BrokenPipeError:  # such as `ragen doctor | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED
+
+
+def help_text() -> str:
+    """What ``ragen --help`` says."""
+    listed = "\n".join(f"  {command.name:<{_WIDTH}}  {command.summary}" for command in COMMANDS.values())
+    return (
+        "usage: ragen COMMAND ...\n\n"
+        "Rollouts of language-model agents, with environments stepped in worker processes.\n\n"
+        f"commands:\n{listed}\n\n"
+        "options:\n  -h, --help     show this, or what a command takes: ragen COMMAND --help\n"
+        "  -V, --version  show the version\n\n"
+        "Examples: ragen rollout --config-name _2_sokoban\n"
+        "          ragen check my_package.echo:Echo\n"
+        "          ragen play sokoban --seed 3"
+    )
+
+
+def _unknown(name: str) -> str:
+    near = get_close_matches(name, COMMANDS, 1)
+    if name.startswith("-"):
+        return f"ragen has no option {name}; options of a command follow its name. See ragen --help."
+    meant = f" {near[0]!r} was meant?" if near else f" There are {', '.join(COMMANDS)}."
+    return f"there is no command {name!r}.{meant}"

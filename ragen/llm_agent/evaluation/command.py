@@ -1,0 +1,43 @@
+"""The command ``ragen eval [key=value ...]``: a model behind a server, on the same seeds as every other model.
+
+It is ``ragen rollout`` with another configuration where none is named: ``evaluate_api_llm``, which goes on where it was
+when it is called again.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from ragen.llm_agent.config.command_line import add_config_arguments, run_command
+from ragen.llm_agent.rollout.command import add_raw_argument, run
+
+PROG = "ragen eval"
+DEFAULT_CONFIG = "evaluate_api_llm"
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line, under this name."""
+    top = argparse.ArgumentParser(
+        prog=prog,
+        description="Evaluate a model behind an OpenAI-compatible server. "
+        "Killed, the same command goes on where it was.",
+        epilog=f"Examples: {prog} actor.base_url=http://localhost:8000/v1 actor.model=NAME; "
+        f"OPENAI_API_KEY=... {prog} actor.model=gpt-4o-mini report=true",
+    )
+    add_config_arguments(top, DEFAULT_CONFIG)
+    add_raw_argument(top)
+    return top
+
+
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run the command.
+
+    Args:
+        argv: Its arguments; None takes the process's own.
+        prog: The program's name.
+
+    Returns:
+        The exit code; see :func:`ragen.llm_agent.rollout.command.main`.
+    """
+    return run_command(parser(prog), argv, run)

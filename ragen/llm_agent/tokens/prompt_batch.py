@@ -1,0 +1,34 @@
+"""A batch of prompts, or of replies to them, without tensors.
+
+Who answers chats or rows of tokens needs no padding, and importing what tensors and verl's ``DataProto`` need takes two
+seconds. So a :class:`PromptBatch` goes to an actor that says ``takes_prompts``, and a ``DataProto`` to any other. What
+both have is read by the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    from verl import DataProto
+
+
+@dataclass
+class PromptBatch:
+    """Prompts or replies, a row each.
+
+    Attributes:
+        non_tensor_batch: Columns; see :mod:`ragen.llm_agent.rollout.actor`. ``prompt_ids`` has each prompt's tokens.
+        meta_info: What goes for the whole batch.
+        batch: None, where a ``DataProto`` has its tensors.
+    """
+
+    non_tensor_batch: dict[str, np.ndarray]
+    meta_info: Mapping[str, Any] = field(default_factory=dict)
+    batch: None = None
+
+
+AnyBatch: TypeAlias = "DataProto | PromptBatch"

@@ -1,0 +1,168 @@
+"""The command ``ragen``: what it takes, what it says, and what it does not import."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ragen
+from ragen.cli.commands import COMMANDS
+from ragen.cli.main import USAGE_ERROR, main
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = {"torch", "verl", "transformers", "tensordict", "ray", "hydra", "omegaconf", "numpy", "rich", "matplotlib"}
+
+
+def run(capsys, *words):
+    """Exit code, output and errors of ``ragen WORDS`` in this process."""
+    try:
+        code = main(words)
+    except SystemExit as exit_:
+        code = exit_.code
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def test_without_a_word_the_commands_are_listed(capsys):
+    code, out, _ = run(capsys)
+    assert code == 0
+    assert [line.split()[0] for line in out.split("commands:\n")[1].split("\n\n")[0].splitlines()] == list(COMMANDS)
+    assert (code, out) == run(capsys, "--help")[:2]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example_under_its_own_name(capsys, name):
+    code, out, _ = run(capsys, name, "--help")
+    assert code == 0
+    assert out.startswith(f"usage: ragen {name}")
+    assert re.search(r"Examples?:", out)
+    assert "python -m" not in out
+    assert run(capsys, "help", name) == (0, out, "")
+
+
+def test_the_version_is_the_packages(capsys):
+    assert run(capsys, "--version") == (0, f"ragen {ragen.__version__}\n", "")
+
+
+def test_a_misspelt_command_is_refused_with_what_was_meant(capsys):
+    code, _, err = run(capsys, "rolout")
+    assert code == USAGE_ERROR
+    assert "'rollout' was meant" in err
+
+
+def test_an_option_before_the_command_is_refused(capsys):
+    code, _, err = run(capsys, "--config-name", "mixed")
+    assert code == USAGE_ERROR and "--config-name" in err
+
+
+def test_help_imports_nothing_that_is_slow():
+    code = (
+        "import sys\n"
+        "from ragen.cli.main import main\n"
+        f"for name in {list(COMMANDS)!r}:\n"
+        "    try: main([name, '--help'])\n"
+        "    except SystemExit: pass\n"
+        f"    print('HEAVY', name, sorted({HEAVY!r} & set(sys.modules)))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    heavy = [line for line in ran.stdout.splitlines() if line.startswith("HEAVY")]
+    assert heavy == [f"HEAVY {name} []" for name in COMMANDS]
+
+
+def test_python_m_ragen_is_the_same(capsys):
+    ran = subprocess.run([sys.executable, "-m", "ragen", "--help"], cwd=ROOT, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout, ran.stderr) == run(capsys)
+
+
+def test_who_reads_no_further_sees_no_traceback():
+    ran = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -u -m ragen doctor | head -1; echo ${{PIPESTATUS[0]}}"],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert "Traceback" not in ran.stderr
+    assert ran.stdout.splitlines()[-1] in ("0", "141")
+
+
+def test_play_needs_no_second_word(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    code, out, _ = run(capsys, "play", "bandit", "--seed", "1")
+    assert code == 0 and out.startswith("bandit, seed 1.")
+
+
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("es_manager.max_workres=3", "'es_manager.max_workers' was meant"),
+        ("es_managr.max_workers=3", "'es_manager.max_workers' was meant"),
+        ("max_workers=3", "'es_manager.max_workers' was meant"),
+        ("es_manager.val.env_grups=3", "'es_manager.val.env_groups' was meant"),
+        ("seed.tests=3", "'seed' has train, val"),
+        ("agent_proxy.max_turn.x=3", "'agent_proxy.max_turn' is no section"),
+    ],
+)
+def test_a_misspelt_override_is_refused_with_the_key_that_was_meant(capsys, override, meant):
+    code, out, err = run(capsys, "rollout", "--cfg", override)
+    assert (code, out) == (2, "")
+    assert meant in err and repr(override.partition("=")[0]) in err
+
+
+def test_an_override_that_fits_names_nothing_else(capsys):
+    code, out, err = run(capsys, "rollout", "--cfg", "es_manager.backend=executor", "actor.openai.request.seed=1")
+    assert (code, err) == (0, "")
+    assert "backend: executor" in out
+
+
+def test_a_further_folder_is_looked_in_where_the_first_lacks_a_name(capsys, tmp_path):
+    (tmp_path / "size").mkdir()
+    (tmp_path / "mine.yaml").write_text("defaults: [base]\noutput_dir: mine\n")
+    (tmp_path / "size/small.yaml").write_text("# @package _global_\nagent_proxy: {max_turn: 2}\n")
+    code, out, _ = run(capsys, "rollout", "--cfg", "--config-dir", str(tmp_path), "-cn", "mine", "+size=small")
+    assert code == 0 and "output_dir: mine\n" in out and "max_turn: 2\n" in out
+    code, out, _ = run(capsys, "rollout", "--cfg", "--config-dir", str(tmp_path), "-cn", "mixed", "+size=small")
+    assert code == 0 and "max_turn: 2\n" in out
+    code, _, err = run(capsys, "rollout", "--cfg", "--config-dir", str(tmp_path), "-cn", "nobodys")
+    assert code == 2 and "mine" in err and "_2_sokoban" in err
+
+
+def row(**changes):
+    """A trajectory as ``rollouts.jsonl`` has it."""
+    told = {"role": "user", "content": "Turn 1:\nState:\n#_P\n#__\nYou have 3 actions left. Always output: <answer>"}
+    said = {"role": "assistant", "content": "<answer>Up</answer>"}
+    return {
+        "env_id": 0, "group_id": 0, "tag": "Lake", "seed": 5, "mode": "val", "messages": [told, said],
+        "actions": [[3]], "rewards": [1.0], "infos": [{"success": True}], "penalty": 0, "success": True,
+        "metrics": {"Lake/success": 1.0},
+    } | changes  # fmt: skip
+
+
+def test_a_report_is_written_from_the_rows_of_a_run(capsys, tmp_path):
+    rows = [row(), row(env_id=1, error="no reply <script>", success=False, metrics={})]
+    (tmp_path / "rollouts.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    (tmp_path / "run.json").write_text(json.dumps({"mode": "val", "actor.model": "a-model"}))
+    code, out, _ = run(capsys, "report", str(tmp_path))
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert code == 0 and "2 trajectories" in out
+    assert "a-model" in page and page.count('class="episode"') == 2
+    assert 'class="grid"' in page and "no reply &lt;script&gt;" in page
+
+
+@pytest.mark.parametrize("content", [None, "", '{"a": 1}\n', json.dumps(row(messages=3)) + "\n"])
+def test_a_report_of_something_else_is_refused_and_nothing_written(capsys, tmp_path, content):
+    if content is not None:
+        (tmp_path / "rollouts.jsonl").write_text(content)
+    code, _, err = run(capsys, "report", str(tmp_path))
+    assert code == 2 and err.startswith("error: ")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_two_runs_are_compared_by_their_folders_or_their_rows(capsys, tmp_path):
+    for name, success in (("a", True), ("b", False)):
+        (tmp_path / name).mkdir()
+        rows = [row(env_id=i, seed=i, success=success) for i in range(4)]
+        (tmp_path / name / "rollouts.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    code, out, _ = run(capsys, "compare", str(tmp_path / "a"), str(tmp_path / "b/rollouts.jsonl"), "--seeds")
+    assert code == 0 and "Lake, A better: 0, 1, 2, 3" in out

@@ -1,0 +1,107 @@
+"""Every example runs as its page says."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+from support.chat_server import chat_server, say
+from support.small_training import SMALL
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "examples"
+
+
+def run(*command, cwd, path=ROOT):
+    env = {**os.environ, "PYTHONPATH": str(path)}
+    ran = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=110)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def example(name):
+    """An example's module."""
+    spec = spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_example_has_its_line_on_their_page():
+    page = (EXAMPLES / "README.md").read_text("utf-8")
+    names = [path.name for path in EXAMPLES.iterdir() if path.suffix == ".py" or (path / "pyproject.toml").is_file()]
+    assert names and all(name in page for name in names)
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory):
+    """The folder into which the plug-in was installed, as ``pip`` installs it."""
+    folder = tmp_path_factory.mktemp("plugin")
+    source = folder / "source"
+    source.mkdir()
+    for path in (EXAMPLES / "number_hunt").rglob("*"):
+        if path.is_file() and path.suffix in (".py", ".toml"):
+            target = source / path.relative_to(EXAMPLES / "number_hunt")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    options = ("--no-deps", "--no-build-isolation", "--disable-pip-version-check", "--no-index")
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        *options,
+        "--target",
+        str(folder / "site"),
+        str(source),
+        cwd=folder,
+    )
+    return folder / "site"
+
+
+def test_an_installed_plug_in_is_played_by_its_name_in_workers(plugin, tmp_path):
+    folder = ("--config-path", str(EXAMPLES / "number_hunt/config"), "--config-name", "hunt")
+    keys = ("es_manager.use_multiprocessing=true", "es_manager.max_workers=2", f"output_dir={tmp_path}")
+    path = f"{plugin}{os.pathsep}{ROOT}"
+    told = run(sys.executable, "-m", "ragen", "rollout", *folder, *keys, cwd=tmp_path, path=path)
+    rows = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text("utf-8").splitlines()]
+    assert len(rows) == 8 and {row["tag"] for row in rows} == {"NumberHunt"}
+    assert "number_hunt" in told and "lane 0" in told
+    shown = [message["content"] for message in rows[0]["messages"] if message["role"] == "user"]
+    assert "A number from 1 to 20 is hidden." in shown[0] and " is " in shown[1]
+
+
+def test_the_plug_in_has_nothing_to_fix(plugin, tmp_path):
+    path = f"{plugin}{os.pathsep}{ROOT}"
+    told = run(sys.executable, "-m", "ragen", "check", "number_hunt", "--seeds", "1", cwd=tmp_path, path=path)
+    assert "FAIL" not in told and "warn" not in told
+
+
+@pytest.mark.processes
+def test_a_gymnasium_environment_is_equal_when_a_worker_is_killed(tmp_path):
+    assert "equal is True" in run(sys.executable, str(EXAMPLES / "gymnasium_vector.py"), cwd=tmp_path)
+
+
+@pytest.mark.models
+def test_two_models_of_a_local_server_are_evaluated_and_compared(tmp_path, capsys, monkeypatch):
+    def script(prompt, tries):
+        return say("<think>go</think><answer>Dragon</answer>" if "Dragon" in prompt else "<answer>Down</answer>")
+
+    monkeypatch.setenv("COLUMNS", "160")
+    with chat_server(script, {"a": {}, "b": {}}) as server:
+        code = example("evaluate_local_server").main([server.url, "a", "b", "--folder", str(tmp_path)])
+    assert code == 0
+    assert all((tmp_path / name / "report.html").is_file() for name in "ab")
+    assert "B against A" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_tiny_model_is_trained(tmp_path):
+    keys = [*SMALL, "trainer.total_training_steps=2", f"output_dir={tmp_path}"]
+    assert example("train_tiny_model").main(keys) == 0
+    assert (tmp_path / "metrics.jsonl").is_file() and (tmp_path / "report.html").is_file()

@@ -1,7 +1,7 @@
 """``replies.jsonl``: every request that was sent and every reply that came, kept at once.
 
-A line of JSON for each: ``sent`` before a request goes off, then ``answered`` with the reply, or ``failed``. Lines are
-handed to the operating system as they are written, so that no kill of this process loses one, and are brought to the
+A line of JSON for each: ``sent`` as soon as a request has left, then ``answered`` with the reply, or ``failed``. Lines
+are handed to the operating system as they are written, so that no kill of this process loses one, and are brought to the
 disk once a second, so that a power cut loses at most what came within that. A line that was cut short is passed over.
 
 A reply is found again by its key: model, address, sampling and messages, whose it is (the environment and the turn),
@@ -59,7 +59,7 @@ class ReplyJournal:
         self.replies = 0
         self._known: dict[str, dict[str, Any]] = {}
         self._attempts: Counter[str] = Counter()
-        self._usage: Counter[str] = Counter()
+        self._usage: Counter[str] = Counter(requests=0, retries=0)
         self._file: int | None = None
         self._lock = threading.Lock()
         self._has_news, self._is_closing = threading.Event(), threading.Event()
@@ -136,7 +136,8 @@ class ReplyJournal:
     def usage(self) -> dict[str, float]:
         """What all runs have used: requests that were sent, those of them that were further tries, tokens, cost."""
         with self._lock:
-            return dict(self._usage)
+            usage = dict(self._usage)
+        return usage | ({"cost": round(usage["cost"], 9)} if "cost" in usage else {})  # in whatever order it was added
 
     def find(self, key: str) -> Reply | None:
         """The reply of a key; None where none came yet."""
@@ -144,7 +145,7 @@ class ReplyJournal:
         return None if known is None else Reply(**known)
 
     def sent(self, key: str, request: Request) -> int:
-        """A request goes off; which attempt it is, from 1."""
+        """A request has left; which attempt it is, from 1."""
         attempt = self._attempts[key] + 1
         self._write({"sent": key, **_whose(request), "attempt": attempt})
         return attempt
@@ -166,7 +167,15 @@ class ReplyJournal:
         )
 
     def failed(self, key: str, request: Request, attempt: int, reason: str, is_given_up: bool) -> None:
-        """An attempt failed; ``is_given_up`` where there is no further one in this run."""
+        """An attempt failed.
+
+        Args:
+            key: Of the request.
+            request: The request.
+            attempt: Which attempt; 0 where the request had not left.
+            reason: Why.
+            is_given_up: Whether there is no further one in this run.
+        """
         self._write(
             {"failed": key, **_whose(request), "attempt": attempt, "reason": reason, "is_given_up": is_given_up}
         )

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from ragen.llm_agent.backends.endpoint import Access, ApiSettings, read_settings
 from ragen.llm_agent.backends.faults import UNREADABLE, Attempts, cause_of, diagnose
 from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
 from ragen.llm_agent.backends.loop import LoopThread
+from ragen.llm_agent.backends.sending import Sending, new_http_client
 from ragen.llm_agent.backends.slots import Slots
 from ragen.llm_agent.backends.tokens import MAX_MODEL_LEN, check_context
 from ragen.llm_agent.config.loading import one_line, setting
@@ -215,6 +215,7 @@ class OpenAIBackend:
                 base_url=self.settings.base_url,
                 timeout=self.settings.timeout,
                 max_retries=0,  # done here, where it is counted and also done for answers that cannot be read
+                http_client=new_http_client(),
             )
         except Exception as error:  # such as an environment variable with a proxy that is none
             raise ConfigError(
@@ -254,29 +255,27 @@ class OpenAIBackend:
             if attempts.count:
                 await self._pause(self._wait(attempts))
             attempts.count += 1
-            number = self.journal.sent(call.key, call.request) if self.journal is not None else attempts.count
+            sending = Sending(self.journal, call.key, call.request)
             try:
-                return await self._ask(call, attempts, number)
+                return await self._ask(call, attempts, sending)
             except Exception as error:  # whatever it is, it is this request's and no other's
                 attempts.failure = diagnose(error)
-            self._note_failure(call, attempts, number)
+            self._note_failure(attempts, sending)
         tries = "" if attempts.count == 1 else f" ({attempts.count} tries)"
         reason = self._shown(attempts.failure.reason)
         return Reply("", error=f"{reason}{tries}", usage=attempts.usage | {"failed_requests": 1})
 
-    def _note_failure(self, call: Call, attempts: Attempts, number: int) -> None:
+    def _note_failure(self, attempts: Attempts, sending: Sending) -> None:
         if attempts.failure.is_refusal:
             self._slots.pace.refused()
-        if self.journal is not None:
-            is_last = not attempts.failure.passing or attempts.count > self.settings.max_retries
-            self.journal.failed(call.key, call.request, number, self._shown(attempts.failure.reason), is_last)
+        is_last = not attempts.failure.passing or attempts.count > self.settings.max_retries
+        sending.failed(self._shown(attempts.failure.reason), is_last)
 
-    async def _ask(self, call: Call, attempts: Attempts, number: int) -> Reply:
-        start = time.perf_counter()
-        reply = read_completion(await self._sent(call))
+    async def _ask(self, call: Call, attempts: Attempts, sending: Sending) -> Reply:
+        with sending.noticed():
+            reply = read_completion(await self._sent(call))
         reply = replace(reply, usage=dict(reply.usage) | self.settings.cost(reply.usage))
-        if self.journal is not None:
-            self.journal.answered(call.key, call.request, number, reply, time.perf_counter() - start)
+        sending.answered(reply)
         self._slots.answered()
         return replace(reply, usage=attempts.usage | dict(reply.usage))
 

@@ -115,9 +115,10 @@ def test_a_run_that_was_killed_again_and_again_loses_no_reply(whole, tmp_path):
     started = []
 
     def kill(answered):
-        while (tmp_path / "replies.jsonl").read_text().count('"answered"') < answered:
-            started[-1].poll()
-            time.sleep(0.01)
+        journal, before = tmp_path / "replies.jsonl", None  # until nothing moves any more
+        while (now := (journal.read_bytes(), len(server.bodies))) != before or now[0].count(b'"answered"') < answered:
+            before = now
+            time.sleep(0.3)
         started[-1].kill()
 
     with chat_server() as server:

@@ -1,8 +1,9 @@
 """``replies.jsonl``: every request that was sent and every reply that came, kept at once.
 
 A line of JSON for each: ``sent`` as soon as a request has left, then ``answered`` with the reply, or ``failed``. Lines
-are handed to the operating system as they are written, so that no kill of this process loses one, and are brought to the
-disk once a second, so that a power cut loses at most what came within that. A line that was cut short is passed over.
+are handed to the operating system as they are written, so that no kill of this process loses one, and are brought to
+the disk once a second, so that a power cut loses at most what came within that. A line that was cut short is passed
+over.
 
 A reply is found again by its key: model, address, sampling and messages, whose it is (the environment and the turn),
 and by the attempt that got it. So a run that goes on asks only for what had no answer yet, and what is counted here is
@@ -136,7 +137,7 @@ class ReplyJournal:
     def usage(self) -> dict[str, float]:
         """What all runs have used: requests that were sent, those of them that were further tries, tokens, cost."""
         with self._lock:
-            usage = dict(self._usage)
+            usage: dict[str, float] = dict(self._usage)
         return usage | ({"cost": round(usage["cost"], 9)} if "cost" in usage else {})  # in whatever order it was added
 
     def find(self, key: str) -> Reply | None:

@@ -1,8 +1,8 @@
 """One try of a request, and the moment in which it leaves: only what has left is counted, as the server counts it.
 
 A client prepares a request for milliseconds, in which a run may be killed. So that the journal knows of a request
-neither too early nor too late, it is told when the last byte has been handed to the connection. Only a kill in that very
-moment may leave one uncounted.
+neither too early nor too late, it is told when the last byte has been handed to the connection. Only a kill in that
+very moment may leave one uncounted.
 """
 
 from __future__ import annotations

@@ -275,7 +275,8 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
     def on_over(states: list[dict[str, Any]]) -> None:
         if states:
             file.add(records_of(proxy, mode, states))
-            file.count(usage_of(proxy))
+            if file.journal is None:  # which counts at once, and is asked in the end
+                file.count(usage_of(proxy))
             progress.over(len(states))
 
     with progress.shown():  # no training batch: nothing here would read it

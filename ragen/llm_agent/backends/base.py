@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+
+from ragen.llm_agent.backends.activity import Activity
 
 _HALVES = re.compile("[\ud800-\udfff]")
 
@@ -161,3 +164,32 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Give back models, clients and processes; may be called twice."""
+
+
+@runtime_checkable
+class AnswersSingly(Protocol):
+    """A backend that answers requests one by one, each as soon as it can; each trajectory then goes at its own pace.
+
+    Attributes:
+        activity: What it is doing now, and has done in this run.
+    """
+
+    activity: Activity
+
+    def submit(self, request: Request, sampling: Sampling) -> Future[Reply]:
+        """Begin to answer a request, and come back at once; from any thread.
+
+        Args:
+            request: The request.
+            sampling: How to draw the reply.
+
+        Returns:
+            What will hold the reply, one with ``error`` set where there is none.
+        """
+
+    def settle(self, grace: float | None = None) -> None:
+        """Send nothing more of what was submitted, wait for the replies that are under way, and cancel the rest.
+
+        Args:
+            grace: The longest wait, in seconds; None for the backend's own.
+        """

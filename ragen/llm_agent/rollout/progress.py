@@ -56,7 +56,7 @@ class Progress:
         parts.append(f"{self.finished}/{self._trajectories} trajectories")
         parts += [f"{tokens:,.0f} tokens"] if tokens else []
         parts += [f"${usage['cost']:,.4f}"] if "cost" in usage else []
-        parts.append(f"{counted(doing.under_way, 'request', 'requests')} under way")
+        parts.append(f"{doing.under_way} under way")
         return ", ".join(parts)
 
     @contextmanager
@@ -83,7 +83,7 @@ class Progress:
                 bar.update(task.id, completed=self.finished)
                 return Text(self.words())
 
-        bar = Bar(BarColumn(20), Words(), TimeElapsedColumn(), console=Console(file=stream), refresh_per_second=4)
+        bar = Bar(BarColumn(10), Words(), TimeElapsedColumn(), console=Console(file=stream), refresh_per_second=4)
         with bar:
             task = bar.add_task("rollout", total=self._trajectories, completed=self.finished)
             yield

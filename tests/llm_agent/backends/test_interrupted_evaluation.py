@@ -148,6 +148,19 @@ def test_the_rollouts_are_those_of_the_other_loops_bit_for_bit(loop, whole, tmp_
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
 
 
+def test_a_run_in_shards_keeps_its_replies_too(whole, tmp_path):
+    folder, requests = whole
+    with chat_server() as server:
+        given = interrupting(server, 9, lambda: os.kill(os.getpid(), signal.SIGINT))
+        shards = ("agent_proxy.use_parallel_rollout=true", "agent_proxy.parallel_n_jobs=3")
+        assert run(server, tmp_path, "actor.openai.grace=0.2", *shards) == 130
+        asked = len(server.bodies)
+        server.script = lambda prompt, tries: reply_to(prompt)
+        assert run(server, tmp_path) == 0
+        assert len(server.bodies) - asked == requests - len(given)
+    assert (tmp_path / "rollouts.jsonl").read_bytes() == (folder / "rollouts.jsonl").read_bytes()
+
+
 def test_a_reply_that_arrives_while_a_run_stops_is_kept(tmp_path):
     with chat_server() as server:
 

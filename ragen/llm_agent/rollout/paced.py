@@ -12,6 +12,7 @@ rollouts are those of the ordinary loop, bit for bit; a reply that does not come
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -83,13 +84,14 @@ class _PacedRollout:
         self._sampling = player.actor.sampling(meta_info)
         self._on_turn, self._on_over = on_turn, on_over
         self._waiting: dict[Future[Reply], tuple[Cache, Request]] = {}
+        self._asked: Counter[int] = Counter()  # turn to how many wait for its reply
         self._arrived: SimpleQueue[Future[Reply]] = SimpleQueue()
 
     def run(self, active: Sequence[Cache]) -> None:
         ready = list(active)
         while ready or self._waiting:
             try:
-                self._tell([*ready, *(cache for cache, _ in self._waiting.values())])
+                self._tell(ready)
             except LimitReachedError:
                 self._land()
                 raise
@@ -99,9 +101,9 @@ class _PacedRollout:
         if self._on_turn is not None:
             self._on_turn(self._player.max_turn, 0)
 
-    def _tell(self, going: Sequence[Cache]) -> None:
+    def _tell(self, ready: Sequence[Cache]) -> None:
         if self._on_turn is not None:
-            self._on_turn(min(map(_turn, going)), len(going))
+            self._on_turn(min([*self._asked, *map(_turn, ready)]), len(ready) + len(self._waiting))
 
     def _ask(self, ready: Sequence[Cache]) -> None:
         if not ready:
@@ -112,6 +114,7 @@ class _PacedRollout:
             request = Request(cache["env_id"], _turn(cache), cache["tag"], chat)
             future = self._player.actor.backend.submit(request, self._sampling)
             self._waiting[future] = (cache, request)
+            self._asked[request.turn] += 1
             future.add_done_callback(self._arrived.put)
 
     def _next(self) -> list[tuple[Cache, Request, Reply]]:
@@ -130,6 +133,7 @@ class _PacedRollout:
 
     def _taken(self, futures: Sequence[Future[Reply]]) -> list[tuple[Cache, Request, Reply]]:
         arrived = [(*self._waiting.pop(future), future.result()) for future in futures]
+        self._asked -= Counter(request.turn for _, request, _ in arrived)
         return sorted(arrived, key=lambda each: each[1].env_id)
 
     def _play(self, arrived: Sequence[tuple[Cache, Request, Reply]]) -> list[Cache]:

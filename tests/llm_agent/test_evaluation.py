@@ -297,6 +297,21 @@ def test_episodes_without_a_reply_are_not_kept(tmp_path):
     assert list(RolloutFile(path, {"mode": "val"}, resume=True).kept) == [0]
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_two_runs_do_not_write_to_one_folder_at_a_time(resume, tmp_path):
+    path = tmp_path / "rollouts.jsonl"
+    with RolloutFile(path, {"mode": "val"}) as file:
+        file.begin()
+        file.add([record(0, 1)])
+        other = RolloutFile(path, {"mode": "val"}, resume)
+        with pytest.raises(ConfigError, match="another run is writing to"):
+            other.begin()
+        file.add([record(1, 1)])
+    assert [one["env_id"] for one in read_records(path)] == [0, 1]
+    with RolloutFile(path, {"mode": "val"}, resume) as file:
+        file.begin()
+
+
 def test_counts_go_on_where_an_earlier_run_has_left_them(tmp_path):
     path = tmp_path / "rollouts.jsonl"
     for expected in (5, 10):

@@ -43,7 +43,7 @@ def reply_key(request: Request, *others: Any) -> str:
 
 
 class ReplyJournal:
-    """The journal of one output folder. A context manager; nothing is written before ``open``.
+    """The journal of one output folder, which has one run at a time. A context manager; ``open`` comes first.
 
     Attributes:
         path: Of the file.
@@ -73,14 +73,13 @@ class ReplyJournal:
             used_before: What was used before there was a journal; counted where this begins one.
 
         Raises:
-            ConfigError: The file cannot be read or written, or another run is writing it.
+            ConfigError: The file cannot be read or written.
         """
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be written: {error.strerror}.") from error
         try:
-            self._lock_file()
             text = self.path.read_bytes()
             for line in text.split(b"\n"):
                 self._take(line)
@@ -94,21 +93,6 @@ class ReplyJournal:
         self._syncing = threading.Thread(target=self._sync_now_and_then, name="ragen-journal", daemon=True)
         self._syncing.start()
         return self
-
-    def _lock_file(self) -> None:
-        try:
-            import fcntl
-        except ImportError:  # no such locks on this system
-            return
-        assert self._file is not None
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(
-                f"another run is writing {self.path}; wait for its end, or use another 'output_dir'."
-            ) from None
-        except OSError:
-            return  # a file system without locks
 
     def _take(self, line: bytes) -> None:
         """Read a line; what is none is passed over."""

@@ -60,6 +60,7 @@ class RolloutFile:
         self.path = path
         self._about = json.loads(json.dumps(dict(about), default=str))
         self._file: TextIO | None = None
+        self._lock: int | None = None
         self._resumes = resume
         self.journal: ReplyJournal | None = None
         self.set_aside: Path | None = None
@@ -87,13 +88,14 @@ class RolloutFile:
             )
 
     def begin(self) -> None:
-        """Make the folder and the files.
+        """Make the folder and the files; they are this run's until ``close``.
 
         Raises:
-            ConfigError: They cannot be made.
+            ConfigError: They cannot be made, or another run is writing them.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = locked(self.path.parent)
             if not self._resumes:
                 self._put_aside()
             _replace(self.path, self.kept.values())
@@ -120,7 +122,7 @@ class RolloutFile:
         """Open the journal of replies, after ``begin``; it goes on with the counts.
 
         Raises:
-            ConfigError: It cannot be written, or another run is writing it.
+            ConfigError: It cannot be written.
         """
         self.journal = ReplyJournal(self.path.with_name(REPLIES)).open(self._used_before)
         self._used_before = {}
@@ -172,6 +174,9 @@ class RolloutFile:
         self._close_rows()
         if self.journal is not None:
             self.journal.close()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
 
     def _close_rows(self) -> None:
         file, self._file = self._file, None
@@ -212,6 +217,31 @@ def read_records(path: Path) -> list[dict[str, Any]]:
         return [*records, _record(path, len(lines) + 1, rest)] if rest.strip() else records
     except ConfigError:
         return records
+
+
+def locked(folder: Path) -> int | None:
+    """A lock on a folder, held until what is returned is closed; None where the system has no such locks.
+
+    Raises:
+        ConfigError: Another run has it.
+    """
+    try:
+        import fcntl
+
+        opened = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):
+        return None
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(opened)
+        raise ConfigError(
+            f"another run is writing to {folder}; wait for its end, or use another 'output_dir'."
+        ) from None
+    except OSError:
+        os.close(opened)
+        return None
+    return opened
 
 
 def read_usage(path: Path) -> dict[str, float]:

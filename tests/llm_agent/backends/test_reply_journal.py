@@ -82,12 +82,6 @@ def test_each_line_is_in_the_file_as_soon_as_it_is_written(tmp_path):
             assert len((tmp_path / "j").read_bytes().splitlines()) == count
 
 
-def test_two_runs_do_not_write_one_journal(tmp_path):
-    with ReplyJournal(tmp_path / "j").open(), pytest.raises(ConfigError, match="another run is writing"):
-        ReplyJournal(tmp_path / "j").open()
-    ReplyJournal(tmp_path / "j").open().close()
-
-
 def test_a_folder_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match="cannot be written"):
         ReplyJournal(tmp_path / "no" / "j").open()

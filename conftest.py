@@ -13,6 +13,11 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "test_parallel_envs.py": ("processes", "models"),
     "test_parallel_rollout.py": ("processes", "models"),
     "tests/cli/test_doctor.py": ("processes",),
+    "tests/cage2": ("processes",),
+    "tests/cage2/test_long_search.py": ("models",),
+    "tests/cage2/test_order_ppo.py": ("models",),
+    "tests/cage2/test_search_command.py": ("processes", "models"),
+    "tests/cage2/test_workflow_search.py": ("models",),
     "tests/container": ("processes",),
     "tests/container/test_collector.py": ("processes", "models"),
     "tests/container/test_switching.py": ("processes", "models"),
@@ -32,6 +37,7 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "tests/agent_loop": ("trainer",),
     "tests/agent_loop/test_env_service.py": ("processes",),
     "tests/meta": ("processes", "models"),
+    "tests/retrofit": ("processes",),
     "tests/training": ("models", "trainer"),
 }
 MOST_PROCESSES = 4  # with more, those that tests start themselves are short of processors

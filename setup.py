@@ -12,7 +12,7 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).parent
 
 OPENAI = ["openai>=1.60"]
-AGENT_LOOP = ["TransferQueue>=0.1.10", "cachetools>=5", "fastapi>=0.115", "uvicorn>=0.30"]
+AGENT_LOOP = ["verl>=0.9.1", "TransferQueue>=0.1.10", "cachetools>=5", "fastapi>=0.115", "uvicorn>=0.30"]
 TEST = [
     "tensorboard>=2.16",
     "pytest>=8",
@@ -38,9 +38,9 @@ EXTRAS = {
 }
 
 
-def version() -> str:
-    """The version that the package gives itself, read without importing it."""
-    return re.search(r'^__version__ = "(.+)"$', (ROOT / "ragen/__init__.py").read_text("utf-8"), re.M)[1]
+def named(path: str, name: str) -> str:
+    """What a module of the package gives a name to, read without importing it."""
+    return re.search(rf'^{name} = "(.+)"$', (ROOT / path).read_text("utf-8"), re.M)[1]
 
 
 def long_description() -> str:
@@ -50,13 +50,14 @@ def long_description() -> str:
 
 
 setup(
-    name="ragen",
-    version=version(),
+    name=named("ragen/errors.py", "DISTRIBUTION"),
+    version=named("ragen/__init__.py", "__version__"),
     description="RAGEN-compatible LLM-agent rollouts whose environments are stepped in worker processes",
     long_description=long_description(),
     long_description_content_type="text/markdown",
     license_expression="MIT",
     license_files=["LICENSE"],
+    project_urls={"RAGEN": "https://github.com/mll-lab-nu/RAGEN", "verl": "https://github.com/volcengine/verl"},
     keywords=["reinforcement learning", "language models", "agents", "rollouts", "verl", "ragen"],
     classifiers=[
         "Development Status :: 4 - Beta",
@@ -81,17 +82,17 @@ setup(
     },
     install_requires=[
         "torch>=2.8",
-        "numpy>=2.0",
+        "numpy>=1.26",
         "hydra-core>=1.3.2",
         "omegaconf>=2.3",
-        "verl>=0.9.1",
+        "verl>=0.6.1",
         "gymnasium>=1.2.1",
-        "pillow>=10",
+        "pillow>=10.0",
         "tqdm>=4.66",
         "rich>=13.7",
-        "psutil>=6",
+        "psutil>=5.9",
         "setproctitle>=1.3.3",
-        "cloudpickle>=3",
+        "cloudpickle>=3.0",
         "joblib>=1.3",
         "matplotlib>=3.8",
         "rapidfuzz>=3.9",

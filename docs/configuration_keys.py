@@ -17,7 +17,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 KEY = re.compile(r"[a-z][\w]*(\.(\w+|<mode>|<tag>))*")
 OPEN = ("mode", "tag")  # names that stand for many values
-NO_SECTION = {"mode", "raw", "report", "resume", "output_dir", "use_parallel_envs", "enable_response_mask"}
+NO_SECTION = {
+    "mode",
+    "raw",
+    "report",
+    "resume",
+    "output_dir",
+    "use_parallel_envs",
+    "enable_response_mask",
+    "generation",
+    "quirks",
+}
 READERS = {
     "integer": "int",
     "number": "float",

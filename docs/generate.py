@@ -38,6 +38,10 @@ CURES = {
     "StateError": "Call the methods in order: `reset`, then `step`, `close` last; one thread at a time for the same "
     'environments. A script that starts workers needs `if __name__ == "__main__":`.',
     "EpisodeOverError": "Step only what `reset` or the last `step` returned as active; reset the others first.",
+    "WorkflowError": "Name each of the five types of hosts once, as in `defender > enterprise > op_server > op_host > "
+    "user`.",
+    "RetrofitError": "Do what the message says: it names what in the checkout is not as RAGEN has it. Nothing "
+    "was changed; `python -m ragen.retrofit CHECKOUT --check` only looks.",
     "EnvError": "Read the cause, which is the environment's own exception. `ragen replay CAPSULE --pdb` opens a "
     "debugger where it was raised.",
     "DivergenceError": "Let everything follow from configuration, seed and actions: `ragen check TYPE` finds what does "
@@ -60,7 +64,8 @@ CURES = {
     "CheckpointError": "Give it another `output_dir`, or begin anew with `trainer.resume_mode=disable`.",
     "SessionLostError": "Open the environment again; whoever holds a session must close it, or ask within its time.",
     "TaskError": "Ask for a task that there is; the message names how many there are.",
-    "MissingExtraError": "Install the extra that the message names: `pip install 'ragen[EXTRA]'`.",
+    "MissingExtraError": "Install the extra that the message names: `pip install 'ragen-lanes[EXTRA]'`, "
+    "in a clone `pip install -e '.[EXTRA]'`.",
 }
 """What to do about each error."""
 

@@ -4,4 +4,4 @@ Three floors, imports only point down: ``ragen.llm_agent`` (prompts, models, ``D
 (processes, time, failure), which uses ``ragen.env`` (games). Importing ``ragen`` itself imports none of them.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

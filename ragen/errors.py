@@ -5,6 +5,27 @@ A message says what happened, where (env id, tag, type, lane, pid, exit signal, 
 
 from __future__ import annotations
 
+DISTRIBUTION = "ragen-lanes"
+"""What a package index knows this package by; its distribution ``ragen`` is somebody else's."""
+
+
+def install_command(extra: str = "") -> str:
+    """What to type for this package with one of its extras, from an index and from a clone.
+
+    Args:
+        extra: The extra's name; empty for none.
+    """
+    extras = f"[{extra}]" if extra else ""
+    return f"pip install '{DISTRIBUTION}{extras}' (in a clone: pip install -e '.{extras}')"
+
+
+def add_note(error: BaseException, text: str) -> None:
+    """Add a text that is shown below an error's message; before Python 3.11 it is kept, and not shown."""
+    if hasattr(error, "add_note"):
+        error.add_note(text)
+    else:
+        error.__notes__ = [*getattr(error, "__notes__", []), text]
+
 
 class RagenError(Exception):
     """The base of every error that this package raises on purpose."""
@@ -94,6 +115,14 @@ class SessionLostError(RagenError):
 
 class TaskError(InputError):
     """A task of meta-RL does not exist, or the number of tasks that is asked for cannot be had."""
+
+
+class WorkflowError(InputError):
+    """A workflow does not name each of the five types of hosts once, or is none that can be read."""
+
+
+class RetrofitError(RagenError):
+    """A checkout of RAGEN cannot be retrofitted, or not be brought back; nothing in it was changed."""
 
 
 class MissingExtraError(RagenError, ImportError):

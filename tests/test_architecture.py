@@ -17,13 +17,14 @@ from ragen.llm_agent._moved import MOVED
 ROOT = Path(__file__).resolve().parents[1]
 
 FLOORS = [
-    {"ragen", "ragen.errors"},
+    {"ragen", "ragen.errors", "ragen.utils"},
     {"ragen.env"},
     {"ragen.parallel"},
+    {"ragen.games"},
     {"ragen.tools"},
     {"ragen.vector", "ragen.meta", "ragen.cage2", "ragen.container"},
     {"ragen.llm_agent"},
-    {"ragen.agent_loop"},
+    {"ragen.agent_loop", "ragen.retrofit"},
     {"ragen.training"},
     {"ragen.cli"},
     {"ragen.__main__"},

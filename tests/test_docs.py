@@ -30,8 +30,10 @@ def generator():
     return module
 
 
-def test_no_page_that_is_written_from_the_code_is_stale(generator):
-    assert generator.stale() == [], "run: python docs/generate.py"
+def test_no_page_that_is_written_from_the_code_is_stale():
+    """In a process of its own, since other tests register types and change terminals."""
+    ran = subprocess.run([sys.executable, DOCS / "generate.py", "--check"], capture_output=True, text=True, cwd=ROOT)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 def test_every_error_has_a_cause_and_a_cure(generator):

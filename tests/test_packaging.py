@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from ragen.errors import DISTRIBUTION, install_command
+
 ROOT = Path(__file__).resolve().parents[1]
 NOT_SHIPPED = {"__pycache__"}
 
@@ -76,7 +78,7 @@ def test_an_installed_package_finds_its_configurations(installed, tmp_path):
 def test_the_metadata_is_what_a_package_index_wants(installed):
     (info,) = installed.glob("*.dist-info")
     metadata = importlib.metadata.Distribution.at(info).metadata
-    assert metadata["Name"] == "ragen"
+    assert metadata["Name"] == DISTRIBUTION == "ragen-lanes"
     assert re.fullmatch(r"\d+\.\d+\.\d+", metadata["Version"])
     assert metadata["License-Expression"] == "MIT" and metadata.get_all("License-File") == ["LICENSE"]
     assert metadata["Requires-Python"] == ">=3.11"
@@ -136,3 +138,44 @@ def test_an_installed_command_works_from_an_empty_folder(installed, tmp_path):
         ran = run(sys.executable, "-m", "ragen", *words, cwd=tmp_path, PYTHONPATH=str(installed))
         assert ran.returncode == 0 and ran.stdout.startswith(told), ran.stderr
     assert not list(tmp_path.iterdir())
+
+
+OTHER_PROJECT = re.compile(r"(?:pip|uv|pipx|poetry)\b[^\n]*?\b(?:install|add)\b[^\n]*?(?<![\w./-])ragen(?![\w./-])")
+"""A command that installs the index's `ragen`, with or without extras or a version."""
+
+
+def test_no_text_tells_people_to_install_the_other_project():
+    folders = ("ragen", "docs", "config", "benchmarks", ".ci", "tests")
+    files = [*ROOT.glob("*.*"), *(path for folder in folders for path in (ROOT / folder).rglob("*"))]
+    texts = [path for path in files if path.suffix in {"", ".py", ".md", ".txt", ".toml", ".yaml", ".sh"}]
+    told = {
+        f"{path.relative_to(ROOT)}: {found.group()}"
+        for path in texts
+        if path.is_file() and path != Path(__file__).resolve() and "__pycache__" not in path.parts
+        for found in OTHER_PROJECT.finditer(path.read_text("utf-8", errors="replace"))
+    }
+    assert told == set()
+    assert (ROOT / "README.md") in texts and (ROOT / ".ci" / "run") in texts
+
+
+@pytest.mark.parametrize("command", ["pip install 'ragen[openai]'", "uv pip install -U ragen==1", "pip install ragen"])
+def test_a_command_that_installs_it_would_be_found(command):
+    assert OTHER_PROJECT.search(f"type `{command}` first")
+
+
+def test_the_command_that_is_told_names_this_package_from_an_index_and_from_a_clone():
+    assert install_command("openai") == "pip install 'ragen-lanes[openai]' (in a clone: pip install -e '.[openai]')"
+    assert not OTHER_PROJECT.search(install_command("openai")) and not OTHER_PROJECT.search(install_command())
+
+
+def test_every_extra_that_is_named_anywhere_exists(installed):
+    (info,) = installed.glob("*.dist-info")
+    extras = set(importlib.metadata.Distribution.at(info).metadata.get_all("Provides-Extra"))
+    files = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "ragen").rglob("*.py")]
+    texts = [path.read_text("utf-8") for path in files]
+    named = {
+        name
+        for text in texts
+        for name in re.findall(r"install_command\(['\"]([\w-]+)['\"]\)|(?:ragen-lanes|\.)\[([\w-]+)\]'", text)
+    }
+    assert {name for pair in named for name in pair if name} - extras == set()

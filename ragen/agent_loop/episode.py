@@ -24,7 +24,15 @@ class Episode:
         turn_scores: For each turn its reward, and the format penalty if it earned that.
     """
 
-    def __init__(self, tag: str, seed: int, max_actions: int, format_penalty: float, first: Observation) -> None:
+    def __init__(
+        self,
+        tag: str,
+        seed: int,
+        max_actions: int,
+        format_penalty: float,
+        first: Observation,
+        marks_invalid: bool = False,
+    ) -> None:
         """Begin, with the environment just reset.
 
         Args:
@@ -33,6 +41,7 @@ class Episode:
             max_actions: Actions that the episode may execute.
             format_penalty: Added for a turn with invalid actions.
             first: The first observation.
+            marks_invalid: Whether turns without a valid action are marked, as generation 2026 has them.
 
         Raises:
             InputError: The observation is an image.
@@ -42,6 +51,7 @@ class Episode:
         self.turn_scores: list[float] = []
         self._max_actions = max_actions
         self._format_penalty = format_penalty
+        self._marks_invalid = marks_invalid
         self.rollout: dict[str, Any] = {"tag": tag, "history": [self._open_turn(first)], "penalty": 0}
 
     @property
@@ -85,14 +95,16 @@ class Episode:
             status.terminated, status.truncated = True, not result.info.get("success", False)
         elif self.actions_left <= 0:
             status.terminated = status.truncated = True
+        is_invalid = self._marks_invalid and not result.executed and "env_error" not in result.info
+        mark = {"manager_invalid_action": True} if is_invalid else {}
         self.rollout["history"][-1].update(
             actions=result.executed,
             reward=result.reward,
-            info=result.info,
+            info=result.info | mark,
             llm_response=reply.text,
             llm_raw_response=reply.raw,
         )
-        self.rollout["history"].append(self._open_turn(result.observation))
+        self.rollout["history"].append(self._open_turn(result.observation) | mark)
 
     def metrics(self) -> dict[str, float]:
         """``<tag>/success``, ``<tag>/num_actions``, and each number of the infos: its sum, divided by the turns."""

@@ -111,7 +111,8 @@ class RagenEnvLoop(AgentLoopBase):
         try:
             with simple_timer("tool_calls", self._seconds):
                 opened = await session.open()
-            episode = Episode(tag, seed, opened.max_actions, script.format_penalty, opened.observation)
+            marks = script.settings.generation.is_2026
+            episode = Episode(tag, seed, opened.max_actions, script.format_penalty, opened.observation, marks)
             trails: list[TokenTrail] = []
             while not episode.is_over and len(episode.turn_scores) < script.max_turn:
                 budget = self._make_room(trails, episode)

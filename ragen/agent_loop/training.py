@@ -27,12 +27,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.agent_loop import dataset
-from ragen.agent_loop.session import service_kind
-from ragen.errors import ConfigError
+from ragen.agent_loop.adopting import asked_of_verl
+from ragen.agent_loop.checks import check_environments
+from ragen.errors import ConfigError, install_command
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, RESPONSE_LENGTH, ContextSettings
-from ragen.llm_agent.config.environments import read_config
-from ragen.llm_agent.config.loading import config_directory, load_config, one_line, setting
-from ragen.llm_agent.rollout.player import read_max_turn
+from ragen.llm_agent.config.loading import config_directory, known_sections, load_config, one_line, setting
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -43,7 +42,7 @@ FOLDER = "agent_loop"  # below the folder of configurations
 PROMPT_LENGTH = 1024
 PACKAGES = {"cachetools": "cachetools", "uvicorn": "uvicorn", "fastapi": "fastapi", "transfer_queue": "TransferQueue"}
 FILE = "verl.yaml"
-_OURS = ("actor_rollout_ref.rollout.response_length", "trainer.backend")  # RAGEN's keys inside verl's sections
+SAID = "agent_loop.said"  # keys that were said on the command line
 
 
 def start(config: Any) -> None:
@@ -62,7 +61,14 @@ def start(config: Any) -> None:
     log.info("verl's configuration is in %s", path)
     from verl.trainer import main_ppo
 
-    main_ppo.main(trainer)
+    try:
+        main_ppo.main(trainer)
+    except ConnectionError as error:
+        address = os.environ.get("RAY_ADDRESS", "")
+        raise ConfigError(
+            f"no Ray cluster answers at RAY_ADDRESS={address!r} ({one_line(error)}); start one (`ray start --head`) "
+            "or unset it, to train on this machine alone."
+        ) from error
 
 
 def check_packages() -> None:
@@ -75,7 +81,7 @@ def check_packages() -> None:
     if missing:
         raise ConfigError(
             f"verl's agent loops need {', '.join(missing)}, which verl's own install leaves out; "
-            "install this package's extra: pip install 'ragen[agent-loop]'."
+            f"install this package's extra: {install_command('agent-loop')}."
         )
 
 
@@ -93,15 +99,25 @@ def trainer_config(config: Any) -> DictConfig:
     ragen = _resolved(config)
     check_environments(ragen)
     verl: Any = copy.deepcopy(_stock())
-    asked = {name: ragen.pop(name) for name in list(ragen) if name in verl}
+    sections = {name: ragen.pop(name) for name in list(ragen) if name in verl}
     free = _free_mappings(verl)
+    ours = OmegaConf.merge(OmegaConf.load(config_directory() / FOLDER / "trainer.yaml"), lengths(config))
+    written = dict(_leaves(_written(config, sections)))
+    said = setting(config, SAID, Sequence, ())
+    asked = asked_of_verl(sections, written, _stock_leaves(), dict(_leaves(_written(ours))), said)
     OmegaConf.set_struct(verl, False)
-    verl["ragen"] = {**ragen, **_context_keys(asked)}
-    verl = OmegaConf.merge(verl, OmegaConf.load(config_directory() / FOLDER / "trainer.yaml"), lengths(config))
+    verl["ragen"] = {**ragen, **_context_keys(sections)}
+    verl = OmegaConf.merge(verl, ours, _following(config, asked.values))
     OmegaConf.set_struct(verl, True)
-    for key, value in _leaves(asked):
-        if key not in _OURS:
-            _set(verl, key, value, free)
+    for key, value in asked.values.items():
+        asked.refused += _set(verl, key, value, free)
+    if asked.refused:
+        raise ConfigError(f"{'; '.join(asked.refused)}.")
+    asked.ignored += [str(name) for name in config if name not in ragen and name not in sections]
+    for note in asked.notes:
+        log.warning("%s.", note)
+    if asked.ignored:
+        log.warning("ignored: %s (nothing here reads them).", ", ".join(sorted(asked.ignored)))
     validation = verl.actor_rollout_ref.rollout.val_kwargs
     if not validation.do_sample:
         validation.temperature = 0  # what verl looks at
@@ -138,35 +154,6 @@ def lengths(config: Any) -> dict[str, Any]:
             },
         },
     }
-
-
-def check_environments(config: Mapping[str, Any]) -> None:
-    """See that agent loops can play the environments, before anything is started.
-
-    Raises:
-        ConfigError: They cannot.
-    """
-    read_max_turn(config)
-    service_kind(config)
-    share = setting(config, "agent_proxy.rollout_filter_ratio", float, 1.0)
-    if share < 1:
-        raise ConfigError(
-            f"agent_proxy.rollout_filter_ratio is {share}; verl's trainer takes all groups, or with "
-            "algorithm.filter_groups.enable those whose scores differ. Expected 1."
-        )
-    method = ContextSettings.read(config).method
-    if method != "identity":
-        raise ConfigError(
-            f"agent_proxy.reward_normalization.method is {method!r}; verl's trainer compares the trajectories of a "
-            "group itself (algorithm.adv_estimator, algorithm.norm_adv_by_std_in_grpo), so it takes 'identity' alone."
-        )
-    for mode in ("train", "val"):
-        for entry in read_config(config, mode).entries:
-            if getattr(entry.spec.config, "render_mode", None) == "rgb_array":
-                raise ConfigError(
-                    f"custom_envs.{entry.spec.tag}.env_config.render_mode is 'rgb_array'; agent loops put no images "
-                    "into prompts, expected 'text'."
-                )
 
 
 def check_trainer(trainer: DictConfig) -> None:
@@ -244,12 +231,22 @@ def _resolved(config: Any) -> dict[str, Any]:
     """The configuration as plain dicts, its folders absolute: other processes and nodes work elsewhere."""
     from omegaconf import OmegaConf
 
-    plain: Any = OmegaConf.to_container(OmegaConf.create(config), resolve=True)
+    whole: Any = OmegaConf.create(config)
+    sections = [name for name in whole if name in known_sections() or name in verl_sections()]
+    plain: Any = {str(name): _plain(whole, name) for name in sections}
     plain["output_dir"] = str(Path(setting(config, "output_dir", str, "outputs")).absolute())
     capsules = setting(config, "es_manager.capsule_dir", str, None)
     if capsules is not None:
         plain["es_manager"]["capsule_dir"] = str(Path(capsules).absolute())
     return plain
+
+
+def _plain(config: Any, name: str) -> Any:
+    """A section as plain Python, resolved within the whole."""
+    from omegaconf import OmegaConf
+
+    value = config[name]
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
 def _context_keys(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -277,16 +274,38 @@ def _free_mappings(verl: DictConfig) -> tuple[str, ...]:
     return (*(key for key, value in _leaves(plain) if value == {}), "ray_kwargs.ray_init")
 
 
-def _set(verl: DictConfig, key: str, value: Any, free: Sequence[str]) -> None:
+def _following(config: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What follows from RAGEN's keys where the user did not ask for something else."""
+    following: dict[str, Any] = {}
+    path = setting(config, "model_path", str, None) or asked.get("actor_rollout_ref.model.path")
+    if path is not None and "critic.model.path" not in asked:
+        following["critic"] = {"model": {"path": path, "tokenizer_path": path}}  # PPO's critic begins as the model
+    return following
+
+
+def _set(verl: DictConfig, key: str, value: Any, free: Sequence[str]) -> list[str]:
+    """Set a key; why verl does not take it, as a list of one sentence, or of none."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     try:
         OmegaConf.update(verl, key, value, force_add=any(key.startswith(f"{mapping}.") for mapping in free))
     except OmegaConfBaseException as error:
-        raise ConfigError(
-            f"configuration key {key!r} is {value!r}, which verl does not take: {one_line(error)}"
-        ) from None
+        return [f"configuration key {key!r} is {value!r}, which verl does not take: {one_line(error)}"]
+    return []
+
+
+def _written(config: Any, sections: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A configuration as it was written, interpolations unresolved; of the sections named, or all."""
+    from omegaconf import OmegaConf
+
+    plain: Any = OmegaConf.to_container(OmegaConf.create(config), resolve=False)
+    return plain if sections is None else {name: plain[name] for name in sections}
+
+
+@cache
+def _stock_leaves() -> dict[str, Any]:
+    return dict(_leaves(_written(_stock())))
 
 
 @cache

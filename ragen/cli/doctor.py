@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import ragen
+from ragen.errors import install_command
 
 PROG = "ragen doctor"
 SOUND, UNSOUND = 0, 1
@@ -96,7 +97,7 @@ def extras() -> Iterator[Line]:
     """What may be installed besides."""
     for package, (purpose, extra) in OPTIONAL.items():
         if (version := installed(package)) is None:
-            yield Line(package, "note", f"not installed; it is needed to {purpose}", f"pip install 'ragen[{extra}]'")
+            yield Line(package, "note", f"not installed; it is needed to {purpose}", install_command(extra))
         else:
             yield Line(package, "ok", version)
     version = installed("ray")

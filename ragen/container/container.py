@@ -25,7 +25,7 @@ from ragen.errors import ConfigError, InputError, StateError
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.env_record import EnvFailed
 from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.episode.turn import copied
+from ragen.parallel.episode.values import copied
 from ragen.parallel.failures import OnFailure, say_nothing
 from ragen.parallel.interrupts import interrupts_held
 from ragen.parallel.settings import Settings

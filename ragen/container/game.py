@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ragen.errors import EnvError
+from ragen.games.values import digest_of
 from ragen.parallel.episode.game import Game, Options
-from ragen.parallel.episode.turn import RAGEN, action_lookup, copied
+from ragen.parallel.episode.turn import RAGEN, action_lookup
+from ragen.parallel.episode.values import copied, options_taken
 
 
 class Shown(NamedTuple):
@@ -49,7 +48,7 @@ class ActionGame(Game):
 
     def reset(self, env: Any, seed: int | None, options: Options) -> Shown:
         """Reset with the seed, and with those options that ``reset`` takes."""
-        taken = _parameters(type(env).reset)
+        taken = options_taken(type(env).reset)
         given = {key: value for key, value in (options or {}).items() if taken is None or key in taken}
         raw, info = _observation_and_info(env.reset(seed=seed, **given))
         return Shown(copied(raw), _detached(info), available_actions(env), dict(action_lookup(env) or {}))
@@ -70,7 +69,7 @@ class ActionGame(Game):
 
     def digest(self, observation: Shown) -> Any:
         """A text itself; the digest of anything else."""
-        return _digest(observation.raw)
+        return digest_of(observation.raw)
 
     def copy(self, env: Any, other: Any, observation: Shown) -> Shown | None:
         """Ask the environment's ``copy_from``, if it declares one."""
@@ -100,25 +99,3 @@ def _observation_and_info(returned: Any) -> tuple[Any, dict[str, Any]]:
 
 def _detached(info: Any) -> dict[str, Any]:
     return {key: copied(value) for key, value in dict(info or {}).items()}
-
-
-def _digest(value: Any) -> Any:
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, list | tuple):
-        return tuple(map(_digest, value))
-    if isinstance(value, dict):
-        return tuple((str(key), _digest(each)) for key, each in value.items())
-    if hasattr(value, "tobytes"):
-        told = value.tobytes() + repr((value.shape, str(value.dtype))).encode()
-        return hashlib.blake2b(told, digest_size=16).hexdigest()
-    return repr(value)
-
-
-@lru_cache(maxsize=256)
-def _parameters(reset: Any) -> frozenset[str] | None:
-    """The names of what a ``reset`` takes; None if it takes anything."""
-    parameters = inspect.signature(reset).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return None
-    return frozenset(parameter.name for parameter in parameters) - {"self", "seed"}

@@ -12,7 +12,7 @@ from ragen.container.game import ACTIONS
 from ragen.env.registry import resolve_env
 from ragen.errors import ConfigError, InputError
 from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.episode.turn import copied
+from ragen.parallel.episode.values import copied
 
 SEED_LIMIT = 2**32
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ragen.container.game import Shown
 from ragen.parallel.env_record import EnvFailed
-from ragen.parallel.episode.turn import copied
+from ragen.parallel.episode.values import copied
 
 Answer = tuple[Any, float, bool, dict[str, Any]]
 

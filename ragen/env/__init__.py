@@ -8,7 +8,7 @@ here too, under the names by which they were asked for, and imported when one of
 
 from typing import Any
 
-from ragen.env.base import BaseDiscreteActionEnv, BaseEnv, BaseLanguageBasedEnv
+from ragen.env.base import BaseDiscreteActionEnv, BaseEnv, BaseEnvConfig, BaseLanguageBasedEnv
 from ragen.env.registry import REGISTERED_ENV_CONFIGS, REGISTERED_ENVS, register_env, resolve_env
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "REGISTERED_ENV_CONFIGS",
     "BaseDiscreteActionEnv",
     "BaseEnv",
+    "BaseEnvConfig",
     "BaseLanguageBasedEnv",
     "register_env",
     "resolve_env",

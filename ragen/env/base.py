@@ -105,3 +105,20 @@ class BaseLanguageBasedEnv(BaseEnv):
     @abstractmethod
     def step(self, action: str) -> tuple[Any, float, bool, dict[str, Any]]:
         """Execute the action that the text asks for; any string is legal. See :meth:`BaseEnv.step`."""
+
+
+class BaseEnvConfig(ABC):  # as in RAGEN: nothing has to be written
+    """What configurations of environments written for RAGEN derive from; ours are plain dataclasses.
+
+    Attributes:
+        invalid_act: The action that stands for one that is none; a dataclass may set its own.
+        invalid_act_score: What that one scores.
+    """
+
+    invalid_act: Any
+    invalid_act_score: float
+
+    def __init__(self) -> None:
+        """Set both to RAGEN's defaults."""
+        self.invalid_act = ""
+        self.invalid_act_score = 0

@@ -8,13 +8,19 @@ Four ways lead to a class: the built-in names, :func:`register_env`, a ``"packag
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, MutableMapping
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 
 from ragen.errors import UnknownEnvError
 
 ENTRY_POINT_GROUP = "ragen.envs"
+HASH_SEED = "PYTHONHASHSEED"
 
 ClassOrPath = type | str
+
+log = logging.getLogger(__name__)
+_told: set[str] = set()
 
 
 class LazyClasses(MutableMapping[str, type]):
@@ -43,6 +49,10 @@ class LazyClasses(MutableMapping[str, type]):
     def __delitem__(self, name: str) -> None:
         """Forget a name."""
         del self._classes[name]
+
+    def clear(self) -> None:
+        """Forget all names; imports nothing, where the inherited method would."""
+        self._classes.clear()
 
     def discard(self, name: str) -> None:
         """Forget a name if it is here."""
@@ -104,6 +114,58 @@ def register_env(name: str, env: ClassOrPath, config: ClassOrPath | None = None)
         REGISTERED_ENV_CONFIGS[name] = config
     else:
         REGISTERED_ENV_CONFIGS.discard(name)
+
+
+_in_main: dict[str, str] = {}
+_in_main_unless_hash_seed: dict[str, str] = {}
+
+
+def replace_envs(
+    envs: Mapping[str, ClassOrPath],
+    configs: Mapping[str, ClassOrPath],
+    in_main: Mapping[str, str] | None = None,
+    in_main_unless_hash_seed: Mapping[str, str] | None = None,
+) -> tuple[LazyClasses, LazyClasses]:
+    """Put other environments in the place of the built-in ones; what was registered since is forgotten too.
+
+    Args:
+        envs: Classes, or ``"package.module:Class"`` paths, by type.
+        configs: Their dataclass configurations, likewise.
+        in_main: Types whose episodes do not follow from configuration, seed and actions alone, each with what else
+            they follow from; they always stay in the main process.
+        in_main_unless_hash_seed: Types that depend on Python's hashes of texts, each with where; they stay in the main
+            process as long as those differ from process to process, that is unless ``PYTHONHASHSEED`` is set.
+
+    Returns:
+        ``REGISTERED_ENVS`` and ``REGISTERED_ENV_CONFIGS``.
+
+    Raises:
+        UnknownEnvError: A path is not of the form ``package.module:Class``.
+    """
+    for entry in (*envs.values(), *configs.values()):
+        if isinstance(entry, str):
+            _split_path(entry)
+    for ours, given in ((REGISTERED_ENVS, envs), (REGISTERED_ENV_CONFIGS, configs)):
+        ours.clear()
+        ours.update(given)  # type: ignore[arg-type]
+    for kept, reasons in ((_in_main, in_main), (_in_main_unless_hash_seed, in_main_unless_hash_seed)):
+        kept.clear()
+        kept.update(reasons or {})
+    return REGISTERED_ENVS, REGISTERED_ENV_CONFIGS
+
+
+def staying_in_main(env_types: Iterable[str]) -> list[str]:
+    """Those of the types that must stay in the main process for equal rollouts, sorted; why is told once for each."""
+    salted = {} if os.environ.get(HASH_SEED, "random") != "random" else _in_main_unless_hash_seed
+    staying = sorted(env_type for env_type in env_types if env_type in _in_main or env_type in salted)
+    for env_type in staying:
+        if env_type not in _told:
+            _told.add(env_type)
+            why = (
+                _in_main.get(env_type) or f"{salted[env_type]}: start Python with {HASH_SEED}=0 to let workers play it"
+            )
+            log.warning("environments of type %r stay in the main process: %s.", env_type, why)
+    return staying
 
 
 def resolve_env(env_type: str) -> tuple[type, type | None]:

@@ -16,46 +16,38 @@ Where an actor tells the tokens that it was given and sampled, training rows con
 how many rows that makes, :mod:`ragen.llm_agent.tokens.training_rows` says.
 
 A context that is too long loses its oldest turns, one after the other, and never its instruction or its last turn.
+How batches are built is in :mod:`ragen.llm_agent.tokens.batches`, and, with ``quirks: true``, where RAGEN is to be
+followed to the column, in :mod:`ragen.llm_agent.quirks.batches`.
 """
 
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ragen.errors import ConfigError, InputError
-from ragen.llm_agent.config.context import (
-    FULL,
-    MAX_MODEL_LEN,
-    SAMPLED,
-    ContextSettings,
-    custom_env,
-    environment_tags,
-)
+from ragen.errors import InputError
+from ragen.llm_agent.config.context import FULL, ContextSettings, custom_env, environment_tags
+from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.prompting.chat_template import ChatTemplate
-from ragen.llm_agent.prompting.control_tokens import ControlTokens
-from ragen.llm_agent.prompting.conversation import Message, Narrator, Row, prompt_rows, trajectory_rows, turn_rows
+from ragen.llm_agent.prompting.control_tokens import ALWAYS, ControlTokens
+from ragen.llm_agent.prompting.conversation import Message, Narrator, trajectory_rows
 from ragen.llm_agent.prompting.prompts import tag_prompt
-from ragen.llm_agent.prompting.replies import ReplyParser
-from ragen.llm_agent.rollout.metrics import mean_metrics
-from ragen.llm_agent.tokens.dataproto import data_proto, image_objects, object_array, score_tensor, token_tensors
-from ragen.llm_agent.tokens.encoding import ChatEncoder, EncodedChat
-from ragen.llm_agent.tokens.learning_tensors import masks_of, reply_lengths, scores_of
+from ragen.llm_agent.prompting.replies import REPLY_TAGS, ReplyParser
+from ragen.llm_agent.quirks.batches import RagenBatches, history_objects
+from ragen.llm_agent.tokens.batches import BatchBuilder
+from ragen.llm_agent.tokens.collapse import CollapseColumns, CollapseSettings
+from ragen.llm_agent.tokens.dataproto import object_array
+from ragen.llm_agent.tokens.encoding import ChatEncoder
 from ragen.llm_agent.tokens.masks import ReplyMarker
 from ragen.llm_agent.tokens.prompt_batch import AnyBatch, PromptBatch
 from ragen.llm_agent.tokens.sampled_tokens import Exchange, RawReply
-from ragen.llm_agent.tokens.training_rows import TrainingRow, exchanged_row, sampled_rows, written_row
 
 if TYPE_CHECKING:
     from verl import DataProto
 
 log = logging.getLogger(__name__)
-
-Encoded = tuple[list[Row], list[list[Message]], list[EncodedChat]]
-Encode = Callable[[list[list[Message]]], list[EncodedChat]]
 
 
 class ContextManager:
@@ -63,9 +55,13 @@ class ContextManager:
 
     Attributes:
         prefix_lookup: The instruction of each environment id.
-        env_config_lookup: ``{"max_tokens": ..}`` of each environment id.
+        env_config_lookup: ``{"max_tokens": ..}`` of each environment id; in generation 2026 also its ``env_type``.
         env_nums: How many environments each tag has.
+        mode: The section of ``es_manager`` that counts, and ``es_cfg`` that section.
+        special_token_list: What is removed from the parts of a reply, besides the tokenizer's own control tokens.
     """
+
+    special_token_list = (*REPLY_TAGS, *ALWAYS)
 
     def __init__(self, config: Any, tokenizer: Any, processor: Any = None, mode: str = "train") -> None:
         """Check everything that can be checked before the first state.
@@ -84,32 +80,57 @@ class ContextManager:
         self.config = config
         self.tokenizer = tokenizer
         self.processor = processor
+        self.mode = mode
         self.settings = ContextSettings.read(config)
         self.action_sep = self.settings.action_sep
-        self._control = ControlTokens.of(tokenizer)
+        self._collapse_settings = CollapseSettings.read(config)
+        quirks = self.settings.quirks
+        control = ControlTokens.of(tokenizer)
         self._parser = ReplyParser(
-            self._control, self.settings.enable_think, self.action_sep, self.settings.max_actions_per_turn
+            control, self.settings.enable_think, self.action_sep, self.settings.max_actions_per_turn, as_ragen=quirks
         )
-        tags, self.env_nums = environment_tags(config, mode)
-        prompts = {tag: tag_prompt(tag, custom_env(config, tag), self.settings, self._control) for tag in self.env_nums}
-        self.prefix_lookup = {env_id: prompts[tag].instruction for env_id, tag in tags.items()}
-        self.env_config_lookup = {env_id: {"max_tokens": prompts[tag].max_tokens} for env_id, tag in tags.items()}
-        self._narrator = Narrator(
-            self.settings, prompts, tags, self._control, self._parser.opening_tag, with_images=processor is not None
-        )
-        template = ChatTemplate(tokenizer, processor, self.settings.template_kwargs)
-        marker = ReplyMarker(template, self._control, tokenizer.eos_token)
-        self._encoder = ChatEncoder(tokenizer, template, marker, processor)
-        self._check_lengths(prompts)
+        self._tags, self.env_nums = environment_tags(config, mode)
+        self.es_cfg = setting(config, f"es_manager.{mode}", object)
+        entries = {tag: custom_env(config, tag) for tag in self.env_nums}
+        shown = ControlTokens([]) if quirks else control
+        prompts = {tag: tag_prompt(tag, entry, self.settings, shown) for tag, entry in entries.items()}
+        self.prefix_lookup = {env_id: prompts[tag].instruction for env_id, tag in self._tags.items()}
+        is_2026 = self.settings.generation.is_2026
+        self.env_config_lookup = {
+            env_id: {"max_tokens": prompts[tag].max_tokens}
+            | ({"env_type": entries[tag]["env_type"]} if is_2026 else {})
+            for env_id, tag in self._tags.items()
+        }
+        opening_tag, with_images = self._parser.opening_tag, processor is not None
+        self._narrator = Narrator(self.settings, prompts, self._tags, control, opening_tag, with_images)
+        self._template = ChatTemplate(tokenizer, processor, self.settings.template_kwargs)
+        self._batches: RagenBatches | BatchBuilder
+        if quirks:
+            self._batches = RagenBatches(self.settings, prompts, self.env_nums, tokenizer, self._template, opening_tag)
+            return
+        marker = ReplyMarker(self._template, control, tokenizer.eos_token)
+        encoder = ChatEncoder(tokenizer, self._template, marker, processor)
+        self._batches = BatchBuilder(self.settings, self._narrator, encoder, opening_tag, tokenizer, processor)
+        self._batches.check_lengths(prompts)
         _warn_about_thoughts(self.settings, marker)
 
-    def get_lm_inputs(self, env_outputs: Sequence[dict[str, Any]], prepare_for_update: bool = False) -> DataProto:
+    def reset_memory_managers(self) -> None:
+        """Begin a rollout: RAGEN of 2026 calls this after a reset. Nothing is remembered here, so nothing is done."""
+
+    def get_lm_inputs(
+        self,
+        env_outputs: Sequence[dict[str, Any]],
+        prepare_for_update: bool = False,
+        include_collapse_data: bool = True,
+    ) -> DataProto:
         """Build a batch for generation, or for training.
 
         Args:
             env_outputs: Rollout caches, as the environment manager returns them. They are not changed.
             prepare_for_update: False gives prompts: each ends with the open turn's state and the tag that begins a
                 reply. True gives trajectories: each ends with its last reply, and the open last state is left out.
+            include_collapse_data: Whether a training batch of generation 2026 has the columns that collapse detection
+                reads, if ``collapse_detection`` enables them and a row is a trajectory.
 
         Returns:
             ``batch``: ``input_ids``, ``attention_mask``, ``position_ids``, ``responses``, padded on the left; for
@@ -120,16 +141,19 @@ class ContextManager:
             there is one, and with a processor ``multi_modal_data`` and ``multi_modal_inputs``; for training also
             ``episode_ids``: a row's trajectory, by its place in ``env_outputs``.
             ``meta_info["metrics"]``, for training: means over the environments of each tag.
+            Generation 2026 has ids of dtype int64 and not object, ``original_rm_scores`` equal to ``rm_scores``,
+            columns for collapse detection (:mod:`ragen.llm_agent.tokens.collapse`), ``uid`` in turn modes, and of the
+            validation environments ``history`` and ``metrics`` of the row's trajectory.
 
         Raises:
             InputError: There are no environments, a tag is unknown, or a single turn is too long for the model.
         """
         if not len(env_outputs):
             raise InputError("get_lm_inputs was called without environments; stop the turn loop when none is active.")
-        if prepare_for_update:
-            return self._training_batch(self._tagged(env_outputs))
-        rows, chats, encoded = self._prompts(env_outputs)
-        return data_proto(self._tokens(encoded), self._objects(rows, chats, encoded), {})
+        rollouts = self._tagged(env_outputs)
+        if not prepare_for_update:
+            return self._batches.prompts(rollouts)
+        return self._training_batch(rollouts, include_collapse_data)
 
     def get_prompts(self, env_outputs: Sequence[dict[str, Any]]) -> PromptBatch:
         """The prompts of :meth:`get_lm_inputs` without tensors: imports neither torch nor verl.
@@ -143,12 +167,46 @@ class ContextManager:
         Raises:
             InputError: A tag is unknown, or a single turn is too long for the model.
         """
-        rows, chats, encoded = self._prompts(env_outputs)
-        tokens = {"prompt_ids": object_array(chat.ids for chat in encoded)}
-        return PromptBatch(self._objects(rows, chats, encoded) | tokens)
+        columns, ids = self._batches.prompt_columns(self._tagged(env_outputs))
+        return PromptBatch(columns | {"prompt_ids": object_array(ids)})
 
     def _tagged(self, env_outputs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        if self.settings.quirks:  # which may change the caches themselves
+            return [self._named(rollout) for rollout in env_outputs]
         return [rollout | {"tag": self._narrator.tag_of(rollout)} for rollout in env_outputs]
+
+    def _named(self, rollout: dict[str, Any]) -> dict[str, Any]:
+        """The cache itself, where it knows its tag."""
+        rollout.setdefault("tag", self._narrator.tag_of(rollout))
+        return rollout
+
+    def _training_batch(self, rollouts: list[dict[str, Any]], include_collapse_data: bool = True) -> DataProto:
+        if not self.settings.generation.is_2026:
+            return self._batches.training(rollouts)
+        histories = history_objects(rollouts) if self.settings.quirks else {}
+        collapse = self._collapse_columns() if include_collapse_data else None
+        batch = self._batches.training(rollouts, collapse)
+        columns = batch.non_tensor_batch
+        if not self.settings.quirks:
+            owners = [rollouts[episode] for episode in columns["episode_ids"]]
+            histories = {key: object_array(each.get(key, []) for each in owners) for key in ("history", "metrics")}
+            if self.settings.window_mode != FULL:
+                columns["uid"] = object_array(each.get("uid", each["env_id"]) for each in owners)
+        if self.mode == "val":
+            columns.update(histories)
+        return batch
+
+    def _collapse_columns(self) -> CollapseColumns | None:
+        if not self._collapse_settings or self.settings.window_mode != FULL:
+            return None
+        return CollapseColumns(
+            self._collapse_settings,
+            self._batches.asked_chat,
+            lambda chat: self._template.render([chat], add_generation_prompt=True)[0],
+            self.tokenizer,
+            self.settings.enable_think,
+            self._batches.array,
+        )
 
     def get_env_inputs(self, lm_outputs: AnyBatch) -> list[dict[str, Any]]:
         """Read the model's replies.
@@ -173,11 +231,11 @@ class ContextManager:
             count = "no" if env_ids is None else len(env_ids)
             raise InputError(f"the model's output has {len(texts)} replies and {count} env_ids; expected one for each.")
         exchanges = lm_outputs.non_tensor_batch.get("exchanges", [None] * len(texts))
-        _tell_cut_off(env_ids, texts, self.settings.reply_limit)
+        _tell_cut_off(env_ids, texts, None if self.settings.quirks else self.settings.reply_limit)
         return [self._env_input(*each) for each in zip(env_ids, texts, exchanges, strict=True)]
 
     def _env_input(self, env_id: Any, text: str, exchange: Exchange | None) -> dict[str, Any]:
-        kept = text[: self.settings.reply_limit]
+        kept = text if self.settings.quirks else text[: self.settings.reply_limit]
         if len(kept) < len(text):
             exchange = replace(exchange or Exchange(), cut_off=True)
         reply = self._parser.parse(kept)
@@ -188,20 +246,16 @@ class ContextManager:
             "actions": list(reply.actions),
         }
 
-    def formulate_rollouts(self, env_outputs: Sequence[dict[str, Any]]) -> DataProto:
+    def formulate_rollouts(
+        self, env_outputs: Sequence[dict[str, Any]], include_collapse_data: bool = True
+    ) -> DataProto:
         """The training batch of finished trajectories: ``get_lm_inputs`` with ``prepare_for_update``.
 
         Args:
             env_outputs: What ``get_rollout_states()`` returned.
+            include_collapse_data: See there.
         """
-        return self.get_lm_inputs(env_outputs, prepare_for_update=True)
-
-    def chats(self, env_outputs: Sequence[dict[str, Any]]) -> list[list[Message]]:
-        """The chats of the prompts of :meth:`get_lm_inputs`, for whoever needs no tokens; see there."""
-        if self.settings.prompt_limit is not None:
-            return self._prompts(env_outputs)[1]
-        rows = prompt_rows(self._tagged(env_outputs), self.settings.window)
-        return [self._narrator.messages(row) for row in rows]
+        return self.get_lm_inputs(env_outputs, prepare_for_update=True, include_collapse_data=include_collapse_data)
 
     def transcript(self, rollout: dict[str, Any]) -> list[Message]:
         """The whole chat of a trajectory, however few turns its prompts showed; images stay ``<images>`` marks.
@@ -213,102 +267,6 @@ class ContextManager:
         narrator = replace(self._narrator, settings=settings, with_images=False)
         return narrator.messages(trajectory_rows([rollout], None)[0])
 
-    def _prompts(
-        self, env_outputs: Sequence[dict[str, Any]]
-    ) -> tuple[list[Row], list[list[Message]], list[EncodedChat]]:
-        rows = prompt_rows(self._tagged(env_outputs), self.settings.window)
-        return self._encode(rows, self._encode_prompts, self.settings.prompt_limit)
-
-    def _training_batch(self, rollouts: Sequence[dict[str, Any]]) -> DataProto:
-        whole = self.settings.window_mode == FULL
-        learnt: list[TrainingRow] = []
-        unknown: list[Row] = []
-        for row in (trajectory_rows if whole else turn_rows)(rollouts, self.settings.window):
-            sampled = sampled_rows(row, 0 if whole else row.stop - 1) if self._learns_samples else None
-            learnt += [self._exchanged_row(*each) for each in sampled or ()]
-            unknown += [row] if sampled is None else []
-        learnt += self._written_rows(unknown) if unknown else []
-        return self._learning_batch(sorted(learnt, key=lambda each: (each.row.episode, each.row.stop)), rollouts)
-
-    def _exchanged_row(self, row: Row, exchanges: Sequence[Exchange]) -> TrainingRow:
-        reply = self._narrator.messages(replace(row, start=row.stop - 1))[-1]
-        built = exchanged_row(row, exchanges, reply)
-        if self.settings.enable_response_mask:
-            return built
-        body = self._encode_rollouts([built.chat])[0].body
-        return replace(built, encoded=replace(built.encoded, body=body))
-
-    def _written_rows(self, rows: list[Row]) -> list[TrainingRow]:
-        whole, as_shown = self.settings.window_mode == FULL, not self._learns_samples
-        shown = zip(*self._encode(rows, self._encode_rollouts, self.settings.max_model_len), strict=True)
-        return [
-            written_row(row, chat, encoded, len(encoded.replies) if whole else 1, as_shown)
-            for row, chat, encoded in shown
-        ]
-
-    def _learning_batch(self, rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]]) -> DataProto:
-        encoded = [each.encoded for each in rows]
-        tensors = self._tokens(encoded) | masks_of(encoded, self.settings) | scores_of(rows, rollouts, self.settings)
-        log_probs = [each.log_probs for each in rows if each.length]
-        if log_probs and None not in log_probs:
-            tensors["rollout_log_probs"] = score_tensor(encoded, [each.log_probs or [] for each in rows])
-        objects = self._objects([each.row for each in rows], [each.chat for each in rows], encoded)
-        objects["episode_ids"] = object_array(each.row.episode for each in rows)
-        return data_proto(tensors, objects, {"metrics": {**mean_metrics(rollouts), **reply_lengths(rows)}})
-
-    @property
-    def _learns_samples(self) -> bool:
-        return self.settings.training_tokens == SAMPLED
-
-    def _encode(self, rows: list[Row], encode: Encode, limit: int | None) -> Encoded:
-        """The rows, chats and tokens of a batch, without the oldest turns of rows that are longer than the limit."""
-        chats = [self._narrator.messages(row) for row in rows]
-        encoded = encode(chats)
-        for place, chat in enumerate(encoded):
-            if limit is not None and len(chat.ids) > limit:
-                rows[place] = self._shortened(rows[place], encode, limit)
-                chats[place] = self._narrator.messages(rows[place])
-                encoded[place] = encode([chats[place]])[0]
-        return rows, chats, encoded
-
-    def _shortened(self, row: Row, encode: Encode, limit: int) -> Row:
-        """The row without as many of its oldest turns as it takes to fit."""
-
-        def length(dropped: int) -> int:
-            return len(encode([self._narrator.messages(row.without_oldest(dropped))])[0].ids)
-
-        choices = range(len(row.turns))
-        dropped = bisect_left(choices, True, key=lambda dropped: length(dropped) <= limit)
-        if dropped == len(choices):
-            raise InputError(
-                f"{row.name}: the last turn alone makes a context of {length(max(0, len(choices) - 1))} tokens, and "
-                f"{MAX_MODEL_LEN}={self.settings.max_model_len} leaves room for {limit}; raise it, or shorten the "
-                "instruction or the observation."
-            )
-        return row.without_oldest(dropped)
-
-    def _encode_prompts(self, chats: list[list[Message]]) -> list[EncodedChat]:
-        return self._encoder.prompts(chats, self._parser.opening_tag)
-
-    def _encode_rollouts(self, chats: list[list[Message]]) -> list[EncodedChat]:
-        return self._encoder.rollouts(chats, self._parser.opening_tag)
-
-    def _tokens(self, encoded: Sequence[EncodedChat]) -> dict[str, Any]:
-        pad = self.tokenizer.pad_token_id
-        return token_tensors(encoded, self.tokenizer.eos_token_id or 0 if pad is None else pad, self.processor)
-
-    def _objects(self, rows: Sequence[Row], chats: Sequence[Any], encoded: Sequence[EncodedChat]) -> dict[str, Any]:
-        rollouts = [row.rollout for row in rows]
-        objects = {
-            "env_ids": object_array(rollout["env_id"] for rollout in rollouts),
-            "group_ids": object_array(rollout.get("group_id") for rollout in rollouts),
-            "tags": object_array(rollout["tag"] for rollout in rollouts),
-            "messages_list": object_array(chats),
-        }
-        if any("correct_answer" in rollout for rollout in rollouts):
-            objects["correct_answer"] = object_array(rollout.get("correct_answer") for rollout in rollouts)
-        return objects | (image_objects(encoded) if self.processor is not None else {})
-
     def _reply_texts(self, lm_outputs: AnyBatch) -> list[str]:
         texts = lm_outputs.non_tensor_batch.get("response_texts")
         if texts is not None:
@@ -316,18 +274,6 @@ class ContextManager:
         if lm_outputs.batch is None or "responses" not in set(lm_outputs.batch.keys()):
             raise InputError("the model's output has neither response_texts nor responses.")
         return self.tokenizer.batch_decode(lm_outputs.batch["responses"], skip_special_tokens=True)
-
-    def _check_lengths(self, prompts: Mapping[str, Any]) -> None:
-        """See that every tag's first prompt leaves room for a state."""
-        limit = self.settings.prompt_limit
-        for tag in prompts:
-            row = prompt_rows([{"tag": tag, "history": [{"state": "", "actions_left": 1}]}], None)[0]
-            length = len(self._encode_prompts([self._narrator.messages(row)])[0].ids)
-            if limit is not None and length > limit:
-                raise ConfigError(
-                    f"{MAX_MODEL_LEN} is {self.settings.max_model_len}, which leaves {limit} tokens for a prompt, and "
-                    f"the instruction of custom_envs.{tag} alone takes {length}; raise the one or shorten the other."
-                )
 
 
 def _tell_cut_off(env_ids: Iterable[Any], texts: Sequence[str], limit: int | None) -> None:

@@ -19,7 +19,7 @@ from ragen.errors import InputError, StateError
 from ragen.llm_agent.config.environments import EnvEntry, ManagerConfig, read_config
 from ragen.llm_agent.manager.handle import EnvHandle
 from ragen.llm_agent.manager.inputs import Asked, EnvStatus, checked_seed, checked_turns, first_seed, group_seeds
-from ragen.llm_agent.manager.metrics import add_metrics, add_pass_at_k, add_rollout_info
+from ragen.llm_agent.manager.metrics import add_metrics, add_pass_at_k, add_rollout_info, largest_tiles
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.env_record import EnvFailed
 from ragen.parallel.episode.turn import Observation, TurnResult, failed_turn
@@ -169,6 +169,7 @@ class EnvStateManager:
         Metrics are ``<tag>/success``, ``<tag>/num_actions``, ``<tag>/<key>`` for every numeric info key (its sum over
         the turns, divided by the number of turns), and ``<tag>/pass@<group_size>``. An environment that failed, by its
         own code or with its worker, has ``<tag>/env_error`` (1.0), and its cache ``env_error``, which says why.
+        ``generation: 2026`` tells more; see :func:`~ragen.llm_agent.manager.metrics.add_metrics`.
 
         Raises:
             StateError: There was no reset yet.
@@ -182,8 +183,10 @@ class EnvStateManager:
             StateError: There was no reset yet.
         """
         caches = [self._caches()[env_id] for env_id in env_ids]
+        generation = self._settings.generation
+        tiles = largest_tiles(caches, self._engine) if generation.is_2026 else {}
         for cache in caches:
-            add_metrics(self.envs[cache["env_id"]], cache)
+            add_metrics(self.envs[cache["env_id"]], cache, generation, tiles.get(cache["env_id"]))
         add_pass_at_k(caches, self.group_size)
         add_rollout_info(caches, self._engine)
         return caches
@@ -244,10 +247,13 @@ class EnvStateManager:
         turn = cache["history"][-1]
         turn["actions"] = executed
         turn["reward"] = reward
-        turn["info"] = info
+        marks_invalid = self._settings.generation.is_2026 and not executed and "env_error" not in info
+        turn["info"] = {**info, "manager_invalid_action": True} if marks_invalid else info
         turn["llm_response"] = env_input["llm_response"]
         turn["llm_raw_response"] = env_input["llm_raw_response"]
         self._update_cache_history(cache["history"], observation, left)
+        if marks_invalid:
+            cache["history"][-1]["manager_invalid_action"] = True
         return status.terminated
 
     def _update_cache_history(self, history: list[dict[str, Any]], observation: Observation, actions_left: int) -> None:

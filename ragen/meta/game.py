@@ -6,21 +6,15 @@ Environments of the interface before gymnasium are taken as well: ``reset(task=.
 
 from __future__ import annotations
 
-import copy
-import hashlib
 import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ragen.errors import EnvError
+from ragen.games import generators
+from ragen.games.values import detached, digest_of
 from ragen.parallel.episode.game import Game, Options
 from ragen.parallel.episode.spec import EnvSpec
-
-_PLAIN = (bool, int, float, str, bytes, type(None), np.generic)
-_TYPES = frozenset(_PLAIN)
-_SHORT = 64  # bytes of an array up to which they stand for it themselves
 
 
 class Transition(NamedTuple):
@@ -151,39 +145,12 @@ class MetaGame(Game):
         return digest_of(observation)
 
     def generator_state(self, env: Seat) -> Any:
-        """The state of the environment's generator, if it has gymnasium's."""
-        generator = getattr(getattr(env.env, "unwrapped", env.env), "np_random", None)
-        return None if generator is None else copy.deepcopy(generator.bit_generator.state)
+        """The states of the environment's own generators."""
+        return generators.states(env.env)
 
     def restore_generator(self, env: Seat, state: Any) -> None:
-        """Put its state back."""
-        env.env.unwrapped.np_random.bit_generator.state = state
+        """Put them back."""
+        generators.restore(env.env, state)
 
 
 META = MetaGame()
-
-
-def detached(value: Any) -> Any:
-    """The value as of now, which nothing that the environment does later changes."""
-    kind = type(value)
-    if kind is np.ndarray and not value.dtype.hasobject:
-        return value.copy()
-    if kind is dict:
-        return {key: each if type(each) in _TYPES else detached(each) for key, each in value.items()}
-    if isinstance(value, _PLAIN):
-        return value
-    return copy.deepcopy(value)
-
-
-def digest_of(observation: Any) -> Any:
-    """What stands for an observation: digests of its arrays, and plain values as they are."""
-    if isinstance(observation, np.ndarray) and not observation.dtype.hasobject:
-        content = observation.tobytes()
-        if len(content) > _SHORT:
-            content = hashlib.blake2b(content, digest_size=16).digest()
-        return observation.dtype.str, observation.shape, content
-    if isinstance(observation, Mapping):
-        return tuple((key, digest_of(each)) for key, each in observation.items())
-    if isinstance(observation, tuple | list):
-        return tuple(map(digest_of, observation))
-    return observation if isinstance(observation, _PLAIN) else repr(observation)

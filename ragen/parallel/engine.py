@@ -33,7 +33,7 @@ from ragen.parallel.env_record import EnvFailed, EnvRecord
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import Change
 from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.episode.turn import copied
+from ragen.parallel.episode.values import copied
 from ragen.parallel.failures import Failures, OnFailure, say_nothing
 from ragen.parallel.homes import Homes
 from ragen.parallel.in_use import InUse

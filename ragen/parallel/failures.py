@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ragen.errors import DivergenceError, EnvError, LaneDiedError, LaneTimeoutError, RagenError
+from ragen.errors import DivergenceError, EnvError, LaneDiedError, LaneTimeoutError, RagenError, add_note
 from ragen.parallel import recovery
 from ragen.parallel.env_record import NOT_LOADED, EnvFailed, EnvRecord
 from ragen.parallel.episode.journal import Divergence, EpisodeJournal
@@ -152,7 +152,7 @@ class Failures:
             self._diverged(record, value, order, asked)
         elif isinstance(value, TimedOut):
             late = LaneTimeoutError(f"{record.describe()} {value.text} in the main process.")
-            late.add_note(value.trace)
+            add_note(late, value.trace)
             self._decide(_Case(record, Trouble.OVERDUE, value.text, late, order, asked))
         else:
             raised = EnvError(f"{record.describe()} raised {value.text} (while: {value.phase}).")
@@ -254,7 +254,7 @@ class Failures:
             where = f"{failure.lane}, {failure.ending.where}" if failure.ending.where else failure.lane
             error = LaneDiedError(f"{record.describe()}: {text} ({where}).")
         if failure.stacks:
-            error.add_note(failure.stacks)
+            add_note(error, failure.stacks)
         self._decide(_Case(record, recovery.trouble_of(failure), text, error, order, asked, is_shared=is_shared))
 
     def _lane_lost(self, lane: Lane, failure: LaneFailure) -> None:

@@ -26,7 +26,7 @@ import traceback
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,8 @@ from ragen.tools.json_codec import decode, encode, lost_in
 log = logging.getLogger(__name__)
 
 FORMAT = 2
+_UTC = timezone.utc  # noqa: UP017  in Python 3.10, which a checkout of RAGEN may have, there is no other name for it
+VERSION = getattr(ragen, "__version__", "put into a checkout")
 MOST = 20  # capsules that one process writes into a folder
 MOST_ALIKE = 3  # of them, with the same tag and kind of failure
 
@@ -118,7 +120,7 @@ class Capsule:
             story="".join(traceback.format_exception(error)),
             versions=versions(),
             import_path=_import_path(),
-            written=datetime.now(UTC).isoformat(timespec="seconds"),
+            written=datetime.now(_UTC).isoformat(timespec="seconds"),
         )
 
     def entries(self) -> list[JournalTurn | Change]:
@@ -191,7 +193,7 @@ def _import_path() -> tuple[str, ...]:
 def versions() -> dict[str, str]:
     """Versions of what a replay may depend on."""
     return {
-        "ragen": ragen.__version__,
+        "ragen": VERSION,
         "python": platform.python_version(),
         "numpy": metadata.version("numpy"),
         "platform": platform.platform(),
@@ -217,7 +219,7 @@ def read_capsule(path: str | os.PathLike[str]) -> Capsule:
         by = data["versions"].get("ragen") if isinstance(data.get("versions"), dict) else None
         raise CapsuleError(
             f"{str(path)!r} has capsule format {data['format']!r} (ragen {by or 'unknown'}); this is ragen "
-            f"{ragen.__version__}, which reads format {FORMAT}. Replay it with the version that wrote it."
+            f"{VERSION}, which reads format {FORMAT}. Replay it with the version that wrote it."
         )
     names = [each.name for each in dataclasses.fields(Capsule)]
     if missing := [name for name in names if name not in data]:
@@ -316,7 +318,7 @@ class CapsuleWriter:
             return self._paths[key]
         if written.total() >= MOST or written[spec.tag, kind] >= MOST_ALIKE:
             return None
-        now, tag = datetime.now(UTC).strftime("%Y%m%d-%H%M%S"), re.sub(r"[^\w.-]+", "_", spec.tag)[:60]
+        now, tag = datetime.now(_UTC).strftime("%Y%m%d-%H%M%S"), re.sub(r"[^\w.-]+", "_", spec.tag)[:60]
         path = folder / f"{now}-{tag}-env{spec.env_id}-{kind}-{os.getpid()}-{next(_numbers)}.json"
         write_whole(path, Capsule.of(failure).to_json())
         self._paths[key] = path

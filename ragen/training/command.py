@@ -68,14 +68,19 @@ def composed(name: str, overrides: Sequence[str], folder: str | None = None, fur
         ConfigError: It cannot be composed.
     """
     try:
-        return load_config(name, overrides, folder, further)
+        config = load_config(name, overrides, folder, further)
     except ConfigError:
         from ragen.agent_loop.training import loosened, verl_sections
 
         config = load_config(name, loosened(overrides, verl_sections()), folder, further)
         if setting(config, "trainer.backend", str, "verl") != "verl":
             raise
-        return config
+    if setting(config, "trainer.backend", str, "verl") == "verl":
+        from omegaconf import OmegaConf
+
+        said = [override.partition("=")[0].lstrip("+~") for override in overrides]
+        OmegaConf.update(config, "agent_loop.said", said, force_add=True)
+    return config
 
 
 def trainer(config: Any) -> Callable[[Any], Any]:

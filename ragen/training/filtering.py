@@ -10,13 +10,14 @@ under ``agent_proxy``, and are looked for there first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.loading import setting
+from ragen.training.group_filter import GroupFilter, filter_key
 from ragen.training.reading import choice, count, number
 from ragen.training.trajectories import Group
 
@@ -53,12 +54,14 @@ class FilterSettings:
         max_batches: Sampling stops after this many batches; 0 or less: not before there are enough groups.
         ratio: The share of groups to keep, above 0 and up to 1, after that.
         kind: Which to keep, a name of ``FILTER_TYPES``.
+        groups: RAGEN-2's choice of groups, which takes the place of the two above; None where it is not set.
     """
 
     enable: bool = False
     max_batches: int = 0
     ratio: float = 1.0
     kind: str = "std"
+    groups: GroupFilter | None = None
 
     @classmethod
     def read(cls, config: Any) -> FilterSettings:
@@ -68,22 +71,23 @@ class FilterSettings:
             ConfigError: A key has a value that cannot work.
         """
         choice(config, "algorithm.filter_groups.metric", "reward", ("reward",))
-        ratio_key, type_key = (_place(config, name) for name in ("rollout_filter_ratio", "rollout_filter_type"))
+        newer = GroupFilter.read(config)
+        ratio_key, type_key = (filter_key(config, name) for name in ("ratio", "type"))
         ratio = number(config, ratio_key, 1.0, 0.0, 1.0)
         if ratio == 0:
             raise ConfigError(f"configuration key {ratio_key!r} is 0; expected a share above 0, 1 keeps all groups.")
+        if newer is not None and ratio != 1:
+            raise ConfigError(
+                f"configuration key {ratio_key!r} is {ratio:g} beside rollout_filter_strategy or rollout_filter_value; "
+                "expected one of the two ways to choose groups, that of 2025 or that of 2026."
+            )
         return cls(
+            groups=newer,
             enable=setting(config, "algorithm.filter_groups.enable", bool, False),
             max_batches=count(config, "algorithm.filter_groups.max_num_gen_batches", 0, low=-1),
             ratio=ratio,
-            kind=choice(config, type_key, "std", FILTER_TYPES),
+            kind=choice(config, type_key, "std", FILTER_TYPES) if newer is None else "std",
         )
-
-
-def _place(config: Any, name: str) -> str:
-    """The key under which a setting of RAGEN's is found."""
-    ours, ragens = f"agent_proxy.{name}", f"actor_rollout_ref.rollout.{name}"
-    return ours if setting(config, ours, object, None) is not None else ragens
 
 
 def has_variance(group: Group) -> bool:
@@ -113,11 +117,13 @@ class Sample:
         groups: Those to train on; none where no group had variance.
         played: All that were played for it.
         batches: In how many batches.
+        chosen: What RAGEN-2's choice measured, if it was made.
     """
 
     groups: list[Group]
     played: list[Group]
     batches: int
+    chosen: Mapping[str, float] = field(default_factory=dict)
 
     def metrics(self) -> dict[str, float]:
         """How much was played and kept."""
@@ -128,6 +134,7 @@ class Sample:
             "filter/groups_kept": len(self.groups),
             "filter/in_group_std": fmean(map(reward_std, self.played)),
             "filter/kept_in_group_std": fmean(map(reward_std, self.groups)) if self.groups else 0.0,
+            **self.chosen,
         }
 
 
@@ -151,4 +158,7 @@ def sample_groups(play: Callable[[], Sequence[Group]], settings: FilterSettings)
         if len(useful) >= len(batch) or batches == settings.max_batches:
             break
     useful = useful[: len(batch)]
+    if settings.groups is not None:
+        chosen = settings.groups.chosen(settings.groups.measures(useful))
+        return Sample([useful[i] for i in chosen], played, batches, settings.groups.metrics(useful, chosen))
     return Sample(keep_best(useful, settings.ratio, settings.kind) if useful else [], played, batches)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ragen.errors import ConfigError
+from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import flat_settings, setting
 from ragen.llm_agent.report import wants_report
 from ragen.llm_agent.rollout.rollout_file import ONLY_HOW_FAST
@@ -72,6 +74,11 @@ class TrainerSettings:
         Raises:
             ConfigError: A key has a value that cannot work, or a logger's package is missing.
         """
+        if Generation.read(config).quirks:
+            raise ConfigError(
+                "quirks is true, which builds batches as RAGEN's own trainer wants them; expected false here, where "
+                "masks and scores have to be right."
+            )
         loggers = texts(config, "trainer.logger", ("console",), LOGGERS)
         check_loggers(loggers)
         return cls(
@@ -103,4 +110,5 @@ def about_training(config: Any) -> dict[str, Any]:
     """
     tags = {tag for mode in MODES for tag in setting(config, f"es_manager.{mode}.env_configs.tags", Sequence)}
     about = flat_settings(config, (*DECISIVE, *(f"custom_envs.{tag}" for tag in sorted(tags))))
+    about |= Generation.read(config).about
     return {key: value for key, value in about.items() if not key.startswith(ONLY_HOW_FAST)}

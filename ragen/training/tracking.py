@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, install_command
 from ragen.training.checkpoints import PHASES, Place
 
 LOGGERS = {"console": "", "tensorboard": "tensorboard", "wandb": "wandb"}
@@ -135,8 +135,8 @@ def check_loggers(loggers: Sequence[str]) -> None:
         package = LOGGERS[name]
         if package and importlib.util.find_spec(package) is None:
             raise ConfigError(
-                f"configuration key 'trainer.logger' has {name!r}, whose package is not installed; "
-                "pip install 'ragen[train]'."
+                f"configuration key 'trainer.logger' has {name!r}, whose package is not installed: "
+                f"{install_command('train')}."
             )
 
 

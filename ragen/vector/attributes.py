@@ -10,10 +10,10 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.vector.utils import iterate
 
+from ragen.games.gym_game import CHECK, DESCRIBE, GYM, NOT_TO_CALL, READ, Description, IsMethod
 from ragen.parallel import EnvEngine, EnvSpec
-from ragen.parallel.episode.gym_game import CHECK, DESCRIBE, GYM, NOT_TO_CALL, READ, Description, IsMethod
 from ragen.parallel.episode.journal import Change
-from ragen.parallel.episode.turn import copied
+from ragen.parallel.episode.values import copied
 from ragen.vector.env_fn import EnvFn
 
 
@@ -34,7 +34,7 @@ def metadata(description: Description) -> dict[str, Any]:
 
 
 def fits(engine: EnvEngine, is_same: bool, shared: bytes) -> list[tuple[bool, bool]]:
-    """Whether each sub-environment has these spaces; see :func:`ragen.parallel.episode.gym_game.check`."""
+    """Whether each sub-environment has these spaces; see :func:`ragen.games.gym_game.check`."""
     return list(_values(engine.read(engine.records, CHECK, is_same, shared)))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-from ragen.parallel.episode.gym_game import GymResult, Shown
+from ragen.games.gym_game import GymResult, Shown
 from ragen.vector.fleet import UNKNOWN
 from ragen.vector.infos import Infos, merged
 

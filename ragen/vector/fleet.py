@@ -17,9 +17,9 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 
 from ragen.errors import EpisodeOverError
+from ragen.games.gym_game import AT_END, NEVER, NOW, GymResult, GymTurn, Shown
+from ragen.games.slab import IN_SLAB, Place, Slab
 from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings
-from ragen.parallel.episode.gym_game import AT_END, NEVER, NOW, GymResult, GymTurn, Shown
-from ragen.parallel.episode.slab import IN_SLAB, Place, Slab
 from ragen.parallel.episode.turn import named
 from ragen.vector.arguments import Options
 

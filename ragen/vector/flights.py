@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ragen.errors import StateError
-from ragen.parallel.episode.gym_game import GymResult
+from ragen.games.gym_game import GymResult
 
 Step = Callable[[Sequence[int], Sequence[Any]], list[GymResult]]
 

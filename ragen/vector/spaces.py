@@ -12,8 +12,8 @@ from gymnasium import Space
 from gymnasium import spaces as gym_spaces
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
-from ragen.parallel.episode.gym_game import Description
-from ragen.parallel.episode.slab import Slab
+from ragen.games.gym_game import Description
+from ragen.games.slab import Slab
 
 log = logging.getLogger(__name__)
 

@@ -189,7 +189,7 @@ def test_train_py_takes_verls_keys_without_a_plus_and_stops_before_ray_where_it_
 
 def test_a_missing_package_is_named_with_the_extra_that_has_it(monkeypatch):
     monkeypatch.setitem(training.PACKAGES, "not_there_at_all", "NotThere")
-    with pytest.raises(ConfigError, match=r"need NotThere, .* pip install 'ragen\[agent-loop\]'"):
+    with pytest.raises(ConfigError, match=r"need NotThere, .* pip install 'ragen-lanes\[agent-loop\]'"):
         training.check_packages()
 
 
@@ -210,3 +210,100 @@ def test_overrides_of_verls_sections_need_no_plus():
         "es_manager.max_workers=1",
         "+x=1",
     ]
+
+
+# Configurations of RAGEN's own
+
+RAGENS = """
+defaults: [{defaults}]
+system: {{CUDA_VISIBLE_DEVICES: "0"}}
+seed: {{train: 10000, val: 123}}
+model_path: some/model
+lora: {{rank: 0}}
+actor_rollout_ref:
+  model: {{path: "${{model_path}}"}}
+  actor: {{use_ref: true, grpo_advantage_length_weight: false}}
+  rollout: {{max_model_len: 3600, response_length: 400, prompt_length: 1, rollout_filter_ratio: 0.25}}
+data: {{max_prompt_length: null, train_batch_size: null}}
+algorithm: {{adv_estimator: gae, bi_level_gae: false, high_level_gamma: 0.95}}
+trainer: {{validation_steps: 1, total_training_steps: 3}}
+agent_proxy: {{max_turn: 5, max_actions_per_turn: 5, action_sep: "||", enable_think: true}}
+es_manager:
+  format_penalty: -0.1
+  train: {{env_groups: 2, group_size: 2, env_configs: {{tags: [Bandit], n_groups: [2]}}}}
+  val: {{env_groups: 2, group_size: 1, env_configs: {{tags: [Bandit], n_groups: [2]}}}}
+custom_envs:
+  Bandit: {{env_type: bandit, max_actions_per_traj: 1, env_instruction: "", max_tokens: 100, env_config: null}}
+ctx_manager: {{generation: {{top_p: "${{actor_rollout_ref.rollout.nowhere}}"}}}}
+"""
+
+
+def ragens(folder, *overrides, defaults="", more=""):
+    (folder / "ragens.yaml").write_text(RAGENS.format(defaults=defaults) + more)
+    return command.composed("ragens", [f"output_dir={folder / 'out'}", *overrides], str(folder))
+
+
+@pytest.mark.parametrize("defaults", ["", "ppo_trainer"])
+def test_ragens_own_configuration_is_taken_and_what_nobody_reads_is_told_once(tmp_path, caplog, defaults):
+    made = training.trainer_config(ragens(tmp_path, defaults=defaults))
+    (ignored,) = [text for text in caplog.messages if text.startswith("ignored: ")]
+    for key in ("algorithm.high_level_gamma", "ctx_manager", "lora", "system", "trainer.validation_steps"):
+        assert key in ignored
+    assert any("rollout_filter_* is not done by verl's trainer" in text for text in caplog.messages)
+    assert (made.data.train_batch_size, made.data.max_prompt_length) == (2, 1024)
+    assert made.critic.model.path == made.actor_rollout_ref.model.path == "some/model"
+    assert (made.algorithm.adv_estimator, made.trainer.total_training_steps) == ("gae", 3)
+    assert made.actor_rollout_ref.actor.use_dynamic_bsz is True and made.data.train_files.endswith("train.parquet")
+    assert made.ragen.custom_envs.Bandit.max_tokens == 100 and "ctx_manager" not in made.ragen
+
+
+def test_verls_own_file_may_stand_before_the_base(tmp_path):
+    (tmp_path / "both.yaml").write_text("defaults: [ppo_trainer, base]\n")
+    said = ["actor_rollout_ref.actor.use_dynamic_bsz=false", f"output_dir={tmp_path}"]
+    made = training.trainer_config(command.composed("both", said, str(tmp_path)))
+    plain = training.trainer_config(command.composed("base", [f"output_dir={tmp_path}"]))
+    assert made.actor_rollout_ref.actor.use_dynamic_bsz is False  # as verl has it, but said
+    made.actor_rollout_ref.actor.use_dynamic_bsz = True
+    for section in ("data", "trainer", "actor_rollout_ref"):
+        assert made[section] == plain[section]
+
+
+def test_everything_that_is_refused_is_refused_at_once(tmp_path):
+    bad = ["algorithm.bi_level_gae=true", "++algorithm.zero_task_advantage=true", "++trainer.n_gpu=8"]
+    with pytest.raises(ConfigError) as error:
+        training.trainer_config(ragens(tmp_path, *bad))
+    assert all(each in str(error.value) for each in ("bi_level_gae is True", "zero_task_advantage is", "trainer.n_gpu"))
+    with pytest.raises(ConfigError) as error:
+        trainer(tmp_path, "agent_proxy.max_turn=0", "agent_loop.service=far")
+    assert "max_turn" in str(error.value) and "agent_loop.service" in str(error.value)
+
+
+def test_the_critic_is_the_model_unless_another_one_is_named(tmp_path):
+    made = trainer(tmp_path, "algorithm.adv_estimator=gae", "model_path=some/model")
+    assert made.critic.model.path == made.critic.model.tokenizer_path == "some/model"
+    assert trainer(tmp_path, "critic.model.path=another").critic.model.path == "another"
+
+
+def test_a_cluster_that_is_not_there_is_one_sentence(tmp_path, monkeypatch):
+    from verl.trainer import main_ppo
+
+    def nobody(_):
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    monkeypatch.setattr(main_ppo, "main", nobody)
+    monkeypatch.setattr(training, "check_trainer", lambda _: None)
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    with pytest.raises(ConfigError, match=r"no Ray cluster answers at RAY_ADDRESS='10\.0\.0\.1:6379'"):
+        training.start(config(f"output_dir={tmp_path}"))
+
+
+def test_rollouts_of_ragens_own_configuration_need_no_more(tmp_path, capsys):
+    from ragen.llm_agent.rollout.command import main
+
+    ragens(tmp_path)
+    arguments = ["-cp", str(tmp_path), "-cn", "ragens", f"output_dir={tmp_path / 'out'}", "actor.scripted.malformed=0"]
+    assert main(arguments) == 0
+    assert "ignored: ctx_manager, lora, system (nothing here reads them)" in capsys.readouterr().err
+    assert (tmp_path / "out" / "rollouts.jsonl").read_text().count("\n") >= 2
+    assert main([*arguments, "actor.scripted.malfromed=1"]) == 2
+    assert "malfromed" in capsys.readouterr().err

@@ -1,7 +1,7 @@
 """The reference's rollouts, replayed through the manager with environments in the main process and in lanes.
 
 Left out: environments whose level took the reference's hash-dependent retry, and tags of types that are not here. What
-RAGEN 2026's manager adds to the rollouts of RAGEN 2025 is taken out before the comparison; see ``_without_additions``.
+RAGEN 2026's manager adds to the rollouts of RAGEN 2025 is there with ``generation: 2026``.
 """
 
 from __future__ import annotations
@@ -25,11 +25,8 @@ VERSIONS = ("up25", "up26")
 TAGS = [(version, tag) for version in VERSIONS for tag in golden.tags(version, "rollouts") if tag != "_offcontract"]
 SHOPS = [("up25", "webshop_synth"), ("up25", "webshop_small1000"), ("up26", "webshop_synth")]
 
-DEFAULTS_OF_UP26 = {"frozen_lake": {"p": 0.9, "success_rate": 0.8}, "rubikscube": {"legacy_b_move": True}}
-
-ADDED_INFO = {"raw_reward", "manager_invalid_action"}  # raw_reward: there the sum over the turn, here the last action's
-ADDED_METRICS = ADDED_INFO | {"episodic_return", "final_score", "max_tile"}
-ADDED_HISTORY_KEYS = {"manager_invalid_action"}
+GENERATION = {"up25": {"generation": 2025, "quirks": True}, "up26": {"generation": 2026, "quirks": True}}
+WRONG_IN_UP26 = {"rubikscube": {"legacy_b_move": True}}
 
 
 # The configuration of a session
@@ -40,7 +37,7 @@ def custom_env(version: str, tag: str) -> Record:
     entry = copy.deepcopy(golden.template(version, tag.removesuffix("Multi")))
     fields = dict(entry["env_config"] or {})
     if version == "up26":
-        fields = DEFAULTS_OF_UP26.get(entry["env_type"], {}) | fields
+        fields = WRONG_IN_UP26.get(entry["env_type"], {}) | fields
         if entry["env_type"] == "bandit":
             entry["env_type"] = "support.counted_bandit:CountedBandit"
     for key in ("train_path", "dataset_path"):
@@ -51,7 +48,7 @@ def custom_env(version: str, tag: str) -> Record:
 
 
 def shop(version: str, folder: str) -> Record:
-    fields = {"data_dir": str(golden.golden_file("inputs", folder)), "compat": version}
+    fields = {"data_dir": str(golden.golden_file("inputs", folder))}
     return {"env_type": "webshop", "env_config": fields}
 
 
@@ -119,44 +116,15 @@ def _golden_record(record: Record) -> Record:
     return kept
 
 
-def _without_additions(record: Record) -> Record:
-    """A record without what up26's manager adds; made of ours too, since some environments give those keys."""
-    record = copy.deepcopy(record)
-    if "info" in record:
-        record["info"] = {key: value for key, value in record["info"].items() if key not in ADDED_INFO}
-    if "metrics" not in record:
-        return record
-    averages, turns = _averages(record), record["turn_metrics"]
-    empty = {key for key, values in turns.items() if not values}  # where float() failed
-    added = ADDED_METRICS | empty
-    record["metrics"] = {key: value for key, value in averages.items() if key.partition("/")[2] not in added}
-    record["turn_metrics"] = {key: values for key, values in turns.items() if key not in ADDED_INFO | empty}
-    record["history_keys"] = [sorted(set(keys) - ADDED_HISTORY_KEYS) for keys in record["history_keys"]]
-    return record
-
-
-def _averages(record: Record) -> Record:
-    """The metrics, where up26 sums WebShop's over the turns, as up25's averages."""
-    turns = record["history_len"] - 1
-    averaged = {}
-    for key, value in record["metrics"].items():
-        if "/traj_sum/" in key:
-            key = key.replace("/traj_sum/", "/")
-            value = sum(record["turn_metrics"][key.partition("/")[2]]) / turns
-        averaged[key] = value
-    return averaged
-
-
 # The replay
 
 
 class Replay:
     """One session, and the facts of both sides."""
 
-    def __init__(self, version: str, manager: EnvStateManager) -> None:
+    def __init__(self, manager: EnvStateManager) -> None:
         self.manager = manager
         self.golden, self.ours = Recording(), Recording()
-        self._is_newer = version == "up26"
         self._left_out: set[int] = set()
         self._lost: set[int] = set()
 
@@ -209,10 +177,7 @@ class Replay:
             env_id = record["env_id"]
             if env_id in self._left_out | self._lost:
                 continue
-            expected = _golden_record(record)
-            if self._is_newer:
-                expected, mine = _without_additions(expected), _without_additions(mine)
-            self.golden.note(f"{where}, env {env_id}", _ordered(expected))
+            self.golden.note(f"{where}, env {env_id}", _ordered(_golden_record(record)))
             self.ours.note(f"{where}, env {env_id}", _ordered(mine))
 
 
@@ -227,9 +192,9 @@ def _ordered(record: Record) -> Record:
 
 def replay(version: str, session: golden.Session, custom_envs: dict[str, Record], mode: str) -> None:
     counted_bandit.forget_built()
-    config = manager_config(session.header, custom_envs, MODES[mode])
+    config = manager_config(session.header, custom_envs, MODES[mode]) | GENERATION[version]
     with EnvStateManager(config, mode=session.header["mode"]) as manager:
-        both = Replay(version, manager)
+        both = Replay(manager)
         both.play(session.events)
         assert len(both.golden.facts) > 100
         assert both.golden.first_difference(both.ours) is None

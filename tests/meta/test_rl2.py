@@ -151,7 +151,7 @@ def test_a_run_goes_on_only_as_it_was_begun(tmp_path):
         ("ppo.epoch=2", "'ppo.epoch'; 'epochs' was meant"),
         ("iterations=many", "iterations = 'many': expected int"),
         ("rollouts=0", "rollouts = 0"),
-        ("ppo.minibatches=65", "ppo.minibatches = 65"),
+        ("ppo.minibatches=129", "ppo.minibatches = 129"),
         ("ppo=3", "ppo = 3: expected a section"),
         ("iterations", "expected key=value"),
         ("engine.backend=threads", "backend = 'threads'"),

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel.episode.global_rng import EnvRng, outer_state_kept
+from ragen.parallel.episode import global_rng
+from ragen.parallel.episode.global_rng import EnvRng, PythonRng, outer_state_kept
 from support.episodes import config, freeze, inputs, play, sequential
 
 DRAWS: dict[str, Callable[[], Any]] = {
@@ -153,3 +154,37 @@ def test_the_users_own_random_numbers_are_not_touched(parallel: bool) -> None:
     with EnvStateManager(drawing(use_multiprocessing=parallel)) as manager:
         play(manager)
     assert (random.random(), np.random.rand()) == expected
+
+
+@pytest.fixture(params=["one block", "tuples"])
+def however_it_is_copied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways of reading a state, whichever this interpreter has."""
+    if request.param == "tuples":
+        monkeypatch.setattr(global_rng, "_is_one_block", lambda: False)
+
+
+def test_this_interpreter_s_generators_are_copied_in_one_piece() -> None:
+    assert global_rng._is_one_block()
+
+
+@pytest.mark.usefixtures("however_it_is_copied")
+def test_a_state_of_random_alone_is_kept_apart_and_the_process_s_own_comes_back() -> None:
+    random.seed(3)
+    expected = [random.gauss(0, 1) for _ in range(4)]
+    random.seed(11)
+    outer, numpy_state = random.getstate(), np.random.get_state(legacy=False)["state"]["pos"]
+    one, other = PythonRng(3), PythonRng(4)
+    got = []
+    for _ in range(4):
+        with one.in_place():
+            got.append(random.gauss(0, 1))
+        with other.in_place():
+            random.random()
+        assert random.getstate() == outer
+    assert got == expected
+    with pytest.raises(ZeroDivisionError), one.in_place():
+        random.seed(1 // 0)
+    assert random.getstate() == outer and np.random.get_state(legacy=False)["state"]["pos"] == numpy_state
+    one.seed(3)
+    with one.in_place():
+        assert random.gauss(0, 1) == expected[0]

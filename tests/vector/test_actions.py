@@ -5,9 +5,9 @@ import pytest
 from gymnasium.spaces import Box
 
 from ragen.container.game import ActionGame
+from ragen.games.gym_game import GYM, GymTurn
 from ragen.meta.game import META
 from ragen.parallel import EnvEngine, EnvSpec, Settings
-from ragen.parallel.episode.gym_game import GYM, GymTurn
 from support.gym_envs import Walk
 
 GAMES = {

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from gymnasium.vector import VectorEnv
 
-from ragen.parallel.episode.columns import packed, unpacked
-from ragen.parallel.episode.gym_game import GymOldGame, GymTurn
-from ragen.parallel.episode.gym_values import detached, digest_of
+from ragen.games.columns import packed, unpacked
+from ragen.games.gym_game import GymOldGame, GymTurn
+from ragen.games.values import detached, digest_of
 from ragen.vector.infos import merged
 from support.gym_envs import same
 

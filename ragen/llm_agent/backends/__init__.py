@@ -21,7 +21,7 @@ import sys
 from importlib.util import find_spec
 from typing import Any
 
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, install_command
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
 from ragen.llm_agent.config.loading import setting
 
@@ -66,7 +66,7 @@ def backend_class(name: str) -> type[Backend]:
     if name in EXTRAS and not is_installed(name):
         raise ConfigError(
             f"configuration key 'actor.backend' is {name!r}, which needs the package {name!r}; "
-            f"install this package's extra {name!r}: pip install 'ragen[{name}]'."
+            f"install this package's extra {name!r}: {install_command(name)}."
         )
     module_name, _, class_name = path.partition(":")
     try:

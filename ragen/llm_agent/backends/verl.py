@@ -86,13 +86,27 @@ class VerlBackend:
 
         Args:
             lm_inputs: Left-padded prompts with ``input_ids``, ``attention_mask`` and ``position_ids``. Its
-                ``non_tensor_batch`` and ``meta_info`` (``validate``, ``do_sample``, ..) are for the workers too.
+                ``non_tensor_batch`` and ``meta_info`` (``validate``, ``do_sample``, ..) are for the workers too. With
+                ``skip_generation`` workers are only told that a rollout is over, and the prompts come back.
         """
         from ragen.llm_agent.rollout.actor import outputs_of
 
+        if lm_inputs.meta_info.get("skip_generation", False):
+            self._answered(lm_inputs)
+            return lm_inputs
         return outputs_of(lm_inputs, self._ask(lm_inputs), self._pad)
 
     def _ask(self, prompts: DataProto) -> list[Reply]:
+        answered = self._answered(prompts)
+        if len(answered) != len(prompts):
+            raise BackendError(
+                f"the worker group answered {len(answered)} of {len(prompts)} prompts; expected one answer each: "
+                "actor_rollout_ref.rollout.n is for a trainer's own rollouts, here groups are made by es_manager."
+            )
+        return self._replies(answered)
+
+    def _answered(self, prompts: DataProto) -> DataProto:
+        """What the workers make of a batch, without the copies that it was padded with."""
         from verl import DataProto
         from verl.protocol import pad_dataproto_to_divisor, unpad_dataproto
 
@@ -103,13 +117,7 @@ class VerlBackend:
             known | dict(prompts.meta_info),
         )
         padded, extra = pad_dataproto_to_divisor(asked, self.workers.world_size)
-        answered = unpad_dataproto(self.workers.generate_sequences(padded), extra)
-        if len(answered) != len(prompts):
-            raise BackendError(
-                f"the worker group answered {len(answered)} of {len(prompts)} prompts; expected one answer each: "
-                "actor_rollout_ref.rollout.n is for a trainer's own rollouts, here groups are made by es_manager."
-            )
-        return self._replies(answered)
+        return unpad_dataproto(self.workers.generate_sequences(padded), extra)
 
     def _replies(self, answered: DataProto) -> list[Reply]:
         responses = answered.batch["responses"]

@@ -8,17 +8,20 @@ key                                                   default         meaning
 ``agent_proxy.enable_think``                          true            replies think before they answer
 ``agent_proxy.action_sep``                            ``||``          stands between two actions
 ``agent_proxy.max_actions_per_turn``                  null            further actions of a reply are dropped
-``agent_proxy.max_context_window``                    -1              a context shows its last k turns; < 1: all
+``agent_proxy.max_context_window``                    -1              a context shows its last k turns; < 1: all.
+                                                                      Generation 2026: not with mode ``full``
 ``agent_proxy.context_window_mode``                   ``full``        see :class:`ContextSettings`
 ``agent_proxy.use_turn_scores``                       false           a turn's reward at that turn's end
 ``agent_proxy.training_tokens``                       ``text``        or ``sampled``, see :class:`ContextSettings`
 ``agent_proxy.reward_normalization.grouping``         ``state``       ``state``, ``batch`` or ``inductive``
 ``agent_proxy.reward_normalization.method``           ``identity``    or ``mean``, ``mean_std``, ``asym_clip``
-``agent_proxy.system_prompt``                         our own         the system message; an empty one is left out
+``agent_proxy.system_prompt``                         the prompts'    the system message; an empty one is left out
+``agent_proxy.prompts``                               null            a file of prompts, in the place of our own
 ``enable_response_mask``                              true            loss on replies alone, not on states as well
 ``actor_rollout_ref.rollout.response_length``         null            tokens of one reply
 ``actor_rollout_ref.rollout.max_model_len``           null            tokens of a context together with its reply
 ``data.apply_chat_template_kwargs``                   none            passed on to the chat template
+``generation``, ``quirks``                            2025, false     see :mod:`ragen.llm_agent.config.generation`
 ====================================================  ==============  ================================================
 
 A server may answer with more than ``response_length`` tokens. What is far beyond it is cut off, as the server should
@@ -32,8 +35,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ragen.errors import ConfigError
+from ragen.llm_agent.config.generation import DEFAULT_GENERATION, Generation
 from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.prompting.prompts import SYSTEM_PROMPT
+from ragen.llm_agent.prompting.template import DEFAULT_PROMPTS, PromptTemplate
 from ragen.llm_agent.tokens.normalization import GROUPINGS, METHODS
 
 FULL, LIMITED, SINGLE = WINDOW_MODES = ("full", "limited_multi_turn", "single_turn")
@@ -65,7 +69,8 @@ class ContextSettings:
             tag before and the end after them, as RAGEN does it.
         grouping: Which trajectories are normalised together.
         method: How scores are normalised.
-        system_prompt: The system message.
+        template: The words of prompts.
+        generation: Which RAGEN is meant where it has changed.
         enable_response_mask: Whether the loss leaves out what environments wrote.
         response_length: Tokens of one reply, or None if unknown.
         max_model_len: Tokens of a context together with its reply, or None if unlimited.
@@ -81,7 +86,8 @@ class ContextSettings:
     training_tokens: str = TEXT
     grouping: str = "state"
     method: str = "identity"
-    system_prompt: str = SYSTEM_PROMPT
+    template: PromptTemplate = DEFAULT_PROMPTS
+    generation: Generation = DEFAULT_GENERATION
     enable_response_mask: bool = True
     response_length: int | None = None
     max_model_len: int | None = None
@@ -98,17 +104,21 @@ class ContextSettings:
             ConfigError: A key has a value that cannot work.
         """
         window = setting(config, "agent_proxy.max_context_window", int, -1)
+        window_mode = _choice(config, "agent_proxy.context_window_mode", WINDOW_MODES, FULL)
+        generation = Generation.read(config)
+        shows_all = generation.is_2026 and window_mode == FULL
         settings = cls(
             enable_think=setting(config, "agent_proxy.enable_think", bool, True),
             action_sep=setting(config, SEPARATOR, str, "||"),
             max_actions_per_turn=setting(config, MAX_ACTIONS, int, None),
-            window=window if window > 0 else None,
-            window_mode=_choice(config, "agent_proxy.context_window_mode", WINDOW_MODES, FULL),
+            window=window if window > 0 and not shows_all else None,
+            window_mode=window_mode,
             use_turn_scores=setting(config, "agent_proxy.use_turn_scores", bool, False),
             training_tokens=_choice(config, "agent_proxy.training_tokens", TRAINING_TOKENS, TEXT),
             grouping=_choice(config, "agent_proxy.reward_normalization.grouping", GROUPINGS, "state"),
             method=_choice(config, "agent_proxy.reward_normalization.method", METHODS, "identity"),
-            system_prompt=setting(config, "agent_proxy.system_prompt", str, SYSTEM_PROMPT),
+            template=_template(config),
+            generation=generation,
             enable_response_mask=setting(config, "enable_response_mask", bool, True),
             response_length=setting(config, RESPONSE_LENGTH, int, None),
             max_model_len=setting(config, MAX_MODEL_LEN, int, None),
@@ -125,6 +135,8 @@ class ContextSettings:
         """
         if not self.action_sep.strip():
             raise ConfigError(f"{SEPARATOR} is {self.action_sep!r}; expected a text that is not blank, such as '||'.")
+        if self.quirks:
+            self._check_quirks()
         if self.max_actions_per_turn is not None and self.max_actions_per_turn < 1:
             raise ConfigError(
                 f"{MAX_ACTIONS} is {self.max_actions_per_turn}; expected at least 1, or null for no limit."
@@ -139,6 +151,23 @@ class ContextSettings:
                 f"{RESPONSE_LENGTH} is {self.response_length}, which leaves nothing of {MAX_MODEL_LEN}="
                 f"{self.max_model_len} for the prompt; expected a smaller number."
             )
+
+    def _check_quirks(self) -> None:
+        if self.training_tokens != TEXT:
+            raise ConfigError(
+                f"agent_proxy.training_tokens is {self.training_tokens!r} with quirks: true, which builds rows of text "
+                f"as RAGEN does; expected {TEXT!r}, or quirks: false."
+            )
+        if not self.generation.is_2026 and self.window_mode != FULL:
+            raise ConfigError(
+                f"agent_proxy.context_window_mode is {self.window_mode!r} with quirks: true and generation: 2025, and "
+                "RAGEN of 2025 has no such mode; expected 'full', generation: 2026, or quirks: false."
+            )
+
+    @property
+    def quirks(self) -> bool:
+        """Whether batches are built as RAGEN builds them, right or wrong."""
+        return self.generation.quirks
 
     @property
     def prompt_limit(self) -> int | None:
@@ -160,6 +189,14 @@ def _choice(config: Any, key: str, allowed: Collection[str], default: str) -> st
     if value not in allowed:
         raise ConfigError(f"{key} is {value!r}; expected one of {', '.join(allowed)}.")
     return value
+
+
+def _template(config: Any) -> PromptTemplate:
+    """The words of prompts: our own or a file's, with the configuration's own system message where it has one."""
+    path = setting(config, "agent_proxy.prompts", str, None)
+    template = DEFAULT_PROMPTS if path is None else PromptTemplate.load(path)
+    system = setting(config, "agent_proxy.system_prompt", str, None)
+    return template if system is None else template.with_system(system)
 
 
 def _template_kwargs(config: Any) -> dict[str, Any]:

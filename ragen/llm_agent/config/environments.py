@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ragen.env import resolve_env
+from ragen.env.registry import resolve_env, staying_in_main
 from ragen.errors import ConfigError, UnknownEnvError
+from ragen.llm_agent.config.generation import Generation
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import RAGEN
+from ragen.parallel.episode.turn_2026 import RAGEN_2026
 from ragen.parallel.failures import OnFailure, say_nothing
 from ragen.parallel.settings import BACKENDS, MODES, ON_ENV_FAILURE, START_METHODS, Settings
 
@@ -50,6 +52,7 @@ class ManagerConfig:
         env_groups: Number of groups.
         group_size: Environments per group.
         format_penalty: Added to ``penalty`` for a turn with invalid actions.
+        generation: Which RAGEN is meant where it has changed.
         base_seed: First seed, None where the configuration has none for this mode.
         engine: Where environments live, time-outs, and what follows a failure.
         capsule_dir: Folder for failure capsules; None for none.
@@ -59,6 +62,7 @@ class ManagerConfig:
     env_groups: int
     group_size: int
     format_penalty: float
+    generation: Generation
     base_seed: int | None
     engine: Settings
     capsule_dir: str | None
@@ -90,13 +94,13 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
     section = f"es_manager.{mode}"
     env_groups = reader.integer(f"{section}.env_groups", minimum=1)
     group_size = reader.integer(f"{section}.group_size", minimum=1)
-    tags = _tags(reader, section, env_groups)
-    entries = _entries(reader, tags, group_size)
+    entries = _entries(reader, _tags(reader, section, env_groups), group_size)
     return ManagerConfig(
         entries=tuple(entries),
         env_groups=env_groups,
         group_size=group_size,
         format_penalty=reader.number("es_manager.format_penalty", -0.1),
+        generation=reader.generation,
         base_seed=reader.integer(f"seed.{mode}", None, minimum=0),
         engine=_engine_settings(reader, {entry.spec.env_type for entry in entries}),
         capsule_dir=reader.folder("es_manager.capsule_dir", DEFAULT_CAPSULE_DIR),
@@ -108,6 +112,7 @@ class _Reader:
 
     def __init__(self, config: Any) -> None:
         self._config = _plain(config)
+        self.generation = Generation.read(config)
 
     def get(self, key: str, default: Any = _REQUIRED) -> Any:
         """The value, or the default where the key is missing or null."""
@@ -279,11 +284,12 @@ class _EntryBuilder:
         self._max_actions = reader.integer(f"{self._key}.max_actions_per_traj", minimum=1)
         if not isinstance(self._fields, Mapping):
             raise ConfigError(f"{self._key}.env_config = {self._fields!r}: expected a mapping of fields.")
+        self._fields = reader.generation.env_fields(self._env_type, self._fields)
+        self._game = RAGEN_2026 if reader.generation.is_2026 else RAGEN
 
     def __call__(self, env_id: int, group_id: int) -> EnvEntry:
         described = env_id, group_id, self._tag, self._env_type, self._env_class
-        spec = EnvSpec(*described, self._config(), RAGEN, self._fields)
-        return EnvEntry(spec, self._max_actions)
+        return EnvEntry(EnvSpec(*described, self._config(), self._game, self._fields), self._max_actions)
 
     def _config(self) -> Any:
         fields = copy.deepcopy(dict(self._fields))
@@ -308,15 +314,14 @@ class _EntryBuilder:
 
 
 def _sequential_env_types(reader: _Reader, used: set[str]) -> tuple[str, ...]:
-    """The listed types; a name that is neither used here nor registered is a typing error."""
+    """The listed types, where a name that is neither used nor registered is a typing error, and those that must."""
     types = reader.texts("es_manager.sequential_env_types", [])
-    for env_type in types:
-        if env_type not in used:
-            try:
-                resolve_env(env_type)
-            except UnknownEnvError as error:
-                raise UnknownEnvError(f"es_manager.sequential_env_types: {error}") from None
-    return tuple(types)
+    for env_type in sorted({*types} - used):
+        try:
+            resolve_env(env_type)
+        except UnknownEnvError as error:
+            raise UnknownEnvError(f"es_manager.sequential_env_types: {error}") from None
+    return (*types, *(each for each in staying_in_main(used) if each not in types))
 
 
 def _engine_settings(reader: _Reader, used: set[str]) -> Settings:

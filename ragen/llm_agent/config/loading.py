@@ -7,6 +7,7 @@ Hydra's search path, behind the folder that is asked for, so a configuration of 
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
 import math
@@ -24,8 +25,17 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 _MISSING = object()
+FILLED_IN = ("actor", "agent_loop", "mode", "output_dir", "report", "resume", "use_parallel_envs")
+"""What a configuration of RAGEN's lacks, and gets from our own ``base``: an actor, and what a command does."""
 OPEN_SECTIONS = ("actor.openai.request", "actor.vllm")
 """Sections whose keys are somebody else's, and may be overridden without a ``+``."""
+_OF_TRAINERS = frozenset(
+    [
+        *("algorithm", "critic", "custom_reward_function", "distillation", "global_profiler", "model_engine"),
+        *("ray_kwargs", "reward", "reward_model", "sandbox_fusion", "skip", "tiny_model", "trainer", "transfer_queue"),
+        "warm_up",
+    ]
+)
 
 
 def config_directory() -> Path:
@@ -83,7 +93,8 @@ def load_config(
     try:
         with warnings.catch_warnings(), initialize_config_dir(str(folder), version_base="1.3", job_name="ragen"):
             warnings.filterwarnings("ignore", "(?s).*_self_.*")  # RAGEN's files leave it out, and mean Hydra's default
-            return compose(stem, overrides=[*beside, *(_opened(override) for override in overrides)])
+            config = compose(stem, overrides=[*beside, *_fitting(overrides, _lacking(stem, beside))])
+            return _filled_in(config)
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         if told := _misspelt(stem, overrides, directory, further):
             raise ConfigError(told) from error
@@ -144,6 +155,57 @@ def config_keys(config: Any) -> list[str]:
                 yield from below(value, f"{prefix}{name}.")
 
     return list(below(OmegaConf.to_container(config, resolve=False), ""))  # type: ignore[arg-type]
+
+
+@cache
+def _own_base() -> Any:
+    """The package's own ``base``, without its defaults."""
+    from omegaconf import OmegaConf
+
+    return OmegaConf.load(config_directory() / "base.yaml")
+
+
+def known_sections() -> frozenset[str]:
+    """The keys at the top of a configuration that something here reads, beside those of verl's own."""
+    return frozenset({*map(str, _own_base()), "custom_envs", "data", "enable_response_mask", "generation"})
+
+
+def unread_sections(config: Any) -> list[str]:
+    """The keys at the top of a configuration that no rollout reads, and no trainer either, sorted."""
+    return sorted(str(name) for name in config if name not in known_sections() and name not in _OF_TRAINERS)
+
+
+def _lacking(stem: str, beside: Sequence[str]) -> list[str]:
+    """Which of ``FILLED_IN`` a configuration has not; none for one that is not of rollouts."""
+    from hydra import compose
+
+    config = compose(stem, overrides=list(beside))
+    return [name for name in FILLED_IN if name not in config] if "es_manager" in config else []
+
+
+def _fitting(overrides: Sequence[str], lacking: Sequence[str]) -> list[str]:
+    """Overrides that need no ``+`` for what will be filled in."""
+    opened = [_opened(override) for override in overrides]
+    return [f"++{each}" if each.partition("=")[0].partition(".")[0] in lacking else each for each in opened]
+
+
+def _filled_in(config: Any) -> Any:
+    """The configuration with what it lacks; what it says of that itself has to be there in ``base`` too."""
+    from omegaconf import OmegaConf, open_dict
+
+    if "es_manager" not in config:
+        return config
+    base = copy.deepcopy(_own_base())
+    OmegaConf.set_struct(base, True)
+    for section in OPEN_SECTIONS:
+        OmegaConf.set_struct(OmegaConf.select(base, section), False)
+    with open_dict(config):
+        for name in FILLED_IN:
+            if name not in config:
+                config[name] = base[name]
+            elif OmegaConf.is_dict(base[name]):
+                config[name] = OmegaConf.merge(base[name], config[name])
+    return config
 
 
 def _opened(override: str) -> str:

@@ -7,12 +7,23 @@ from typing import Any
 
 from ragen.env.base import BaseEnv
 from ragen.errors import RagenError
+from ragen.llm_agent.config.generation import WITH_ENV_DEFAULTS, Generation
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.interrupts import let_signals_pass
 
+_SAYS_NOTHING = getattr(BaseEnv, "rollout_info", None)  # the base class of a checkout of RAGEN has no such method
 
-def add_metrics(entry: dict[str, Any], cache: dict[str, Any]) -> None:
-    """Write an episode's metrics into its cache; an environment that failed has ``<tag>/env_error`` besides."""
+
+def add_metrics(entry: dict[str, Any], cache: dict[str, Any], generation: Generation, max_tile: Any = None) -> None:
+    """Write an episode's metrics into its cache; an environment that failed has ``<tag>/env_error`` besides.
+
+    Args:
+        entry: The environment, as ``EnvStateManager.envs`` has it.
+        cache: Its rollout cache.
+        generation: 2026 adds ``episodic_return``, ``final_score`` and ``max_tile``, and tells WebShop's infos as sums
+            (``traj_sum/..``); with its quirks, an info that is no number is a metric of 0.
+        max_tile: The largest tile of a board now; None without one.
+    """
     status, tag = entry["status"], entry["tag"]
     values: dict[str, list[float]] = {}
     error = None
@@ -23,15 +34,57 @@ def add_metrics(entry: dict[str, Any], cache: dict[str, Any]) -> None:
             number = _number(value) if key != "success" else None
             if number is not None:
                 values.setdefault(key, []).append(number)
+            elif key not in ("success", "env_error") and generation.is_2026 and generation.quirks:
+                values.setdefault(key, [])
     cache["history"][-1]["metrics"] = values
-    turns = len(cache["history"]) - 1
-    metrics = {f"{tag}/success": float(status.terminated and not status.truncated)}
-    metrics[f"{tag}/num_actions"] = status.num_actions
-    metrics.update({f"{tag}/{key}": sum(numbers) / turns for key, numbers in values.items()})
+    metrics = {"success": float(status.terminated and not status.truncated), "num_actions": status.num_actions}
+    if generation.is_2026:
+        metrics |= _metrics_of_2026(tag, values, len(cache["history"]) - 1, max_tile)
+    else:
+        metrics |= {key: sum(numbers) / (len(cache["history"]) - 1) for key, numbers in values.items()}
     if error is not None:
         cache["env_error"] = error
-        metrics[f"{tag}/env_error"] = 1.0
-    cache["metrics"] = metrics
+        metrics["env_error"] = 1.0
+    cache["metrics"] = {f"{tag}/{key}": value for key, value in metrics.items()}
+
+
+SHOP_AVERAGES = ("action_is_effective", "action_is_valid", "end_of_page")
+"""WebShop's infos that RAGEN of 2026 tells as averages over turns; it tells the others as sums."""
+
+
+def _metrics_of_2026(tag: str, values: dict[str, list[float]], turns: int, max_tile: Any) -> dict[str, float]:
+    metrics: dict[str, float] = {} if max_tile is None else {"max_tile": max_tile}
+    if "raw_reward" in values:
+        metrics["episodic_return"] = float(sum(values["raw_reward"]))
+    for key, numbers in values.items():
+        if "webshop" in tag.lower() and key not in SHOP_AVERAGES:
+            metrics[f"traj_sum/{key}"] = sum(numbers)
+        else:
+            metrics[key] = sum(numbers) / turns
+    if values.get("score"):
+        metrics["final_score"] = values["score"][-1]
+    return metrics
+
+
+def largest_tiles(caches: Sequence[dict[str, Any]], engine: EnvEngine) -> dict[int, int]:
+    """The largest tile of every environment whose class has a ``grid``, by env_id."""
+    boards = [cache["env_id"] for cache in caches if _has_grid(engine, cache["env_id"])]
+    grids = engine.read(boards, "grid") if boards else {}
+    largest = {env_id: _largest(grid) for env_id, grid in grids.items() if not isinstance(grid, RagenError)}
+    return {env_id: tile for env_id, tile in largest.items() if tile is not None}
+
+
+def _has_grid(engine: EnvEngine, env_id: int) -> bool:
+    record = engine.records[env_id]
+    declares = isinstance(getattr(record.spec.env_class, "grid", None), property)
+    return (declares or not WITH_ENV_DEFAULTS) and record.failed is None  # a checkout's may have it without a word
+
+
+def _largest(grid: Any) -> int | None:
+    try:
+        return int(max(map(max, grid)))
+    except (TypeError, ValueError):
+        return None
 
 
 def add_pass_at_k(caches: Sequence[dict[str, Any]], group_size: int) -> None:
@@ -48,6 +101,7 @@ def add_rollout_info(caches: Sequence[dict[str, Any]], engine: EnvEngine) -> Non
     """What environments have to say about the whole rollout, such as the correct answer."""
     asked = [cache["env_id"] for cache in caches if _has_rollout_info(engine, cache["env_id"])]
     told = engine.read(asked, "rollout_info") if asked else {}
+    told |= _correct_answers(caches, engine)
     for cache in caches:
         info = told.get(cache["env_id"]) or {}
         if isinstance(info, RagenError):
@@ -60,8 +114,19 @@ def add_rollout_info(caches: Sequence[dict[str, Any]], engine: EnvEngine) -> Non
 
 def _has_rollout_info(engine: EnvEngine, env_id: int) -> bool:
     record = engine.records[env_id]
-    told = getattr(record.spec.env_class, "rollout_info", BaseEnv.rollout_info)
-    return told is not BaseEnv.rollout_info and record.failed is None
+    told = getattr(record.spec.env_class, "rollout_info", _SAYS_NOTHING)
+    return told is not _SAYS_NOTHING and record.failed is None
+
+
+def _correct_answers(caches: Sequence[dict[str, Any]], engine: EnvEngine) -> dict[int, Any]:
+    """What RAGEN's own MetamathQA has to say, which declares no ``rollout_info``."""
+    records = [engine.records[cache["env_id"]] for cache in caches if cache["tag"] == "MetamathQA"]
+    silent = [r.spec.env_id for r in records if not hasattr(r.spec.env_class, "rollout_info") and r.failed is None]
+    answers = engine.read(silent, "correct_answer") if silent else {}
+    return {
+        env_id: answer if isinstance(answer, RagenError) else {"correct_answer": answer}
+        for env_id, answer in answers.items()
+    }
 
 
 def _number(value: Any) -> float | None:

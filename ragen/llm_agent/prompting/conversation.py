@@ -9,11 +9,11 @@ from typing import Any
 from ragen.errors import InputError
 from ragen.llm_agent.config.context import SINGLE, ContextSettings
 from ragen.llm_agent.prompting.control_tokens import ControlTokens
-from ragen.llm_agent.prompting.prompts import TagPrompt, reward_text
+from ragen.llm_agent.prompting.prompts import TagPrompt
+from ragen.llm_agent.prompting.template import IN_SYSTEM, PromptTemplate, fill
 
 Message = dict[str, Any]
 IMAGE_MARK = "<images>"
-RULE = "---"  # between two turns that are told inside one message
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,8 @@ class Narrator:
         """The chat of a row; it ends with the user's message if the row is a prompt, else with a reply."""
         one_message = self.settings.window_mode == SINGLE
         parts = self._single_turn(row) if one_message else self._turn_by_turn(row)
-        messages = [{"role": role, "content": "\n\n".join(texts).strip()} for role, texts in parts]
-        if self.settings.system_prompt.strip():
-            messages.insert(0, {"role": "system", "content": self.settings.system_prompt.strip()})
+        told = [("system", self._system(row)), *parts] if self._has_system(row) else parts
+        messages = [{"role": role, "content": self._words.joined(texts)} for role, texts in told]
         return self._with_items(messages, row) if self.with_images else messages
 
     def tag_of(self, rollout: dict[str, Any]) -> str:
@@ -120,45 +119,68 @@ class Narrator:
             raise InputError(f"env_id={rollout.get('env_id')!r} has tag {tag!r}; this manager knows: {known}.")
         return tag
 
+    @property
+    def _words(self) -> PromptTemplate:
+        return self.settings.template
+
+    def _system(self, row: Row) -> list[str]:
+        """The paragraphs of the system message."""
+        return [self._words.system, *(self._opening(row) if self._words.instruction_in == IN_SYSTEM else ())]
+
+    def _has_system(self, row: Row) -> bool:
+        return any(text.strip() for text in self._system(row))
+
+    def _opening(self, row: Row) -> list[str]:
+        """The instruction, where there is one."""
+        prompt = self.prompts[self.tag_of(row.rollout)]
+        return [prompt.instruction] if prompt.instruction else []
+
+    def _head(self, row: Row) -> list[str]:
+        """What the first user message begins with."""
+        return [] if self._words.instruction_in == IN_SYSTEM else self._opening(row)
+
     def _turn_by_turn(self, row: Row) -> Iterator[tuple[str, list[str]]]:
         prompt = self.prompts[self.tag_of(row.rollout)]
-        user = [prompt.instruction] if prompt.instruction else []
+        user = self._head(row)
         for number, turn in enumerate(row.turns, row.start + 1):
-            user.append(self._state(prompt, number, turn))
+            user.append(prompt.turn(number, *self._shown(turn), number == row.start + 1, _invalid(turn)))
             if "llm_response" in turn:
                 yield "user", user
                 yield "assistant", [self._reply(turn)]
-                user = [reward_text(turn["reward"])] if "reward" in turn else []
+                user = [fill(self._words.reward, {"reward": turn["reward"]})] if "reward" in turn else []
         if row.is_prompt or not row.turns:
             yield "user", user
 
     def _single_turn(self, row: Row) -> Iterator[tuple[str, list[str]]]:
         prompt = self.prompts[self.tag_of(row.rollout)]
-        user = [prompt.instruction] if prompt.instruction else []
+        user, window = self._head(row), self._words.window
         *earlier, last = row.turns or [{}]
         if earlier:
             told = [self._told(number, turn) for number, turn in enumerate(earlier, row.start + 1)]
-            user += ["The turns before this one:", *told, RULE]
+            before = fill(window.before, {"completed": row.stop - 1, "shown": len(earlier)})
+            user += [before, *told, window.after]
         if last:
-            user.append(self._state(prompt, row.stop, last))
+            user.append(prompt.current_turn(row.stop, *self._shown(last), not earlier, _invalid(last)))
         yield "user", user
         if "llm_response" in last:
             yield "assistant", [self._reply(last)]
 
     def _told(self, number: int, turn: dict[str, Any]) -> str:
         """A turn that is over, as one paragraph."""
-        state = self.control.defuse(str(turn.get("state", "")))
-        reply = self._reply(turn).replace(IMAGE_MARK, "")
-        lines = [f"{RULE}\nTurn {number}:\nState:\n{state}\nYour reply:\n{reply}"]
+        window, reward = self._words.window, ""
         if "reward" in turn:
-            lines.append(reward_text(turn["reward"]))
-        return "\n".join(lines)
+            reward = fill(window.reward, {"reward": turn["reward"], "turn": number})
+        reply = self._reply(turn).replace(IMAGE_MARK, "")
+        values = {"turn": number, "observation": self._shown(turn)[0], "reply": reply, "reward": reward}
+        return fill(window.turn, values)
 
-    def _state(self, prompt: TagPrompt, number: int, turn: dict[str, Any]) -> str:
-        return prompt.turn(number, self.control.defuse(str(turn.get("state", ""))), turn.get("actions_left"))
+    def _shown(self, turn: dict[str, Any]) -> tuple[str, int | None]:
+        """A turn's observation, and how many actions it leaves."""
+        return self.control.defuse(str(turn.get("state", ""))), turn.get("actions_left")
 
     def _reply(self, turn: dict[str, Any]) -> str:
-        return self.control.remove(str(turn.get("llm_response", ""))).strip() or self.opening_tag
+        reply = self.control.remove(str(turn.get("llm_response", "")))
+        return (reply.strip() if self._words.trim else reply) or self.opening_tag
 
     def _with_items(self, messages: list[Message], row: Row) -> list[Message]:
         """The messages with lists of items for content, and images where the marks of user messages were, in order."""
@@ -171,6 +193,11 @@ class Narrator:
             {**message, "content": list(_items(message["content"], source if message["role"] == "user" else iter(())))}
             for message in messages
         ]
+
+
+def _invalid(turn: dict[str, Any]) -> bool:
+    """Whether the turn before had no valid action; generation 2026 marks that."""
+    return bool(turn.get("manager_invalid_action"))
 
 
 def _items(text: str, images: Iterator[Any]) -> Iterator[Message]:

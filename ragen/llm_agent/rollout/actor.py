@@ -73,8 +73,11 @@ class BackendActor:
 
         Args:
             lm_inputs: The prompts; ``meta_info["validate"]`` asks for the sampling of ``val_kwargs``, and
-                ``meta_info["do_sample"]``, where it is there, overrides both.
+                ``meta_info["do_sample"]``, where it is there, overrides both. With ``skip_generation`` in it they come
+                back as they are: a rollout is over.
         """
+        if lm_inputs.meta_info.get("skip_generation", False):
+            return lm_inputs
         requests = requests_of(lm_inputs)
         with nullcontext() if self._tells_activity else self.activity.asking(len(requests)):
             replies = self.backend.generate(requests, self.sampling(lm_inputs.meta_info))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ragen.errors import BackendError, ConfigError, LimitReachedError
 from ragen.llm_agent.backends.activity import Activity
 from ragen.llm_agent.config.command_line import add_config_arguments, run_command
-from ragen.llm_agent.config.loading import one_line, setting
+from ragen.llm_agent.config.loading import one_line, setting, unread_sections
 from ragen.llm_agent.rollout.limits import Limits
 from ragen.llm_agent.rollout.player import MODES, read_max_turn
 from ragen.llm_agent.rollout.progress import Progress
@@ -94,6 +94,8 @@ def run(config: Any) -> int:
     from ragen.llm_agent.report import wants_report
     from ragen.llm_agent.rollout.rollout_file import RolloutFile, about_run
 
+    if unread := unread_sections(config):
+        print(f"ignored: {', '.join(unread)} (nothing here reads them)", file=sys.stderr)
     mode = setting(config, "mode", str, "val")
     if mode not in MODES:
         raise ConfigError(f"configuration key 'mode' is {mode!r}; expected one of {', '.join(MODES)}.")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ragen.llm_agent.rollout.player import OverCallback, RolloutPlayer, TurnCallback
+from ragen.llm_agent.rollout.worker_modes import WorkerModes
 
 if TYPE_CHECKING:
     from ragen.llm_agent.es_manager import EnvStateManager
@@ -31,13 +32,17 @@ class LockstepLoop:
     ) -> None:
         """See :class:`~ragen.llm_agent.rollout.player.RolloutLoop`."""
         es_manager, ctx_manager = player.prepare(val)
+        modes = WorkerModes.of(player.generation, player.max_turn, meta_info)
         for turn in range(player.max_turn):
             if on_turn is not None:
                 on_turn(turn, len(active))
-            playing, active = active, player.play_turn(es_manager, ctx_manager, active, meta_info)
+            told = meta_info if modes is None else modes.of_turn(turn)
+            playing, active = active, player.play_turn(es_manager, ctx_manager, active, told)
             if on_over is not None:
                 on_over(player.over(es_manager, playing, active if turn + 1 < player.max_turn else []))
             if not active:
                 break
+        if modes is not None:
+            player.end_turns(modes)
         if on_turn is not None:
             on_turn(turn + 1, len(active))

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def mean_metrics(rollouts: Sequence[dict[str, Any]]) -> dict[str, float]:
+def mean_metrics(rollouts: Sequence[dict[str, Any]], env_nums: Mapping[str, int] | None = None) -> dict[str, float]:
     """The mean of every metric over the environments of its tag.
 
     Args:
         rollouts: Rollout caches with ``metrics`` named ``<tag>/<metric>``.
+        env_nums: How many environments a tag has; None counts those that there are.
 
     Returns:
         ``<tag>/<metric>``: the sum over all environments of the tag divided by their number, those without the metric
         included; ``<tag>/non-zero/<metric>``: the mean of the values that are not 0, where there are any.
     """
-    values: dict[str, list[float]] = defaultdict(list)
-    for rollout in rollouts:
-        for name, value in rollout.get("metrics", {}).items():
-            values[name].append(float(value))
+    values = _values(rollouts)
     sizes = Counter(rollout.get("tag") for rollout in rollouts)
-    means = {name: sum(found) / _size(name, sizes, len(found)) for name, found in values.items()}
+    means = {}
+    for name, found in values.items():
+        tag = name.partition("/")[0]
+        size = max(sizes[tag], len(found)) if env_nums is None else env_nums.get(tag, 1)
+        means[name] = sum(found) / size
     for name, found in values.items():
         tag, _, metric = name.partition("/")
         if non_zero := [value for value in found if value != 0]:
@@ -30,6 +32,26 @@ def mean_metrics(rollouts: Sequence[dict[str, Any]]) -> dict[str, float]:
     return means
 
 
-def _size(name: str, sizes: Counter[Any], found: int) -> int:
-    """How many environments a metric's tag has; without one, how many have the metric."""
-    return max(sizes[name.partition("/")[0]], found)
+def overall_metrics(rollouts: Sequence[dict[str, Any]], means: Mapping[str, float]) -> dict[str, float]:
+    """What RAGEN of 2026 says of all tags together.
+
+    Args:
+        rollouts: Rollout caches with ``metrics``.
+        means: What :func:`mean_metrics` made of them.
+
+    Returns:
+        ``charts/avg_episode_return``, the mean of the tags' ``episodic_return``, and ``rollout/max_tile``, the largest
+        ``max_tile``; each where there is any.
+    """
+    returns = [mean for name, mean in means.items() if name.endswith("/episodic_return") and "/non-zero/" not in name]
+    tiles = [value for name, found in _values(rollouts).items() if name.endswith("/max_tile") for value in found]
+    overall: dict[str, float] = {"charts/avg_episode_return": sum(returns) / len(returns)} if returns else {}
+    return overall | ({"rollout/max_tile": int(max(tiles))} if tiles else {})
+
+
+def _values(rollouts: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+    values: dict[str, list[float]] = defaultdict(list)
+    for rollout in rollouts:
+        for name, value in rollout.get("metrics", {}).items():
+            values[name].append(float(value))
+    return values

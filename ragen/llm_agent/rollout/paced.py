@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ragen.errors import LimitReachedError
 from ragen.llm_agent.backends.base import Reply, Request
-from ragen.llm_agent.rollout.player import OverCallback, RolloutPlayer, TurnCallback
+from ragen.llm_agent.rollout.player import OverCallback, RolloutPlayer, TurnCallback, name_requests
 
 if TYPE_CHECKING:
     from ragen.llm_agent.es_manager import EnvStateManager
@@ -108,10 +108,13 @@ class _PacedRollout:
     def _ask(self, ready: Sequence[Cache]) -> None:
         if not ready:
             return
+        from ragen.llm_agent.rollout.actor import requests_of
+
         with self._player.timed("tokenising"):
-            chats = self._ctx_manager.chats(ready)
-        for cache, chat in zip(ready, chats, strict=True):
-            request = Request(cache["env_id"], _turn(cache), cache["tag"], chat)
+            prompts = self._ctx_manager.get_prompts(ready)
+            name_requests(prompts, ready)
+            requests = requests_of(prompts)
+        for cache, request in zip(ready, requests, strict=True):
             future = self._player.actor.backend.submit(request, self._sampling)
             self._waiting[future] = (cache, request)
             self._asked[request.turn] += 1
@@ -164,7 +167,8 @@ def _batch_of(arrived: Sequence[tuple[Cache, Request, Reply]], replies: Sequence
     from ragen.llm_agent.rollout.actor import exchange_of
 
     exchanges = [
-        exchange_of(request.messages, None, reply) for (_, request, _), reply in zip(arrived, replies, strict=True)
+        exchange_of(request.messages, request.prompt_ids, reply)
+        for (_, request, _), reply in zip(arrived, replies, strict=True)
     ]
     env_ids = [request.env_id for _, request, _ in arrived]
     return _Replies({"env_ids": env_ids, "response_texts": [reply.text for reply in replies], "exchanges": exchanges})

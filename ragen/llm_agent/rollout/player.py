@@ -28,8 +28,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from ragen.errors import ConfigError
+from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.rollout.timeline import Span, Timeline
+from ragen.llm_agent.rollout.worker_modes import WorkerModes
 
 if TYPE_CHECKING:
     from verl import DataProto
@@ -78,6 +80,8 @@ class RolloutPlayer:
 
     Attributes:
         config: The whole configuration.
+        generation: Which RAGEN is meant where it has changed.
+        actor_wg: Who answers, as it was given.
         actor: Who answers, an object with ``generate_sequences``.
         tokenizer: The actor's tokenizer.
         loop: What plays the turns.
@@ -106,6 +110,9 @@ class RolloutPlayer:
         self.tokenizer = tokenizer
         self.loop = loop
         self.max_turn = read_max_turn(config)
+        self.generation = Generation.read(config)
+        self.actor_wg = actor_rollout_wg
+        self._last_inputs: AnyBatch | None = None
         self.actor = self._actor(actor_rollout_wg)
         self.seconds: dict[str, float] = {}
         self.failures: dict[int, str] = {}
@@ -181,7 +188,8 @@ class RolloutPlayer:
         """Play one episode in every environment, and make a training batch of them.
 
         Args:
-            dataproto: Its ``meta_info`` is handed to the actor with every batch of prompts.
+            dataproto: Its ``meta_info`` is handed to the actor with every batch of prompts. ``compute_collapse: False``
+                in it leaves out the columns for collapse detection (generation 2026).
             val: See :meth:`play`, as for the rest.
             on_turn: See there.
             on_over: See there.
@@ -197,7 +205,10 @@ class RolloutPlayer:
             self._is_training = False
         _, ctx_manager = self.prepare(val)
         with self.timed("tokenising"):
-            return ctx_manager.formulate_rollouts(states)
+            if not self.generation.is_2026:
+                return ctx_manager.formulate_rollouts(states)
+            include = bool((dataproto.meta_info or {}).get("compute_collapse", True))
+            return ctx_manager.formulate_rollouts(states, include_collapse_data=include)
 
     def play(
         self,
@@ -223,12 +234,13 @@ class RolloutPlayer:
             The final states, which ``rollout_states`` keeps too; :func:`~ragen.llm_agent.rollout.metrics.mean_metrics`
             makes of them the metrics that a training batch would carry.
         """
-        es_manager, _ = self.prepare(val)
+        es_manager, ctx_manager = self.prepare(val)
         self.begin_record()
         if self._needs_tensors:
             self.import_tensors()
         with self.timed("environments"), self.lanes_recorded(es_manager):
             active = [cache for cache in es_manager.reset() if cache["env_id"] not in skip]
+        ctx_manager.reset_memory_managers()
         self.loop.play(self, val, active, meta_info, on_turn, on_over)
         return self.keep_states(es_manager, skip)
 
@@ -244,6 +256,7 @@ class RolloutPlayer:
             lm_inputs = (ctx_manager.get_lm_inputs if self._needs_tensors else ctx_manager.get_prompts)(active)
             name_requests(lm_inputs, active)
             lm_inputs.meta_info = {**lm_inputs.meta_info, **meta_info}
+            self._last_inputs = lm_inputs
         with self.timed("generation"):
             lm_outputs = self.generate_sequences(lm_inputs)
         with self.timed("tokenising"):
@@ -253,6 +266,15 @@ class RolloutPlayer:
         inputs = [each for each in env_inputs if each["env_id"] not in failed]
         with self.timed("environments"), self.lanes_recorded(es_manager):
             return es_manager.step(inputs)
+
+    def end_turns(self, modes: WorkerModes) -> None:
+        """Tell workers that a rollout's turns are over, where all its episodes ended early."""
+        told, inputs = modes.of_end(), self._last_inputs
+        self._last_inputs = None
+        if told is not None and inputs is not None:
+            inputs.meta_info = {**inputs.meta_info, **told}
+            with self.timed("generation"):
+                self.generate_sequences(inputs)
 
     def over(
         self, es_manager: EnvStateManager, playing: Sequence[dict[str, Any]], active: Sequence[dict[str, Any]]

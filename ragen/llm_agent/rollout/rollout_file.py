@@ -20,6 +20,7 @@ from typing import Any, Self, TextIO
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.endpoint import shown_address
 from ragen.llm_agent.backends.journal import ReplyJournal
+from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import differing, flat_settings, one_line, setting
 from ragen.llm_agent.evaluation.results import with_pass_at_k
 from ragen.llm_agent.rollout.trajectories import plain, write_jsonl
@@ -285,7 +286,7 @@ def about_run(config: Any, mode: str) -> dict[str, Any]:
         *("actor_rollout_ref.rollout", "actor_rollout_ref.model.path"),
         *(f"actor.{key}" for key in ("backend", "model", "tokenizer", "scripted", "openai.request")),
     )
-    about = {"mode": mode} | flat_settings(config, chosen)
+    about = {"mode": mode} | flat_settings(config, chosen) | Generation.read(config).about
     if setting(config, "actor.model", str, None) is None:  # it is then whatever that server has
         about["actor.base_url"] = shown_address(setting(config, "actor.base_url", str, "")) or None
     if not setting(config, "raw", bool, True):

@@ -24,6 +24,8 @@ def scores_of(rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]], s
     else:
         final = trajectory_scores(rows, normalized_totals(rollouts, settings))
         original = trajectory_scores(rows, [total_reward(rollout) for rollout in rollouts])
+    if settings.generation.is_2026:  # whose filter of groups looks at scores with penalties
+        original = final
     encoded = [each.encoded for each in rows]
     return {"rm_scores": score_tensor(encoded, final), "original_rm_scores": score_tensor(encoded, original)}
 

@@ -1,4 +1,4 @@
-"""MuJoCo's half cheetah and ant, rewarded as a task says; they need the extra ``ragen[meta]``.
+"""MuJoCo's half cheetah and ant, rewarded as a task says; they need the extra ``ragen-lanes[meta]``.
 
 Rewards are made of what gymnasium's own environments tell in ``info``: no model files, no physics of our own.
 """
@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box
 
-from ragen.errors import MissingExtraError
+from ragen.errors import MissingExtraError, install_command
 from ragen.meta.tasks.base import TaskEnv
 
 
@@ -42,7 +42,7 @@ class Locomotion(TaskEnv):
                 inner = gym.make(self.of, disable_env_checker=True, **{**self.built_with, **_kept(arguments)})
         except (ImportError, gym.error.DependencyNotInstalled) as error:
             raise MissingExtraError(
-                f"{type(self).__name__} needs MuJoCo, which is not installed: pip install 'ragen[meta]'."
+                f"{type(self).__name__} needs MuJoCo, which is not installed: {install_command('meta')}."
             ) from error
         self._inner: Any = inner.unwrapped
         self.observation_space = self._inner.observation_space

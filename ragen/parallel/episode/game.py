@@ -3,7 +3,7 @@
 The engine, its journals and its lanes carry any picklable action and any observation. What they do to an environment is
 written down once for each kind of game, as a :class:`Game`, and called in the main process and in workers alike, which
 is why the two give equal rollouts: :class:`~ragen.parallel.episode.turn.RagenGame` for RAGEN's text games,
-:class:`~ragen.parallel.episode.gym_game.GymGame` for gymnasium's environments.
+:class:`~ragen.games.gym_game.GymGame` for gymnasium's environments.
 """
 
 from __future__ import annotations

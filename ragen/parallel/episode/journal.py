@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ragen.parallel.episode.turn import copied
+from ragen.parallel.episode.values import copied
 
 
 class JournalTurn(NamedTuple):

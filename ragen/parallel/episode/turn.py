@@ -8,15 +8,13 @@ as after a journey through a pipe.
 
 from __future__ import annotations
 
-import copy
 import hashlib
-import inspect
 import operator
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ragen.errors import EnvError
 from ragen.parallel.episode.game import Game, Options
+from ragen.parallel.episode.values import IMMUTABLE, copied, is_immutable, options_taken
 
 Observation = Any  # str, or a list of uint8 arrays of shape (H, W, 3)
 
@@ -95,13 +93,13 @@ def play_turn(env: Any, turn: Turn) -> TurnResult:
         if done:
             bool(info.get("success", False))  # what has no truth value is the environment's failure, not its reader's
             break
-    if type(reward) not in _IMMUTABLE:
+    if type(reward) not in IMMUTABLE:
         reward = copied(reward)
     digest = observation = env.render()
     if type(observation) is not str:
         observation = _observed(env, observation)
         digest = digest_observation(observation)
-    if not _IMMUTABLE.issuperset(map(type, info.values())):
+    if not IMMUTABLE.issuperset(map(type, info.values())):
         info = _detached(info)
     return named(TurnResult, (executed, malformed, reward, bool(done), info, observation, digest))
 
@@ -120,7 +118,7 @@ class RagenGame(Game):
 
     def reset(self, env: Any, seed: int | None, options: Options) -> Observation:
         """Reset with the seed, and with the options that ``reset`` takes (``mode``); what it renders then."""
-        taken = _options_taken(type(env).reset)
+        taken = options_taken(type(env).reset)
         given = {key: value for key, value in (options or {}).items() if taken is None or key in taken}
         env.reset(seed=seed, **given)
         return observe(env)
@@ -196,39 +194,9 @@ def digest_observation(observation: Observation) -> Any:
     )
 
 
-_IMMUTABLE = frozenset({bool, int, float, complex, str, bytes, type(None)})
-
-
-def _is_immutable(value: Any) -> bool:
-    kind = type(value)
-    if kind in _IMMUTABLE:
-        return True
-    names = {base.__name__ for base in kind.__mro__} if kind.__module__ == "numpy" else ()
-    return "generic" in names and "void" not in names  # a record of a structured array is a view of it
-
-
 def _detached(info: dict[str, Any]) -> dict[str, Any]:
     """The info itself if nothing in it can change, else a copy as of now, as a pickled result would be."""
     for value in info.values():
-        if type(value) not in _IMMUTABLE and not _is_immutable(value):
+        if type(value) not in IMMUTABLE and not is_immutable(value):
             return {key: copied(value) for key, value in info.items()}
     return info
-
-
-def copied(value: Any) -> Any:
-    """A deep copy; the value itself where it cannot change, or cannot be copied."""
-    if _is_immutable(value):
-        return value
-    try:
-        return copy.deepcopy(value)
-    except Exception:  # locks, generators, handles: such a value cannot leave its process either way
-        return value
-
-
-@lru_cache(maxsize=256)
-def _options_taken(reset: Any) -> frozenset[str] | None:
-    """The names of the options that a ``reset`` takes; None if it takes any."""
-    parameters = inspect.signature(reset).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return None
-    return frozenset(parameter.name for parameter in parameters)

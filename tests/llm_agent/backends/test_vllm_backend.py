@@ -77,7 +77,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
     monkeypatch.setattr("ragen.llm_agent.backends.find_spec", lambda name: None)
     for name in ("vllm", "openai"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-        with pytest.raises(ConfigError, match=rf"needs the package '{name}'; .* pip install 'ragen\[{name}\]'"):
+        with pytest.raises(ConfigError, match=rf"needs the package '{name}'; .* pip install 'ragen-lanes\[{name}\]'"):
             backend_class(name)
 
 

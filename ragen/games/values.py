@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ragen.parallel.episode.turn import copied
+from ragen.parallel.episode.values import IMMUTABLE, copied
 
-_IMMUTABLE = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _SHORT = 64  # bytes that are as short as a digest with its object
 _LONG = 4096  # bytes of an array from which two checksums stand for it
 
@@ -25,7 +24,7 @@ def detached(value: Any) -> Any:
     kind = type(value)
     if kind is np.ndarray and not value.dtype.hasobject:
         return value.copy()
-    if kind in _IMMUTABLE or (isinstance(value, np.generic) and not isinstance(value, np.void)):
+    if kind in IMMUTABLE or (isinstance(value, np.generic) and not isinstance(value, np.void)):
         return value
     if kind is dict:
         return {key: detached(item) for key, item in value.items()}
@@ -53,7 +52,7 @@ def _content(value: Any) -> bytes:
     kind = type(value)
     if issubclass(kind, np.ndarray | np.generic) and not value.dtype.hasobject:
         return value.tobytes() + _form(value.dtype, value.shape)
-    if kind in _IMMUTABLE:
+    if kind in IMMUTABLE:
         return repr(value).encode()
     if isinstance(value, dict):
         parts = [repr(key).encode() + _content(value[key]) for key in sorted(value, key=repr)]

@@ -11,15 +11,16 @@ import pickle
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ragen.parallel.episode import generators
-from ragen.parallel.episode.columns import packed, unpacked
+from ragen.games import generators
+from ragen.games.columns import packed, unpacked
+from ragen.games.slab import Place, left
+from ragen.games.values import detached, detached_info, digest_of
 from ragen.parallel.episode.game import EpisodeStart, Game, Options
 from ragen.parallel.episode.global_rng import state_in_place
-from ragen.parallel.episode.gym_values import detached, detached_info, digest_of
 from ragen.parallel.episode.journal import Change
-from ragen.parallel.episode.slab import Place, left
 from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.episode.turn import _IMMUTABLE, _options_taken, copied, named
+from ragen.parallel.episode.turn import named
+from ragen.parallel.episode.values import IMMUTABLE, copied, options_taken
 
 NEVER, NOW, AT_END = range(
     3
@@ -172,7 +173,7 @@ class GymGame(Game):
         else:
             observation, reward, terminated, truncated, info = self.step(env, detached(action))
             terminated, truncated = bool(terminated), bool(truncated)
-            if type(reward) not in _IMMUTABLE:
+            if type(reward) not in IMMUTABLE:
                 reward = copied(reward)
             if begins and (terminated or truncated):
                 final = Shown(detached(observation), detached_info(info))
@@ -240,7 +241,7 @@ class GymOldGame(GymGame):
 
     def shown(self, env: Any, seed: int | None, options: Options) -> tuple[Any, Any]:
         """Reset it; observation and info."""
-        taken = _options_taken(type(env).reset)
+        taken = options_taken(type(env).reset)
         given = {key: value for key, value in copied(dict(options or {})).items() if taken is None or key in taken}
         if seed is not None:
             if taken is not None and "seed" in taken:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ragen.parallel.episode.gym_values import detached
+from ragen.games.values import detached
 
 _numbers = itertools.count(1)
 

@@ -1,0 +1,115 @@
+"""What the user's configuration asks of verl: verl's own defaults left out, RAGEN's keys told apart, refusals gathered.
+
+A configuration of RAGEN's holds keys in verl's sections that verl has not: its trainer is an older verl's, changed.
+Those that change nothing are read over and told once; those that would change what is learnt, and that verl's trainer
+does not do, are refused. A configuration that includes verl's ``ppo_trainer`` holds all of verl's defaults: what is
+there as verl has it counts as not said, unless it was said on the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_ANY = object()
+_ROLLOUT, _ACTOR, _TRAINER = "actor_rollout_ref.rollout.", "actor_rollout_ref.actor.", "trainer."
+_FILTER = f"{_ROLLOUT}rollout_filter_"
+
+OF_RAGEN: dict[str, Any] = {
+    **dict.fromkeys(
+        [
+            *(f"{_ROLLOUT}{name}" for name in ("prompt_length", "tp_size_check", "val_kwargs.logprobs")),
+            *(f"{_ROLLOUT}gradient_analysis_{name}" for name in ("num_buckets", "bucket_mode")),
+            *(f"{_ACTOR}{name}" for name in ("use_ref", "micro_batch_size_per_gpu")),
+            *(f"{_TRAINER}{name}" for name in ("validation_steps", "local_log_dir", "log_group_rv_table")),
+            *(f"{_TRAINER}generations_to_log_to_wandb.{name}" for name in ("train", "val")),
+            *(f"{_TRAINER}gradient_analysis_{name}" for name in ("every", "env_groups", "group_size", "log_prefilter")),
+            "algorithm.high_level_gamma",
+        ],
+        _ANY,
+    ),
+    "algorithm.bi_level_gae": False,
+    "algorithm.zero_task_advantage": False,
+    "algorithm.soft_advantage_reweight": False,
+    f"{_ACTOR}grpo_advantage_length_weight": False,
+    f"{_ACTOR}filter_loss_scaling": "none",
+    f"{_TRAINER}gradient_analysis_mode": False,
+    f"{_TRAINER}gradient_analysis_only": False,
+    f"{_TRAINER}exit_after_gradient_analysis": False,
+}
+"""RAGEN's keys in verl's sections: the one value that can be read over, or any."""
+
+_RAGENS_TOO = ("algorithm.adv_estimator",)  # what RAGEN's own files say, though verl says the same
+READ_HERE = (f"{_ROLLOUT}response_length", f"{_TRAINER}backend", _FILTER)
+"""Keys (and beginnings of keys) in verl's sections that this package reads itself."""
+
+
+@dataclass
+class Asked:
+    """What a configuration asks of verl.
+
+    Attributes:
+        values: What to set, by verl's keys.
+        ignored: Keys that are read over.
+        refused: Sentences, each with a key that cannot be done.
+        notes: Sentences, each with what is done in another way than RAGEN's trainer does it.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    ignored: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def asked_of_verl(
+    resolved: Mapping[str, Any],
+    written: Mapping[str, Any],
+    stock: Mapping[str, Any],
+    ours: Mapping[str, Any],
+    said: Collection[str] = (),
+) -> Asked:
+    """Sort the leaves of the user's sections that verl has.
+
+    Args:
+        resolved: Those sections, with interpolations resolved.
+        written: What stands there by dotted key, interpolations unresolved.
+        stock: What stands in verl's own configuration, likewise.
+        ours: What is put over verl's own before the user's.
+        said: Keys that were said on the command line.
+    """
+    asked = Asked()
+    said = {*said, *_RAGENS_TOO}
+    filters: dict[str, Any] = {}
+    came_along = len(written.keys() & stock.keys()) > len(stock) / 2
+    for key, text in written.items():
+        if key.startswith(_FILTER):
+            filters[key.removeprefix(_FILTER)] = text
+        if key.startswith(READ_HERE) or (came_along and key in stock and text == stock[key] and key not in said):
+            continue
+        value: Any = resolved
+        for part in key.split("."):
+            value = value[part]
+        if value is None and ours.get(key) is not None:
+            continue  # RAGEN fills these in later; what stands here is worked out already
+        if key in OF_RAGEN:
+            harmless = OF_RAGEN[key]
+            if harmless is _ANY or value == harmless:
+                asked.ignored.append(key)
+            else:
+                asked.refused.append(f"{key} is {value!r}, which verl's trainer does not do; expected {harmless!r}")
+            continue
+        asked.values[key] = value
+    if _leaves_groups_out(filters):
+        asked.notes.append(
+            f"{_FILTER}* is not done by verl's trainer, which trains on all groups (trainer.backend=tiny does it); "
+            "algorithm.filter_groups.enable=true algorithm.filter_groups.metric=success leaves out groups that agree"
+        )
+    return asked
+
+
+def _leaves_groups_out(filters: Mapping[str, Any]) -> bool:
+    """Whether RAGEN's filters of groups, as they are set, can leave any out."""
+    shares = [filters.get(name, 1) for name in ("ratio", "value")]
+    fewer = any(isinstance(share, int | float) and share < 1 for share in shares)
+    return fewer or filters.get("include_zero") is False or filters.get("strategy") in ("top_k_abs", "min_p")

@@ -1,0 +1,57 @@
+"""What agent loops cannot play, found before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ragen.agent_loop.session import service_kind
+from ragen.errors import ConfigError
+from ragen.llm_agent.config.context import ContextSettings
+from ragen.llm_agent.config.environments import read_config
+from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.rollout.player import read_max_turn
+
+
+def check_environments(config: Mapping[str, Any]) -> None:
+    """See that agent loops can play the environments, before anything is started.
+
+    Raises:
+        ConfigError: They cannot; everything that is in the way is named.
+    """
+    refused: list[str] = []
+    for check in (read_max_turn, service_kind, _check_share, _check_method, _check_modes):
+        try:
+            check(config)
+        except ConfigError as error:
+            refused.append(str(error))
+    if refused:
+        raise ConfigError(" ".join(refused))
+
+
+def _check_share(config: Mapping[str, Any]) -> None:
+    share = setting(config, "agent_proxy.rollout_filter_ratio", float, 1.0)
+    if share < 1:
+        raise ConfigError(
+            f"agent_proxy.rollout_filter_ratio is {share}; verl's trainer takes all groups, or with "
+            "algorithm.filter_groups.enable those whose scores differ. Expected 1."
+        )
+
+
+def _check_method(config: Mapping[str, Any]) -> None:
+    method = ContextSettings.read(config).method
+    if method != "identity":
+        raise ConfigError(
+            f"agent_proxy.reward_normalization.method is {method!r}; verl's trainer compares the trajectories of a "
+            "group itself (algorithm.adv_estimator, algorithm.norm_adv_by_std_in_grpo), so it takes 'identity' alone."
+        )
+
+
+def _check_modes(config: Mapping[str, Any]) -> None:
+    for mode in ("train", "val"):
+        for entry in read_config(config, mode).entries:
+            if getattr(entry.spec.config, "render_mode", None) == "rgb_array":
+                raise ConfigError(
+                    f"custom_envs.{entry.spec.tag}.env_config.render_mode is 'rgb_array'; agent loops put no images "
+                    "into prompts, expected 'text'."
+                )

@@ -1,0 +1,57 @@
+"""CAGE Challenge 2: an environment, many of them in lanes, and a search over the orders in which to defend a network.
+
+    from ragen.cage2 import ParallelEnvWrapper
+
+    with ParallelEnvWrapper(n_envs=25, red_agent_type="RedMeanderAgent", seed=0) as envs:
+        observations = envs.reset()
+        observations, rewards, dones, infos = envs.step(actions)
+
+Reading order: ``layout`` (hosts, actions, observation), ``simulator`` (the network and both sides, as tables), ``real``
+(the user's own CAGE 2), ``env`` (either of them as a gymnasium environment), ``wrapper`` (many in lanes); then
+``workflow`` and ``compliance`` (orders, and who keeps to one), ``ppo``, ``order_search`` and ``trainer``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ragen.cage2.buffer import ParallelTrajectoryBuffer
+    from ragen.cage2.env import Cage2Env
+    from ragen.cage2.layout import WORKFLOW_TYPES
+    from ragen.cage2.order_search import OrderSearch
+    from ragen.cage2.ppo import ParallelOrderConditionedPPO
+    from ragen.cage2.trainer import ParallelWorkflowRLTrainer
+    from ragen.cage2.workflow import WorkflowManager
+    from ragen.cage2.wrapper import ParallelEnvWrapper
+
+__all__ = [
+    "WORKFLOW_TYPES",
+    "Cage2Env",
+    "OrderSearch",
+    "ParallelEnvWrapper",
+    "ParallelOrderConditionedPPO",
+    "ParallelTrajectoryBuffer",
+    "ParallelWorkflowRLTrainer",
+    "WorkflowManager",
+]
+
+_MODULES = {
+    "WORKFLOW_TYPES": "layout",
+    "Cage2Env": "env",
+    "OrderSearch": "order_search",
+    "ParallelEnvWrapper": "wrapper",
+    "ParallelOrderConditionedPPO": "ppo",
+    "ParallelTrajectoryBuffer": "buffer",
+    "ParallelWorkflowRLTrainer": "trainer",
+    "WorkflowManager": "workflow",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: workers need neither the search nor torch."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,117 @@
+"""What was played since the last update, by all environments side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ragen.errors import InputError, StateError
+
+
+class ParallelTrajectoryBuffer:
+    """Steps of n environments. A row holds the state *in which* its action was chosen, not the one it led to.
+
+    Attributes:
+        n_envs: How many environments.
+    """
+
+    def __init__(self, n_envs: int) -> None:
+        """Hold nothing yet."""
+        self.n_envs = n_envs
+        self._steps: list[dict[str, np.ndarray]] = []
+
+    def __len__(self) -> int:
+        """How many steps of all environments there are."""
+        return len(self._steps)
+
+    def add(
+        self,
+        states: np.ndarray,
+        actions: np.ndarray,
+        rewards: np.ndarray,
+        dones: np.ndarray,
+        log_probs: np.ndarray | None = None,
+        values: np.ndarray | None = None,
+        *,
+        cut_values: np.ndarray | None = None,
+    ) -> None:
+        """Add a step of every environment; everything is copied.
+
+        Args:
+            states: What the actions were chosen for: ``(n, d)``.
+            actions: ``(n,)``.
+            rewards: What they led to: ``(n,)``.
+            dones: Whether an episode ended with it: ``(n,)``.
+            log_probs: The logarithms of the actions' probabilities when they were chosen: ``(n,)``.
+            values: What the critic said about the states: ``(n,)``.
+            cut_values: What the rest of an episode would have been worth, where ``dones`` says that it was cut by a
+                limit of steps; 0 where it really ended, and ignored where it goes on: ``(n,)``. None for zeros.
+
+        Raises:
+            InputError: A shape is not as expected, or ``log_probs`` or ``values`` are given in some steps only;
+                nothing was added.
+        """
+        given = {"states": states, "actions": actions, "rewards": rewards, "dones": np.asarray(dones, bool)}
+        if log_probs is not None:
+            given["log_probs"] = log_probs
+        if values is not None:
+            given["values"] = values
+        given["cut_values"] = np.zeros(self.n_envs) if cut_values is None else cut_values
+        step = {name: np.array(array) for name, array in given.items()}
+        for name, array in step.items():
+            dims = 2 if name == "states" else 1
+            if array.ndim != dims or len(array) != self.n_envs:
+                expected = f"({self.n_envs}, d)" if dims == 2 else f"({self.n_envs},)"
+                raise InputError(f"{name} of shape {array.shape}: expected {expected}.")
+        if self._steps and self._steps[0].keys() != step.keys():
+            raise InputError("log_probs and values: give them in every step of a buffer or in none.")
+        self._steps.append(step)
+
+    def get_trajectories(self) -> dict[str, Any]:
+        """Everything, flat and time-major: row ``t * n_envs + i`` is step t of environment i.
+
+        Returns:
+            ``states (T * n, d)``, ``actions``, ``rewards``, ``dones``, ``log_probs`` and ``values`` ``(T * n,)``, the
+            last two None where they were not given, and ``n_envs`` and ``n_steps``.
+
+        Raises:
+            StateError: The buffer is empty.
+        """
+        self._check_filled()
+        names = ("states", "actions", "rewards", "dones", "log_probs", "values")
+        flat = {name: self._flat(name) if name in self._steps[0] else None for name in names}
+        return {**flat, "n_envs": self.n_envs, "n_steps": len(self._steps)}
+
+    def compute_returns(self, gamma: float, last_values: np.ndarray | None = None) -> np.ndarray:
+        """Discounted returns, environment by environment.
+
+        Args:
+            gamma: The discount of a step.
+            last_values: What the rest is worth of those episodes that go on after the last step: ``(n,)``; None for 0.
+
+        Returns:
+            float64, ``(T * n,)``, time-major. After a step with ``dones`` comes its ``cut_values``, and nothing of the
+            next episode.
+
+        Raises:
+            StateError: The buffer is empty.
+        """
+        self._check_filled()
+        returns = np.zeros((len(self._steps), self.n_envs))
+        carried = np.zeros(self.n_envs) if last_values is None else np.array(last_values, np.float64)
+        for row, step in zip(returns[::-1], reversed(self._steps), strict=True):
+            carried = step["rewards"] + gamma * np.where(step["dones"], step["cut_values"], carried)
+            row[:] = carried
+        return returns.reshape(-1)
+
+    def reset(self) -> None:
+        """Hold nothing any more."""
+        self._steps.clear()
+
+    def _flat(self, name: str) -> np.ndarray:
+        return np.concatenate([step[name] for step in self._steps])
+
+    def _check_filled(self) -> None:
+        if not self._steps:
+            raise StateError("the buffer is empty: add a step first.")

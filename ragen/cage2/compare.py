@@ -1,0 +1,272 @@
+"""Compares the embedded simulator with the real CAGE Challenge 2: ``python -m ragen.cage2 compare --episodes 200``.
+
+Both play the same policies against the same agents, each episode from a seed of its own; since they draw their numbers
+in other orders, what can be equal is the distribution. Every row has both values, their difference, and how far it may
+come from chance alone (95 %): of rows that are equal in truth, one in twenty lies outside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from ragen.cage2.env import Cage2Config
+from ragen.cage2.layout import HOSTS, N_BITS, N_HOSTS
+from ragen.cage2.policies import POLICIES
+from ragen.errors import ConfigError
+from ragen.games.gym_game import GYM
+from ragen.parallel import EnvEngine, EnvSpec, Settings
+from ragen.parallel.episode.journal import Change
+
+REDS = ("b_line", "meander")
+SURE = 1.96  # standard errors on each side of 95 %
+SHOWN = {  # which of a host's bits, and their values
+    "scanned": (0, (1, 0)),
+    "exploited": (0, (1, 1)),
+    "of unknown state": (2, (1, 0)),
+    "compromised as a user": (2, (0, 1)),
+    "compromised with privileges": (2, (1, 1)),
+}
+_ENVS = 8
+
+
+class Episode(NamedTuple):
+    """What is measured of an episode.
+
+    Attributes:
+        total: The sum of Blue's rewards.
+        first_impact: The step of Red's first Impact that it was told worked, from 1; 0 for none.
+        tried: Exploits that Red tried, by host.
+        worked: Those that gave it a session.
+        shown: How often a host was shown as each of :data:`SHOWN`, over all steps and hosts.
+    """
+
+    total: float
+    first_impact: int
+    tried: tuple[int, ...]
+    worked: tuple[int, ...]
+    shown: tuple[int, ...]
+
+
+class Contest:
+    """Plays whole episodes where it lives."""
+
+    def __init__(self, config: Cage2Config) -> None:
+        """Build the game."""
+        self._game, self._steps = config.game(), config.max_steps
+
+    def episode(self, policy: str, seed: int) -> Episode:
+        """Play one."""
+        blue, bits = POLICIES[policy](seed), self._game.reset(seed)
+        total, first_impact, tried, worked = 0.0, 0, [0] * N_HOSTS, [0] * N_HOSTS
+        shown = [0] * len(SHOWN)
+        for step in range(1, self._steps + 1):
+            bits, reward = self._game.step(blue.act(bits))
+            total += reward
+            shown = [count + more for count, more in zip(shown, _shown(bits), strict=True)]
+            move, success = self._game.last_red
+            if move.kind == "ExploitRemoteService":
+                tried[move.target] += 1
+                worked[move.target] += success
+            elif move.kind == "Impact" and success and not first_impact:
+                first_impact = step
+        return Episode(total, first_impact, tuple(tried), tuple(worked), tuple(shown))
+
+
+def _shown(bits: Sequence[int]) -> list[int]:
+    pairs = [tuple(map(int, bits[start : start + 2])) for start in range(0, N_BITS, 2)]
+    return [pairs[at // 2 :: 2].count(value) for at, value in SHOWN.values()]
+
+
+def played(config: Cage2Config, policy: str, episodes: int, seed: int, workers: int) -> list[Episode]:
+    """Play episodes, in lanes.
+
+    Args:
+        config: What plays, and against whom.
+        policy: A key of :data:`~ragen.cage2.policies.POLICIES`.
+        episodes: How many.
+        seed: The first one's; the others follow.
+        workers: How many; 0 for none.
+    """
+    build = partial(Contest, config)
+    specs = [EnvSpec.of(build, env_id=i, tag="cage2", game=GYM) for i in range(min(_ENVS, episodes))]
+    found: list[Episode] = []
+    with EnvEngine(specs, Settings(use_lanes=workers > 0, max_workers=workers or None, step_timeout=600.0)) as engine:
+        engine.settle()
+        while len(found) < episodes:
+            first = seed + len(found)
+            ids = range(min(len(specs), episodes - len(found)))
+            asked = {i: Change("episode", (policy, first + i)) for i in ids}
+            for value in engine.change(asked, is_journalled=False).values():
+                if isinstance(value, Exception):
+                    raise value
+                found.append(value)
+    return found
+
+
+# What is compared
+
+
+@dataclass
+class Row:
+    """One quantity on both simulators.
+
+    Attributes:
+        what: In words.
+        embedded, cage2: Its mean on each.
+        embedded_pm, cage2_pm: Half their 95 % intervals.
+        difference: The embedded one's less the real one's.
+        pm: How large it may be by chance, 95 %.
+    """
+
+    what: str
+    embedded: float
+    embedded_pm: float
+    cage2: float
+    cage2_pm: float
+    difference: float
+    pm: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the difference may come from chance."""
+        return abs(self.difference) <= self.pm + 1e-9
+
+
+class Sample(NamedTuple):
+    """A mean and its variance."""
+
+    mean: float
+    variance: float
+
+    @property
+    def pm(self) -> float:
+        """Half the 95 % interval."""
+        return SURE * math.sqrt(self.variance)
+
+
+def mean_of(values: Sequence[float]) -> Sample:
+    """The mean of values that do not depend on each other."""
+    count = len(values)
+    mean = sum(values) / count
+    return Sample(mean, sum((value - mean) ** 2 for value in values) / max(count - 1, 1) / count)
+
+
+def rate_of(worked: Sequence[int], tried: Sequence[int]) -> Sample:
+    """A rate from episodes in each of which it was tried a number of times; what happens in one hangs together."""
+    total, count = sum(tried), len(tried)
+    rate = sum(worked) / total
+    spread = sum((w - rate * t) ** 2 for w, t in zip(worked, tried, strict=True))
+    smallest = 0.25 / total**2  # where all went alike, chance is not nothing
+    return Sample(rate, max(spread / total**2 * count / max(count - 1, 1), smallest))
+
+
+def row(what: str, embedded: Sample, cage2: Sample) -> Row:
+    """Both beside each other."""
+    pm = SURE * math.sqrt(embedded.variance + cage2.variance)
+    difference = embedded.mean - cage2.mean
+    return Row(what, embedded.mean, embedded.pm, cage2.mean, cage2.pm, difference, pm)
+
+
+def rows_of(red: str, policy: str, embedded: list[Episode], cage2: list[Episode]) -> list[Row]:
+    """All rows of a policy against an agent."""
+    both = embedded, cage2
+    name = f"{policy}, {red}"
+
+    def each(measure: Callable[[Episode], float]) -> list[Sample]:
+        return [mean_of([measure(episode) for episode in episodes]) for episodes in both]
+
+    found = [row(f"{name}: return", *each(lambda episode: episode.total))]
+    found.append(row(f"{name}: episodes with an Impact", *each(lambda episode: float(episode.first_impact > 0))))
+    for index, what in enumerate(SHOWN):
+        found.append(row(f"{name}: times a host is shown {what}", *each(partial(_times_shown, index))))
+    reached = [[episode.first_impact for episode in episodes if episode.first_impact] for episodes in both]
+    if all(len(steps) > 1 for steps in reached):
+        found.append(row(f"{name}: step of the first Impact", *[mean_of(steps) for steps in reached]))
+    for host, hostname in enumerate(HOSTS):
+        tried = [[episode.tried[host] for episode in episodes] for episodes in both]
+        worked = [[episode.worked[host] for episode in episodes] for episodes in both]
+        if all(sum(counts) for counts in tried):
+            rates = [rate_of(w, t) for w, t in zip(worked, tried, strict=True)]
+            found.append(row(f"{name}: exploits of {hostname} that work", *rates))
+    return found
+
+
+def _times_shown(index: int, episode: Episode) -> float:
+    return float(episode.shown[index])
+
+
+def as_table(rows: Sequence[Row]) -> str:
+    """The rows as a table in Markdown."""
+    lines = ["| quantity | embedded | CAGE 2 | difference | chance (95 %) | |", "|---|---|---|---|---|---|"]
+    for each in rows:
+        digits = 1 if abs(each.cage2) >= 10 else 3
+        numbers = (
+            f"{each.embedded:.{digits}f} ± {each.embedded_pm:.{digits}f}",
+            f"{each.cage2:.{digits}f} ± {each.cage2_pm:.{digits}f}",
+            f"{each.difference:+.{digits}f}",
+            f"{each.pm:.{digits}f}",
+        )
+        lines.append(f"| {each.what} | {' | '.join(numbers)} | {'' if each.agrees else '*'} |")
+    outside = sum(not each.agrees for each in rows)
+    lines.append(f"\n{outside} of {len(rows)} rows (*) lie outside; {len(rows) / 20:.1f} are expected by chance alone.")
+    return "\n".join(lines)
+
+
+# The command
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Compare, and print the table; what the process is to exit with.
+
+    Args:
+        argv: Arguments of the command line, without the program's name.
+    """
+    given = _arguments().parse_args(argv)
+    try:
+        if given.episodes < 2 or given.workers < 0:
+            raise ConfigError(f"--episodes {given.episodes} --workers {given.workers}: expected at least 2, and 0.")
+        rows = compared(given)
+    except ConfigError as error:
+        print(f"compare: {error}", file=sys.stderr)
+        return 2
+    print(as_table(rows))
+    if given.json is not None:
+        given.json.write_text(json.dumps([asdict(each) for each in rows], indent=1) + "\n", "utf-8")
+    return 0
+
+
+def compared(given: argparse.Namespace) -> list[Row]:
+    """Play on both simulators; all rows."""
+    found: list[Row] = []
+    for red in given.red:
+        configs = [
+            Cage2Config.of(red, given.steps, "embedded"),
+            Cage2Config.of(red, given.steps, "cage2", given.cage2_path),
+        ]
+        for policy in given.policy:
+            print(f"{policy} against {red} ...", file=sys.stderr, flush=True)
+            both = [played(each, policy, given.episodes, given.seed, given.workers) for each in configs]
+            found += rows_of(red, policy, *both)
+    return found
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m ragen.cage2 compare", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--episodes", type=int, default=200, help="of each policy, agent and simulator")
+    parser.add_argument("--steps", type=int, default=100, help="of an episode")
+    parser.add_argument("--seed", type=int, default=0, help="of the first episode")
+    parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="0 for none")
+    parser.add_argument("--red", nargs="+", choices=REDS, default=list(REDS))
+    parser.add_argument("--policy", nargs="+", choices=list(POLICIES), default=list(POLICIES))
+    parser.add_argument("--cage2-path", help="a checkout of CAGE Challenge 2")
+    parser.add_argument("--json", type=Path, help="where to write the rows as well")
+    return parser

@@ -1,0 +1,231 @@
+"""CAGE Challenge 2 as a gymnasium environment, on the embedded simulator or on the user's own."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from ragen.cage2 import real
+from ragen.cage2.layout import N_ACTIONS, N_BITS, compromised_types
+from ragen.cage2.simulator.game import EmbeddedGame
+from ragen.errors import ConfigError, EpisodeOverError, InputError, StateError
+
+Observation = NDArray[np.float32]
+
+SIMULATORS = ("auto", "embedded", "cage2")
+BUGS = ("faithful", "fixed")
+RED_AGENTS = ("b_line", "meander", "sleep")
+_NAMES = {name: key for key, name in real.CLASSES.items()} | {name: name for name in RED_AGENTS}
+
+
+@dataclass(frozen=True)
+class Cage2Config:
+    """What an environment is built with, checked; travels to workers. Made by :meth:`of`.
+
+    Attributes:
+        red_agent: One of :data:`RED_AGENTS`, or a class of the user's, pickled by cloudpickle.
+        max_steps: After how many steps an episode is truncated.
+        package: The folder of the user's ``CybORG``; None for the embedded simulator.
+        scenario_path: The user's scenario, if it is another one than the second.
+        bugs: One of :data:`BUGS`.
+    """
+
+    red_agent: str | bytes
+    max_steps: int
+    package: Path | None
+    scenario_path: str | None
+    bugs: str
+
+    # what an engine asks of what builds an environment
+    uses_global_rng = False
+    preload = ("gymnasium", "ragen.games.gym_game", __name__)
+
+    @classmethod
+    def of(
+        cls,
+        red_agent: str | type = "meander",
+        max_steps: int = 100,
+        simulator: str = "auto",
+        cage2_path: str | os.PathLike[str] | None = None,
+        scenario_path: str | os.PathLike[str] | None = None,
+        bugs: str = "faithful",
+    ) -> Cage2Config:
+        """Check arguments, and find the simulator that is to play; see :class:`Cage2Env`.
+
+        Raises:
+            ConfigError: One cannot work; the message names it and what was expected.
+        """
+        for name, value, known in (("simulator", simulator, SIMULATORS), ("bugs", bugs, BUGS)):
+            if value not in known:
+                raise ConfigError(f"{name} = {value!r}: expected one of {', '.join(known)}.")
+        if isinstance(max_steps, bool) or not isinstance(max_steps, int | np.integer) or max_steps < 1:
+            raise ConfigError(f"max_steps = {max_steps!r}: expected a number of steps, at least 1.")
+        if simulator == "embedded" and cage2_path is not None:
+            raise ConfigError("cage2_path is given with simulator = 'embedded': leave one of them out.")
+        package = None if simulator == "embedded" else real.find(cage2_path)
+        if simulator == "cage2" and package is None:
+            raise ConfigError(
+                "simulator = 'cage2', and CAGE Challenge 2 is not here: give cage2_path or set the environment "
+                f"variable {real.ENV_VAR} to a checkout of cage-challenge/cage-challenge-2, or take "
+                "simulator = 'embedded'."
+            )
+        if package is not None and bugs != "faithful":
+            raise ConfigError(f"bugs = {bugs!r} is for simulator = 'embedded'; CAGE 2 in {package} plays as it is.")
+        scenario = _scenario(scenario_path, package)
+        return cls(_red_agent(red_agent, package), int(max_steps), package, scenario, bugs)
+
+    @property
+    def simulator(self) -> str:
+        """Which one plays: ``"embedded"`` or ``"cage2"``."""
+        return "embedded" if self.package is None else "cage2"
+
+    def __call__(self) -> Cage2Env:
+        """Build an environment."""
+        return Cage2Env(config=self)
+
+    def game(self) -> EmbeddedGame | real.Cage2Game:
+        """Build what it plays."""
+        if self.package is None:
+            assert isinstance(self.red_agent, str)
+            return EmbeddedGame(self.red_agent, self.bugs)
+        return real.Cage2Game(self.package, self.red_agent, self.scenario_path)
+
+
+def _red_agent(red_agent: Any, package: Path | None) -> str | bytes:
+    name = red_agent if isinstance(red_agent, str) else getattr(red_agent, "__name__", None)
+    if name in _NAMES and (isinstance(red_agent, str) or red_agent.__module__.startswith(("CybORG.", "ragen."))):
+        return _NAMES[name]
+    if isinstance(red_agent, type) and package is not None:
+        import cloudpickle
+
+        return cloudpickle.dumps(red_agent)
+    hint = "; classes of your own play in CAGE 2 itself (simulator = 'cage2')" if isinstance(red_agent, type) else ""
+    raise ConfigError(f"red_agent (red_agent_type) = {red_agent!r}: expected one of {', '.join(_NAMES)}{hint}.")
+
+
+def _scenario(scenario_path: str | os.PathLike[str] | None, package: Path | None) -> str | None:
+    if scenario_path is None:
+        return None
+    path = Path(scenario_path).expanduser()
+    if package is None:
+        if path.name != real.SCENARIO.name:
+            raise ConfigError(
+                f"scenario_path = {str(path)!r}: the embedded simulator plays {real.SCENARIO.name} alone; "
+                "other scenarios need CAGE 2 itself (simulator = 'cage2', cage2_path)."
+            )
+        return None
+    if not path.is_file():
+        raise ConfigError(f"scenario_path = {str(path)!r}: there is no such file.")
+    return str(path.resolve())
+
+
+class Cage2Env(gymnasium.Env[Observation, Any]):
+    """Blue defends a network of 13 hosts.
+
+    Observations are ``(52,)`` float32 of 0 and 1, actions ``0`` to ``144`` (:mod:`ragen.cage2.layout`), rewards at
+    most 0. Episodes never terminate; they are truncated after ``max_steps``. ``info`` of a reset and of a step has
+
+    - ``compromised``: five booleans, whether Red has a session on a host of each of
+      :data:`~ragen.cage2.layout.WORKFLOW_TYPES`, its first one on User0 left out;
+    - ``compromised_before``: the same before the action (steps only).
+
+    Attributes:
+        config: What it was built with.
+        game: What plays.
+        simulator: ``"embedded"`` or ``"cage2"``.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (as gymnasium declares it)
+    uses_global_rng = False
+
+    def __init__(
+        self,
+        red_agent: str | type = "meander",
+        max_steps: int = 100,
+        simulator: str = "auto",
+        cage2_path: str | os.PathLike[str] | None = None,
+        scenario_path: str | os.PathLike[str] | None = None,
+        bugs: str = "faithful",
+        *,
+        config: Cage2Config | None = None,
+    ) -> None:
+        """Build it.
+
+        Args:
+            red_agent: ``"b_line"``, ``"meander"``, ``"sleep"``, their classes' names, or a class; a class of the user's
+                own needs the real CAGE 2.
+            max_steps: After how many steps an episode is truncated.
+            simulator: ``"embedded"``, ``"cage2"`` (the user's own), or ``"auto"``: the user's own where it is found.
+            cage2_path: Where that is; see :func:`ragen.cage2.real.find`.
+            scenario_path: A scenario file for it, with the hosts and actions of the second.
+            bugs: ``"faithful"`` or ``"fixed"``: whether the embedded simulator keeps the original's quirks.
+            config: All of these, checked, instead of them.
+
+        Raises:
+            ConfigError: An argument cannot work.
+        """
+        self.config = config or Cage2Config.of(red_agent, max_steps, simulator, cage2_path, scenario_path, bugs)
+        self.simulator = self.config.simulator
+        self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (N_BITS,), np.float32)
+        self.action_space = gymnasium.spaces.Discrete(N_ACTIONS)
+        self.game = self.config.game()
+        self._compromised: tuple[bool, ...] = ()
+        self._steps = -1
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode.
+
+        Args:
+            seed: All of the episode follows from it and the actions; without, the environment goes on with its own.
+            options: None are known; ignored.
+        """
+        super().reset(seed=seed)
+        bits = self.game.reset(int(self.np_random.integers(2**31)))
+        self._steps, self._compromised = 0, compromised_types(self.game.held())
+        return np.array(bits, np.float32), {"compromised": self._compromised}
+
+    def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Play a step.
+
+        Args:
+            action: 0 to 144.
+
+        Raises:
+            InputError: There is no such action.
+            StateError: It was not reset.
+            EpisodeOverError: The episode is over.
+        """
+        if self._steps < 0:
+            raise StateError("Cage2Env was stepped before its first reset: call reset first.")
+        if self._steps >= self.config.max_steps:
+            raise EpisodeOverError(f"Cage2Env's episode was truncated after {self._steps} steps: call reset first.")
+        number = _action(action)
+        before = self._compromised
+        bits, reward = self.game.step(number)
+        self._steps += 1
+        self._compromised = compromised_types(self.game.held())
+        told = {"compromised_before": before, "compromised": self._compromised}
+        return np.array(bits, np.float32), reward, False, self._steps >= self.config.max_steps, told
+
+    def access_levels(self) -> dict[str, str]:
+        """How far Red is on each host: ``"None"``, ``"User"`` or ``"Privileged"`` by its name."""
+        return self.game.access_levels()
+
+
+def _action(action: Any) -> int:
+    try:
+        number = int(action)
+        is_known = number == action and 0 <= number < N_ACTIONS
+    except (TypeError, ValueError):
+        is_known = False
+    if not is_known:
+        raise InputError(f"action = {action!r}: expected a whole number from 0 to {N_ACTIONS - 1}.")
+    return number

@@ -1,0 +1,101 @@
+"""What Blue sees and does in CAGE Challenge 2, by numbers: 13 hosts, 145 actions, 52 bits; as its wrapper has them.
+
+========== ============================================================================================
+action     what
+========== ============================================================================================
+0, 1       sleep; monitor
+2 to 14    analyse a host, in the order of :data:`HOSTS`
+15 to 27   remove what runs there on Red's behalf and was noticed
+28 to 131  eight blocks of decoys, in the order of :data:`DECOYS`
+132 to 144 restore a host
+========== ============================================================================================
+
+Of an observation each host has four bits: two of this step's activity (none 00, scan 10, exploit 11), two of how far
+it is thought to be compromised (no 00, unknown 10, user 01, privileged 11).
+"""
+
+from __future__ import annotations
+
+HOSTS = (
+    "Defender",
+    "Enterprise0",
+    "Enterprise1",
+    "Enterprise2",
+    "Op_Host0",
+    "Op_Host1",
+    "Op_Host2",
+    "Op_Server0",
+    "User0",
+    "User1",
+    "User2",
+    "User3",
+    "User4",
+)
+N_HOSTS = len(HOSTS)
+INDEX = {name: index for index, name in enumerate(HOSTS)}
+
+DECOYS = ("Apache", "Femitter", "HarakaSMPT", "Smss", "SSHD", "Svchost", "Tomcat", "Vsftpd")
+
+SLEEP, MONITOR = 0, 1
+ANALYSE = 2
+REMOVE = ANALYSE + N_HOSTS
+DECOY = REMOVE + N_HOSTS
+RESTORE = DECOY + len(DECOYS) * N_HOSTS
+N_ACTIONS = RESTORE + N_HOSTS
+
+VERBS = ("Analyse", "Remove", *(f"Decoy{name}" for name in DECOYS), "Restore")  # one block of hosts for each
+
+N_BITS = 4 * N_HOSTS
+ACTIVITY = {"none": (0, 0), "scan": (1, 0), "exploit": (1, 1)}
+COMPROMISED = {"no": (0, 0), "unknown": (1, 0), "user": (0, 1), "privileged": (1, 1)}
+
+ACCESS_LEVELS = ("None", "User", "Privileged")  # what Red has on a host
+
+WORKFLOW_TYPES = ("defender", "enterprise", "op_server", "op_host", "user")
+"""Kinds of hosts that an order of defence is an order of."""
+
+_TYPE_OF = (0, 1, 1, 1, 3, 3, 3, 2, 4, 4, 4, 4, 4)
+
+FOOTHOLD = INDEX["User0"]  # where Red's first session is, which nothing ends
+
+
+def host_type(host: int) -> int:
+    """The index into :data:`WORKFLOW_TYPES` of a host."""
+    return _TYPE_OF[host]
+
+
+def fix_target(action: int) -> int | None:
+    """Which type of host an action fixes.
+
+    Args:
+        action: Number of an action.
+
+    Returns:
+        An index into :data:`WORKFLOW_TYPES` for Remove and Restore, None for all other actions.
+    """
+    if REMOVE <= action < DECOY:
+        return _TYPE_OF[action - REMOVE]
+    if RESTORE <= action < N_ACTIONS:
+        return _TYPE_OF[action - RESTORE]
+    return None
+
+
+def action_name(action: int) -> str:
+    """An action in words, such as ``"Restore User1"``."""
+    if action < ANALYSE:
+        return ("Sleep", "Monitor")[action]
+    block, host = divmod(action - ANALYSE, N_HOSTS)
+    return f"{VERBS[block]} {HOSTS[host]}"
+
+
+def compromised_types(hosts: set[int] | list[int]) -> tuple[bool, ...]:
+    """Whether Red is on a host of each type.
+
+    Args:
+        hosts: Hosts with a session of Red; the one that Red never loses does not count.
+
+    Returns:
+        Five booleans, in the order of :data:`WORKFLOW_TYPES`.
+    """
+    held = {_TYPE_OF[host] for host in hosts if host != FOOTHOLD}
+    return tuple(kind in held for kind in range(len(WORKFLOW_TYPES)))

@@ -1,0 +1,267 @@
+"""PPO (Schulman et al. 2017) for a defender that knows its workflow, over environments side by side.
+
+The network sees 52 observations and the workflow's code of 25. An update takes ``update_steps`` steps of all
+environments as one batch, for ``K_epochs`` passes. Returns are standardised; an advantage is the return less what the
+critic says now. Where an episode is cut, by its limit of steps or by the end of the batch, the critic says what the
+rest is worth; its output is of standardised returns, and is read in the scale of the update before (0 before the
+first). What keeps to the workflow is paid as the change of its value; see :mod:`ragen.cage2.compliance`.
+
+Actions are drawn from a generator of the policy's own: its seed and what it sees decide them, and nothing else.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ragen.cage2.buffer import ParallelTrajectoryBuffer
+from ragen.cage2.compliance import Compliance, EpisodeCompliance
+from ragen.cage2.layout import N_ACTIONS
+from ragen.cage2.workflow import WorkflowManager
+from ragen.errors import ConfigError, InputError
+
+HIDDEN = 64
+VALUE_COEF, ENTROPY_COEF, GRAD_CLIP = 0.5, 0.01, 0.5
+
+
+class ActorCritic(nn.Module):
+    """Two networks of two hidden layers with tanh, which share nothing."""
+
+    def __init__(self, inputs: int, actions: int = N_ACTIONS) -> None:
+        """Draw weights from torch's global generator."""
+        super().__init__()
+        self.actor = _network(inputs, actions)
+        self.critic = _network(inputs, 1)
+
+    def evaluate(self, inputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probabilities of actions, entropies, and values of standardised returns; ``(rows,)`` each."""
+        logs = torch.log_softmax(self.actor(inputs), -1)
+        chosen = logs.gather(-1, actions[:, None]).squeeze(-1)
+        return chosen, -(logs.exp() * logs).sum(-1), self.value(inputs)
+
+    def value(self, inputs: Tensor) -> Tensor:
+        """What the critic says: standardised returns, ``(rows,)``."""
+        return self.critic(inputs).squeeze(-1)
+
+
+class ParallelOrderConditionedPPO:
+    """Plays n environments with one workflow, and learns from them.
+
+    Attributes:
+        policy: The networks.
+        optimizer: Their optimizer.
+        buffer: What was played since the last update.
+        compliance: Counts fixes in the present episodes.
+        n_updates: How many updates there were.
+        return_mean, return_std: The scale of the critic's output.
+    """
+
+    def __init__(
+        self,
+        input_dims: int = 52,
+        n_envs: int = 25,
+        lr: float = 0.002,
+        betas: tuple[float, float] = (0.9, 0.99),
+        gamma: float = 0.99,
+        K_epochs: int = 4,
+        eps_clip: float = 0.2,
+        workflow_order: Sequence[str] | None = None,
+        workflow_manager: WorkflowManager | None = None,
+        alignment_alpha: float = 10.0,
+        alignment_beta: float = 10.0,
+        update_steps: int = 100,
+        *,
+        compliance_definition: str = "first_compromised",
+        seed: int = 0,
+    ) -> None:
+        """Make a policy that knows nothing.
+
+        Args:
+            input_dims: Width of an observation.
+            n_envs: How many environments it plays.
+            lr: Adam's learning rate.
+            betas: Adam's.
+            gamma: Discount of a step.
+            K_epochs: Passes over the batch in an update.
+            eps_clip: How far a ratio of probabilities may be from 1 before it gains nothing.
+            workflow_order: The workflow; None for the types in the order of their indices.
+            workflow_manager: Knows the workflows; None for a new one.
+            alignment_alpha: What full compliance with the workflow is worth.
+            alignment_beta: What a full violation costs.
+            update_steps: Steps of all environments for an update.
+            compliance_definition: Which fixes comply; see :mod:`ragen.cage2.compliance`.
+            seed: Of weights and actions.
+
+        Raises:
+            ConfigError: A number is too small.
+            WorkflowError: The order is none.
+        """
+        for name, number in (("n_envs", n_envs), ("K_epochs", K_epochs), ("update_steps", update_steps)):
+            if number < 1:
+                raise ConfigError(f"{name} = {number}: expected at least 1.")
+        manager = workflow_manager or WorkflowManager()
+        self.workflow_order = manager.checked(manager.types if workflow_order is None else workflow_order)
+        self.n_envs, self.gamma, self.update_steps = n_envs, gamma, update_steps
+        self._epochs, self._clip, self._input_dims = K_epochs, eps_clip, input_dims
+        self._code = manager.order_to_onehot(self.workflow_order)
+        self._rng = np.random.default_rng(seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.policy = ActorCritic(input_dims + len(self._code))
+        self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=lr, betas=betas)
+        self.buffer = ParallelTrajectoryBuffer(n_envs)
+        self.compliance = Compliance(
+            n_envs, self.workflow_order, compliance_definition, alignment_alpha, alignment_beta, manager
+        )
+        self.n_updates = 0
+        self.return_mean, self.return_std = 0.0, 1.0
+
+    def get_actions(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Choose an action for each environment.
+
+        Args:
+            states: Observations, ``(n, input_dims)``.
+
+        Returns:
+            Actions int64, their log-probabilities float32, and the expected discounted rest of the returns float64;
+            ``(n,)`` each.
+
+        Raises:
+            InputError: The shape is another.
+        """
+        states = np.asarray(states, np.float32)
+        if states.shape != (self.n_envs, self._input_dims):
+            raise InputError(f"states of shape {states.shape}: expected ({self.n_envs}, {self._input_dims}).")
+        inputs = self._inputs(states)
+        with torch.no_grad():
+            logs = torch.log_softmax(self.policy.actor(inputs), -1)
+        below = np.cumsum(np.exp(logs.double().numpy()), 1)
+        drawn = self._rng.random((self.n_envs, 1)) * below[:, -1:]
+        actions = np.minimum((below <= drawn).sum(1), below.shape[1] - 1)
+        return actions, logs.numpy()[np.arange(self.n_envs), actions], self.values_of(states)
+
+    def values_of(self, states: np.ndarray) -> np.ndarray:
+        """What the critic expects of the discounted rest after some states, in rewards: float64, ``(rows,)``."""
+        with torch.no_grad():
+            standardised = self.policy.value(self._inputs(states)).double().numpy()
+        return self.return_mean + self.return_std * standardised
+
+    def record(
+        self,
+        states: np.ndarray,
+        actions: np.ndarray,
+        rewards: np.ndarray,
+        dones: np.ndarray,
+        infos: Sequence[Mapping[str, Any]],
+        log_probs: np.ndarray,
+        values: np.ndarray,
+    ) -> list[EpisodeCompliance | None]:
+        """Remember a step of every environment, and what it is paid for keeping to the workflow.
+
+        Args:
+            states: What was seen before the actions, as :meth:`get_actions` got it.
+            actions: What was done.
+            rewards: What the environments gave for that.
+            dones: Whether an episode ended with it.
+            infos: With ``compromised_before``, and at an end ``truncated`` and ``final_observation``.
+            log_probs: As :meth:`get_actions` gave them with the actions.
+            values: The same.
+
+        Returns:
+            For each environment whose episode ended how far that kept to the workflow; None for the others.
+        """
+        aligned = self.compliance.step(actions, np.array([info["compromised_before"] for info in infos]))
+        dones = np.asarray(dones, bool)
+        cut_values = np.zeros(self.n_envs)
+        cut = [env_id for env_id, done in enumerate(dones) if done and infos[env_id]["truncated"]]
+        if cut:
+            cut_values[cut] = self.values_of(np.stack([infos[env_id]["final_observation"] for env_id in cut]))
+        paid = np.asarray(rewards, np.float64) + aligned
+        self.buffer.add(states, actions, paid, dones, log_probs, values, cut_values=cut_values)
+        return [self.compliance.end(env_id) if done else None for env_id, done in enumerate(dones)]
+
+    @property
+    def should_update(self) -> bool:
+        """Whether there are enough steps for an update."""
+        return len(self.buffer) >= self.update_steps
+
+    def update(self, next_states: np.ndarray) -> dict[str, float]:
+        """Learn from all that the buffer holds, and empty it.
+
+        Args:
+            next_states: What is seen now, ``(n, input_dims)``: episodes that go on are worth what the critic says.
+
+        Returns:
+            Means over the passes: ``policy_loss``, ``value_loss``, ``entropy``.
+
+        Raises:
+            StateError: The buffer is empty.
+        """
+        batch = self.buffer.get_trajectories()
+        returns = self.buffer.compute_returns(self.gamma, self.values_of(next_states))
+        self.return_mean, self.return_std = float(returns.mean()), float(returns.std()) + 1e-7
+        targets = torch.from_numpy(((returns - self.return_mean) / self.return_std).astype(np.float32))
+        inputs, actions = self._inputs(batch["states"]), torch.from_numpy(batch["actions"])
+        logs_before = torch.from_numpy(batch["log_probs"])
+        passes = [self._pass(inputs, actions, logs_before, targets) for _ in range(self._epochs)]
+        self.buffer.reset()
+        self.n_updates += 1
+        return {name: float(np.mean([each[name] for each in passes])) for name in passes[0]}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights, optimizer and the scale of the critic: what is needed to play, or to learn on.
+
+        The generator of actions, the buffer and the counts of present episodes are not in it.
+        """
+        return {
+            "policy": self.policy.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "returns": [self.return_mean, self.return_std],
+            "n_updates": self.n_updates,
+            "workflow": list(self.workflow_order),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what :meth:`state_dict` gave; the workflow stays the one that it was made for."""
+        self.policy.load_state_dict(state["policy"])
+        self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))  # which would keep the tensors it is given
+        self.return_mean, self.return_std = state["returns"]
+        self.n_updates = state["n_updates"]
+
+    def loss_of(self, inputs: Tensor, actions: Tensor, logs_before: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """The parts of the loss for a batch, and ``loss``, their sum with their weights; scalars."""
+        logs, entropies, values = self.policy.evaluate(inputs, actions)
+        advantages = targets - values.detach()
+        ratio = (logs - logs_before).exp()
+        gain = torch.minimum(ratio * advantages, ratio.clamp(1 - self._clip, 1 + self._clip) * advantages)
+        parts = {
+            "policy_loss": -gain.mean(),
+            "value_loss": nn.functional.mse_loss(values, targets),
+            "entropy": entropies.mean(),
+        }
+        loss = parts["policy_loss"] + VALUE_COEF * parts["value_loss"] - ENTROPY_COEF * parts["entropy"]
+        return {**parts, "loss": loss}
+
+    def _pass(self, inputs: Tensor, actions: Tensor, logs_before: Tensor, targets: Tensor) -> dict[str, float]:
+        parts = self.loss_of(inputs, actions, logs_before, targets)
+        self.optimizer.zero_grad()
+        parts.pop("loss").backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self.policy.parameters(), GRAD_CLIP)
+        self.optimizer.step()
+        return {name: part.item() for name, part in parts.items()}
+
+    def _inputs(self, states: np.ndarray) -> Tensor:
+        """Observations with the workflow's code behind them."""
+        rows = np.asarray(states, np.float32)
+        return torch.from_numpy(np.hstack((rows, np.broadcast_to(self._code, (len(rows), len(self._code))))))
+
+
+def _network(inputs: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(inputs, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, outputs)
+    )

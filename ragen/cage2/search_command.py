@@ -1,0 +1,95 @@
+"""``python -m ragen.cage2 search [key=value ...]``: searches for the order of fixing whose defender gets most.
+
+The first Ctrl-C stops after the update that is under way; workflows that are finished are saved. A second one stops at
+once. The same command with the ``checkpoint_dir=FOLDER`` that it names goes on from there, to the same end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ragen.errors import RagenError
+
+if TYPE_CHECKING:
+    from ragen.cage2.trainer import ParallelWorkflowRLTrainer, Progress
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; its exit status: 0, 1 where an environment failed, 2 for a bad configuration, 130 if stopped."""
+    parser = argparse.ArgumentParser(prog="python -m ragen.cage2 search", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as n_workflows=6, seed=1")
+    options = parser.parse_args(arguments)
+    from ragen.cage2.settings import load_settings
+    from ragen.errors import EnvError
+
+    try:
+        settings = load_settings(options.overrides)
+        from ragen.cage2.trainer import ParallelWorkflowRLTrainer
+
+        with _stop_request() as should_stop:
+            return _search(ParallelWorkflowRLTrainer(**asdict(settings)), should_stop, options.quiet)
+    except KeyboardInterrupt:
+        print("stopped at once; workflows that were finished are saved", file=sys.stderr)
+        return 130
+    except RagenError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1 if isinstance(error, EnvError) else 2
+
+
+def _search(trainer: ParallelWorkflowRLTrainer, should_stop: Callable[[], bool], quiet: bool) -> int:
+    from tqdm import tqdm
+
+    from ragen.cage2.results import Comparison, table
+    from ragen.cage2.workflow import order_text
+
+    cap = trainer.settings.train_episodes_per_env
+    with tqdm(total=trainer.settings.n_workflows * cap, disable=quiet, unit="ep", file=sys.stderr) as bar:
+        played = {result.iteration: cap for result in trainer.results}
+
+        def news(progress: Progress) -> None:
+            played[progress.iteration] = cap if progress.is_done else min(progress.played, cap)
+            bar.n = sum(played.values())
+            reward, rate = progress.update["reward"], progress.update["compliance"]
+            seen = "" if reward is None or rate is None else f": return {reward:.0f}, compliance {rate:.2f}"
+            bar.set_postfix_str(f"#{progress.iteration} {order_text(progress.workflow)}{seen}")
+
+        bar.n = sum(played.values())
+        trainer.run_workflow_search(news, should_stop)
+    if trainer.results:
+        print(table(trainer.results))
+        if len(trainer.results) > 1:
+            print(Comparison.of(trainer.results).lines())
+            belief, orders = trainer.search.belief(), trainer.search.manager.orders
+            top = int(belief.mean.argmax())
+            print(
+                f"believed best of all 120: {order_text(orders[top])}: {belief.mean[top]:.1f} ± {belief.std[top]:.1f}"
+            )
+        print(f"written to {trainer.draw().parent}: results.json, returns_by_order.png, policies/")
+    if not trainer.is_done:
+        print(f"stopped; to go on: the same command with checkpoint_dir={trainer.folder}")
+    return 0 if trainer.is_done else 130
+
+
+@contextmanager
+def _stop_request() -> Iterator[Callable[[], bool]]:
+    """Give what says whether Ctrl-C was pressed; pressed again it is an interrupt like another."""
+    wanted = False
+
+    def ask(*_: Any) -> None:
+        nonlocal wanted
+        if wanted:
+            raise KeyboardInterrupt
+        wanted = True
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: wanted
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,68 @@
+"""One step after the other: Blue acts, Red acts, the step is paid for, and Blue looks."""
+
+from __future__ import annotations
+
+import random
+
+from ragen.cage2.layout import ACCESS_LEVELS, HOSTS
+from ragen.cage2.simulator import red, tables
+from ragen.cage2.simulator.agents import AGENTS
+from ragen.cage2.simulator.blue import Blue
+from ragen.cage2.simulator.network import Network
+from ragen.cage2.simulator.red import Move, Outcome
+
+
+class EmbeddedGame:
+    """The embedded simulator; see :mod:`ragen.cage2.simulator` for what it keeps of the original.
+
+    Attributes:
+        network: The hosts, with all that Red has and knows.
+        blue: What Blue thinks of them.
+        last_red: Red's last action, and whether it was told that it worked.
+    """
+
+    def __init__(self, red_agent: str, bugs: str = "faithful") -> None:
+        """Play against an agent.
+
+        Args:
+            red_agent: A key of :data:`ragen.cage2.simulator.agents.AGENTS`.
+            bugs: ``"faithful"`` or ``"fixed"``.
+        """
+        self._agent_class, self._is_fixed = AGENTS[red_agent], bugs == "fixed"
+        self.reset(0)
+
+    def reset(self, seed: int) -> list[int]:
+        """Begin an episode, all of which follows from the seed and Blue's actions; 52 bits."""
+        rng = random.Random(seed)
+        self.network, self.blue = Network(rng, self._is_fixed), Blue()
+        self._agent = self._agent_class(rng)
+        self._outcome = Outcome(None)
+        self.last_red = Move(red.SLEEP), False
+        return self.blue.bits()
+
+    def step(self, action: int) -> tuple[list[int], float]:
+        """Play a step: 52 bits, and Blue's reward, at most 0."""
+        network = self.network
+        cost = self.blue.act(network, action)
+        move = self._agent.act(network, self._outcome)
+        self._outcome = red.play(network, move)
+        self.last_red = move, bool(self._outcome.success)
+        cost += self._penalty()
+        self.blue.look(network)
+        return self.blue.bits(), -cost / 10
+
+    def _penalty(self) -> int:
+        network = self.network
+        found = tables.IMPACT_PENALTY if network.is_service_down else 0
+        for host, sessions in enumerate(network.sessions):
+            if sessions and any(session.is_privileged for session in sessions):
+                found += tables.PENALTY[host]
+        return found
+
+    def held(self) -> list[int]:
+        """Hosts on which Red has a session."""
+        return self.network.held()
+
+    def access_levels(self) -> dict[str, str]:
+        """How far Red is on each host: one of :data:`ragen.cage2.layout.ACCESS_LEVELS` by its name."""
+        return {name: ACCESS_LEVELS[self.network.access(host)] for host, name in enumerate(HOSTS)}

@@ -1,0 +1,122 @@
+"""The state of the network: sessions, services, what Red knows, and what happened in this step that Blue may notice."""
+
+from __future__ import annotations
+
+import random
+
+from ragen.cage2.layout import FOOTHOLD, HOSTS
+from ragen.cage2.simulator import tables
+from ragen.cage2.simulator.tables import Service
+
+
+class Session:
+    """A session of Red on a host.
+
+    Attributes:
+        is_privileged: Whether it is root or SYSTEM.
+        is_known: Whether Blue knows its process, so that a Remove may end it.
+        is_foothold: Whether it is Red's first, which a Restore brings back.
+    """
+
+    __slots__ = ("is_foothold", "is_known", "is_privileged")
+
+    def __init__(self, is_privileged: bool, is_known: bool, is_foothold: bool = False) -> None:
+        """Open it."""
+        self.is_privileged, self.is_known, self.is_foothold = is_privileged, is_known, is_foothold
+
+
+class Events:
+    """What happened on a host in a step.
+
+    Attributes:
+        connections: How many connections were made.
+        ports: To which of its ports.
+        has_shell: Whether one of them carries a shell back to Red.
+        is_after_decoy: Whether Blue put a decoy there before.
+    """
+
+    __slots__ = ("connections", "has_shell", "is_after_decoy", "ports")
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.connections, self.has_shell, self.is_after_decoy = 0, False, False
+        self.ports: set[int] = set()
+
+    def connect(self, port: int, times: int = 1) -> None:
+        """Count connections to a port."""
+        self.connections += times
+        self.ports.add(port)
+
+
+class Network:
+    """The hosts, and what Red knows of them.
+
+    Attributes:
+        rng: All chance comes from here.
+        is_fixed: Whether the original's quirks are mended.
+        sessions: Red's, by host.
+        services: What listens, by host, in the order in which it is found.
+        has_malware: Whether an analysis of the host finds Red's files.
+        is_service_down: Whether the operational service stands still.
+        can_be_stopped: Whether an Impact stops it.
+        is_service_known: Whether Red knows of it.
+        scanned: Ports that Red saw when it last scanned a host; None where it has not.
+        known_hosts, known_addresses, known_subnets: What Red may act on.
+        events: What happened in this step, by host; only hosts on which something did.
+    """
+
+    def __init__(self, rng: random.Random, is_fixed: bool) -> None:
+        """The network as an episode finds it."""
+        self.rng, self.is_fixed = rng, is_fixed
+        count = len(HOSTS)
+        self.services: list[list[Service]] = [self._original(host) for host in range(count)]
+        self.sessions: list[list[Session]] = [[] for _ in range(count)]
+        self.sessions[FOOTHOLD].append(Session(is_privileged=True, is_known=False, is_foothold=True))
+        self.has_malware = [False] * count
+        self.is_service_down, self.can_be_stopped, self.is_service_known = False, True, False
+        self.scanned: list[frozenset[int] | None] = [None] * count
+        self.known_hosts, self.known_addresses, self.known_subnets = {FOOTHOLD}, {FOOTHOLD}, {tables.USER}
+        self.events: dict[int, Events] = {}
+
+    def _original(self, host: int) -> list[Service]:
+        if self.is_fixed and HOSTS[host] == "User3":
+            return list(tables.FIXED_LINUX_1)
+        return list(tables.SERVICES[host])
+
+    def events_on(self, host: int) -> Events:
+        """What happened there in this step."""
+        found = self.events.get(host)
+        if found is None:
+            found = self.events[host] = Events()
+        return found
+
+    def find(self, host: int, port: int, kind: str) -> Service | None:
+        """The first service of a kind on a port; None if there is none."""
+        for service in self.services[host]:
+            if service.port == port and service.kind == kind:
+                return service
+        return None
+
+    def is_reachable(self, host_or_subnet_of: int) -> bool:
+        """Whether Red can act on a host: on operational ones only while it has a session on an enterprise server."""
+        if tables.SUBNET[host_or_subnet_of] != tables.OPERATIONAL:
+            return True
+        return any(self.sessions[host] for host in tables.ENTERPRISES)
+
+    def restore(self, host: int) -> None:
+        """Bring a host back to what it was at the start."""
+        self.sessions[host] = [each for each in self.sessions[host] if each.is_foothold]
+        self.services[host] = self._original(host)
+        self.has_malware[host] = False
+        if host == tables.OP_SERVER:
+            self.is_service_down = False
+            self.can_be_stopped = self.is_fixed
+
+    def held(self) -> list[int]:
+        """Hosts on which Red has a session."""
+        return [host for host, sessions in enumerate(self.sessions) if sessions]
+
+    def access(self, host: int) -> int:
+        """How far Red is on a host: 0 not at all, 1 as a user, 2 privileged."""
+        sessions = self.sessions[host]
+        return (2 if any(each.is_privileged for each in sessions) else 1) if sessions else 0

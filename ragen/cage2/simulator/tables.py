@@ -1,0 +1,163 @@
+"""The network of CAGE Challenge 2's second scenario: what runs where, what it takes to get in, and what that is worth.
+
+Hosts are indices into :data:`ragen.cage2.layout.HOSTS`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ragen.cage2.layout import FOOTHOLD, HOSTS, INDEX
+
+USER, ENTERPRISE, OPERATIONAL = range(3)  # subnets
+SUBNET = tuple({"U": USER, "E": ENTERPRISE, "D": ENTERPRISE, "O": OPERATIONAL}[name[0]] for name in HOSTS)
+SUBNETS = tuple(tuple(host for host in range(len(HOSTS)) if SUBNET[host] == subnet) for subnet in range(3))
+OP_SERVER = INDEX["Op_Server0"]
+ENTERPRISE2 = INDEX["Enterprise2"]
+ENTERPRISES = tuple(INDEX[f"Enterprise{number}"] for number in range(3))
+WINDOWS = frozenset(INDEX[name] for name in ("Enterprise1", "Enterprise2", "User0", "User1", "User2"))
+
+
+class Service(NamedTuple):
+    """Something that listens on a port.
+
+    Attributes:
+        port: Where.
+        kind: What an exploit has to find there; empty for what no exploit is for.
+        is_privileged: Whether it runs as root or SYSTEM, and so do sessions that come through it.
+        is_decoy: Whether Blue has put it there.
+    """
+
+    port: int
+    kind: str
+    is_privileged: bool = False
+    is_decoy: bool = False
+
+
+_SSH = Service(22, "ssh")
+_WEB = (Service(80, "web"), Service(443, "web"))
+_MAIL = Service(25, "mail", True)
+_GATEWAY = (_SSH,)
+_INTERNAL = (
+    _SSH,
+    Service(135, ""),
+    Service(3389, "rdp", True),
+    Service(445, ""),
+    Service(139, ""),
+    *_WEB,
+)
+_WINDOWS_1 = (_SSH, Service(21, "ftp", True))
+_WINDOWS_2 = (Service(445, "smb", True), Service(139, "smb", True), Service(135, ""), Service(3389, "rdp"))
+_LINUX_1 = (_WEB[0], Service(3389, "sql", True), _WEB[1], _MAIL)
+_LINUX_2 = (_SSH, _WEB[0], Service(3390, "sql", True), _WEB[1], _MAIL)
+_RESOLVER = (_SSH, Service(53, ""), Service(53, ""), Service(68, ""))
+
+SERVICES: tuple[tuple[Service, ...], ...] = (
+    _RESOLVER,
+    _GATEWAY,
+    _INTERNAL,
+    _INTERNAL,
+    *[_GATEWAY] * 4,
+    _WINDOWS_1,
+    _WINDOWS_1,
+    _WINDOWS_2,
+    _LINUX_1,
+    _LINUX_2,
+)
+"""What listens on each host at the start, in the order in which an exploit finds it."""
+
+FIXED_LINUX_1 = tuple(each._replace(port=3390) if each.kind == "sql" else each for each in _LINUX_1)
+
+HAS_GUESSABLE_USER = tuple(name != "Defender" for name in HOSTS)  # "pi" on Linux, "vagrant" on Windows
+
+
+class Exploit(NamedTuple):
+    """A way in.
+
+    Attributes:
+        name: As the original calls it.
+        weight: Which of several Red prefers: the greatest.
+        port: Where it knocks.
+        kind: What has to listen there.
+    """
+
+    name: str
+    weight: float
+    port: int
+    kind: str
+
+
+FTP, MAIL, SQL, HTTPS, HTTP, SMB, RDP, SSH = EXPLOITS = (
+    Exploit("FTPDirectoryTraversal", 7.0, 21, "ftp"),
+    Exploit("HarakaRCE", 6.0, 25, "mail"),
+    Exploit("SQLInjection", 5.0, 3390, "sql"),
+    Exploit("HTTPSRFI", 4.0, 443, "web"),
+    Exploit("HTTPRFI", 3.0, 80, "web"),
+    Exploit("EternalBlue", 2.0, 139, "smb"),
+    Exploit("BlueKeep", 1.0, 3389, "rdp"),
+    Exploit("SSHBruteForce", 0.1, 22, "ssh"),
+)
+"""By weight."""
+
+PREFERRED = 0.75  # how often the one of the greatest weight is taken, where there are others
+DETECTED = 0.95  # how often the connection of a new session is noticed
+GUESSES = 10  # connections of an SSH brute force, besides the one that got in
+
+
+def options(ports: frozenset[int]) -> tuple[Exploit, ...]:
+    """The exploits that Red considers for these open ports, by weight."""
+    if not ports & {80, 443}:
+        ports = ports - {SQL.port}  # only ever tried beside a web server
+    return tuple(each for each in EXPLOITS if each.port in ports)
+
+
+class Decoy(NamedTuple):
+    """What Blue can put on a host.
+
+    Attributes:
+        asks: The port that has to be free.
+        service: What then listens.
+        windows: Whether it takes Windows (True) or Linux (False); None for either.
+    """
+
+    asks: int
+    service: Service
+    windows: bool | None = None
+
+
+def _decoy(asks: int, kind: str, windows: bool | None = None, opens: int | None = None) -> Decoy:
+    return Decoy(asks, Service(asks if opens is None else opens, kind, is_decoy=True), windows)
+
+
+DECOYS = (
+    _decoy(80, "web"),
+    _decoy(21, "ftp", windows=True),
+    _decoy(25, "mail", windows=False),
+    _decoy(139, "smb", windows=True),
+    _decoy(22, "ssh"),
+    _decoy(3389, "rdp", windows=True),
+    _decoy(443, "web"),
+    _decoy(21, "web", windows=False, opens=80),
+)
+"""In the order of :data:`ragen.cage2.layout.DECOYS`."""
+
+FIXED_VSFTPD = _decoy(80, "web", windows=False)
+
+LEADS_TO: dict[int, int] = {
+    INDEX["User1"]: ENTERPRISES[1],
+    INDEX["User2"]: ENTERPRISES[1],
+    INDEX["User3"]: ENTERPRISES[0],
+    INDEX["User4"]: ENTERPRISES[0],
+    ENTERPRISE2: OP_SERVER,
+}
+"""Whose address is found on a host once Red is privileged there."""
+
+TELLS_SUBNET = tuple(name != "Defender" for name in HOSTS)  # whether it tells its own subnet then
+
+PENALTY = tuple(
+    0 if host == FOOTHOLD else 10 if host in ENTERPRISES or host == OP_SERVER else 1 for host in range(len(HOSTS))
+)
+"""What a privileged session of Red costs Blue at each step, in tenths."""
+
+IMPACT_PENALTY = 100  # tenths, at each step that the service is down
+RESTORE_PENALTY = 10  # tenths

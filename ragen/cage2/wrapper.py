@@ -1,0 +1,288 @@
+"""Many CAGE 2 environments at once, in lanes or at home: a batch of actions in, a batch of results out.
+
+    ParallelEnvWrapper    seeds, autoresets, sums of rewards; arrays
+          |
+      EnvEngine           processes, time, failure; the same for gymnasium's vector environments
+
+An episode's seed follows from the wrapper's seed, how often it was reset, the environment's index and the episode's
+number, and travels with the turn that may end the last one. Results are therefore equal for any number of workers,
+whether some are killed or not.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragen.cage2.env import Cage2Config
+from ragen.cage2.layout import N_ACTIONS, N_BITS
+from ragen.errors import ConfigError, EnvError, InputError, StateError
+from ragen.games.gym_game import AT_END, GYM, Began, GymResult, GymTurn, Shown
+from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, LaneStats, Settings
+from ragen.parallel.settings import Mode
+
+Infos = list[dict[str, Any]]
+Stepped = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_], Infos]
+
+CHAPTER = 32  # steps after which homes are decided on again, and old failures forgotten
+
+
+class ParallelEnvWrapper:
+    """Environments of CAGE Challenge 2, stepped together; a context manager, and one that is forgotten closes itself.
+
+    Attributes:
+        n_envs: How many environments there are.
+        simulator: Which one plays: ``"embedded"`` or ``"cage2"``.
+        config: What each environment is built with.
+        seed: What all episodes' seeds follow from.
+        closed: Whether it is closed.
+    """
+
+    def __init__(
+        self,
+        n_envs: int = 25,
+        scenario_path: str | os.PathLike[str] | None = None,
+        red_agent_type: str | type = "RedMeanderAgent",
+        *,
+        max_steps: int = 100,
+        simulator: str = "auto",
+        cage2_path: str | os.PathLike[str] | None = None,
+        bugs: str = "faithful",
+        seed: int = 0,
+        workers: int | None = None,
+        backend: str = "process",
+        use_multiprocessing: Mode = "auto",
+        step_timeout: float = 60.0,
+        reset_timeout: float = 120.0,
+    ) -> None:
+        """Know the environments; each is built where it lives, when it is first reset.
+
+        Args:
+            n_envs: How many.
+            scenario_path: See :class:`~ragen.cage2.env.Cage2Env`, as for the five that follow.
+            red_agent_type: Red's class, or its name.
+            max_steps: After how many steps an episode ends.
+            simulator: ``"embedded"``, ``"cage2"``, or ``"auto"``: the user's own CAGE 2 where it is found.
+            cage2_path: Where that is.
+            bugs: Whether the embedded simulator keeps the original's quirks.
+            seed: What all episodes' seeds follow from, at least 0.
+            workers: Most workers; None for ``min(8, usable processors)``, 0 for none.
+            backend: Kind of workers, ``"process"`` or ``"executor"``.
+            use_multiprocessing: True, False, or ``"auto"``: workers where they were measured to pay.
+            step_timeout: Seconds for one step of one environment, with the reset that may follow it.
+            reset_timeout: Seconds for one reset of one environment.
+
+        Raises:
+            ConfigError: An argument cannot work; nothing was started.
+        """
+        self.closed = True
+        if isinstance(n_envs, bool) or not isinstance(n_envs, int | np.integer) or n_envs < 1:
+            raise ConfigError(f"n_envs = {n_envs!r}: expected a number of environments, at least 1.")
+        self.n_envs, self.seed = int(n_envs), _seed(seed)
+        self.config = Cage2Config.of(red_agent_type, max_steps, simulator, cage2_path, scenario_path, bugs)
+        self.simulator = self.config.simulator
+        settings = Settings(
+            use_lanes=_mode(use_multiprocessing, workers),
+            max_workers=workers or None,
+            backend=backend,
+            step_timeout=step_timeout,
+            reset_timeout=reset_timeout,
+        )
+        specs = [EnvSpec.of(self.config, env_id=i, tag="cage2", game=GYM) for i in range(self.n_envs)]
+        self._engine = EnvEngine(specs, settings)
+        self._finalizer = weakref.finalize(self, self._engine.close, forgotten=True)
+        self.closed = False
+        self._rounds = -1  # resets since the seed was set
+        self._is_begun = False
+        self._steps = 0
+        self._episodes = [0] * self.n_envs  # number of each environment's present episode; 0 before the first reset
+        self._returns, self._lengths = np.zeros(self.n_envs), np.zeros(self.n_envs, int)
+        self._shown = np.zeros((self.n_envs, N_BITS), np.float32)
+        self._compromised: list[tuple[bool, ...]] = [()] * self.n_envs
+
+    # Episodes
+
+    def reset(self, seed: int | None = None) -> NDArray[np.float32]:
+        """Begin new episodes everywhere.
+
+        Args:
+            seed: Takes the place of the seed that was given before; without, each reset goes on to other episodes.
+
+        Returns:
+            Observations, ``(n_envs, 52)``.
+
+        Raises:
+            EnvError: An environment could not be reset, nor on a rebuilt one.
+        """
+        self._check_open()
+        self._is_begun = False
+        chosen = self.seed if seed is None else _seed(seed)
+        rounds = self._rounds + 1 if seed is None else 0
+        found = self._begin({i: self._episode_seed(i, 1, chosen, rounds) for i in range(self.n_envs)})
+        self.seed, self._rounds = chosen, rounds
+        self._episodes = [1] * self.n_envs
+        self._returns[:], self._lengths[:] = 0, 0
+        for index, (observation, info) in found.items():
+            self._shown[index], self._compromised[index] = observation, info["compromised"]
+        self._is_begun = True
+        return self._shown.copy()
+
+    def step(self, actions: Sequence[int] | NDArray[Any]) -> Stepped:
+        """Step all environments; one whose episode ends is reset at once.
+
+        Args:
+            actions: A number from 0 to 144 for each environment.
+
+        Returns:
+            Four values:
+
+            - observations ``(n_envs, 52)`` float32: the first one of the next episode where one has ended;
+            - rewards ``(n_envs,)`` float64;
+            - dones ``(n_envs,)`` bool: whose episode has ended;
+            - a dict for each environment: ``compromised_before`` and ``compromised`` (five booleans each, of the
+              episode that was stepped); where it ended also ``final_observation``, ``episode`` (``r`` return, ``l``
+              steps), ``truncated``, and ``reset_info`` of the next one. An environment that failed twice is truncated
+              with reward 0 and its last observation, and ``env_error`` says why.
+
+        Raises:
+            InputError: The actions do not fit; nothing was stepped.
+            StateError: There was no reset yet, or it is closed.
+            EnvError: An environment failed, and could not be reset either: reset all of them.
+        """
+        self._check_open()
+        if not self._is_begun:
+            raise StateError("ParallelEnvWrapper was stepped before a reset that worked: call reset first.")
+        chosen = _actions(actions, self.n_envs)
+        if self._steps and self._steps % CHAPTER == 0:
+            self._engine.begin_chapter()
+        results = self._engine.play({index: self._turn(index, action) for index, action in enumerate(chosen)})
+        failed = {i: each for i, each in results.items() if isinstance(each, EnvFailed)}
+        if failed:
+            self._is_begun = False  # unless the resets work
+            begun = self._begin({i: self._episode_seed(i, self._episodes[i] + 1) for i in failed})
+            self._is_begun = True
+            results |= {i: self._truncated(i, failed[i], begun[i]) for i in failed}
+        self._steps += 1
+        return self._taken(results)
+
+    def _turn(self, index: int, action: int) -> GymTurn:
+        """A step; the one that ends the episode, which its length alone does, begins the next one as well."""
+        if self._lengths[index] + 1 < self.config.max_steps:
+            return GymTurn(action)
+        return GymTurn(action, AT_END, self._episode_seed(index, self._episodes[index] + 1))
+
+    def _taken(self, results: Mapping[int, GymResult]) -> Stepped:
+        """Keep what came of a step, and put it into arrays."""
+        rewards = np.array([float(each.reward) for each in results.values()])
+        dones = np.array([each.began is not None for each in results.values()])
+        self._returns += rewards
+        self._lengths += 1
+        infos: Infos = []
+        for index, result in results.items():
+            infos.append(self._told(index, result))
+            self._shown[index] = result.observation
+            self._compromised[index] = result.info["compromised"]
+        self._returns[dones], self._lengths[dones] = 0, 0
+        return self._shown.copy(), rewards, dones, infos
+
+    def _told(self, index: int, result: GymResult) -> dict[str, Any]:
+        if result.final is None:
+            return result.info
+        self._episodes[index] += 1
+        return {
+            **result.final.info,
+            "final_observation": result.final.observation,
+            "episode": {"r": float(self._returns[index]), "l": int(self._lengths[index])},
+            "truncated": True,
+            "reset_info": result.info,
+        }
+
+    def _truncated(self, index: int, failed: EnvFailed, begun: tuple[Any, dict[str, Any]]) -> GymResult:
+        """The step at which an environment failed: nothing lost or gained, cut short, and the next episode."""
+        held = self._compromised[index]
+        info = {"compromised_before": held, "compromised": held, "env_error": failed.text}
+        final = Shown(self._shown[index].copy(), info)
+        return GymResult(begun[0], 0.0, False, True, begun[1], None, final, Began(None))
+
+    def _begin(self, seeds: Mapping[int, int]) -> dict[int, tuple[Any, dict[str, Any]]]:
+        """Reset some environments; their observations and infos."""
+        found = self._engine.reset(seeds)
+        for index, shown in found.items():
+            if isinstance(shown, EnvFailed):
+                raise EnvError(f"env {index} could not be reset: {shown.text}") from shown.error
+        return {index: (shown.observation, shown.info) for index, shown in found.items()}
+
+    def _episode_seed(self, index: int, episode: int, seed: int | None = None, rounds: int | None = None) -> int:
+        seed, rounds = (self.seed, self._rounds) if seed is None or rounds is None else (seed, rounds)
+        return int(np.random.SeedSequence(seed, spawn_key=(rounds, index, episode)).generate_state(1)[0])
+
+    # What is asked of them
+
+    def get_true_states(self) -> list[dict[str, str]]:
+        """How far Red is on each host of each environment: ``"None"``, ``"User"`` or ``"Privileged"`` by its name."""
+        self._check_open()
+        found = self._engine.read(range(self.n_envs), "access_levels")
+        for value in found.values():
+            if isinstance(value, Exception):
+                raise value
+        return list(found.values())
+
+    def stats(self) -> list[LaneStats]:
+        """What each home of environments has done, the main process first."""
+        return self._engine.stats()
+
+    # The end
+
+    def close(self) -> None:
+        """Close all environments, and the workers; may be called twice."""
+        self.closed = True
+        if self._finalizer.detach():
+            self._engine.close()
+
+    def __enter__(self) -> ParallelEnvWrapper:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise StateError("this ParallelEnvWrapper is closed; make a new one.")
+
+
+def _seed(seed: Any) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ConfigError(f"seed = {seed!r}: expected a whole number, at least 0.")
+    return int(seed)
+
+
+def _mode(use_multiprocessing: Any, workers: Any) -> Mode:
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 0):
+        raise ConfigError(f"workers = {workers!r}: expected a number of workers, 0 for none, or None.")
+    if not any(use_multiprocessing is mode for mode in (True, False)) and use_multiprocessing != "auto":
+        raise ConfigError(f"use_multiprocessing = {use_multiprocessing!r}: expected True, False or 'auto'.")
+    return False if workers == 0 else use_multiprocessing
+
+
+def _actions(actions: Any, count: int) -> list[int]:
+    found = np.asarray(actions.tolist() if hasattr(actions, "tolist") else _listed(actions))
+    if found.shape != (count,) or not np.issubdtype(found.dtype, np.integer):
+        raise InputError(
+            f"actions of shape {found.shape} and type {found.dtype}: expected {count} whole numbers, one for each "
+            "environment. None was stepped."
+        )
+    if ((found < 0) | (found >= N_ACTIONS)).any():
+        wrong = found[(found < 0) | (found >= N_ACTIONS)]
+        raise InputError(f"actions {wrong.tolist()}: expected 0 to {N_ACTIONS - 1}. None was stepped.")
+    return found.tolist()
+
+
+def _listed(actions: Any) -> list[Any]:
+    if not isinstance(actions, Iterable):
+        raise InputError(f"actions = {actions!r}: expected one for each environment. None was stepped.")
+    return list(actions)

@@ -1,0 +1,149 @@
+"""RAGEN's two wrappers, under its names: a model in this process, or behind an API, where a worker group is expected.
+
+Scripts written for RAGEN make one and hand it to ``LLMAgentProxy``. They read RAGEN's keys and ask our backends, which
+have more to say; see :mod:`ragen.llm_agent.backends`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ragen.errors import BackendError, ConfigError
+from ragen.llm_agent.backends import backend_class
+from ragen.llm_agent.backends.base import Backend, Sampling
+from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.rollout.actor import outputs_of, read_sampling, requests_of
+
+if TYPE_CHECKING:
+    from verl import DataProto
+
+PROVIDERS = {
+    "openai": ("https://api.openai.com/v1", "OPENAI_API_KEY"),
+    "deepseek": ("https://api.deepseek.com", "DEEPSEEK_API_KEY"),
+    "anthropic": ("https://api.anthropic.com/v1", "ANTHROPIC_API_KEY"),
+    "together": ("https://api.together.xyz/v1", "TOGETHER_API_KEY"),
+}
+"""RAGEN's providers: where each speaks OpenAI's chat completions, and the environment variable of its key."""
+
+
+class _Wrapper:
+    """A backend with ``generate_sequences``.
+
+    Attributes:
+        config: The whole configuration.
+        tokenizer: The model's.
+        llm: Who answers.
+    """
+
+    def __init__(self, config: Any, tokenizer: Any, backend: Backend, sampling: Sampling) -> None:
+        self.config, self.tokenizer = config, tokenizer
+        self.llm: Any = backend
+        self._backend, self._sampling = backend, sampling
+
+    def generate_sequences(self, lm_inputs: DataProto) -> DataProto:
+        """Answer a batch of prompts; see :class:`~ragen.llm_agent.rollout.actor.BackendActor`.
+
+        Args:
+            lm_inputs: The prompts; with ``meta_info["skip_generation"]`` they come back as they are.
+
+        Returns:
+            ``response_texts``, ``env_ids``, ``group_ids`` and more in ``non_tensor_batch``.
+
+        Raises:
+            BackendError: A prompt got no reply, as in RAGEN; ``actor.backend`` ends that trajectory alone instead.
+        """
+        if lm_inputs.meta_info.get("skip_generation", False):
+            return lm_inputs
+        replies = self._backend.generate(requests_of(lm_inputs), self._sampling)
+        failed = [reply.error for reply in replies if reply.error is not None]
+        if failed:
+            raise BackendError(f"{len(failed)} of {len(replies)} prompts got no reply; the first: {failed[0]}")
+        pad = self.tokenizer.pad_token_id
+        return outputs_of(lm_inputs, replies, self.tokenizer.eos_token_id if pad is None else pad)
+
+    def close(self) -> None:
+        """Give back what the backend holds."""
+        self._backend.close()
+
+
+class VllmWrapperWg(_Wrapper):
+    """A vLLM engine in this process, with the sampling of ``actor_rollout_ref.rollout.val_kwargs``."""
+
+    def __init__(self, config: Any, tokenizer: Any) -> None:
+        """Start the engine.
+
+        Args:
+            config: ``actor_rollout_ref.model.path`` is the model; ``actor_rollout_ref.rollout`` says how it runs.
+            tokenizer: The model's.
+
+        Raises:
+            ConfigError: vLLM is not installed, or cannot start so.
+        """
+        backend: Any = backend_class("vllm").from_config(config, tokenizer)
+        super().__init__(config, tokenizer, backend, replace(read_sampling(config, validate=True), do_sample=True))
+        self.llm = backend.llm
+
+
+class ApiCallingWrapperWg(_Wrapper):
+    """A model behind an API: ``model_config.model_name`` names an entry of ``model_info``."""
+
+    def __init__(self, config: Any, tokenizer: Any) -> None:
+        """Read the two sections; nothing is sent yet.
+
+        Args:
+            config: ``model_config``: ``model_name``, ``max_concurrency``; ``model_info.<name>``: ``provider_name``,
+                ``model_name``, ``generation_kwargs``, and ``api_key`` where that is not in the environment.
+            tokenizer: That of the prompts.
+
+        Raises:
+            ConfigError: A key is missing, the provider is not known, or nobody has its key.
+        """
+        from ragen.llm_agent.backends.endpoint import Access, ApiSettings
+
+        name = setting(config, "model_config.model_name", str)
+        section = _model_section(config, name)
+        url, variable = _provider(name, section)
+        key = str(section.get("api_key") or os.environ.get(variable, "")).strip()
+        if not key:
+            raise ConfigError(
+                f"model_info.{name} is of provider {section['provider_name']!r}, and the environment variable "
+                f"{variable!r} is not set; set it, or model_info.{name}.api_key."
+            )
+        request = dict(section.get("generation_kwargs") or {})
+        if "max_completion_tokens" in request:
+            request.setdefault("max_tokens", None)
+        settings = ApiSettings(
+            model=str(section.get("model_name") or name),
+            base_url=url,
+            api_key_env=variable,
+            max_concurrency=setting(config, "model_config.max_concurrency", int, 4),
+            request=request,
+        )
+        backend: Any = backend_class("openai")
+        super().__init__(config, tokenizer, backend(settings, Access(key)), Sampling())
+        self.llm_kwargs = request
+
+
+def _model_section(config: Any, name: str) -> dict[str, Any]:
+    from omegaconf import OmegaConf
+
+    models = setting(config, "model_info", Mapping)
+    plain: Any = OmegaConf.to_container(models, resolve=True) if OmegaConf.is_config(models) else models
+    if not isinstance(plain.get(name), Mapping):
+        known = ", ".join(sorted(map(str, plain))) or "none"
+        raise ConfigError(f"model_config.model_name is {name!r}, and model_info has no such entry; it has {known}.")
+    return dict(plain[name])
+
+
+def _provider(name: str, section: Mapping[str, Any]) -> tuple[str, str]:
+    given = section.get("provider_name")
+    provider = PROVIDERS.get(str(given).lower())
+    if provider is None:
+        raise ConfigError(
+            f"model_info.{name}.provider_name is {given!r}; expected one of {', '.join(PROVIDERS)}. Any other server "
+            "that speaks OpenAI's chat completions is asked with actor.backend=openai and actor.base_url."
+        )
+    return provider

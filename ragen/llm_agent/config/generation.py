@@ -1,0 +1,109 @@
+"""Which RAGEN a configuration means where RAGEN has changed: ``generation`` and ``quirks``, at its top.
+
+``generation: 2025`` (the default) is RAGEN of September 2025, ``2026`` that of April 2026. The year decides defaults of
+environments that a configuration leaves open (:data:`ENV_DEFAULTS`), what an environment manager writes down of a turn,
+and which columns and metrics a batch has. ``quirks: true`` gives besides what RAGEN of that year does though it is
+plainly wrong, such as a loss mask one column off, for whoever compares with RAGEN itself; see
+:mod:`ragen.llm_agent.quirks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ragen.errors import ConfigError
+from ragen.llm_agent.config.named_data import named_data
+
+YEARS = (2025, 2026)
+DEFAULT_YEAR = 2025
+DEFAULT_QUIRKS = False
+WITH_ENV_DEFAULTS = True  # not where the environments are those of a checkout of RAGEN, which have their own
+
+ENV_DEFAULTS: dict[int, dict[str, dict[str, Any]]] = {
+    2025: {},
+    2026: {
+        "frozen_lake": {"p": 0.9, "success_rate": 0.8},
+        "bandit": {"split": "train"},
+        "webshop": {"compat": "up26"},
+    },
+}
+"""Fields of ``env_config`` that a generation has other defaults for than this package's classes, by type."""
+
+_BANDITS_OF_2025 = {("Phoenix", "Dragon"): "train", ("Trader", "Librarian"): "test"}
+"""The arms that RAGEN's tags of 2025 name; its tags of the same names draw arms from one of these lists in 2026."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The RAGEN that is meant.
+
+    Attributes:
+        year: 2025 or 2026.
+        quirks: Whether batches are built as RAGEN builds them, right or wrong.
+    """
+
+    year: int = DEFAULT_YEAR
+    quirks: bool = DEFAULT_QUIRKS
+
+    @classmethod
+    def read(cls, config: Any) -> Generation:
+        """Read the two keys.
+
+        Args:
+            config: The whole configuration.
+
+        Raises:
+            ConfigError: A key has a value that cannot work.
+        """
+        year, quirks = _top(config, "generation", DEFAULT_YEAR), _top(config, "quirks", DEFAULT_QUIRKS)
+        if str(year) not in map(str, YEARS):
+            raise ConfigError(f"generation is {year!r}; expected one of {', '.join(map(str, YEARS))}.")
+        if not isinstance(quirks, bool):
+            raise ConfigError(f"quirks is {quirks!r}; expected true or false.")
+        return cls(int(year), quirks)
+
+    @property
+    def is_2026(self) -> bool:
+        """Whether it is RAGEN of 2026."""
+        return self.year == YEARS[1]
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What tells runs of it from others: nothing of the default, which runs had before there was a choice."""
+        default = Generation()
+        values = {"generation": (self.year, default.year), "quirks": (self.quirks, default.quirks)}
+        return {key: value for key, (value, usual) in values.items() if value != usual}
+
+    def env_fields(self, env_type: str, fields: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The fields of an environment's configuration, with this generation's defaults where it leaves them open.
+
+        Args:
+            env_type: The type.
+            fields: What ``env_config`` says.
+        """
+        given = dict(fields or {})
+        if not WITH_ENV_DEFAULTS:
+            return given
+        defaults = ENV_DEFAULTS[self.year].get(env_type, {})
+        if self.is_2026:
+            given = named_data(env_type, given)
+        if env_type == "bandit" and defaults and "split" not in given:
+            arms = given.get("lo_arm_name"), given.get("hi_arm_name")
+            if arms in _BANDITS_OF_2025:
+                given.pop("lo_arm_name"), given.pop("hi_arm_name")
+                return {"split": _BANDITS_OF_2025[arms]} | given
+            if any(arms):
+                return given
+        return defaults | given
+
+
+def _top(config: Any, key: str, default: Any) -> Any:
+    """A key at the top of a configuration, which may be a mapping or an object; the default where it is not said."""
+    value = config.get(key) if isinstance(config, Mapping) else getattr(config, key, None)
+    return default if value is None else value
+
+
+DEFAULT_GENERATION = Generation()
+"""RAGEN of September 2025, put right."""

@@ -1,0 +1,248 @@
+"""The prompts of a RAGEN checkout, read off its source: ``ctx_manager.py``, ``memory/simple_memory.py``, ``envs.yaml``.
+
+The source is parsed as data and never run. Both generations are known (2025, with the instruction in the first user
+message, and 2026, with it in the system message), and a checkout whose owner has changed its wording. One whose prompts
+are put together in another way is refused, with the line that is not understood.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ragen.errors import ConfigError
+from ragen.llm_agent.prompting.expressions import (
+    UnknownExpressionError,
+    assigned,
+    contents,
+    function,
+    slots_in,
+    text_of,
+    try_text,
+)
+from ragen.llm_agent.prompting.template import (
+    IN_SYSTEM,
+    IN_USER,
+    InstructionTemplate,
+    PromptTemplate,
+    ReplyFormatTemplate,
+    WindowTemplate,
+)
+
+CONTEXT = "ragen/llm_agent/ctx_manager.py"
+MEMORY = "ragen/llm_agent/memory/simple_memory.py"
+TAGS = "config/envs.yaml"
+
+
+def read_prompts(checkout: str | Path) -> PromptTemplate:
+    """The prompts of a checkout.
+
+    Args:
+        checkout: The folder with ``ragen/`` and ``config/``.
+
+    Raises:
+        ConfigError: It is no RAGEN checkout, or its prompts are not made in a way that is known here.
+    """
+    root = Path(checkout).expanduser()
+    path = root / CONTEXT
+    if not path.is_file():
+        raise ConfigError(f"{root} is no RAGEN checkout: it has no {CONTEXT}.")
+    source = _Source(path)
+    state = source.only("the state of a turn", source.turn_texts({"observation"}))
+    head = source.only("the head of a turn", source.turn_texts({"turn"}, only=True))
+    system, place = source.system()
+    template = PromptTemplate(
+        system=system,
+        instruction_in=place,
+        join="",
+        trim=False,
+        first_turn=head + "{state}",
+        later_turn=head + "{state}",
+        state=state,
+        reward=source.only("the reward of a turn", source.rewards()),
+        actions_left="{actions_left}",
+        length=source.only("LENGTH_PROMPT", source.texts("LENGTH_PROMPT")),
+        invalid=source.only("warning", [text for text in source.texts("warning") if text], missing=""),
+        reply_format=source.reply_format(),
+        instruction=source.instruction(),
+        instructions=_instructions(root / TAGS),
+    )
+    memory = root / MEMORY
+    if memory.is_file():
+        return replace(template, window=_Source(memory).window(state))
+    ours = template.window  # RAGEN of 2025 has no such prompts, and ours are put together with blank lines
+    texts = {name: getattr(ours, name) + "\n\n" for name in ("before", "turn", "after")}
+    return replace(template, window=replace(ours, **texts))
+
+
+class _Source:
+    """A file of the checkout, parsed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            tree = ast.parse(path.read_text("utf-8"), str(path))
+        except (OSError, UnicodeDecodeError, SyntaxError, ValueError) as error:
+            raise ConfigError(f"{path} cannot be read as Python: {error}.") from error
+        managers = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ContextManager"]
+        self._tree: ast.AST = managers[0] if managers else tree  # the file may hold tests of it besides
+
+    def refuse(self, what: str, found: Iterable[Any] = ()) -> ConfigError:
+        """The error that says what is not understood."""
+        texts = [str(each) for each in found]
+        seen = f"found {len(texts)} of it: {texts}" if texts else "found none"
+        return ConfigError(
+            f"{self._path}: looked for {what} and {seen}; this checkout makes its prompts in a way that is not known "
+            "here. Start from `python -m ragen.llm_agent.prompting show` and write its texts in by hand."
+        )
+
+    def only(self, what: str, found: Iterable[str], missing: str | None = None) -> str:
+        """The one text that there is, however often."""
+        texts = list(dict.fromkeys(found))
+        if not texts and missing is not None:
+            return missing
+        if len(texts) != 1:
+            raise self.refuse(what, texts)
+        return texts[0]
+
+    def text(self, what: str, node: ast.expr, known: Mapping[str, str] | None = None) -> str:
+        """The text of an expression.
+
+        Raises:
+            ConfigError: It is none.
+        """
+        try:
+            return text_of(node, known)
+        except UnknownExpressionError as error:
+            raise self.refuse(what, [error]) from error
+
+    def texts(self, name: str) -> list[str]:
+        """The texts that a variable gets."""
+        return [text for node in assigned(self._tree, name) if (text := try_text(node)) is not None]
+
+    def turn_texts(self, slots: set[str], only: bool = False) -> list[str]:
+        """The texts with these slots, and no others if asked so, that are put together for a multi-turn chat."""
+        names = ("messages[-1]['content']", "content")
+        texts = [text for name in names for text in self.texts(name)]
+        return [text for text in texts if (slots_in(text) == slots if only else slots_in(text) >= slots)]
+
+    def rewards(self) -> list[str]:
+        """The user messages that tell a reward."""
+        texts = [try_text(node) for node in contents(self._tree, "user")]
+        return [text for text in texts if text and slots_in(text) == {"reward"}]
+
+    def system(self) -> tuple[str, str]:
+        """The system message without an instruction, and where that stands."""
+        plain = [text for node in contents(self._tree, "system") if (text := try_text(node)) is not None]
+        if plain:
+            return self.only("the system message", plain), IN_USER
+        builder = function(self._tree, "_build_system_content")
+        if builder is None:
+            raise self.refuse("the system message")
+        returned = [node.value for node in ast.walk(builder) if isinstance(node, ast.Return) and node.value is not None]
+        texts = [self.text("the system message", node, {"env_instruction": ""}) for node in returned]
+        return self.only("the system message", texts), IN_SYSTEM
+
+    def reply_format(self) -> ReplyFormatTemplate:
+        """The two forms of an answer."""
+        found = {ast.dump(node): node for node in assigned(self._tree, "FORMAT_PROMPT")}
+        match list(found.values()):
+            case [ast.IfExp(body=ast.Constant(value=str(think)), orelse=ast.Constant(value=str(answer)))]:
+                return ReplyFormatTemplate(think=think, answer=answer)
+        raise self.refuse("FORMAT_PROMPT", map(ast.unparse, found.values()))
+
+    def instruction(self) -> InstructionTemplate:
+        """What follows a tag's own instruction."""
+        symbols, symbol, symbol_join = self._listed("grid_vocab_str", {"k": "{symbol}", "v": "{meaning}"})
+        actions, action, action_join = self._listed("action_lookup_str", {"v": "{name}"})
+        if action != "{name}":
+            raise self.refuse("the names of actions", [action])
+        more = "".join(
+            self.text("action_lookup_str", node) for node in [*assigned(self._tree, "action_lookup_str")][1:]
+        )
+        return InstructionTemplate(
+            join="",
+            symbols=symbols + "{symbols}",
+            symbol=symbol,
+            symbol_join=symbol_join,
+            coordinates=self.only("coord_hint", self.texts("coord_hint"), missing=""),
+            actions=f"{actions}{{actions}}{more}",
+            action_join=action_join,
+            limits="",
+        )
+
+    def _listed(self, name: str, known: Mapping[str, str]) -> tuple[str, str, str]:
+        """A list of things: what stands before it, one of them, and what stands between two."""
+        node = next(assigned(self._tree, name), None)
+        match node:
+            case ast.BinOp(
+                left=before,
+                op=ast.Add(),
+                right=ast.Call(
+                    func=ast.Attribute(value=ast.Constant(value=str(between)), attr="join"),
+                    args=[ast.ListComp(elt=one) | ast.GeneratorExp(elt=one)],
+                ),
+            ):
+                return self.text(name, before), self.text(name, one, known), between
+        raise self.refuse(name, [] if node is None else [ast.unparse(node)])
+
+    def window(self, state: str) -> WindowTemplate:
+        """How earlier turns are told in one message; the turn that is asked for must show its state as ever."""
+        builder = function(self._tree, "build_user_content")
+        if builder is None:
+            raise self.refuse("build_user_content")
+        told = next((node for node in builder.body if isinstance(node, ast.If)), None)
+        loop = next((node for node in told.body if isinstance(node, ast.For)), None) if told else None
+        if told is None or loop is None:
+            raise self.refuse("the loop over earlier turns in build_user_content")
+        reward = next((node for node in loop.body if isinstance(node, ast.If)), None)
+        place = told.body.index(loop)
+        asked, alone = (self._current(builder, state, with_others) for with_others in (True, False))
+        return WindowTemplate(
+            before=self._added(told.body[:place]),
+            turn=self._added(loop.body),
+            reward=self._added(reward.body) if reward else "",
+            after=self._added(told.body[place + 1 :]),
+            asked=asked,
+            alone=alone,
+        )
+
+    def _added(self, body: list[ast.stmt]) -> str:
+        """What some statements add to the content; a statement with a condition is that of the reward."""
+        texts = []
+        for node in body:
+            if isinstance(node, ast.AugAssign):
+                texts.append(self.text("what is told of a turn", node.value))
+            elif isinstance(node, ast.If):
+                texts.append("{reward}")
+        return "".join(texts)
+
+    def _current(self, builder: ast.FunctionDef, state: str, with_others: bool) -> str:
+        """The turn that is asked for, with earlier turns before it or without."""
+        known: dict[str, str] = {}
+        for node in builder.body:
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.IfExp(body=body, orelse=orelse)):
+                    known[name] = self.text(name, body if with_others else orelse)
+        added = [node.value for node in builder.body if isinstance(node, ast.AugAssign)]
+        text = "".join(self.text("the turn that is asked for", node, known) for node in added)
+        if not text.endswith(state):
+            raise self.refuse(f"the state as {CONTEXT} tells it", [text])
+        return text.removesuffix(state) + "{state}"
+
+
+def _instructions(path: Path) -> dict[str, str]:
+    """The instruction of each tag of the checkout; none without the file."""
+    import yaml
+
+    if not path.is_file():
+        return {}
+    try:
+        content = yaml.safe_load(path.read_text("utf-8"))
+        entries = content["custom_envs"].items()
+        return {str(tag): entry["env_instruction"] for tag, entry in entries if entry.get("env_instruction")}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} holds no custom_envs that could be read: {error!r}.") from error

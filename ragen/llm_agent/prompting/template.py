@@ -1,0 +1,318 @@
+r"""What prompts are made of, as data: texts with named slots, which a YAML file may replace.
+
+A file holds any of the fields below, and what it leaves out is ours::
+
+    system: "You play games."
+    instruction_in: system
+    state: "{observation}\n{actions_left}Answer as {format}.{length}"
+    reply_format: {think: "<think>..</think><answer>..</answer>", answer: "<answer>..</answer>"}
+
+A slot is a name in braces, with a format after a colon where one is wanted (``{reward:.6g}``); a brace that is meant
+is written twice. A part of which a slot has nothing to say is left out, as ``actions_left`` is where nobody counts.
+``python -m ragen.llm_agent.prompting show`` writes our own prompts in this form, ``import`` those of a RAGEN checkout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from string import Formatter
+from typing import Any, Self
+
+from ragen.errors import ConfigError
+
+SYSTEM_PROMPT = "You are an agent that acts in an environment, one turn at a time. Earn as much reward as you can."
+THINK_FORMAT = "<think> how you decide </think> <answer> what you do </answer>"
+ANSWER_FORMAT = "<answer> what you do </answer>"
+IN_SYSTEM, IN_USER = PLACES = ("system", "user")
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class InstructionTemplate:
+    """The rules of a game, before the first state: what stands behind a tag's ``env_instruction``.
+
+    Attributes:
+        join: Between its paragraphs.
+        symbols: What the symbols of a grid mean; ``{symbols}``.
+        symbol: One of them; ``{symbol}``, ``{meaning}``.
+        symbol_join: Between two of them.
+        coordinates: Said where states are coordinates and show no grid.
+        actions: The actions that have names; ``{actions}``, ``{action_sep}``, ``{max_actions}``.
+        action_join: Between two names.
+        limits: How many actions there are; ``{limits}``.
+        turn_limit: How many in a turn; ``{count}``.
+        episode_limit: How many in an episode; ``{count}``.
+        limit_join: Between the two.
+    """
+
+    join: str = "\n"
+    symbols: str = "Symbols in the state: {symbols}"
+    symbol: str = "{symbol} is {meaning}"
+    symbol_join: str = ", "
+    coordinates: str = ""
+    actions: str = 'Available actions: {actions}. To take several in a row, put "{action_sep}" between them.'
+    action_join: str = ", "
+    limits: str = "The most actions you can take: {limits}."
+    turn_limit: str = "{count} in one turn"
+    episode_limit: str = "{count} in the whole episode"
+    limit_join: str = ", "
+
+
+@dataclass(frozen=True)
+class ReplyFormatTemplate:
+    """The form of an answer.
+
+    Attributes:
+        think: Where replies think before they answer.
+        answer: Where they do not.
+    """
+
+    think: str = THINK_FORMAT
+    answer: str = ANSWER_FORMAT
+
+
+@dataclass(frozen=True)
+class WindowTemplate:
+    """Earlier turns, told inside the one user message of ``context_window_mode: single_turn``.
+
+    Attributes:
+        before: Before them; ``{completed}`` turns have been played, of which ``{shown}`` are told.
+        turn: One of them; ``{turn}``, ``{observation}``, ``{reply}``, ``{reward}``.
+        reward: What ``{reward}`` of that is, where there was one; ``{reward}``, ``{turn}``.
+        after: Behind them.
+        asked: The turn that is asked for, behind others; ``{turn}``, ``{state}``.
+        alone: The same where no earlier turn is told.
+    """
+
+    before: str = "The turns before this one:"
+    turn: str = "---\nTurn {turn}:\nState:\n{observation}\nYour reply:\n{reply}{reward}"
+    reward: str = "\nReward:\n{reward:.6g}"
+    after: str = "---"
+    asked: str = "Turn {turn}:\n{state}"
+    alone: str = "Turn {turn}:\n{state}"
+
+
+@dataclass(frozen=True)
+class PromptTemplate:
+    """All texts of a prompt.
+
+    Attributes:
+        system: The system message; an empty one is left out.
+        instruction_in: Where the instruction stands: at the head of the first ``user`` message, or behind the text of
+            the ``system`` message.
+        join: Between the paragraphs of a message.
+        trim: Whether paragraphs and messages lose the blanks at both their ends.
+        first_turn: The first turn that a prompt shows; ``{turn}`` (its number, from 1), ``{state}``.
+        later_turn: Any other.
+        state: What ``{state}`` of these is; ``{observation}``, ``{invalid}``, ``{actions_left}``, ``{format}``,
+            ``{length}``.
+        reward: The turn's reward, at the head of the message that shows the next turn; ``{reward}``.
+        actions_left: ``{actions_left}`` more actions may be taken.
+        length: The length that a reply is asked to keep to; ``{max_tokens}``.
+        invalid: Said in the state behind a turn without any valid action (generation 2026 marks these).
+        reply_format: What ``{format}`` is.
+        instruction: The rules of the game.
+        window: Earlier turns within one message.
+        instructions: A tag's ``env_instruction``, in the place of the one that comes with this package.
+    """
+
+    system: str = SYSTEM_PROMPT
+    instruction_in: str = IN_USER
+    join: str = "\n\n"
+    trim: bool = True
+    first_turn: str = "Turn {turn}:\n{state}"
+    later_turn: str = "Turn {turn}:\n{state}"
+    state: str = (
+        "State:\n{observation}\n"
+        "{invalid}{actions_left}Always output: {format} with nothing before, between or after.{length}"
+    )
+    reward: str = "Reward:\n{reward:.6g}"
+    actions_left: str = "You have {actions_left} actions left. "
+    length: str = " Use {max_tokens} words (tokens) at most."
+    invalid: str = "Your last reply named no action that can be taken, so nothing has changed.\n"
+    reply_format: ReplyFormatTemplate = field(default_factory=ReplyFormatTemplate)
+    instruction: InstructionTemplate = field(default_factory=InstructionTemplate)
+    window: WindowTemplate = field(default_factory=WindowTemplate)
+    instructions: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a file of prompts.
+
+        Args:
+            path: The file.
+
+        Raises:
+            ConfigError: It cannot be read, or a field or a slot in it is not known or of the wrong type.
+        """
+        import yaml
+
+        path = Path(path).expanduser()
+        try:
+            content = yaml.safe_load(path.read_text("utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ConfigError(f"the prompts of {path} cannot be read: {' '.join(str(error).split())}.") from error
+        if not isinstance(content, Mapping):
+            raise ConfigError(f"{path} holds {type(content).__name__}; expected the fields of prompts.")
+        version = content.get("version", VERSION)
+        if version != VERSION:
+            raise ConfigError(f"{path}: version is {version!r}; this release reads {VERSION}.")
+        about = ("version", "source")
+        return _filled(cls(), {key: value for key, value in content.items() if key not in about}, str(path))
+
+    def dump(self, source: str = "") -> str:
+        """The prompts as the text of a file.
+
+        Args:
+            source: Where they come from, for whoever reads the file.
+        """
+        import yaml
+
+        class Dumper(yaml.SafeDumper):
+            """Shows texts of several lines as they are."""
+
+        def shown(dumper: Any, text: str) -> Any:
+            return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+        Dumper.add_representer(str, shown)
+        content = {"version": VERSION, **({"source": source} if source else {}), **asdict(self)}
+        return yaml.dump(content, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
+
+    def with_system(self, system: str) -> Self:
+        """The same with another system message."""
+        return replace(self, system=system)
+
+    def joined(self, paragraphs: list[str], join: str | None = None) -> str:
+        """Paragraphs as one text, without those that are empty."""
+        texts = [text.strip() for text in paragraphs] if self.trim else paragraphs
+        return (self.join if join is None else join).join(filter(None, texts))
+
+
+SLOTS: dict[str, tuple[str, ...]] = {
+    "first_turn": ("turn", "state"),
+    "later_turn": ("turn", "state"),
+    "state": ("observation", "invalid", "actions_left", "format", "length"),
+    "reward": ("reward",),
+    "actions_left": ("actions_left",),
+    "length": ("max_tokens",),
+    "instruction.symbols": ("symbols",),
+    "instruction.symbol": ("symbol", "meaning"),
+    "instruction.actions": ("actions", "action_sep", "max_actions"),
+    "instruction.limits": ("limits",),
+    "instruction.turn_limit": ("count",),
+    "instruction.episode_limit": ("count",),
+    "window.before": ("completed", "shown"),
+    "window.turn": ("turn", "observation", "reply", "reward"),
+    "window.reward": ("reward", "turn"),
+    "window.asked": ("turn", "state"),
+    "window.alone": ("turn", "state"),
+}
+"""The texts that have slots, and which."""
+
+NEEDED = {
+    "first_turn": "state",
+    "later_turn": "state",
+    "state": "observation",
+    "reward": "reward",
+    "window.turn": "observation",
+    "window.asked": "state",
+    "window.alone": "state",
+}
+"""The slots that a text cannot do without."""
+
+
+def fill(text: str, values: Mapping[str, Any]) -> str:
+    """A text with its slots filled.
+
+    Args:
+        text: Of :data:`SLOTS`, checked when it was read.
+        values: What goes into the slots.
+
+    Returns:
+        The text; an empty one if a slot of it has None for a value.
+    """
+    pieces = []
+    for literal, name, form in _parsed(text):
+        pieces.append(literal)
+        if name is not None:
+            value = values[name]
+            if value is None:
+                return ""
+            pieces.append(format(value + 0.0 if form and value == 0 else value, form))  # no "-0"
+    return "".join(pieces)
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> tuple[tuple[str, str | None, str], ...]:
+    """A text's pieces: each what stands before a slot, the slot, and how it is formatted."""
+    return tuple((literal, name, form or "") for literal, name, form, _ in Formatter().parse(text))
+
+
+def escaped(text: str) -> str:
+    """A text whose braces are meant."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _filled(default: Any, content: Mapping[str, Any], where: str, section: str = "") -> Any:
+    """The default with a file's values, each checked."""
+    known = {each.name: getattr(default, each.name) for each in fields(default)}
+    changed: dict[str, Any] = {}
+    for name, value in content.items():
+        key = f"{section}{name}"
+        if name not in known:
+            raise ConfigError(f"{where}: {key!r} is no field of prompts; there are {', '.join(known)}.")
+        changed[name] = _checked(known[name], value, where, key)
+    return replace(default, **changed)
+
+
+def _checked(default: Any, value: Any, where: str, key: str) -> Any:
+    if is_dataclass(default) or isinstance(default, dict):
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{where}: {key} is {value!r}; expected a mapping.")
+        if is_dataclass(default):
+            return _filled(default, value, where, f"{key}.")
+        wrong = [name for name, text in value.items() if not isinstance(text, str)]
+        if wrong:
+            raise ConfigError(f"{where}: {key}.{wrong[0]} is {value[wrong[0]]!r}; expected a text.")
+        return {str(name): text for name, text in value.items()}
+    if type(value) is not type(default):
+        expected = "true or false" if isinstance(default, bool) else "a text"
+        raise ConfigError(f"{where}: {key} is {value!r}; expected {expected}.")
+    if key == "instruction_in" and value not in PLACES:
+        raise ConfigError(f"{where}: instruction_in is {value!r}; expected one of {', '.join(PLACES)}.")
+    if key in SLOTS:
+        _check_slots(value, where, key)
+    return value
+
+
+def _check_slots(text: str, where: str, key: str) -> None:
+    allowed = SLOTS[key]
+    try:
+        found = [(name, form, turned) for _, name, form, turned in Formatter().parse(text) if name is not None]
+    except ValueError as error:
+        raise ConfigError(f"{where}: {key} cannot be read ({error}); write a brace that is meant twice.") from error
+    for name, form, turned in found:
+        if name not in allowed or turned:
+            slots = ", ".join(f"{{{each}}}" for each in allowed)
+            raise ConfigError(f"{where}: {key} has the slot {{{name}}}; it may have {slots}.")
+        _check_format(name, form or "", where, key)
+    needed = NEEDED.get(key)
+    if needed is not None and needed not in [name for name, _, _ in found]:
+        raise ConfigError(f"{where}: {key} lacks the slot {{{needed}}}, without which it cannot be told.")
+
+
+_NUMBERS = ("reward", "actions_left", "max_tokens", "count", "turn", "completed", "shown", "max_actions")
+
+
+def _check_format(name: str, form: str, where: str, key: str) -> None:
+    try:
+        format(1 if name in _NUMBERS else "", form)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {key} shows {{{name}:{form}}}, which cannot be: {error}.") from error
+
+
+DEFAULT_PROMPTS = PromptTemplate()
+"""Our own prompts."""

@@ -1,0 +1,227 @@
+"""From rollout caches to the batches of a context manager: prompts to answer, and rows to learn.
+
+Masks and scores are aligned with ``responses``, which is ``input_ids`` without its first column. A context that is too
+long loses its oldest turns, one after the other, and never its instruction or its last turn.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ragen.errors import ConfigError, InputError
+from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, SAMPLED, ContextSettings
+from ragen.llm_agent.prompting.conversation import Message, Narrator, Row, prompt_rows, trajectory_rows, turn_rows
+from ragen.llm_agent.rollout.metrics import mean_metrics, overall_metrics
+from ragen.llm_agent.tokens.collapse import CollapseColumns
+from ragen.llm_agent.tokens.dataproto import (
+    data_proto,
+    image_objects,
+    object_array,
+    score_tensor,
+    token_tensors,
+)
+from ragen.llm_agent.tokens.encoding import ChatEncoder, EncodedChat
+from ragen.llm_agent.tokens.learning_tensors import masks_of, reply_lengths, scores_of
+from ragen.llm_agent.tokens.sampled_tokens import Exchange
+from ragen.llm_agent.tokens.training_rows import TrainingRow, exchanged_row, sampled_rows, written_row
+
+if TYPE_CHECKING:
+    from verl import DataProto
+
+Encode = Callable[[list[list[Message]]], list[EncodedChat]]
+
+
+@dataclass(frozen=True)
+class BatchBuilder:
+    """Makes batches.
+
+    Attributes:
+        settings: The context manager's settings.
+        narrator: Tells rows as chats.
+        encoder: Makes tokens of chats.
+        opening_tag: What prompts end with.
+        tokenizer: For what fills up rows.
+        processor: Takes images; None for text alone.
+    """
+
+    settings: ContextSettings
+    narrator: Narrator
+    encoder: ChatEncoder
+    opening_tag: str
+    tokenizer: Any
+    processor: Any = None
+
+    def prompts(self, rollouts: Sequence[dict[str, Any]]) -> DataProto:
+        """The batch for generation; see :meth:`~ragen.llm_agent.ctx_manager.ContextManager.get_lm_inputs`."""
+        rows, chats, encoded = self._prompts(rollouts)
+        return data_proto(self._tokens(encoded), self._objects(rows, chats, encoded), {})
+
+    def prompt_columns(self, rollouts: Sequence[dict[str, Any]]) -> tuple[dict[str, np.ndarray], list[list[int]]]:
+        """The columns of :meth:`prompts`, and each prompt's tokens; imports neither torch nor verl."""
+        rows, chats, encoded = self._prompts(rollouts)
+        return self._objects(rows, chats, encoded), [chat.ids for chat in encoded]
+
+    def _prompts(self, rollouts: Sequence[dict[str, Any]]) -> tuple[list[Row], list[list[Message]], list[EncodedChat]]:
+        rows = prompt_rows(rollouts, self.settings.window)
+        return self._encode(rows, self._encode_prompts, self.settings.prompt_limit)
+
+    def training(self, rollouts: Sequence[dict[str, Any]], collapse: CollapseColumns | None = None) -> DataProto:
+        """The batch for training; see :meth:`~ragen.llm_agent.ctx_manager.ContextManager.get_lm_inputs`.
+
+        Args:
+            rollouts: Rollout caches.
+            collapse: Makes the columns that collapse detection reads; None leaves them out.
+        """
+        whole = self.settings.window_mode == FULL
+        learnt: list[TrainingRow] = []
+        unknown: list[Row] = []
+        for row in (trajectory_rows if whole else turn_rows)(rollouts, self.settings.window):
+            sampled = sampled_rows(row, 0 if whole else row.stop - 1) if self._learns_samples else None
+            learnt += [self._exchanged_row(*each) for each in sampled or ()]
+            unknown += [row] if sampled is None else []
+        learnt += self._written_rows(unknown) if unknown else []
+        rows = sorted(learnt, key=lambda each: (each.row.episode, each.row.stop))
+        batch = self._learning_batch(rows, rollouts)
+        if collapse is not None:
+            columns = collapse.of(rollouts)
+            rows_of = [row.row.episode for row in rows]
+            batch.non_tensor_batch.update({name: values[rows_of] for name, values in columns.items()})
+        return batch
+
+    def _exchanged_row(self, row: Row, exchanges: Sequence[Exchange]) -> TrainingRow:
+        reply = self.narrator.messages(replace(row, start=row.stop - 1))[-1]
+        built = exchanged_row(row, exchanges, reply)
+        if self.settings.enable_response_mask:
+            return built
+        body = self._encode_rollouts([built.chat])[0].body
+        return replace(built, encoded=replace(built.encoded, body=body))
+
+    def _written_rows(self, rows: list[Row]) -> list[TrainingRow]:
+        whole, as_shown = self.settings.window_mode == FULL, not self._learns_samples
+        shown = zip(*self._encode(rows, self._encode_rollouts, self.settings.max_model_len), strict=True)
+        return [
+            written_row(row, chat, encoded, len(encoded.replies) if whole else 1, as_shown)
+            for row, chat, encoded in shown
+        ]
+
+    def asked_chat(self, rollout: dict[str, Any], place: int) -> list[Message]:
+        """The chat that asked for a turn, whatever windows or lengths would leave out of it.
+
+        Args:
+            rollout: A rollout cache.
+            place: The turn, from 0.
+        """
+        return self.narrator.messages(Row(0, asked(rollout, place), 0, place + 1, is_prompt=True))
+
+    @staticmethod
+    def array(values: list[Any]) -> np.ndarray:
+        """An array of objects, one-dimensional."""
+        return object_array(values)
+
+    def _learning_batch(self, rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]]) -> DataProto:
+        encoded = [each.encoded for each in rows]
+        tensors = self._tokens(encoded) | masks_of(encoded, self.settings) | scores_of(rows, rollouts, self.settings)
+        log_probs = [each.log_probs for each in rows if each.length]
+        if log_probs and None not in log_probs:
+            tensors["rollout_log_probs"] = score_tensor(encoded, [each.log_probs or [] for each in rows])
+        objects = self._objects([each.row for each in rows], [each.chat for each in rows], encoded)
+        objects["episode_ids"] = self._numbers(each.row.episode for each in rows)
+        return data_proto(tensors, objects, {"metrics": self._metrics(rollouts, rows)})
+
+    @property
+    def _learns_samples(self) -> bool:
+        return self.settings.training_tokens == SAMPLED
+
+    def _encode(
+        self, rows: list[Row], encode: Encode, limit: int | None
+    ) -> tuple[list[Row], list[list[Message]], list[EncodedChat]]:
+        """The rows, chats and tokens of a batch, without the oldest turns of rows that are longer than the limit."""
+        chats = [self.narrator.messages(row) for row in rows]
+        encoded = encode(chats)
+        for place, chat in enumerate(encoded):
+            if limit is not None and len(chat.ids) > limit:
+                rows[place] = self._shortened(rows[place], encode, limit)
+                chats[place] = self.narrator.messages(rows[place])
+                encoded[place] = encode([chats[place]])[0]
+        return rows, chats, encoded
+
+    def _shortened(self, row: Row, encode: Encode, limit: int) -> Row:
+        """The row without as many of its oldest turns as it takes to fit."""
+
+        def length(dropped: int) -> int:
+            return len(encode([self.narrator.messages(row.without_oldest(dropped))])[0].ids)
+
+        choices = range(len(row.turns))
+        dropped = bisect_left(choices, True, key=lambda dropped: length(dropped) <= limit)
+        if dropped == len(choices):
+            raise InputError(
+                f"{row.name}: the last turn alone makes a context of {length(max(0, len(choices) - 1))} tokens, and "
+                f"{MAX_MODEL_LEN}={self.settings.max_model_len} leaves room for {limit}; raise it, or shorten the "
+                "instruction or the observation."
+            )
+        return row.without_oldest(dropped)
+
+    def _encode_prompts(self, chats: list[list[Message]]) -> list[EncodedChat]:
+        return self.encoder.prompts(chats, self.opening_tag)
+
+    def _encode_rollouts(self, chats: list[list[Message]]) -> list[EncodedChat]:
+        return self.encoder.rollouts(chats, self.opening_tag)
+
+    def _tokens(self, encoded: Sequence[EncodedChat]) -> dict[str, Any]:
+        pad = self.tokenizer.pad_token_id
+        return token_tensors(encoded, self.tokenizer.eos_token_id or 0 if pad is None else pad, self.processor)
+
+    def _objects(self, rows: Sequence[Row], chats: Sequence[Any], encoded: Sequence[EncodedChat]) -> dict[str, Any]:
+        rollouts = [row.rollout for row in rows]
+        objects = {
+            "env_ids": self._numbers(rollout["env_id"] for rollout in rollouts),
+            "group_ids": self._numbers(rollout.get("group_id") for rollout in rollouts),
+            "tags": object_array(rollout["tag"] for rollout in rollouts),
+            "messages_list": object_array(chats),
+        }
+        if any("correct_answer" in rollout for rollout in rollouts):
+            objects["correct_answer"] = object_array(rollout.get("correct_answer") for rollout in rollouts)
+        return objects | (image_objects(encoded) if self.processor is not None else {})
+
+    def _numbers(self, values: Iterable[Any]) -> np.ndarray:
+        """Ids as a column: integers in generation 2026 where there are no others, objects in 2025."""
+        column = object_array(values)
+        integers = self.settings.generation.is_2026 and all(isinstance(value, int | np.integer) for value in column)
+        return column.astype(np.int64) if integers else column
+
+    def _metrics(self, rollouts: Sequence[dict[str, Any]], rows: Sequence[TrainingRow]) -> dict[str, float]:
+        metrics = mean_metrics(rollouts)
+        if self.settings.generation.is_2026:
+            metrics |= overall_metrics(rollouts, metrics)
+        return {**metrics, **reply_lengths(rows)}
+
+    def check_lengths(self, tags: Iterable[str]) -> None:
+        """See that every tag's first prompt leaves room for a state.
+
+        Raises:
+            ConfigError: An instruction is too long.
+        """
+        limit = self.settings.prompt_limit
+        for tag in tags:
+            row = prompt_rows([{"tag": tag, "history": [{"state": "", "actions_left": 1}]}], None)[0]
+            length = len(self._encode_prompts([self.narrator.messages(row)])[0].ids)
+            if limit is not None and length > limit:
+                raise ConfigError(
+                    f"{MAX_MODEL_LEN} is {self.settings.max_model_len}, which leaves {limit} tokens for a prompt, and "
+                    f"the instruction of custom_envs.{tag} alone takes {length}; raise the one or shorten the other."
+                )
+
+
+def asked(rollout: dict[str, Any], place: int) -> dict[str, Any]:
+    """A rollout cache as it was when a turn was asked for: the turns before it, and its state."""
+    history = rollout["history"]
+    open_turn = [{key: value for key, value in turn.items() if key in _OPEN} for turn in history[place : place + 1]]
+    return rollout | {"history": [*history[:place], *open_turn]}
+
+
+_OPEN = ("state", "images", "actions_left", "manager_invalid_action")

@@ -1,0 +1,123 @@
+"""The columns that RAGEN of 2026 reads to see whether a model's thoughts depend on its prompts ("collapse").
+
+Of each trajectory the prompt and the thought of its first turn, and of every turn that has a thought. The prompts are
+those of the whole history, whatever ``max_model_len`` cuts from a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.prompting.conversation import Message
+from ragen.llm_agent.prompting.replies import END_THINK, REPLY_TAGS, THINK
+
+_REMOVED = (*REPLY_TAGS, "<|im_start|>", "<|im_end|>")
+Chats = Callable[[dict[str, Any], int], list[Message]]
+
+
+@dataclass(frozen=True)
+class CollapseSettings:
+    """``collapse_detection`` of a configuration, as far as batches depend on it.
+
+    Attributes:
+        first_turn: Whether first turns are told.
+        all_turns: Whether all turns are.
+    """
+
+    first_turn: bool = False
+    all_turns: bool = False
+
+    @classmethod
+    def read(cls, config: Any) -> CollapseSettings:
+        """Read ``collapse_detection``; without that section, nothing is told.
+
+        Raises:
+            ConfigError: A key has a value of the wrong type.
+        """
+        section = "collapse_detection"
+        return cls(
+            setting(config, f"{section}.first_turn_enabled", bool, False),
+            setting(config, f"{section}.multi_turn_enabled", bool, False),
+        )
+
+    def __bool__(self) -> bool:
+        return self.first_turn or self.all_turns
+
+
+@dataclass(frozen=True)
+class CollapseColumns:
+    """Makes the columns.
+
+    Attributes:
+        settings: Which of them.
+        chat: The chat that asked for a turn of a trajectory, by its place.
+        render: A chat as the text of a prompt, without the tag that begins a reply.
+        tokenizer: Makes tokens of texts.
+        enable_think: Whether replies think; else there are no thoughts.
+        array: Makes an array of objects of a list.
+    """
+
+    settings: CollapseSettings
+    chat: Chats
+    render: Callable[[list[Message]], str]
+    tokenizer: Any
+    enable_think: bool
+    array: Callable[[list[Any]], np.ndarray]
+
+    def of(self, rollouts: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
+        """The columns of some trajectories.
+
+        Args:
+            rollouts: Rollout caches.
+
+        Returns:
+            ``first_turn_prompt_ids``, ``first_turn_reasoning_ids`` (token ids); ``all_turns_prompt_ids``,
+            ``all_turns_reasoning_ids`` (a list of them for each turn with a thought), ``turn_counts`` (how many these
+            are) and ``turn_counts_total`` (how many turns have a reply), int64.
+        """
+        columns: dict[str, np.ndarray] = {}
+        if self.settings.first_turn:
+            first = [self._first(rollout) for rollout in rollouts]
+            columns["first_turn_prompt_ids"] = self.array([prompt for prompt, _ in first])
+            columns["first_turn_reasoning_ids"] = self.array([thought for _, thought in first])
+        if self.settings.all_turns:
+            turns = [self._thoughtful(rollout) for rollout in rollouts]
+            columns["all_turns_prompt_ids"] = self.array([[prompt for prompt, _ in each] for each in turns])
+            columns["all_turns_reasoning_ids"] = self.array([[thought for _, thought in each] for each in turns])
+            columns["turn_counts"] = np.array([len(each) for each in turns], dtype=int)
+            replies = [sum("llm_response" in turn for turn in rollout["history"]) for rollout in rollouts]
+            columns["turn_counts_total"] = np.array(replies, dtype=int)
+        return columns
+
+    def _first(self, rollout: dict[str, Any]) -> tuple[list[int], list[int]]:
+        played = any("llm_response" in turn for turn in rollout["history"][:1])
+        return self._prompt(rollout, 0), self._thought(rollout["history"][0]) if played else []
+
+    def _thoughtful(self, rollout: dict[str, Any]) -> list[tuple[list[int], list[int]]]:
+        """The prompt and thought of every turn that has a thought."""
+        found = []
+        for place, turn in enumerate(rollout["history"]):
+            thought = self._thought(turn) if "llm_response" in turn else []
+            if thought:
+                found.append((self._prompt(rollout, place), thought))
+        return found
+
+    def _prompt(self, rollout: dict[str, Any], place: int) -> list[int]:
+        return self._ids(self.render(self.chat(rollout, place)) + THINK * self.enable_think)
+
+    def _thought(self, turn: dict[str, Any]) -> list[int]:
+        _, tag, rest = str(turn["llm_response"]).partition(THINK)
+        text, end, _ = rest.partition(END_THINK)
+        if not (self.enable_think and tag and end):
+            return []
+        for each in _REMOVED:
+            text = text.replace(each, "")
+        return self._ids(text.strip())
+
+    def _ids(self, text: str) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]

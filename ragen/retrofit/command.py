@@ -1,0 +1,169 @@
+"""``python -m ragen.retrofit CHECKOUT``: the engine and ``EnvStateManager`` put into a checkout of RAGEN, and proven.
+
+The checkout's environments, trainer, context manager and configurations stay its own. What is replaced is kept, and
+comes back with ``--undo``, byte by byte; so it does by itself where the rollouts turn out not to be equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import ragen
+from ragen.errors import RetrofitError
+from ragen.retrofit import keeping, travel
+from ragen.retrofit.adapt import LIGHT, Adapted, adapt
+from ragen.retrofit.checkout import MANAGER, Checkout, recognise
+from ragen.retrofit.travel import travellers
+
+DONE, FAILED, REFUSED, STOPPED = 0, 1, 2, 130
+_PROVEN, _NOTHING_PLAYED = 0, 3  # what the suite returns
+_SUITE = "ragen.retrofit.suite"
+_OFFLINE = dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "1")  # it downloads nothing
+_NEEDED = {"numpy": "numpy", "PIL": "pillow", "omegaconf": "omegaconf"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        arguments: Its arguments; None takes the process's.
+
+    Returns:
+        0; 1 if the rollouts are not equal, or could not be compared; 2 if the checkout was refused; 130 after Ctrl-C.
+    """
+    options = _parser().parse_args(arguments)
+    root = options.checkout.expanduser().resolve()
+    try:
+        if not root.is_dir():
+            raise RetrofitError(f"{root} is no folder; expected a checkout of RAGEN.")
+        with keeping.alone(root):
+            return _undo(root, options.force) if options.undo else _retrofit(root, options)
+    except RetrofitError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return REFUSED
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return STOPPED
+
+
+def _parser() -> argparse.ArgumentParser:
+    description = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        prog="python -m ragen.retrofit", description=description[0], epilog=description[2].strip()
+    )
+    parser.add_argument("checkout", type=Path, help="folder of a checkout of RAGEN (September 2025 or April 2026)")
+    parser.add_argument("--check", action="store_true", help="say what would be done, and do nothing")
+    parser.add_argument("--undo", action="store_true", help="bring back every byte")
+    parser.add_argument("--force", action="store_true", help="with --undo: give up what was edited since in our files")
+    parser.add_argument("--no-suite", action="store_true", help="do not prove it")
+    parser.add_argument("--keep", action="store_true", help="keep it even if rollouts differ or cannot be compared")
+    parser.add_argument("--config-name", action="append", help="prove it with this configuration (default: all)")
+    parser.add_argument("--workers", type=int, default=2, help="worker processes of the suite (default: %(default)s)")
+    return parser
+
+
+def _retrofit(root: Path, options: argparse.Namespace) -> int:
+    if travel.PACKAGE.parent == root:
+        raise RetrofitError(
+            f"this is {root}'s own `ragen`, as Python looks into the folder it is started in first: it can --undo, and "
+            "no more. Start the command in another folder, with the package on Python's path."
+        )
+    known = keeping.manifest(root)
+    if known is not None and known.state != keeping.PLACED:
+        raise RetrofitError(
+            f"an earlier retrofit of {root} was interrupted half-way (while {known.state}). Bring back every byte with "
+            f"`python -m ragen.retrofit {root} --undo`, then begin again."
+        )
+    checkout = recognise(root, travellers())
+    adapted = adapt(checkout, travellers())
+    _tell(checkout, adapted)
+    if options.check:
+        print("Nothing was changed.")
+        return DONE
+    if known is not None and _is_in_place(root, adapted):
+        print("This is in place already; nothing was changed.")
+    else:
+        if known is not None:
+            keeping.undo(root)
+        keeping.place(
+            root, adapted.files, {"generation": checkout.generation, "version": getattr(ragen, "__version__", "")}
+        )
+        print(f"Done. The originals are kept in {root / keeping.FOLDER}.")
+    return DONE if options.no_suite else _prove(root, options)
+
+
+def _undo(root: Path, force: bool) -> int:
+    done = keeping.undo(root, force)
+    changed = sum(each.before is not None for each in done.files)
+    print(f"{root} is as it was: {changed} files brought back, {len(done.files) - changed} removed.")
+    return DONE
+
+
+def _tell(checkout: Checkout, adapted: Adapted) -> None:
+    replaced = [path for path in adapted.files if checkout.read(path) is not None]
+    print(f"{checkout.root}: RAGEN of {'September 2025' if checkout.generation == 2025 else 'April 2026'}.")
+    print(f"  replaced, with a copy kept: {', '.join(replaced)}")
+    print(f"  added: {len(adapted.files) - len(replaced)} files, of them {_folders(adapted, replaced)}")
+    print(f"  environments, all the checkout's own: {', '.join(adapted.envs)}")
+    for note in adapted.notes:
+        print(f"  {note}")
+    for env_type, why in adapted.in_main.items():
+        print(f"  {env_type} stays in the main process: {why}")
+    for env_type, why in adapted.salted.items():
+        print(f"  {env_type} stays in the main process unless Python is started with PYTHONHASHSEED=0: {why}")
+    outside = sorted(travellers().outside - set(sys.stdlib_module_names))
+    print(
+        f"  needs {', '.join(_NEEDED[name] for name in outside if name in _NEEDED)}, and uses others if they are there"
+    )
+
+
+def _folders(adapted: Adapted, replaced: list[str]) -> str:
+    counts: dict[str, int] = {}
+    for path in adapted.files:
+        if path not in replaced:
+            folder = "/".join(path.split("/")[:2])
+            counts[folder] = counts.get(folder, 0) + 1
+    return ", ".join(f"{count} in {folder}" for folder, count in sorted(counts.items()))
+
+
+def _is_in_place(root: Path, adapted: Adapted) -> bool:
+    known = keeping.manifest(root)
+    paths = {each.path for each in known.files} if known else set()
+    return paths == adapted.files.keys() and all(
+        (root / path).is_file() and (root / path).read_bytes() == content for path, content in adapted.files.items()
+    )
+
+
+def _prove(root: Path, options: argparse.Namespace) -> int:
+    """Run the suite in the checkout; bring everything back if it fails."""
+    print("Playing what its configurations play, in the main process, in workers, and by its own manager:", flush=True)
+    own = root / keeping.FOLDER / "kept" / MANAGER
+    command = [sys.executable, "-m", _SUITE, "--own", str(own), "--workers", str(options.workers)]
+    for name in options.config_name or ():
+        command += ["--config-name", name]
+    path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environ = {"PYTHONPATH": path, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", LIGHT: "1", **_OFFLINE}
+    try:
+        code = subprocess.run(command, cwd=root, env={**os.environ, **environ}, check=False).returncode
+    except BaseException:
+        if not options.keep:
+            keeping.undo(root)
+        raise
+    if code == _PROVEN:
+        print(f"To undo: python -m ragen.retrofit {root} --undo")
+        return DONE
+    if code == _NOTHING_PLAYED:
+        reason = "none of its environments can be played here (run this where you train, or add --no-suite)"
+    else:
+        reason = "rollouts differ" if code == 1 else f"the suite ended with exit code {code}"
+    if options.keep:
+        print(f"Kept, though {reason}. To undo: python -m ragen.retrofit {root} --undo")
+        return FAILED
+    keeping.undo(root)
+    print(f"Everything was brought back: {reason}. With --keep it stays.")
+    return FAILED

@@ -1,0 +1,198 @@
+"""What Blue does and sees in the embedded simulator, fact by fact: restores, removals, decoys, and what shows."""
+
+import pytest
+
+from ragen.cage2.layout import DECOYS, HOSTS, INDEX
+from ragen.cage2.simulator import red, tables
+from ragen.cage2.simulator.blue import Blue
+from ragen.cage2.simulator.game import EmbeddedGame
+from ragen.cage2.simulator.network import Session
+from ragen.cage2.simulator.red import ESCALATE, EXPLOIT, SCAN, Move
+from support.cage2_network import (
+    ANALYSE,
+    LINUX_WITH_ONLY_SSH,
+    PORTS,
+    REMOVE,
+    RESTORE,
+    High,
+    Low,
+    bits,
+    decoy,
+    network,
+    only,
+)
+
+DECOYS_THAT_FIT = {
+    **{host: {"Apache", "HarakaSMPT", "Tomcat", "Vsftpd"} for host in LINUX_WITH_ONLY_SSH},
+    **{host: {"Femitter"} for host in ("Enterprise1", "Enterprise2")},
+    **{host: {"Apache", "Smss", "Svchost", "Tomcat"} for host in ("User0", "User1")},
+    "User2": {"Apache", "Femitter", "SSHD", "Tomcat"},
+    "User3": {"SSHD", "Vsftpd"},
+    "User4": {"Vsftpd"},
+}
+
+
+def test_a_restore_costs_one_even_of_a_clean_host():
+    game = EmbeddedGame("sleep")
+    assert game.step(RESTORE + INDEX["Enterprise1"])[1] == -1.0
+
+
+def test_a_restore_ends_all_sessions_and_decoys_and_the_foothold_stays():
+    game = EmbeddedGame("sleep")
+    net, user0, user1 = game.network, INDEX["User0"], INDEX["User1"]
+    for host in (user0, user1):
+        net.sessions[host].append(Session(True, True))
+        net.has_malware[host] = True
+    game.step(decoy("Apache", "User1"))
+    game.step(RESTORE + user0)
+    game.step(RESTORE + user1)
+    assert [each.is_foothold for each in net.sessions[user0]] == [True]
+    assert net.sessions[user1] == [] and not any(net.has_malware)
+    assert {service.port for service in net.services[user1]} == PORTS["User1"]
+
+
+@pytest.mark.parametrize(("rng", "shown"), [(Low, [1, 1, 0, 1]), (High, [1, 0, 0, 0])], ids=["95 %", "5 %"])
+def test_a_new_session_is_noticed_19_times_in_20(monkeypatch, rng, shown):
+    assert tables.DETECTED == 0.95
+    game, blue = network(), Blue()
+    red.play(game, Move(SCAN, INDEX["User2"]))
+    blue.look(game)
+    only(monkeypatch, tables.SMB)
+    game.rng = rng(0)
+    assert red.play(game, Move(EXPLOIT, INDEX["User2"])).success
+    blue.look(game)
+    assert bits(blue, "User2") == shown
+
+
+@pytest.mark.parametrize("host", ["Op_Host1", "Defender"])
+def test_guessing_passwords_always_shows_even_where_it_fails(monkeypatch, host):
+    game, blue = network(), Blue()
+    game.rng = High(0)
+    game.scanned[INDEX[host]] = frozenset({22})
+    red.play(game, Move(EXPLOIT, INDEX[host]))
+    blue.look(game)
+    assert bits(blue, host) == [1, 1, 0, 1]
+    assert bool(game.sessions[INDEX[host]]) == (host != "Defender")
+
+
+def test_an_exploit_that_finds_nothing_shows_nothing(monkeypatch):
+    game, blue = network(), Blue()
+    for host, exploit in (("Enterprise1", tables.SMB), ("User3", tables.RDP)):
+        red.play(game, Move(SCAN, INDEX[host]))
+        blue.look(game)
+        only(monkeypatch, exploit)
+        assert red.play(game, Move(EXPLOIT, INDEX[host])).success is False
+        blue.look(game)
+        assert bits(blue, host) == [0, 0, 0, 0]
+
+
+def test_an_analysis_finds_files_of_exploits_and_of_escalations_and_none_of_ssh():
+    game, blue = network(), Blue()
+    for host, port in (("User1", 21), ("Op_Host0", 22)):
+        game.scanned[INDEX[host]] = frozenset({port})
+        red.play(game, Move(EXPLOIT, INDEX[host]))
+        blue.look(game)
+        blue.act(game, ANALYSE + INDEX[host])
+        blue.look(game)
+    assert (bits(blue, "User1"), bits(blue, "Op_Host0")) == ([0, 0, 1, 1], [0, 0, 0, 1])
+    red.play(game, Move(ESCALATE, INDEX["Op_Host0"]))
+    blue.act(game, ANALYSE + INDEX["Op_Host0"])
+    blue.look(game)
+    assert bits(blue, "Op_Host0") == [0, 0, 1, 1]
+
+
+REMOVED = [
+    ("User3", tables.HTTP, True),
+    ("User2", tables.RDP, True),
+    ("User1", tables.FTP, False),
+    ("User2", tables.SMB, False),
+    ("User4", tables.MAIL, False),
+    ("Op_Host0", tables.SSH, False),
+]
+
+
+@pytest.mark.parametrize(("host", "exploit", "goes"), REMOVED, ids=lambda each: getattr(each, "name", None))
+def test_remove_ends_what_was_noticed_and_has_no_privileges(monkeypatch, host, exploit, goes):
+    game, blue = network(), Blue()
+    game.rng = Low(0)
+    red.play(game, Move(SCAN, INDEX[host]))
+    blue.look(game)
+    only(monkeypatch, exploit)
+    assert red.play(game, Move(EXPLOIT, INDEX[host])).success
+    blue.look(game)
+    blue.act(game, REMOVE + INDEX[host])
+    blue.look(game)
+    assert (not game.sessions[INDEX[host]]) == goes
+    assert bits(blue, host) == [0, 0, 1, 0]  # "unknown", whether it went or not
+
+
+def test_remove_leaves_what_was_not_noticed_and_what_was_escalated(monkeypatch):
+    game, blue = network(), Blue()
+    only(monkeypatch, tables.HTTP)
+    game.rng = High(0)
+    red.play(game, Move(SCAN, INDEX["User3"]))
+    red.play(game, Move(EXPLOIT, INDEX["User3"]))
+    blue.act(game, REMOVE + INDEX["User3"])
+    assert len(game.sessions[INDEX["User3"]]) == 1
+    red.play(game, Move(ESCALATE, INDEX["User3"]))
+    game.sessions[INDEX["User3"]][0].is_known = True
+    blue.act(game, REMOVE + INDEX["User3"])
+    assert game.access(INDEX["User3"]) == 2
+    blue.look(game)
+    blue.act(game, REMOVE + INDEX["User4"])  # a host that is thought well of stays so
+    assert bits(blue, "User4") == [0, 0, 0, 0]
+
+
+def test_remove_ends_ssh_sessions_where_that_is_fixed():
+    game, blue = network("fixed"), Blue()
+    game.scanned[INDEX["Op_Host0"]] = frozenset({22})
+    assert red.play(game, Move(EXPLOIT, INDEX["Op_Host0"])).success
+    blue.act(game, REMOVE + INDEX["Op_Host0"])
+    assert game.sessions[INDEX["Op_Host0"]] == []
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("name", DECOYS)
+def test_decoys_stand_where_the_port_is_free_and_the_system_fits(host, name):
+    game, blue = network(), Blue()
+    blue.act(game, decoy(name, host))
+    assert (len(game.services[INDEX[host]]) > len(tables.SERVICES[INDEX[host]])) == (name in DECOYS_THAT_FIT[host])
+    blue.look(game)
+    assert bits(blue, host) == [0, 0, 0, 0]
+
+
+def test_an_exploit_of_a_decoy_fails_and_shows_as_a_scan():
+    game, blue = network(), Blue()
+    game.rng = Low(0)
+    blue.act(game, decoy("Tomcat", "Enterprise0"))
+    blue.look(game)
+    red.play(game, Move(SCAN, INDEX["Enterprise0"]))
+    blue.look(game)
+    before = len(game.sessions[INDEX["Enterprise0"]])
+    assert red.play(game, Move(EXPLOIT, INDEX["Enterprise0"])).success is False
+    assert len(game.sessions[INDEX["Enterprise0"]]) == before
+    blue.look(game)
+    assert bits(blue, "Enterprise0") == [1, 0, 0, 0]
+
+
+def test_a_decoy_hides_a_scan_of_the_same_step_and_makes_an_exploit_of_one_of_its_own():
+    game, blue = network(), Blue()
+    game.rng = Low(0)
+    blue.act(game, decoy("Tomcat", "Enterprise0"))
+    red.play(game, Move(SCAN, INDEX["Enterprise0"]))
+    blue.look(game)
+    assert bits(blue, "Enterprise0") == [0, 0, 0, 0]
+    blue.act(game, decoy("Apache", "Enterprise0"))
+    red.play(game, Move(EXPLOIT, INDEX["Enterprise0"]))
+    blue.look(game)
+    assert bits(blue, "Enterprise0") == [1, 1, 0, 1]
+
+
+def test_a_vsftpd_decoy_can_stand_behind_a_real_web_server_unless_that_is_fixed(monkeypatch):
+    only(monkeypatch, tables.HTTP)
+    for bugs in ("faithful", "fixed"):
+        game, blue = network(bugs), Blue()
+        blue.act(game, decoy("Vsftpd", "User4"))
+        assert (len(game.services[INDEX["User4"]]) > len(tables.SERVICES[INDEX["User4"]])) == (bugs == "faithful")
+        red.play(game, Move(SCAN, INDEX["User4"]))
+        assert red.play(game, Move(EXPLOIT, INDEX["User4"])).success

@@ -1,0 +1,233 @@
+"""The policy: what it is, what it is paid, what it learns from, and that it learns."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from ragen.cage2.ppo import ParallelOrderConditionedPPO
+from ragen.cage2.workflow import WorkflowManager
+from ragen.errors import ConfigError, InputError, WorkflowError
+from support.cage2_stand_in import StandInEnvs
+
+ORDER = ("op_server", "enterprise", "user", "defender", "op_host")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """As the trainer has it: batches are too small for more."""
+    torch.set_num_threads(1)
+
+
+def play(agent, envs, steps, states=None):
+    """Play some steps and record them; what was seen and done in each, and what is seen now."""
+    states = envs.reset() if states is None else states
+    rows = []
+    for _ in range(steps):
+        chosen = agent.get_actions(states)
+        next_states, rewards, dones, infos = envs.step(chosen[0])
+        ended = agent.record(states, chosen[0], rewards, dones, infos, *chosen[1:])
+        rows.append((states, *chosen, rewards, dones, infos, ended))
+        states = next_states
+    return rows, states
+
+
+def agent_and_envs(n_envs=4, max_steps=6, truncated=True, **settings):
+    agent = ParallelOrderConditionedPPO(n_envs=n_envs, workflow_order=ORDER, seed=3, **settings)
+    return agent, StandInEnvs(n_envs, max_steps=max_steps, truncated=truncated, seed=5)
+
+
+def test_the_networks_are_as_they_were_described():
+    for network, out in (
+        (ParallelOrderConditionedPPO().policy.actor, 145),
+        (ParallelOrderConditionedPPO().policy.critic, 1),
+    ):
+        shapes = [tuple(layer.weight.shape) for layer in network if isinstance(layer, torch.nn.Linear)]
+        assert shapes == [(64, 77), (64, 64), (out, 64)]
+        assert [type(layer) for layer in network[1::2]] == [torch.nn.Tanh] * 2
+
+
+def test_the_policy_sees_its_workflow_behind_the_observation():
+    agent, envs = agent_and_envs()
+    states = envs.reset()
+    logs = []
+    for order in (ORDER, ORDER[::-1]):
+        other = ParallelOrderConditionedPPO(n_envs=4, workflow_order=order)
+        other.load_state_dict(agent.state_dict())
+        code = WorkflowManager().order_to_onehot(order)
+        inputs = torch.from_numpy(np.hstack((states, np.tile(code, (4, 1)))))
+        actions, log_probs, _ = other.get_actions(states)
+        logs.append(torch.log_softmax(other.policy.actor(inputs), -1).detach().numpy())
+        assert log_probs == pytest.approx(logs[-1][range(4), actions], abs=1e-6)
+    assert not np.allclose(*logs)
+
+
+def test_actions_are_drawn_with_the_policys_probabilities():
+    agent = ParallelOrderConditionedPPO(n_envs=2000, seed=1)
+    with torch.no_grad():
+        agent.policy.actor[-1].bias[7] = 5.0
+    states = np.tile(np.random.default_rng(0).random(52, np.float32), (2000, 1))
+    actions, log_probs, _ = agent.get_actions(states)
+    share = np.exp(log_probs[actions == 7][0])
+    assert 0.2 < share < 0.8
+    assert abs((actions == 7).mean() - share) < 4 * math.sqrt(share * (1 - share) / 2000)
+    assert len(set(actions.tolist())) > 100
+
+
+def test_a_stored_state_is_the_one_that_the_action_was_chosen_for():
+    # The seed stored the next observation beside the action.
+    agent, envs = agent_and_envs()
+    rows, _ = play(agent, envs, 8)
+    batch = agent.buffer.get_trajectories()
+    assert (batch["states"] == np.concatenate([row[0] for row in rows])).all()
+    logs, _, _ = agent.policy.evaluate(agent._inputs(batch["states"]), torch.from_numpy(batch["actions"]))
+    assert batch["log_probs"] == pytest.approx(logs.detach().numpy(), abs=1e-6)
+
+
+def test_the_gradient_of_the_first_pass_is_the_policy_gradient():
+    """With the stored log-probabilities all ratios are 1: what is clipped has the gradient of A * log p."""
+    agent, envs = agent_and_envs()
+    play(agent, envs, 12)
+    batch = agent.buffer.get_trajectories()
+    inputs, actions = agent._inputs(batch["states"]), torch.from_numpy(batch["actions"])
+    targets = torch.randn(len(actions), generator=torch.Generator().manual_seed(0))
+    parameters = list(agent.policy.actor.parameters())
+    parts = agent.loss_of(inputs, actions, torch.from_numpy(batch["log_probs"]), targets)
+    found = torch.autograd.grad(parts["policy_loss"], parameters)
+    logs, _, values = agent.policy.evaluate(inputs, actions)
+    expected = torch.autograd.grad(-((targets - values.detach()) * logs).mean(), parameters)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-7)
+
+
+def test_a_loss_is_of_its_three_parts_and_ratios_are_clipped():
+    agent, envs = agent_and_envs()
+    play(agent, envs, 12)
+    batch = agent.buffer.get_trajectories()
+    inputs, actions = agent._inputs(batch["states"]), torch.from_numpy(batch["actions"])
+    logs, entropies, values = (each.detach() for each in agent.policy.evaluate(inputs, actions))
+    shift = torch.linspace(-1, 1, len(actions))
+    targets = torch.flip(shift, (0,))
+    parts = agent.loss_of(inputs, actions, logs - shift, targets)
+    ratio, advantages = shift.exp().numpy(), (targets - values).numpy()
+    gain = np.minimum(ratio * advantages, np.clip(ratio, 0.8, 1.2) * advantages)
+    assert parts["policy_loss"].item() == pytest.approx(-gain.mean(), rel=1e-4)
+    assert parts["value_loss"].item() == pytest.approx(((values - targets) ** 2).mean().item(), rel=1e-4)
+    assert parts["entropy"].item() == pytest.approx(entropies.mean().item(), rel=1e-4)
+    whole = parts["policy_loss"] + 0.5 * parts["value_loss"] - 0.01 * parts["entropy"]
+    assert parts["loss"].item() == pytest.approx(whole.item())
+
+
+def test_an_update_is_some_passes_over_the_whole_batch_with_standardised_returns(monkeypatch):
+    agent, envs = agent_and_envs(K_epochs=3)
+    _, states = play(agent, envs, 12)
+    returns = agent.buffer.compute_returns(0.99, agent.values_of(states))
+    passes, clipped = [], []
+    loss_of, clip = agent.loss_of, torch.nn.utils.clip_grad_norm_
+    monkeypatch.setattr(agent, "loss_of", lambda *batch: passes.append(batch) or loss_of(*batch))
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda p, most: clipped.append(most) or clip(p, most))
+    agent.update(states)
+    assert [len(targets) for *_, targets in passes] == [48] * 3 and clipped == [0.5] * 3
+    expected = (returns - returns.mean()) / returns.std()
+    assert passes[0][3].numpy() == pytest.approx(expected, abs=1e-4)
+    assert len(agent.buffer) == 0 and agent.n_updates == 1
+    assert (agent.return_mean, agent.return_std) == pytest.approx((returns.mean(), returns.std()), abs=1e-5)
+
+
+def test_the_critic_is_read_in_the_scale_that_it_was_trained_for():
+    agent, envs = agent_and_envs()
+    states = envs.reset()
+    agent.return_mean, agent.return_std = -50.0, 4.0
+    said = agent.policy.value(agent._inputs(states)).detach().numpy()
+    assert agent.values_of(states) == pytest.approx(-50 + 4 * said)
+    assert agent.get_actions(states)[2] == pytest.approx(-50 + 4 * said)
+
+
+@pytest.mark.parametrize("truncated", [True, False])
+def test_an_episode_that_is_cut_is_worth_what_the_critic_says_and_one_that_ends_is_not(truncated):
+    agent, envs = agent_and_envs(max_steps=5, truncated=truncated, alignment_alpha=0, alignment_beta=0)
+    agent.return_mean, agent.return_std = -50.0, 4.0
+    rows, states = play(agent, envs, 8)
+    found = agent.buffer.compute_returns(0.99, agent.values_of(states)).reshape(8, 4)
+    for env_id in range(4):
+        last = rows[4][6][env_id]["final_observation"]
+        rest = agent.values_of(last[None])[0] if truncated else 0.0
+        assert found[4, env_id] == pytest.approx(rows[4][4][env_id] + 0.99 * rest)
+        after = agent.values_of(states)[env_id]  # the batch ends in mid-episode
+        assert found[7, env_id] == pytest.approx(rows[7][4][env_id] + 0.99 * after)
+
+
+def test_what_is_paid_for_the_workflow_is_in_the_step_that_did_it_and_comes_once():
+    # The seed paid a hundredth of the present value in every step, and at the end nothing.
+    agent, envs = agent_and_envs(max_steps=50, alignment_alpha=30, alignment_beta=0)
+    rows, _ = play(agent, envs, 50)
+    paid = agent.buffer.get_trajectories()["rewards"].reshape(50, 4) - np.array([row[4] for row in rows])
+    actions = np.array([row[1] for row in rows])
+    is_fix = ((actions >= 15) & (actions < 28)) | (actions >= 132)
+    assert is_fix.any(0).all()
+    assert not paid[~is_fix].any()
+    for env_id, ended in enumerate(rows[-1][7]):
+        assert paid[:, env_id].sum() == pytest.approx(30 * ended.rate)
+        assert ended.fixes == is_fix[:, env_id].sum()
+
+
+def test_counts_begin_anew_with_each_episode():
+    agent, envs = agent_and_envs(max_steps=5)
+    rows, _ = play(agent, envs, 10)
+    assert all(each is None for row in rows[:4] for each in row[7])
+    fixes = [[each.fixes for each in rows[last][7]] for last in (4, 9)]
+    actions = np.array([row[1] for row in rows])
+    is_fix = ((actions >= 15) & (actions < 28)) | (actions >= 132)
+    assert fixes == [is_fix[:5].sum(0).tolist(), is_fix[5:].sum(0).tolist()]
+
+
+def test_it_learns_what_pays_and_to_keep_to_its_order():
+    agent, envs = agent_and_envs(n_envs=16, max_steps=25, update_steps=50, lr=0.01, gamma=0.5, alignment_alpha=30)
+    states, rewards, rates = None, [], []
+    for _ in range(25):
+        rows, states = play(agent, envs, 50, states)
+        rewards.append(np.mean([row[4] for row in rows]))
+        rates.append(np.mean([each.rate_or_half for row in rows for each in row[7] if each]))
+        assert agent.should_update
+        agent.update(states)
+    assert rewards[0] < 0.1 and np.mean(rewards[-3:]) > 0.15
+    assert np.mean(rates[-3:]) > np.mean(rates[:3]) + 0.15
+
+
+def test_a_seed_reproduces_it_and_nobodys_generator_is_touched():
+    def run(seed):
+        agent = ParallelOrderConditionedPPO(n_envs=4, workflow_order=ORDER, seed=seed)
+        rows, states = play(agent, StandInEnvs(4, max_steps=6, seed=5), 10)
+        agent.update(states)
+        return [row[1].tolist() for row in rows], agent.policy.actor[0].weight.tolist()
+
+    before = torch.random.get_rng_state()
+    assert run(1) == run(1) != run(2)
+    assert (torch.random.get_rng_state() == before).all()
+
+
+def test_what_was_saved_learns_on_as_it_would_have():
+    def weights(agent):
+        return {name: value.tolist() for name, value in agent.policy.state_dict().items()}
+
+    agent, envs = agent_and_envs()
+    _, states = play(agent, envs, 6)
+    agent.update(states)
+    other, _ = agent_and_envs()
+    other.load_state_dict(agent.state_dict())
+    other._rng = np.random.default_rng()
+    other._rng.bit_generator.state = agent._rng.bit_generator.state
+    for each in (agent, other):
+        _, after = play(each, StandInEnvs(4, max_steps=6, seed=9), 6)
+        each.update(after)
+    assert weights(agent) == weights(other)
+
+
+def test_what_cannot_work_is_refused():
+    with pytest.raises(ConfigError, match="n_envs = 0"):
+        ParallelOrderConditionedPPO(n_envs=0)
+    with pytest.raises(WorkflowError):
+        ParallelOrderConditionedPPO(workflow_order=ORDER[:3])
+    with pytest.raises(InputError, match=r"states of shape \(3, 52\): expected \(4, 52\)"):
+        agent_and_envs()[0].get_actions(np.zeros((3, 52)))

@@ -1,0 +1,153 @@
+"""Which way Red goes, and what it costs."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from ragen.cage2.compare import Contest, mean_of
+from ragen.cage2.env import Cage2Config
+from ragen.cage2.layout import HOSTS, INDEX
+from ragen.cage2.simulator import tables
+from ragen.cage2.simulator.agents import Meander
+from ragen.cage2.simulator.game import EmbeddedGame
+from ragen.cage2.simulator.network import Network
+from ragen.cage2.simulator.red import ESCALATE, EXPLOIT, IMPACT, SCAN, SWEEP, Move, Outcome
+
+RESTORE = 132
+
+
+def moves(game, seed, steps, action=0):
+    game.reset(seed)
+    found = []
+    for _ in range(steps):
+        game.step(action)
+        found.append(game.last_red)
+    return found
+
+
+def test_b_line_goes_straight_to_the_operational_server():
+    game = EmbeddedGame("b_line")
+    seen = Counter()
+    for seed in range(200):
+        found = moves(game, seed, 15)
+        if not all(success for _, success in found):
+            continue  # an exploit that failed
+        user = found[1][0].target
+        seen[HOSTS[user]] += 1
+        enterprise = INDEX["Enterprise1" if HOSTS[user] in ("User1", "User2") else "Enterprise0"]
+        way = [user, enterprise, tables.ENTERPRISE2, tables.OP_SERVER]
+        through = [[Move(SCAN, host), Move(EXPLOIT, host), Move(ESCALATE, host)] for host in way]
+        plan = [Move(SWEEP, tables.USER), *through[0], *through[1], Move(SWEEP, tables.ENTERPRISE), *through[2]]
+        assert [move for move, _ in found] == [*plan, *through[3], Move(IMPACT, tables.OP_SERVER)]
+    assert set(seen) == {"User1", "User2", "User3", "User4"}
+    assert 120 < sum(seen.values()) < 200
+
+
+def test_b_line_goes_back_to_where_it_can_get_in_again():
+    game = EmbeddedGame("b_line")
+    found = moves(game, 3, 4, action=0)
+    user = found[1][0].target
+    game.step(RESTORE + user)  # Red scans the next host meanwhile
+    enterprise = game.last_red[0].target
+    assert game.last_red[0] == Move(SCAN, enterprise)
+    game.step(RESTORE + enterprise)
+    while game.last_red[0] != Move(EXPLOIT, enterprise) or not game.last_red[1]:
+        game.step(0)
+    game.step(RESTORE + enterprise)
+    assert game.last_red == (Move(ESCALATE, enterprise), False)
+    game.step(0)
+    assert game.last_red[0] == Move(EXPLOIT, enterprise)
+
+
+def test_b_line_starts_over_where_its_first_scan_of_the_operational_server_got_nowhere():
+    game = EmbeddedGame("b_line")
+    found = moves(game, 3, 30)
+    steps = [move for move, _ in found].index(Move(SCAN, tables.OP_SERVER))
+    game.reset(3)
+    for _ in range(steps):
+        game.step(0)
+    for host in tables.ENTERPRISES:
+        game.network.restore(host)
+    game.step(0)
+    assert game.last_red == (Move(SCAN, tables.OP_SERVER), True)
+    game.step(0)
+    assert game.last_red[0] == found[1][0]  # the scan of its first host
+
+
+def test_meander_scans_all_that_it_knows_before_it_attacks_and_ends_with_impact():
+    game = EmbeddedGame("meander")
+    for seed in range(20):
+        found = [move for move, _ in moves(game, seed, 100)]
+        assert found[0] == Move(SWEEP, tables.USER)
+        assert {move.target for move in found[1:6]} == set(tables.SUBNETS[tables.USER])
+        assert {move.kind for move in found[1:6]} == {SCAN}
+        assert found[6] == Move(ESCALATE, INDEX["User0"])
+        assert found[-1] == Move(IMPACT, tables.OP_SERVER)
+
+
+def meander(held, last):
+    """A Meander that has escalated these hosts besides its own, knows all, and has just played this."""
+    agent, network = Meander(random.Random(0)), Network(random.Random(0), False)
+    hosts = {INDEX[name] for name in held}
+    everything = set(range(13))
+    network.known_addresses, network.known_hosts = set(everything), hosts | {INDEX["User0"]}
+    agent._scanned, agent._escalated = set(everything), set(network.known_hosts)
+    agent._entered, agent._exploited = set(hosts), hosts | {last.target}
+    agent._swept, agent._last = {0, 1, 2}, last
+    return agent, network
+
+
+def retaken(held, last):
+    """What such a one attacks next, over many tries, where its last action failed."""
+    found = set()
+    for seed in range(60):
+        agent, network = meander(held, last)
+        agent._rng.seed(seed)
+        found.add(agent.act(network, Outcome(False)))
+    return {(move.kind, HOSTS[move.target]) for move in found}
+
+
+def test_meander_takes_a_failed_exploit_for_a_lost_way_in_and_gives_up_what_lies_behind_it():
+    failed = Move(EXPLOIT, INDEX["Defender"])
+    attacked = {name for kind, name in retaken(["User1", "Enterprise1"], failed)}
+    assert "Enterprise1" in attacked and "User1" not in attacked and "Defender" in attacked
+    attacked = {
+        name for kind, name in retaken(["User1", "User2", "Enterprise1", "Op_Host0"], Move(EXPLOIT, INDEX["User3"]))
+    }
+    assert "Op_Host0" in attacked and not attacked & {"User1", "User2", "Enterprise1"}
+
+
+def test_meander_attacks_again_where_an_escalation_failed():
+    assert ("ExploitRemoteService", "User2") in retaken(["User1", "User2"], Move(ESCALATE, INDEX["User2"]))
+    assert ("ExploitRemoteService", "User1") not in retaken(["User1", "User2"], Move(ESCALATE, INDEX["User2"]))
+
+
+def test_meander_goes_on_where_an_impact_failed():
+    again = retaken(["User1", "Op_Server0"], Move(IMPACT, tables.OP_SERVER))
+    assert ("ExploitRemoteService", "Op_Server0") in again
+    assert ("Impact", "Op_Server0") not in again
+
+
+def test_sleep_does_nothing():
+    game = EmbeddedGame("sleep")
+    game.reset(0)
+    assert {game.step(0)[1] for _ in range(30)} == {0.0}
+    assert game.held() == [INDEX["User0"]]
+
+
+SCORES = [  # mean returns that were published, or measured with the original
+    ("Sleep", "b_line", 30, -216.7, 4),
+    ("Sleep", "b_line", 100, -1131.0, 12),
+    ("Sleep", "meander", 30, -40.0, 8),
+    ("Sleep", "meander", 100, -980.0, 25),
+    ("random", "b_line", 100, -708.0, 60),
+    ("random", "meander", 100, -525.0, 90),
+]
+
+
+@pytest.mark.parametrize(("policy", "agent", "steps", "score", "off"), SCORES)
+def test_returns_are_those_of_the_original(policy, agent, steps, score, off):
+    contest = Contest(Cage2Config.of(agent, steps, "embedded"))
+    found = mean_of([contest.episode(policy, seed).total for seed in range(80)])
+    assert abs(found.mean - score) < off + found.pm

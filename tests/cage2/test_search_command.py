@@ -1,0 +1,156 @@
+"""``python -m ragen.cage2 search``, on the embedded simulator, with any number of workers, stopped and gone on."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from ragen.cage2.__main__ import main
+from ragen.cage2.compliance import Compliance
+from ragen.cage2.settings import SearchSettings, load_settings
+from ragen.cage2.trainer import ParallelWorkflowRLTrainer
+from ragen.cage2.wrapper import ParallelEnvWrapper
+from ragen.errors import ConfigError
+from support.leftovers import processes, until
+
+TINY = ["n_workflows=2", "n_envs=4", "train_episodes_per_env=2", "max_steps=8", "update_every_steps=8", "seed=3"]
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(request, monkeypatch):
+    """They take longer than everything else."""
+    if request.function is not test_the_command_searches_and_says_what_it_found:
+        monkeypatch.setattr("ragen.cage2.trainer.draw_search", lambda path, results: path)
+
+
+def search(folder, *overrides):
+    return main(["search", "--quiet", "simulator=embedded", f"checkpoint_dir={folder}", *TINY, *overrides])
+
+
+def state(folder):
+    return json.loads((folder / "search.json").read_text())["results"]
+
+
+def test_the_command_searches_and_says_what_it_found(tmp_path, capsys):
+    assert search(tmp_path, "use_multiprocessing=false") == 0
+    said = capsys.readouterr().out
+    assert re.search(r"best: .* > .*: -?\d+\.\d\nworst: .*\ndifference \d+\.\d, (not )?more than the noise of", said)
+    assert re.search(r"believed best of all 120: .* > .*: -?\d+\.\d ± \d+\.\d\n", said)
+    assert (tmp_path / "returns_by_order.png").exists()
+    rows = json.loads((tmp_path / "results.json").read_text())
+    assert [row["simulator"] for row in rows] == ["embedded"] * 2
+    for row in rows:
+        assert f"{row['train_reward']:.1f}" in said and " > ".join(row["workflow"]) in said
+        assert row["train_reward"] < 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_any_number_of_workers_finds_the_same(tmp_path, workers):
+    search(tmp_path / "none", "use_multiprocessing=false")
+    search(tmp_path / "some", "use_multiprocessing=true", f"workers={workers}")
+    assert state(tmp_path / "none") == state(tmp_path / "some")
+    assert until(lambda: not processes())
+
+
+def test_killed_workers_change_nothing(tmp_path):
+    settings = {**SMALL, "use_multiprocessing": True, "workers": 2}
+
+    def kills(progress):
+        for pid, title in processes().items():
+            if "lane" in title:
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+
+    killed = []
+    disturbed = ParallelWorkflowRLTrainer(checkpoint_dir=str(tmp_path / "one"), **settings)
+    disturbed.run_workflow_search(kills)
+    calm = ParallelWorkflowRLTrainer(checkpoint_dir=str(tmp_path / "other"), **settings)
+    assert disturbed.results == calm.run_workflow_search() and len(killed) >= 2
+    assert until(lambda: not processes())
+
+
+SMALL = {key: int(value) for key, value in (each.split("=") for each in TINY)} | {"simulator": "embedded"}
+
+
+def test_ctrl_c_stops_after_an_update_and_the_same_command_goes_on(tmp_path):
+    command = [sys.executable, "-m", "ragen.cage2", "search", "simulator=embedded", *TINY, "use_multiprocessing=false"]
+    folder = f"checkpoint_dir={tmp_path / 'stopped'}"
+    with subprocess.Popen([*command, "n_workflows=500", folder], stdout=-1, stderr=-1, text=True) as process:
+        assert until(lambda: (tmp_path / "stopped" / "search.json").exists(), 60)
+        process.send_signal(signal.SIGINT)
+        said, bar = process.communicate(timeout=60)
+    assert process.returncode == 130, bar
+    assert f"to go on: the same command with {folder}" in said and "ep/s" in bar
+    finished = len(state(tmp_path / "stopped"))
+    assert 1 <= finished < 500
+    more = f"n_workflows={finished + 1}"
+    assert search(tmp_path / "stopped", more) == 0 and search(tmp_path / "whole", more) == 0
+    assert state(tmp_path / "stopped") == state(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("n_workflow=3", "'n_workflows' was meant"),
+        ("n_envs=many", "n_envs = 'many': expected int"),
+        ("n_envs", "expected key=value"),
+        ("simulator=real", "simulator = 'real'"),
+        ("red_agent_type=Nobody", "Nobody"),
+        ("backend=threads", "backend = 'threads'"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_named(tmp_path, override, said, capsys):
+    assert search(tmp_path, override) == 2
+    assert said in capsys.readouterr().err and not (tmp_path / "search.json").exists()
+
+
+def test_another_command_is_none(capsys):
+    assert main(["find"]) == 2 and main([]) == 2
+    assert "search" in capsys.readouterr().err
+    assert main(["--help"]) == 0
+
+
+def test_the_configuration_is_of_known_keys_and_differs_where_it_says_so():
+    found, default = load_settings(), SearchSettings()
+    different = {name for name in vars(default) if getattr(found, name) != getattr(default, name)}
+    assert different == {"update_every_steps", "k_epochs", "alignment_alpha", "alignment_beta"}
+    assert load_settings(["lr=1e-3", "alignment_alpha=30"]).alignment_alpha == 30.0
+    with pytest.raises(ConfigError, match="expected key=value"):
+        load_settings(["lr"])
+
+
+@pytest.mark.parametrize("name", ["workflow", "compliance", "buffer", "order_search", "settings", "results", "records"])
+def test_torch_is_imported_only_where_it_trains(name):
+    program = f"import sys, ragen.cage2.{name}; print({{'torch', 'omegaconf', 'matplotlib'}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_on_the_simulator_reds_foothold_does_not_count_as_compromised():
+    with ParallelEnvWrapper(2, None, "SleepAgent", simulator="embedded", use_multiprocessing=False) as envs:
+        envs.reset()
+        compliance = Compliance(2, ("user", "enterprise", "op_server", "op_host", "defender"))
+        for _ in range(3):
+            actions = np.array([133, 141])  # Restore Enterprise0, Restore User1
+            infos = envs.step(actions)[3]
+            compliance.step(actions, np.array([info["compromised_before"] for info in infos]))
+        assert {states["User0"] for states in envs.get_true_states()} == {"Privileged"}
+        assert compliance.rates() == [1.0, 1.0]
+
+
+def test_the_real_one_is_searched_alike_in_workers_and_without(tmp_path, cage2_path):
+    settings = {**SMALL, "simulator": "cage2", "cage2_path": str(cage2_path), "n_envs": 2, "max_steps": 6}
+    settings |= {"update_every_steps": 6, "red_agent_type": "B_lineAgent"}
+    found = []
+    for where in (False, True):
+        trainer = ParallelWorkflowRLTrainer(
+            checkpoint_dir=str(tmp_path / str(where)), use_multiprocessing=where, workers=2, **settings
+        )
+        found.append(trainer.run_workflow_search())
+    assert found[0] == found[1] and {result.simulator for result in found[0]} == {"cage2"}
+    assert until(lambda: not processes())

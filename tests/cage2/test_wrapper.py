@@ -1,0 +1,253 @@
+"""Many environments: the same for any number of workers, killed or not; what comes back, and what is refused."""
+
+import os
+import signal
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ragen.cage2 import Cage2Env, ParallelEnvWrapper, wrapper
+from ragen.cage2.env import Cage2Config
+from ragen.errors import ConfigError, EnvError, InputError, StateError
+from support.cage2 import kill, plain, run
+
+STEPS, GIVEN = 12, {"simulator": "embedded", "max_steps": 5, "red_agent_type": "B_lineAgent", "seed": 4}
+
+
+@pytest.fixture(scope="module")
+def at_home() -> list[Any]:
+    """What environments give in the main process."""
+    return run(STEPS, workers=0, **GIVEN)
+
+
+HOMES = [
+    {"workers": 1, "use_multiprocessing": True},
+    {"workers": 3, "use_multiprocessing": True},
+    {"workers": 2, "use_multiprocessing": True, "backend": "executor"},
+    {"workers": 2, "use_multiprocessing": "auto"},
+    {"use_multiprocessing": False},
+]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("home", HOMES, ids=str)
+def test_results_do_not_depend_on_workers(at_home, home):
+    assert run(STEPS, **GIVEN, **home) == at_home
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("backend", "kill_at"), [("process", (0, 3, 5, 10)), ("executor", (7,))])
+def test_results_do_not_depend_on_killed_workers(at_home, backend, kill_at):
+    killed = run(STEPS, kill_at, workers=2, use_multiprocessing=True, backend=backend, **GIVEN)
+    assert killed == at_home
+
+
+def test_another_seed_gives_other_episodes():
+    assert run(60, workers=0, **{**GIVEN, "seed": 5}) != run(60, workers=0, **GIVEN)
+
+
+def test_a_step_gives_arrays_of_a_row_for_each_environment():
+    with ParallelEnvWrapper(3, simulator="embedded", workers=0) as envs:
+        assert envs.simulator == "embedded"
+        observations = envs.reset()
+        assert observations.shape == (3, 52) and observations.dtype == np.float32
+        observations, rewards, dones, infos = envs.step(np.array([0, 1, 132]))
+        assert observations.shape == (3, 52) and observations.dtype == np.float32
+        assert rewards.dtype == np.float64 and rewards.tolist() == [0.0, 0.0, -1.0]
+        assert dones.dtype == np.bool_ and not dones.any()
+        assert [set(info) for info in infos] == [{"compromised_before", "compromised"}] * 3
+        kept = observations.copy()
+        envs.step([0, 0, 0])
+        assert (observations == kept).all()  # what was given does not change afterwards
+
+
+def test_each_environment_is_the_one_that_gymnasium_s_interface_shows():
+    """The wrapper adds seeds and resets, and nothing to the game."""
+    with ParallelEnvWrapper(2, workers=0, **{key: GIVEN[key] for key in GIVEN}) as envs:
+        shown = envs.reset()
+        env = Cage2Env("b_line", max_steps=5, simulator="embedded")
+        assert (env.reset(seed=envs._episode_seed(1, 1))[0] == shown[1]).all()
+        for episode in (1, 2):
+            for step in range(5):
+                observations, rewards, dones, infos = envs.step([0, 2 * step])
+                observation, reward, _, truncated, info = env.step(2 * step)
+                assert (rewards[1], dones[1]) == (reward, truncated)
+                if not truncated:
+                    assert (observations[1] == observation).all() and infos[1] == info
+            assert (infos[1]["final_observation"] == observation).all()
+            assert {key: infos[1][key] for key in info} == info
+            assert (observations[1] == env.reset(seed=envs._episode_seed(1, episode + 1))[0]).all()
+
+
+def test_a_finished_environment_is_reset_and_says_how_it_went():
+    with ParallelEnvWrapper(4, workers=0, simulator="embedded", red_agent_type="b_line", max_steps=20) as envs:
+        envs.reset()
+        totals = np.zeros(4)
+        for step in range(1, 41):
+            observations, rewards, dones, infos = envs.step([0] * 4)
+            totals += rewards
+            assert dones.tolist() == [step % 20 == 0] * 4
+            if not dones.all():
+                continue
+            assert not observations.any()  # the first one of an episode
+            for index, info in enumerate(infos):
+                assert info["final_observation"].any()
+                assert info["episode"] == {"r": pytest.approx(totals[index]), "l": 20}
+                assert info["truncated"] is True
+                assert info["compromised"] != info["reset_info"]["compromised"] == (False,) * 5
+            totals[:] = 0
+
+
+def test_resets_go_on_to_other_episodes_and_a_seed_begins_again():
+    with ParallelEnvWrapper(4, workers=0, simulator="embedded", red_agent_type="b_line", seed=9) as envs:
+
+        def episode(**seed: int) -> Any:
+            return [plain(envs.reset(**seed))] + [plain(envs.step([0] * 4)) for _ in range(30)]
+
+        first, second = episode(), episode()
+        assert first != second
+        assert [episode(seed=9), episode()] == [first, second]
+        assert envs.seed == 9
+
+
+def test_true_states_name_every_host_s_access_level():
+    with ParallelEnvWrapper(2, workers=0, simulator="embedded", red_agent_type="b_line") as envs:
+        envs.reset()
+        before = envs.get_true_states()
+        assert [state["User0"] for state in before] == ["Privileged"] * 2
+        assert all(len(state) == 13 and list(state.values()).count("None") == 12 for state in before)
+        for _ in range(40):
+            envs.step([0, 0])
+        assert all(state["Op_Server0"] == "Privileged" for state in envs.get_true_states())
+
+
+def test_simulators_and_agents_are_handed_on():
+    with ParallelEnvWrapper(1, "Scenario2.yaml", "SleepAgent", workers=0, simulator="embedded", bugs="fixed") as envs:
+        assert (envs.config.red_agent, envs.config.bugs, envs.n_envs) == ("sleep", "fixed", 1)
+        envs.reset()
+        assert [envs.step([0])[1][0] for _ in range(20)] == [0.0] * 20
+
+
+WRONG = [
+    {"n_envs": 0},
+    {"n_envs": 2.5},
+    {"seed": -1},
+    {"seed": None},
+    {"max_steps": 0},
+    {"backend": "threads"},
+    {"workers": -1},
+    {"workers": "all"},
+    {"use_multiprocessing": "yes"},
+    {"use_multiprocessing": 1},
+    {"step_timeout": 0},
+    {"red_agent_type": "B_line"},
+]
+
+
+@pytest.mark.parametrize("given", WRONG, ids=str)
+def test_arguments_that_cannot_work_are_refused_by_name(given):
+    with pytest.raises(ConfigError, match=next(iter(given))):
+        ParallelEnvWrapper(**{"simulator": "embedded", **given})
+
+
+@pytest.mark.parametrize("actions", [[0], [0, 0, 0], 0, [0, 145], [-1, 0], [0.5, 0], [[0], [0]], ["a", 0]])
+def test_actions_that_do_not_fit_are_refused_and_nobody_is_stepped(actions):
+    with ParallelEnvWrapper(2, simulator="embedded", workers=0, max_steps=1) as envs:
+        envs.reset()
+        with pytest.raises(InputError, match="None was stepped"):
+            envs.step(actions)
+        assert envs.step((0, 0))[3][0]["episode"]["l"] == 1
+
+
+def test_calls_out_of_order_are_refused():
+    envs = ParallelEnvWrapper(2, simulator="embedded", workers=0)
+    with pytest.raises(StateError, match="call reset"):
+        envs.step([0, 0])
+    envs.close()
+    envs.close()
+    for call in (envs.reset, envs.get_true_states, partial(envs.step, [0, 0])):
+        with pytest.raises(StateError, match="closed"):
+            call()
+
+
+# An environment that fails
+
+
+class Fails(Cage2Env):
+    """Raises, hangs or ends its process at the second step of the episode that ``marked`` is the first seed of."""
+
+    how = "raise"
+
+    def reset(self, *, seed=None, options=None):
+        self.first = seed
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        if self._steps == 1 and action == 144:
+            if self.how == "raise":
+                raise ValueError("no more")
+            if self.how == "exit":
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(30)
+        return super().step(action)
+
+
+class FailsConfig(Cage2Config):
+    """Builds such environments."""
+
+    how = "raise"
+
+    def __call__(self):
+        env = Fails(config=self)
+        env.how = self.how
+        return env
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("how", ["raise", "hang", "exit"])
+def test_an_environment_that_keeps_failing_is_truncated_and_the_others_go_on(monkeypatch, how):
+    monkeypatch.setattr(FailsConfig, "how", how)
+    monkeypatch.setattr(wrapper, "Cage2Config", FailsConfig)
+    given = {"simulator": "embedded", "max_steps": 4, "red_agent_type": "b_line"}
+    with (
+        ParallelEnvWrapper(3, workers=2, use_multiprocessing=True, step_timeout=0.5, **given) as envs,
+        ParallelEnvWrapper(3, workers=0, **given) as others,
+    ):
+        assert (envs.reset() == others.reset()).all()
+        envs.step([0, 0, 0])
+        before, *_ = others.step([0, 0, 0])
+        observations, rewards, dones, infos = envs.step([0, 144, 0])
+        expected = others.step([0, 0, 0])
+        assert dones.tolist() == [False, True, False] and rewards[1] == 0
+        assert (observations[[0, 2]] == expected[0][[0, 2]]).all()
+        assert isinstance(infos[1]["env_error"], str) and infos[1]["truncated"]
+        assert infos[1]["episode"]["l"] == 2
+        assert (infos[1]["final_observation"] == before[1]).all()
+        assert not observations[1].any()
+        for _ in range(4):
+            dones = envs.step([0, 0, 0])[2]
+        assert dones.tolist() == [False, True, False]
+
+
+@pytest.mark.processes
+def test_workers_that_are_killed_between_two_calls_are_no_concern():
+    with ParallelEnvWrapper(3, workers=2, use_multiprocessing=True, simulator="embedded") as envs:
+        envs.reset()
+        states = envs.get_true_states()
+        kill(envs)
+        assert envs.get_true_states() == states
+
+
+def test_environments_that_cannot_be_built_are_an_error(monkeypatch):
+    def broken(self):
+        raise LookupError("no game")
+
+    monkeypatch.setattr(Cage2Config, "game", broken)
+    with ParallelEnvWrapper(2, simulator="embedded", workers=0) as envs:
+        with pytest.raises(EnvError, match="no game"):
+            envs.reset()
+        with pytest.raises(StateError, match="call reset"):
+            envs.step([0, 0])

@@ -1,0 +1,72 @@
+"""The environment of ``docs/porting_an_environment.md``: it works as it was written, and better as it is ported."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from ragen.env import REGISTERED_ENV_CONFIGS, REGISTERED_ENVS, register_env, resolve_env
+from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.llm_agent.prompting.control_tokens import ControlTokens
+from ragen.llm_agent.prompting.prompts import tag_prompt
+from ragen.tools.check import NOTHING_TO_FIX, main
+from support.ported_env import LightsOut, LightsOutConfig
+
+PATH = "support.ported_env:"
+TURNS = [["Lamp 1", "Lamp 3"], ["lamp 2"], ["fly"], ["Lamp 5"]]
+
+
+def rollouts(name: str, parallel: bool, **top):
+    entry = {"env_type": PATH + name, "max_actions_per_traj": 6, "env_config": {"presses": 4}}
+    part = {"env_groups": 2, "group_size": 2, "env_configs": {"tags": ["Lights"], "n_groups": [2]}}
+    config = {
+        "seed": {"train": 3},
+        "custom_envs": {"Lights": entry},
+        "es_manager": {"train": part, "use_multiprocessing": parallel, "max_workers": 2},
+        **top,
+    }
+    with EnvStateManager(config) as manager:
+        active = manager.reset()
+        for actions in TURNS:
+            reply = {"actions": actions, "llm_response": "", "llm_raw_response": ""}
+            active = manager.step([{"env_id": cache["env_id"], **reply} for cache in active])
+        return copy.deepcopy(manager.get_rollout_states())
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("name", ["LightsOutAsWritten", "LightsOut"])
+def test_it_plays_in_workers_as_in_the_main_process(name):
+    main_process = rollouts(name, parallel=False)
+    assert len({state["history"][0]["state"] for state in main_process}) > 1
+    assert main_process == rollouts(name, parallel=True)
+
+
+def test_porting_changes_no_rollout():
+    assert rollouts("LightsOut", parallel=False) == rollouts("LightsOutAsWritten", parallel=False)
+    newer = rollouts("LightsOut", parallel=False, generation=2026)
+    assert [turn.get("reward") for turn in newer[0]["history"]] == [
+        turn.get("reward") for turn in rollouts("LightsOut", parallel=False)[0]["history"]
+    ]
+
+
+def test_its_actions_are_told_to_the_model():
+    from ragen.llm_agent.config.context import ContextSettings
+
+    entry = {"env_type": PATH + "LightsOut", "env_instruction": "Put all lamps out."}
+    told = tag_prompt("Lights", entry, ContextSettings(), ControlTokens([])).instruction
+    assert told.startswith("Put all lamps out.") and "Lamp 1, Lamp 2, Lamp 3, Lamp 4, Lamp 5" in told
+
+
+def test_it_can_be_registered_under_a_name():
+    register_env("lights_out_test", LightsOut, LightsOutConfig)
+    try:
+        assert resolve_env("lights_out_test") == (LightsOut, LightsOutConfig)
+    finally:
+        del REGISTERED_ENVS["lights_out_test"], REGISTERED_ENV_CONFIGS["lights_out_test"]
+
+
+@pytest.mark.processes
+def test_the_check_finds_nothing_to_fix(capsys):
+    assert main([PATH + "LightsOut"]) == NOTHING_TO_FIX
+    capsys.readouterr()

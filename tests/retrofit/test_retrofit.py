@@ -1,0 +1,385 @@
+"""``python -m ragen.retrofit``: what it does to a checkout, and that every byte comes back."""
+
+import ast
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from ragen.errors import RetrofitError
+from ragen.retrofit import command, keeping
+from ragen.retrofit.adapt import adapt
+from ragen.retrofit.checkout import recognise
+from ragen.retrofit.travel import KEPT, modules, references, travellers
+from support.checkouts import ROOT, bytes_of, python, retrofit, write_checkout
+
+GENERATIONS = (2025, 2026)
+ARCHIVES = ROOT.parent / "shared" / "peers"
+
+
+@pytest.fixture(params=GENERATIONS)
+def generation(request):
+    return request.param
+
+
+@pytest.fixture
+def checkout(tmp_path, generation):
+    return write_checkout(tmp_path / "RAGEN", generation)
+
+
+def put(checkout: Path, *arguments: str) -> int:
+    return command.main([str(checkout), "--no-suite", *arguments])
+
+
+# What travels
+
+
+def test_what_travels_imports_nothing_that_stays_behind():
+    files = travellers().files
+    known = modules()
+    names = {name for name, path in known.items() if path in files.values()}
+    for name in names:
+        for target, inner in references(known[name], known):
+            wanted = f"{target}.{inner}" if f"{target}.{inner}" in known else target
+            assert wanted in names or wanted in KEPT or not wanted.startswith("ragen"), f"{name} wants {wanted}"
+
+
+def test_what_travels_needs_little():
+    allowed = {"numpy", "PIL", "omegaconf", "cloudpickle", "setproctitle", "rich", "yaml"}
+    assert travellers().outside - set(sys.stdlib_module_names) <= allowed
+    assert {"ragen/parallel/process/worker_main.py", "ragen/llm_agent/es_manager.py"} <= travellers().files.keys()
+    assert not [path for path in travellers().files if path.startswith(("ragen/training", "ragen/vector"))]
+
+
+NEWER = {
+    *("datetime.UTC", "enum.StrEnum", "enum.ReprEnum", "typing.Self", "typing.Never", "typing.assert_never", "tomllib"),
+    *("typing.NotRequired", "typing.Required", "typing.LiteralString", "typing.override", "contextlib.chdir"),
+    *("asyncio.TaskGroup", "asyncio.timeout", "asyncio.Runner", "hashlib.file_digest", "itertools.batched"),
+}
+"""Names that Python 3.10 does not have."""
+
+
+def test_what_travels_is_python_3_10():
+    for path in travellers().files.values():
+        tree = ast.parse(path.read_text("utf-8"), str(path), feature_version=(3, 10))
+        used = {f"{target}.{name}" if name else target for target, name in references(path, modules())}
+        used |= {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        assert not used & NEWER, path
+        noted = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "add_note"]
+        assert not noted or path.name == "errors.py", f"{path}:{noted}: ragen.errors.add_note does it in 3.10 too"
+        assert not [node for node in ast.walk(tree) if isinstance(node, ast.TryStar)], path
+
+
+def test_the_command_imports_the_standard_library_alone(tmp_path):
+    code = (
+        "import sys; before = set(sys.modules); import ragen.retrofit.command; "
+        "tops = {name.partition('.')[0] for name in set(sys.modules) - before}; "
+        "print(sorted(tops - set(sys.stdlib_module_names)))"
+    )
+    assert python("-c", code, cwd=tmp_path, path=ROOT).stdout.strip() == "['ragen']"
+
+
+# Doing and undoing
+
+
+def test_a_check_tells_and_changes_nothing(checkout, generation, capsys):
+    before = bytes_of(checkout)
+    assert command.main([str(checkout), "--check"]) == 0
+    told = capsys.readouterr().out
+    assert ("September 2025" if generation == 2025 else "April 2026") in told
+    assert "counted stays in the main process: CountedEnv keeps state in its class" in told
+    assert told.rstrip().endswith("Nothing was changed.") and bytes_of(checkout) == before
+
+
+def test_undo_brings_back_every_byte(checkout):
+    before = bytes_of(checkout)
+    assert put(checkout) == 0
+    there = bytes_of(checkout)
+    assert (
+        there.keys() > before.keys()
+        and there["ragen/llm_agent/es_manager.py"] != before["ragen/llm_agent/es_manager.py"]
+    )
+    assert there["train.py"] == before["train.py"] and there["config/base.yaml"] == before["config/base.yaml"]
+    assert command.main([str(checkout), "--undo"]) == 0
+    assert bytes_of(checkout) == before
+
+
+def test_a_second_time_changes_nothing_and_an_older_one_is_replaced(checkout, capsys, monkeypatch):
+    before = bytes_of(checkout)
+    assert put(checkout) == 0
+    there = bytes_of(checkout)
+    assert put(checkout) == 0
+    assert "in place already" in capsys.readouterr().out and bytes_of(checkout) == there
+    monkeypatch.setattr(command, "adapt", lambda *given: _newer(adapt(*given)))
+    assert put(checkout) == 0
+    assert (checkout / "ragen/errors.py").read_bytes().endswith(b"# newer\n")
+    assert command.main([str(checkout), "--undo"]) == 0
+    assert bytes_of(checkout) == before
+
+
+def _newer(adapted):
+    adapted.files["ragen/errors.py"] += b"# newer\n"
+    return adapted
+
+
+def test_undo_refuses_to_lose_an_edit(checkout, capsys):
+    before = bytes_of(checkout)
+    put(checkout)
+    (checkout / "ragen/env/__init__.py").write_text("# mine\n")
+    assert command.main([str(checkout), "--undo"]) == 2
+    assert "ragen/env/__init__.py" in capsys.readouterr().err
+    assert (checkout / "ragen/env/__init__.py").read_text() == "# mine\n"
+    assert command.main([str(checkout), "--undo", "--force"]) == 0
+    assert bytes_of(checkout) == before
+
+
+def test_undo_leaves_alone_what_others_put_beside_ours(checkout):
+    put(checkout)
+    (checkout / "ragen/parallel/notes.txt").write_text("mine")
+    (checkout / "ragen/parallel/__pycache__").mkdir()
+    assert command.main([str(checkout), "--undo"]) == 0
+    assert [path.name for path in (checkout / "ragen/parallel").iterdir()] == ["notes.txt"]
+
+
+def test_nothing_to_undo_is_told(checkout, capsys):
+    before = bytes_of(checkout)
+    assert command.main([str(checkout), "--undo"]) == 2
+    assert "was not retrofitted" in capsys.readouterr().err and bytes_of(checkout) == before
+
+
+@pytest.mark.parametrize("after", [1, 3, 40, 88])
+def test_a_failure_half_way_changes_nothing(tmp_path, monkeypatch, capsys, after):
+    checkout = write_checkout(tmp_path / "RAGEN", 2026)
+    before = bytes_of(checkout)
+    written = []
+    write = keeping._write
+
+    def fail(place, content):
+        written.append(place)
+        if len(written) == after:
+            raise OSError(28, "No space left on device")
+        write(place, content)
+
+    monkeypatch.setattr(keeping, "_write", fail)
+    assert put(checkout) == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert bytes_of(checkout) == before
+
+
+KILL = """
+import os, signal, sys
+from ragen.retrofit import command, keeping
+write, written = keeping._write, []
+def killing(place, content):
+    written.append(place)
+    if len(written) == {after}:
+        place.with_name(place.name + keeping._HALF).write_bytes(content[:10])
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(place, content)
+keeping._write = killing
+command.main([{checkout!r}, *{arguments!r}])
+"""
+
+
+def killed(checkout: Path, after: int, *arguments: str) -> None:
+    code = KILL.format(after=after, checkout=str(checkout), arguments=list(arguments))
+    ran = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
+    assert ran.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("after", [1, 2, 50, 88])
+def test_a_run_that_is_killed_is_told_by_the_next_one_and_undone(tmp_path, capsys, after):
+    checkout = write_checkout(tmp_path / "RAGEN", 2026)
+    before = bytes_of(checkout)
+    killed(checkout, after, "--no-suite")
+    if after == 1:  # before its copies were whole, and so before anything was touched
+        assert put(checkout) == 0
+    else:
+        assert put(checkout) == 2
+        assert "interrupted half-way" in capsys.readouterr().err
+    assert command.main([str(checkout), "--undo"]) == 0
+    assert bytes_of(checkout) == before
+
+
+def test_an_undo_that_is_killed_can_be_made_again(checkout, capsys):
+    before = bytes_of(checkout)
+    put(checkout)
+    code = (
+        "import os, signal; from ragen.retrofit import command, keeping\n"
+        "back, done = keeping._bring_back, []\n"
+        "def killing(*given):\n    done.append(1)\n    len(done) == 9 and os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"    back(*given)\nkeeping._bring_back = killing\ncommand.main([{str(checkout)!r}, '--undo'])"
+    )
+    assert python("-c", code, cwd=checkout.parent, path=ROOT).returncode == -signal.SIGKILL
+    assert put(checkout) == 2 and "while undoing" in capsys.readouterr().err
+    assert command.main([str(checkout), "--undo"]) == 0
+    assert bytes_of(checkout) == before
+
+
+def test_two_at_a_time_are_refused(checkout, capsys):
+    with keeping.alone(checkout):
+        assert put(checkout) == 2
+    assert "at work" in capsys.readouterr().err
+
+
+# What is refused
+
+
+def refused(checkout: Path) -> str:
+    before = bytes_of(checkout)
+    with pytest.raises(RetrofitError) as error:
+        adapt(recognise(checkout, travellers()), travellers())
+    assert bytes_of(checkout) == before
+    return str(error.value)
+
+
+def test_what_is_no_checkout_is_refused(tmp_path):
+    assert "lacks ragen/llm_agent/es_manager.py" in refused(tmp_path)
+    assert "engine already" in _refusal(ROOT)
+
+
+def _refusal(folder: Path) -> str:
+    with pytest.raises(RetrofitError) as error:
+        recognise(folder, travellers())
+    return str(error.value)
+
+
+def test_a_manager_with_methods_of_its_own_is_refused(checkout):
+    manager = checkout / "ragen/llm_agent/es_manager.py"
+    manager.write_text(manager.read_text() + "\n    def curriculum(self):\n        pass\n")
+    assert "curriculum (line" in refused(checkout)
+
+
+def test_everything_in_the_way_is_told_at_once(checkout):
+    (checkout / "ragen/errors.py").write_text("")
+    (checkout / "ragen/tools").mkdir()
+    (checkout / "ragen/tools/replay.py").write_text("")
+    (checkout / "ragen/env/base.py").unlink()
+    (checkout / "ragen/env/base.py").symlink_to("walk/env.py")
+    told = refused(checkout)
+    assert all(each in told for each in ("ragen/errors.py of its own", "ragen/tools/replay.py of", "base.py is a link"))
+
+
+def test_a_checkout_cannot_retrofit_itself_but_undo(checkout):
+    before = bytes_of(checkout)
+    put(checkout)
+    ran = python("-m", "ragen.retrofit", ".", cwd=checkout, path=checkout)
+    assert ran.returncode == 2 and "own `ragen`" in ran.stderr
+    ran = python("-m", "ragen.retrofit", ".", "--undo", cwd=checkout, path=checkout)
+    assert ran.returncode == 0, ran.stderr
+    assert bytes_of(checkout) == before
+
+
+# What becomes of the checkout's files
+
+
+def test_environments_are_imported_when_they_are_asked_for(checkout):
+    put(checkout)
+    code = (
+        "import sys, ragen.env as e; print(sorted(e.REGISTERED_ENVS), 'ragen.env.walk' in sys.modules); "
+        "print(e.REGISTERED_ENVS['walk'].__name__, e.WalkConfig().length, 'ragen.env.counted' in sys.modules); "
+        "print(hasattr(e, 'Nothing'))"
+    )
+    ran = python("-c", code, cwd=checkout, path=checkout, RAGEN_IMPORT_LIGHT="1")
+    assert ran.stdout.splitlines() == ["['absent', 'counted', 'walk'] False", "WalkEnv 4 False", "False"], ran.stderr
+
+
+def test_a_table_that_is_not_understood_is_kept_and_handed_over(checkout):
+    envs = checkout / "ragen/env/__init__.py"
+    text = (
+        envs.read_text()
+        + "for name in list(REGISTERED_ENVS):\n    REGISTERED_ENVS[name.upper()] = REGISTERED_ENVS[name]\n"
+    )
+    envs.write_text(text)
+    put(checkout)
+    assert envs.read_text().startswith(text)
+    code = (
+        "import ragen.env as e; from ragen.env.registry import resolve_env; print(resolve_env('WALK')[0] is e.WalkEnv)"
+    )
+    assert python("-c", code, cwd=checkout, path=checkout).stdout.strip() == "True"
+
+
+def test_workers_leave_out_what_the_package_imports(tmp_path):
+    checkout = write_checkout(tmp_path / "RAGEN", 2026)
+    put(checkout)
+    code = "import sys, ragen; print('a_heavy_package' in sys.modules, getattr(ragen, 'APPLIED', None))"
+    assert python("-c", code, cwd=checkout, path=checkout).stdout.strip() == "True True"
+    assert python("-c", code, cwd=checkout, path=checkout, RAGEN_SUPERVISOR="x").stdout.strip() == "False None"
+
+
+def test_what_depends_on_salted_hashes_stays_in_main_unless_they_are_not_salted(checkout):
+    walk = checkout / "ragen/env/walk/env.py"
+    walk.write_text(walk.read_text().replace("random.Random(seed)", "random.Random(hash(str(seed)))"))
+    put(checkout)
+    code = (
+        "import ragen.env; from ragen.env.registry import staying_in_main as s; print(s(['walk', 'counted', 'other']))"
+    )
+    told = python("-c", code, cwd=checkout, path=checkout, PYTHONHASHSEED="random")
+    assert told.stdout.strip() == "['counted', 'walk']" and "ragen/env/walk/env.py:" in told.stderr
+    assert python("-c", code, cwd=checkout, path=checkout, PYTHONHASHSEED="0").stdout.strip() == "['counted']"
+
+
+# The proof
+
+
+@pytest.mark.processes
+def test_the_suite_proves_it(checkout):
+    before = bytes_of(checkout)
+    ran = retrofit(checkout)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    lines = {line.split()[0]: line for line in ran.stdout.splitlines() if line.startswith("  ") and line.split()}
+    assert "equal, 33 entries as its own manager's; an episode of" in lines["Walk"]
+    assert "stays in the main process" in lines["Counted"] and "not played: ModuleNotFoundError" in lines["Absent"]
+    assert "2 equal, 0 different, 1 not played." in ran.stdout and "workers pay for:" in ran.stdout
+    assert json.loads((checkout / keeping.FOLDER / "manifest.json").read_text())["state"] == "placed"
+    assert retrofit(checkout, "--undo").returncode == 0
+    assert bytes_of(checkout) == before
+
+
+@pytest.mark.processes
+def test_rollouts_that_differ_bring_everything_back(tmp_path):
+    checkout = write_checkout(tmp_path / "RAGEN", 2025)
+    walk = checkout / "ragen/env/walk/env.py"
+    walk.write_text(walk.read_text().replace("self.place = random", "self.place = id(type(self)) % 2 + random"))
+    manager = checkout / "ragen/llm_agent/es_manager.py"
+    manager.write_text(manager.read_text().replace("reward + gained", "2 * (reward + gained)"))
+    before = bytes_of(checkout)
+    ran = retrofit(checkout)
+    assert ran.returncode == 1 and "from its own EnvStateManager's: " in ran.stdout, ran.stdout + ran.stderr
+    assert "Everything was brought back: rollouts differ." in ran.stdout
+    assert bytes_of(checkout) == before
+
+
+# Real checkouts
+
+
+@pytest.mark.parametrize(("name", "generation"), [("ragen-up25", 2025), ("ragen-up26", 2026)])
+def test_real_checkouts_are_known_and_come_back(tmp_path, name, generation):
+    archive = ARCHIVES / f"{name}.tar.gz"
+    if not archive.is_file():
+        pytest.skip(f"{archive} is not here")
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path, filter="data")
+    checkout = tmp_path / name
+    before = bytes_of(checkout)
+    known = recognise(checkout, travellers())
+    assert known.generation == generation
+    adapted = adapt(known, travellers())
+    assert {"sokoban", "frozen_lake"} <= adapted.salted.keys()
+    assert adapted.in_main.keys() == ({"bandit"} if generation == 2026 else set())
+    assert put(checkout) == 0
+    code = (
+        "from ragen.llm_agent.es_manager import EnvStateManager as M; from ragen.retrofit.configs import composed; "
+        "from pathlib import Path; c = composed(Path('config'), '_1_bandit'); m = M(c, 'val'); s = m.reset(); "
+        "ask = [dict(env_id=0, actions=['x'], llm_response='', llm_raw_response='')]; print(len(s), len(m.step(ask))); "
+        "print('manager_invalid_action' in s[0]['history'][-1]); m.close()"
+    )
+    ran = python("-c", code, cwd=checkout, path=checkout, RAGEN_IMPORT_LIGHT="1")
+    assert ran.stdout.splitlines() == ["512 1", str(generation == 2026)], ran.stderr
+    assert command.main([str(checkout), "--undo"]) == 0
+    assert bytes_of(checkout) == before

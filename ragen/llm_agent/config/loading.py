@@ -204,7 +204,10 @@ def _filled_in(config: Any) -> Any:
             if name not in config:
                 config[name] = base[name]
             elif OmegaConf.is_dict(base[name]):
+                asked_for = OmegaConf.missing_keys(config[name])  # ???: base has no answer to it either
                 config[name] = OmegaConf.merge(base[name], config[name])
+                for key in asked_for:
+                    OmegaConf.update(config[name], key, "???")
     return config
 
 

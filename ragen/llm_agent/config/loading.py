@@ -207,7 +207,7 @@ def _filled_in(config: Any) -> Any:
                 asked_for = OmegaConf.missing_keys(config[name])  # ???: base has no answer to it either
                 config[name] = OmegaConf.merge(base[name], config[name])
                 for key in asked_for:
-                    OmegaConf.update(config[name], key, "???")
+                    OmegaConf.update(config, key, "???")
     return config
 
 

@@ -19,6 +19,7 @@ KEY = re.compile(r"[a-z][\w]*(\.(\w+|<mode>|<tag>))*")
 OPEN = ("mode", "tag")  # names that stand for many values
 NO_SECTION = {
     "mode",
+    "raw",
     "report",
     "resume",
     "output_dir",

@@ -60,6 +60,8 @@ CURES = {
     "imported.",
     "BackendError": "Look at the server or the worker group: the first reply's error is in the message. With "
     "`resume=true` and the same `output_dir` nothing that was answered is asked again.",
+    "LimitReachedError": "Call the same command with a higher limit: it goes on, and asks for nothing again that was "
+    "answered.",
     "CollectError": "Raise `algorithm.filter_groups.max_num_gen_batches`, or take tasks that are solved sometimes.",
     "CheckpointError": "Give it another `output_dir`, or begin anew with `trainer.resume_mode=disable`.",
     "SessionLostError": "Open the environment again; whoever holds a session must close it, or ask within its time.",

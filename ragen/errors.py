@@ -101,6 +101,10 @@ class BackendError(RagenError, RuntimeError):
     """Whoever answers the prompts could not: a worker group answered too few, or no prompt of a rollout got a reply."""
 
 
+class LimitReachedError(RagenError):
+    """A rollout has used what ``limit`` allows it; what was answered is kept, and it can go on with a higher one."""
+
+
 class CollectError(RagenError, RuntimeError):
     """A collector's rollouts gave no row to train on, or too few groups whose rewards differ."""
 

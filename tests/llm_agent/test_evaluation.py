@@ -13,6 +13,7 @@ import pytest
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.ctx_manager import ContextManager
+from ragen.llm_agent.evaluation.replies import replies_line
 from ragen.llm_agent.evaluation.results import evaluate, usage_line
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.rollout_file import RolloutFile, read_records, read_usage
@@ -64,9 +65,57 @@ def test_a_tag_has_its_success_with_an_interval_and_pass_at_k():
     assert result.pass_at[4] == pytest.approx(2 / 3)
 
 
-def test_an_episode_without_a_reply_did_not_succeed_and_is_counted_apart():
-    (result,) = evaluate([record(0, 1), record(1, 0, group_id=1, error="down")])
-    assert (result.success, result.errors) == (0.5, 1)
+def test_success_is_over_what_was_judged_and_three_kinds_of_ends_are_counted_apart():
+    ends = [{}, {}, {"error": "down"}, {"env_error": "crashed"}, {"env_error": "crashed", "error": "down"}]
+    (result,) = evaluate([record(i, i == 0, group_id=i, **end) for i, end in enumerate(ends)])
+    assert (result.success, result.judged, result.episodes) == (0.5, 2, 5)
+    assert (result.failures, result.missing_replies, result.env_errors) == (1, 1, 2)
+    assert result.failures + result.missing_replies + result.env_errors + 1 == result.episodes
+
+
+def test_without_a_judged_episode_there_is_no_success():
+    (result,) = evaluate([record(0, 0, env_error="crashed")])
+    assert (result.success, result.judged, result.pass_at, result.env_error_share) == (None, 0, {}, 1.0)
+
+
+def test_pass_at_k_is_over_the_seeds_that_have_so_many_judged_episodes():
+    records = [record(0, 1), record(1, 0), record(2, 1, group_id=1), record(3, 0, group_id=1, env_error="crashed")]
+    (result,) = evaluate(records)
+    assert result.pass_at == {1: pytest.approx(0.75), 2: 1.0}
+
+
+def test_replies_are_counted_by_what_they_were_like():
+    kinds = [{"finish_reason": "stop"}, {"finish_reason": "length", "cut_off": True}, {"empty": True, "tool_calls": 2}]
+    (result,) = evaluate([record(0, 1, replies=kinds), record(1, 0, replies=[{"finish_reason": "stop"}])])
+    assert result.replies["finish_reasons"] == {"length": 1, "stop": 2, "unknown": 1}
+    assert [result.replies[kind] for kind in ("count", "cut_off", "refused", "empty", "tool_calls")] == [4, 1, 0, 1, 1]
+    assert replies_line(result.replies).startswith("4 replies: 1 cut off, 1 empty, 1 tool calls; finish reasons: len")
+
+
+@pytest.mark.parametrize(("broken", "code"), [(1, 3), (0, 0)])
+def test_environments_that_crash_are_no_failures_of_the_model(broken, code, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    tags = ["Raises", "Bandit"]
+    overrides = [
+        f"+custom_envs.Raises.env_type='support.faulty_envs:{'Faulty' if broken else 'Walk'}'",
+        "+custom_envs.Raises.env_config={fault: raises, place: turn 0}",
+        "+custom_envs.Raises.max_actions_per_traj=4",
+        "+custom_envs.Raises.env_instruction=go",
+        "es_manager.capsule_dir=null",
+        "es_manager.val.env_groups=2",
+        f"es_manager.val.env_configs.tags=[{','.join(tags)}]",
+        "es_manager.val.env_configs.n_groups=[1,1]",
+    ]
+    assert run(tmp_path, *overrides) == code
+    first = json.loads((tmp_path / "results.json").read_text("utf-8"))
+    tag = next(one for one in first["tags"] if one["tag"] == "Raises")
+    assert first["env_errors"] == tag["env_errors"] == 2 * broken
+    assert first["judged"] == 4 - 2 * broken and (tag["success"] is None) == bool(broken)
+    rows = [one for one in lines(tmp_path) if "env_error" in one]
+    assert [one["tag"] for one in rows] == ["Raises"] * 2 * broken
+    told = capsys.readouterr()
+    assert ("environments failed in 50.0% of the episodes" in told.err) == bool(broken)
+    assert "env errors" in told.out and ("0/2" in told.out) == bool(broken)
 
 
 def test_several_tags_have_a_result_of_all():
@@ -83,7 +132,7 @@ def test_the_command_prints_and_writes_the_results(tmp_path, capsys, monkeypatch
     monkeypatch.setenv("COLUMNS", "160")
     assert run(tmp_path) == 0
     out = capsys.readouterr().out
-    assert all(word in out for word in ("Success", "95% interval", "pass@2", "failed", "all"))
+    assert all(word in out for word in ("Success", "95% interval", "pass@2", "failures", "no reply", "all"))
     results = json.loads((tmp_path / "results.json").read_text("utf-8"))
     assert [tag["tag"] for tag in results["tags"]][-1] == "all"
     assert results["tags"][-1]["episodes"] == 8
@@ -246,6 +295,21 @@ def test_episodes_without_a_reply_are_not_kept(tmp_path):
         file.begin()
         file.add([record(0, 1), record(1, 0, error="down")])
     assert list(RolloutFile(path, {"mode": "val"}, resume=True).kept) == [0]
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_two_runs_do_not_write_to_one_folder_at_a_time(resume, tmp_path):
+    path = tmp_path / "rollouts.jsonl"
+    with RolloutFile(path, {"mode": "val"}) as file:
+        file.begin()
+        file.add([record(0, 1)])
+        other = RolloutFile(path, {"mode": "val"}, resume)
+        with pytest.raises(ConfigError, match="another run is writing to"):
+            other.begin()
+        file.add([record(1, 1)])
+    assert [one["env_id"] for one in read_records(path)] == [0, 1]
+    with RolloutFile(path, {"mode": "val"}, resume) as file:
+        file.begin()
 
 
 def test_counts_go_on_where_an_earlier_run_has_left_them(tmp_path):

@@ -96,7 +96,7 @@ def test_what_models_and_environments_write_is_text_wherever_it_is_shown(evil):
         history=[{f"{evil}/success": 0.5}],
         notes=[evil],
     )
-    plain = page_of(harmless)
+    plain = page_of(harmless, episode(turn()))
     assert page.tags.count("script") == 1 and page.tags[-1] == "script" == plain.tags[-1]
     assert set(page.tags) <= {*plain.tags, "img", "polyline", "code", "span", "i"}
     assert not any(name.startswith("on") for _, name, _ in page.attributes)
@@ -203,26 +203,33 @@ def test_what_has_no_room_is_left_out_and_counted(monkeypatch):
 
 
 def test_trajectories_carry_what_they_are_filtered_by():
+    crashed = episode(turn(), tag="B", env_id=2, success=0.0)
+    crashed.state["env_error"] = "it raised"
     page = page_of(
-        episode(turn(), tag="A", home="lane 1"),
-        episode(turn(actions=[]), tag="B", env_id=1, success=0.0, penalty=-0.1),
+        episode(turn(), tag="A", home="lane 1", replies=[{"cut_off": True}, {"empty": True}]),
+        episode(turn(actions=[]), tag="B", env_id=1, success=0.0, penalty=-0.1, error="down"),
+        crashed,
     )
+    names = ("data-tag", "data-success", "data-outcome", "data-invalid", "data-kinds", "data-lane")
     data = [(name, value) for tag, name, value in page.attributes if tag == "details" and name.startswith("data-")]
     assert data == [
-        *zip(("data-tag", "data-success", "data-invalid", "data-lane"), ("A", "yes", "no", "lane 1"), strict=True),
-        *zip(("data-tag", "data-success", "data-invalid", "data-lane"), ("B", "no", "yes", "main"), strict=True),
+        *zip(names, ("A", "yes", "judged", "no", "cut_off empty", "lane 1"), strict=True),
+        *zip(names, ("B", "no", "missing reply", "yes", "", "main"), strict=True),
+        *zip(names, ("B", "no", "env error", "no", "", "main"), strict=True),
     ]
     assert [value for tag, name, value in page.attributes if tag == "option" and name == "value"] == [
         *("", "A", "B"),
         *("", "yes", "no"),
+        *("", "judged", "env error", "missing reply"),
         *("", "yes", "no"),
+        *("", "cut_off", "filtered", "refused", "empty", "tool_calls"),
         *("", "lane 1", "main"),
     ]
 
 
 def test_success_is_counted_per_tag_with_an_interval():
     page = page_of(*(episode(turn(), env_id=n, success=float(n < 3)) for n in range(4)), episode(turn(), tag="Other"))
-    assert "Maze475.0%" in page.text and "Other1100.0%" in page.text
+    assert "Maze4475.0%" in page.text and "Other11100.0%" in page.text
 
 
 def test_training_metrics_become_curves_per_tag():

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+
+from ragen.llm_agent.backends.activity import Activity
 
 _HALVES = re.compile("[\ud800-\udfff]")
 
@@ -72,6 +75,9 @@ class Reply:
         log_probs: The log-probability of each of ``token_ids``, as sampled; None where unknown.
         prompt_ids: The prompt's tokens, where a server made them and not the request.
         cut_off: Whether the reply is not at its end, but was as long as it may be.
+        finish_reason: Why the server ended it, in its words; None where it says nothing.
+        refused: Whether the server says that the model refused.
+        tool_calls: How many tools it wanted to call; nobody calls them.
         error: Why there is no reply. Only this request's trajectory ends then, not the batch.
         usage: Counts to add up over a run, such as ``{"prompt_tokens": 812, "completion_tokens": 40, "cost": 0.002}``.
     """
@@ -81,6 +87,9 @@ class Reply:
     log_probs: Sequence[float] | None = None
     prompt_ids: Sequence[int] | None = None
     cut_off: bool = False
+    finish_reason: str | None = None
+    refused: bool = False
+    tool_calls: int = 0
     error: str | None = None
     usage: Mapping[str, float] = field(default_factory=dict)
 
@@ -89,6 +98,30 @@ class Reply:
         object.__setattr__(self, "text", valid_text(self.text))
         if self.error is not None:
             object.__setattr__(self, "error", valid_text(self.error))
+
+
+def reply_facts(reply: Reply) -> dict[str, Any]:
+    """What a row tells of a reply beside its text: what followed from prompt and sampling, so no times.
+
+    Returns:
+        ``prompt_tokens``, ``completion_tokens``, ``cost`` and ``finish_reason`` where they are known; ``cut_off``,
+        ``filtered``, ``refused``, ``empty`` and ``tool_calls`` only where they are so. Empty where nothing is known.
+    """
+    known: dict[str, Any] = {
+        name: reply.usage[name] for name in ("prompt_tokens", "completion_tokens", "cost") if name in reply.usage
+    }
+    if reply.finish_reason is not None:
+        known["finish_reason"] = reply.finish_reason
+    if not known:
+        return {}
+    so = {
+        "cut_off": reply.cut_off,
+        "filtered": reply.finish_reason == "content_filter",
+        "refused": reply.refused,
+        "empty": not reply.text.strip(),
+        "tool_calls": reply.tool_calls,
+    }
+    return known | {name: value for name, value in so.items() if value}
 
 
 def valid_text(text: str) -> str:
@@ -131,3 +164,32 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Give back models, clients and processes; may be called twice."""
+
+
+@runtime_checkable
+class AnswersSingly(Protocol):
+    """A backend that answers requests one by one, each as soon as it can; each trajectory then goes at its own pace.
+
+    Attributes:
+        activity: What it is doing now, and has done in this run.
+    """
+
+    activity: Activity
+
+    def submit(self, request: Request, sampling: Sampling) -> Future[Reply]:
+        """Begin to answer a request, and come back at once; from any thread.
+
+        Args:
+            request: The request.
+            sampling: How to draw the reply.
+
+        Returns:
+            What will hold the reply, one with ``error`` set where there is none.
+        """
+
+    def settle(self, grace: float | None = None) -> None:
+        """Send nothing more of what was submitted, wait for the replies that are under way, and cancel the rest.
+
+        Args:
+            grace: The longest wait, in seconds; None for the backend's own.
+        """

@@ -6,10 +6,12 @@ key                            default             meaning
 ``actor.model``                the server's only   the model to ask
 ``actor.base_url``             OpenAI's            the server, such as ``http://localhost:8000/v1``
 ``actor.openai.api_key_env``   ``OPENAI_API_KEY``  the environment variable that holds the key
-``actor.openai.max_concurrency``  16               requests that are under way at a time
+``actor.openai.max_concurrency``  found            requests that are under way at a time; null finds out how many pay
 ``actor.openai.timeout``       120                 seconds for one try of a request
 ``actor.openai.max_retries``   5                   further tries after 429, 5xx, time-outs and unreadable answers
 ``actor.openai.backoff``       1                   seconds before the first of them; each further one waits twice that
+``actor.openai.grace``         10                  seconds that replies under way are waited for when a run is stopped
+``actor.openai.check_model``   true                whether a model that the server does not list is refused
 ``actor.openai.price``         none                ``{prompt: .., completion: ..}``, in dollars per million tokens
 ``actor.openai.request``       none                fields of the request to add or replace; null leaves one out
 =============================  ==================  ==================================================================
@@ -25,6 +27,7 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -83,10 +86,12 @@ class ApiSettings:
         model: The model's name on the server; None for the only one that it has.
         base_url: The server's address, with its ``/v1``.
         api_key_env: The environment variable that holds the key.
-        max_concurrency: Requests that are under way at a time.
+        max_concurrency: Requests that are under way at a time; None finds out how many pay.
         timeout: Seconds for one try of a request.
         max_retries: Further tries of a request that failed and may work.
         backoff: Seconds before the first of them.
+        grace: Seconds that replies under way are waited for when a run is stopped.
+        check_model: Whether a model that the server does not list is refused.
         price: Dollars per million tokens, of ``prompt`` and ``completion``.
         request: Fields of the request's body to add or replace; None leaves one out.
     """
@@ -94,10 +99,12 @@ class ApiSettings:
     model: str | None
     base_url: str = OPENAI_URL
     api_key_env: str | None = "OPENAI_API_KEY"
-    max_concurrency: int = 16
+    max_concurrency: int | None = None
     timeout: float = 120.0
     max_retries: int = 5
     backoff: float = 1.0
+    grace: float = 10.0
+    check_model: bool = True
     price: Mapping[str, float] = field(default_factory=dict)
     request: Mapping[str, Any] = field(default_factory=dict)
 
@@ -129,11 +136,31 @@ class ApiSettings:
             return self
         if len(models) == 1:
             return replace(self, model=models[0].id)
-        names = ", ".join(model.id for model in models[:_LISTED]) + (", .." if len(models) > _LISTED else "")
+        names = _listed(models)
         raise ConfigError(
             f"configuration key 'actor.model' is missing; expected the name of a model of the server at "
             f"{self.base_url}" + (f", which has: {names}." if names else ".")
         )
+
+    def check_listed(self, models: Sequence[Any]) -> None:
+        """See to it that the server has the model, where it says what it has.
+
+        Raises:
+            ConfigError: It does not, and ``check_model`` is true.
+        """
+        names = {model.id for model in models}
+        if not names or not self.check_model or names & {self.model, f"{self.model}:latest"}:  # as Ollama writes it
+            return
+        near = get_close_matches(str(self.model), names, 1)
+        raise ConfigError(
+            f"configuration key 'actor.model' is {self.model!r}, which the server at {self.base_url} does not list"
+            + (f"; {near[0]!r} was meant?" if near else ".")
+            + f" It has: {_listed(models)}. 'actor.openai.check_model=false' asks for it all the same."
+        )
+
+
+def _listed(models: Sequence[Any]) -> str:
+    return ", ".join(model.id for model in models[:_LISTED]) + (", .." if len(models) > _LISTED else "")
 
 
 def read_settings(config: Any) -> tuple[ApiSettings, Access]:
@@ -152,6 +179,8 @@ def read_settings(config: Any) -> tuple[ApiSettings, Access]:
         timeout=_at_least(config, "timeout", float, 0.001, default.timeout),
         max_retries=_at_least(config, "max_retries", int, 0, default.max_retries),
         backoff=_at_least(config, "backoff", float, 0, default.backoff),
+        grace=_at_least(config, "grace", float, 0, default.grace),
+        check_model=setting(config, f"{_KEYS}.check_model", bool, default.check_model),
         price=_prices(config),
         request=_plain(setting(config, f"{_KEYS}.request", Mapping, {})),
     )
@@ -224,7 +253,7 @@ def is_local(url: str) -> bool:
 
 def _at_least(config: Any, name: str, kind: type, least: float, default: Any) -> Any:
     value = setting(config, f"{_KEYS}.{name}", kind, default)
-    if not value >= least:
+    if value is not None and not value >= least:
         raise ConfigError(f"configuration key '{_KEYS}.{name}' is {value}; expected at least {least}.")
     return value
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -26,11 +27,15 @@ class LoopThread:
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine, wait for it, and return what it returns; Ctrl-C in the caller cancels it."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._started())
+        future = self.start(coroutine)
         try:
             return future.result()
         finally:
             future.cancel()
+
+    def start(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Run a coroutine, and come back at once with what will hold its result."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._started())
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:

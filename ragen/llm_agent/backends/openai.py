@@ -2,86 +2,62 @@
 
 ::
 
-    generate(requests) --> one task per request --> [slots] --> server
-                                  ^                                |
-                                  +-- wait, try again <-- 429, 5xx, time-out, cut connection, unreadable answer
+    submit(request) --> a task --> in the journal? --> [slots] --> server
+                                        |                 ^           |
+                              the reply that is kept      +-- wait, try again <-- 429, 5xx, time-out, cut connection,
+                                                                                  unreadable answer
 
 Every request is on its own: one that still fails after its retries gives a reply with ``error``, which ends its
-trajectory and no other. The key comes from an environment variable, and is taken out of every message.
+trajectory and no other. With a journal, what was sent and what came is written down at once, and asked no second time.
+The key comes from an environment variable, and is taken out of every message.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import io
 import random
-import re
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC
-from email.utils import parsedate_to_datetime
-from typing import Any, ClassVar, Self, TypeGuard
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
-from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError, AsyncOpenAI, AuthenticationError
+from openai import APIConnectionError, AsyncOpenAI, AuthenticationError
 
 from ragen.errors import ConfigError
+from ragen.llm_agent.backends.activity import Activity
 from ragen.llm_agent.backends.base import Reply, Request, Sampling
+from ragen.llm_agent.backends.completions import api_messages, read_completion
 from ragen.llm_agent.backends.endpoint import Access, ApiSettings, read_settings
+from ragen.llm_agent.backends.faults import UNREADABLE, Attempts, cause_of, diagnose
+from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
 from ragen.llm_agent.backends.loop import LoopThread
+from ragen.llm_agent.backends.sending import Sending, new_http_client
+from ragen.llm_agent.backends.slots import Slots
 from ragen.llm_agent.backends.tokens import MAX_MODEL_LEN, check_context
 from ragen.llm_agent.config.loading import one_line, setting
 
 CHECK_S = 10.0  # seconds that a server has to answer when it is looked for
 LONGEST_WAIT_S = 60.0
-_RETRIED_STATUS = frozenset({408, 409, 425, 429})
 _LONGEST_REASON = 300  # characters
-_MOST = 2**31 - 1  # no vocabulary, no answer and no log-probability is larger
-_ROUNDING = 1e-3  # what a log-probability may be above 0
 
 Pause = Callable[[float], Awaitable[Any]]
 
 
-class UnreadableAnswerError(Exception):
-    """A server answered with something that is not a chat completion."""
-
-
-# What reading a body may raise: the client takes some bodies, such as a bare list, for what they should have been.
-UNREADABLE = (UnreadableAnswerError, APIError, ValueError, TypeError, AttributeError)
-
-
 @dataclass(frozen=True)
-class Failure:
-    """Why a request failed.
+class Call:
+    """A request as it is sent.
 
     Attributes:
-        reason: In words.
-        passing: Whether it may work the next time.
-        wait: Seconds after which the server asks to be tried again; None if it did not say.
+        request: The request.
+        messages: Its chat, as the server takes it.
+        body: What else is sent, but the model.
+        key: What the journal knows it by.
     """
 
-    reason: str
-    passing: bool
-    wait: float | None = None
-
-
-@dataclass
-class Attempts:
-    """One request's tries so far.
-
-    Attributes:
-        count: How many there were.
-        failure: Why the last one failed.
-    """
-
-    count: int = 0
-    failure: Failure = field(default_factory=lambda: Failure("not tried", passing=True))
-
-    @property
-    def usage(self) -> dict[str, float]:
-        """Their counts."""
-        return {"requests": 1, "retries": self.count - 1}
+    request: Request
+    messages: list[Any]
+    body: dict[str, Any]
+    key: str
 
 
 class OpenAIBackend:
@@ -90,6 +66,8 @@ class OpenAIBackend:
     Attributes:
         thread_safe: True: callers share the slots.
         settings: What was configured.
+        activity: What it is doing, and has done in this run.
+        journal: Keeps what was sent and what came; None for no journal. To be set before the first request.
     """
 
     thread_safe: ClassVar[bool] = True
@@ -109,19 +87,30 @@ class OpenAIBackend:
         self._access = access or Access()
         self._pause = pause
         self._jitter = random.Random(seed)
-        self._slots = asyncio.Semaphore(settings.max_concurrency)
+        self._slots = Slots(settings.max_concurrency)
         self._threads = LoopThread("ragen-openai")
+        self.activity = Activity()
+        self.journal: ReplyJournal | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._sending: set[asyncio.Task[Any]] = set()
+        self._is_settling = False
         self._client: AsyncOpenAI | None = None
 
     def __repr__(self) -> str:
         """Without the key."""
         return f"OpenAIBackend(model={self.settings.model!r}, base_url={self.settings.base_url!r})"
 
+    @property
+    def title(self) -> str:
+        """Who answers, for people."""
+        return f"{self.settings.model} at {self.settings.base_url}"
+
     @classmethod
     def from_config(cls, config: Any, tokenizer: Any = None) -> Self:
         """See :meth:`Backend.from_config`; see :func:`~ragen.llm_agent.backends.endpoint.read_settings` for the keys.
 
-        The server is asked for its models: one that is not there, or that refuses the key, is found out here.
+        The server is asked for its models: one that is not there, that refuses the key, or that does not have the model
+        is found out here.
         """
         backend = cls(*read_settings(config))
         backend.settings = backend.checked(setting(config, MAX_MODEL_LEN, int, None))
@@ -134,11 +123,12 @@ class OpenAIBackend:
             wanted_context: Tokens of a context that the model must have room for; None if unlimited.
 
         Raises:
-            ConfigError: The server cannot be reached or refuses the key, it is not said which of its models to ask,
-                or that model's context is too short.
+            ConfigError: The server cannot be reached or refuses the key, it is not said which of its models to ask, it
+                does not list the one that is said, or that model's context is too short.
         """
         models = asyncio.run(self._models())
         settings = self.settings.with_model(models)
+        settings.check_listed(models)
         described = next((model for model in models if model.id == settings.model), None)
         context = getattr(described, "max_model_len", None)  # vLLM tells it
         check_context(wanted_context, context if isinstance(context, int) else None, str(settings.model))
@@ -159,7 +149,7 @@ class OpenAIBackend:
         except (APIConnectionError, TimeoutError) as error:
             raise ConfigError(
                 f"configuration key 'actor.base_url' is {url!r}, and no server answers there: "
-                f"{self._shown(_cause(error)).rstrip('.')}."
+                f"{self._shown(cause_of(error)).rstrip('.')}."
             ) from None
         except UNREADABLE:
             return []  # a server is there; not all of them list their models, or to everyone
@@ -167,12 +157,55 @@ class OpenAIBackend:
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         """See :meth:`Backend.generate`."""
-        return self._threads.run(self._answer_all(requests, sampling)) if requests else []
+        futures = [self.submit(request, sampling) for request in requests]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            if self.journal is None:  # else what is under way may still be kept: see settle
+                for future in futures:
+                    future.cancel()
+            raise
 
-    async def _answer_all(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
-        if self._client is None:
-            self._client = self._new_client()
-        return list(await asyncio.gather(*(self._answer(request, sampling) for request in requests)))
+    def submit(self, request: Request, sampling: Sampling) -> Future[Reply]:
+        """Begin to answer a request, and come back at once; from any thread.
+
+        Args:
+            request: The request.
+            sampling: How to draw the reply.
+
+        Returns:
+            What will hold the reply, one with ``error`` set where there is none; cancelled by :meth:`settle` where
+            nothing was sent, or nothing came in time.
+        """
+        return self._threads.start(self._answer(request, sampling))
+
+    def settle(self, grace: float | None = None) -> None:
+        """Send nothing more of what was submitted, and wait for the replies that are under way; then cancel the rest.
+
+        Args:
+            grace: The longest wait, in seconds; a Ctrl-C ends it. None for ``settings.grace``.
+        """
+        if not self._threads.started:
+            return
+        try:
+            self._threads.run(self._settle(self.settings.grace if grace is None else grace))
+        except KeyboardInterrupt:
+            self._threads.run(self._settle(0))
+
+    async def _settle(self, grace: float) -> None:
+        self._is_settling = True
+        try:
+            for task in self._tasks - self._sending:
+                task.cancel()
+            if grace and self._sending:
+                await asyncio.wait(set(self._sending), timeout=grace)
+        finally:
+            left = set(self._tasks)
+            for task in left:
+                task.cancel()
+            if left:
+                await asyncio.wait(left, timeout=1.0)
+            self._is_settling = False
 
     def _new_client(self) -> AsyncOpenAI:
         try:
@@ -182,6 +215,7 @@ class OpenAIBackend:
                 base_url=self.settings.base_url,
                 timeout=self.settings.timeout,
                 max_retries=0,  # done here, where it is counted and also done for answers that cannot be read
+                http_client=new_http_client(),
             )
         except Exception as error:  # such as an environment variable with a proxy that is none
             raise ConfigError(
@@ -189,29 +223,75 @@ class OpenAIBackend:
             ) from None
 
     async def _answer(self, request: Request, sampling: Sampling) -> Reply:
+        self._keep_track()
+        call = self._call(request, sampling)
+        if self.journal is not None and (kept := self.journal.find(call.key)) is not None:
+            self.activity.answered(kept.usage, is_kept=True)
+            return kept
+        async with self._slots.one():
+            reply = await self._tried(call)
+        self.activity.answered(reply.usage, is_reply=reply.error is None)
+        return reply
+
+    def _keep_track(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if self._client is None:
+            self._client = self._new_client()
+
+    def _call(self, request: Request, sampling: Sampling) -> Call:
+        messages, body = api_messages(request.messages), self.settings.body(sampling)
+        if self.journal is None:
+            return Call(request, messages, body, "")
+        others = (self.settings.model, self.settings.base_url, body, messages)
+        return Call(request, messages, body, reply_key(request, *others))
+
+    async def _tried(self, call: Call) -> Reply:
+        """The reply to a request, after as many attempts as it takes and as are allowed."""
         attempts = Attempts()
-        async with self._slots:
-            while attempts.failure.passing and attempts.count <= self.settings.max_retries:
-                if attempts.count:
-                    await self._pause(self._wait(attempts))
-                attempts.count += 1
-                try:
-                    return await self._ask(request, sampling, attempts)
-                except Exception as error:  # whatever it is, it is this request's and no other's
-                    attempts.failure = diagnose(error)
+        while attempts.failure.passing and attempts.count <= self.settings.max_retries and not self._is_settling:
+            if attempts.count:
+                await self._pause(self._wait(attempts))
+            attempts.count += 1
+            sending = Sending(self.journal, call.key, call.request)
+            try:
+                return await self._ask(call, attempts, sending)
+            except Exception as error:  # whatever it is, it is this request's and no other's
+                attempts.failure = diagnose(error)
+            self._note_failure(attempts, sending)
         tries = "" if attempts.count == 1 else f" ({attempts.count} tries)"
         reason = self._shown(attempts.failure.reason)
         return Reply("", error=f"{reason}{tries}", usage=attempts.usage | {"failed_requests": 1})
 
-    async def _ask(self, request: Request, sampling: Sampling, attempts: Attempts) -> Reply:
-        body = self.settings.body(sampling)
-        assert self._client is not None
-        async with asyncio.timeout(self.settings.timeout):  # the client's own is for the gap between two bytes
-            completion = await self._client.chat.completions.create(
-                model=str(self.settings.model), messages=api_messages(request.messages), extra_body=body
-            )
-        reply = read_completion(completion)
-        return replace(reply, usage=attempts.usage | dict(reply.usage) | self.settings.cost(reply.usage))
+    def _note_failure(self, attempts: Attempts, sending: Sending) -> None:
+        if attempts.failure.is_refusal:
+            self._slots.pace.refused()
+        is_last = not attempts.failure.passing or attempts.count > self.settings.max_retries
+        sending.failed(self._shown(attempts.failure.reason), is_last)
+
+    async def _ask(self, call: Call, attempts: Attempts, sending: Sending) -> Reply:
+        with sending.noticed():
+            reply = read_completion(await self._sent(call))
+        reply = replace(reply, usage=dict(reply.usage) | self.settings.cost(reply.usage))
+        sending.answered(reply)
+        self._slots.answered()
+        return replace(reply, usage=attempts.usage | dict(reply.usage))
+
+    async def _sent(self, call: Call) -> Any:
+        """What a server answers."""
+        task = asyncio.current_task()
+        assert self._client is not None and task is not None
+        self._sending.add(task)
+        try:
+            with self.activity.asking():
+                async with asyncio.timeout(self.settings.timeout):  # the client's own is for the gap between two bytes
+                    return await self._client.chat.completions.create(
+                        model=str(self.settings.model), messages=call.messages, extra_body=call.body
+                    )
+        finally:
+            self._sending.discard(task)
 
     def _wait(self, attempts: Attempts) -> float:
         """Seconds until the next try: doubled each time, up to half of it at random, or what the server asks for."""
@@ -229,118 +309,3 @@ class OpenAIBackend:
         if client is not None and self._threads.started:
             self._threads.run(client.close())
         self._threads.close()
-
-
-def diagnose(error: Exception) -> Failure:
-    """Why a try failed, and whether another one may work."""
-    if isinstance(error, TimeoutError | APITimeoutError):
-        return Failure("the server did not answer in time", passing=True)
-    if isinstance(error, APIConnectionError):
-        return Failure(f"the connection failed: {_cause(error)}", passing=True)
-    if isinstance(error, APIStatusError):
-        status, code = error.status_code, getattr(error, "code", None)
-        passing = (status in _RETRIED_STATUS or status >= 500) and code != "insufficient_quota"
-        return Failure(f"HTTP {status}: {_said(error)}", passing, _retry_after(error))
-    if isinstance(error, UNREADABLE):
-        return Failure(f"the server's answer cannot be read: {one_line(error)}", passing=True)
-    return Failure(f"{type(error).__name__}: {one_line(error)}", passing=False)
-
-
-def _said(error: APIStatusError) -> str:
-    body = error.body.get("message") if isinstance(error.body, Mapping) else None
-    return " ".join(str(body or error.message).split())
-
-
-def _retry_after(error: APIStatusError) -> float | None:
-    """The seconds of a ``Retry-After`` header, in either of its forms (RFC 9110): a number of them, or a date."""
-    value = error.response.headers.get("retry-after", "")
-    if re.fullmatch(r"\d+(\.\d+)?", value):
-        return float(value)
-    try:
-        date = parsedate_to_datetime(value)
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - time.time()
-
-
-def _cause(error: BaseException) -> str:
-    """What is at the bottom of a connection's failure."""
-    if isinstance(error, TimeoutError | APITimeoutError):
-        return "it took too long"
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return one_line(error)
-
-
-def read_completion(completion: Any) -> Reply:
-    """The text, the token counts and, where a server tells them, the tokens of a chat completion.
-
-    A reasoning model's thoughts come apart from its text on some servers; they are put back before it, as a thought.
-
-    Raises:
-        UnreadableAnswerError: It is something else.
-    """
-    choices = getattr(completion, "choices", None)
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    message = getattr(choice, "message", None)
-    if message is None:
-        raise UnreadableAnswerError("there is no choice with a message in it")
-    text = getattr(message, "content", None) or getattr(message, "refusal", None) or ""
-    thought = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
-    if isinstance(thought, str) and "<think>" not in text:
-        text = f"<think>{thought.strip()}</think>{text.lstrip()}"
-    if not isinstance(text, str):
-        raise UnreadableAnswerError(f"the message's content is a {type(text).__name__}")
-    counted = getattr(completion, "usage", None)
-    counts = {name: getattr(counted, name, None) for name in ("prompt_tokens", "completion_tokens")}
-    return Reply(
-        text,
-        *_tokens(completion, choice),
-        cut_off=getattr(choice, "finish_reason", None) == "length",
-        usage={name: count for name, count in counts.items() if _is_number(count) and 0 <= count <= _MOST},
-    )
-
-
-def _tokens(completion: Any, choice: Any) -> tuple[list[int] | None, list[float] | None, list[int] | None]:
-    """The reply's tokens, their log-probabilities, and the prompt's tokens, as vLLM tells them.
-
-    One's own tokens of a chat need not be the server's, so a reply's without its prompt's are worth nothing.
-    """
-    reply, prompt = getattr(choice, "token_ids", None), getattr(completion, "prompt_token_ids", None)
-    if not _are_ids(reply) or not _are_ids(prompt):
-        return None, None, None
-    steps = getattr(getattr(choice, "logprobs", None), "content", None)
-    log_probs = [getattr(step, "logprob", None) for step in steps] if isinstance(steps, list) else []
-    return reply, log_probs if len(log_probs) == len(reply) and _are_log_probs(log_probs) else None, prompt
-
-
-def _are_ids(value: Any) -> TypeGuard[list[int]]:
-    return (
-        isinstance(value, list) and bool(value) and all(type(token) is int and 0 <= token <= _MOST for token in value)
-    )
-
-
-def _are_log_probs(values: list[Any]) -> TypeGuard[list[float]]:
-    return all(_is_number(value) and -_MOST <= value <= _ROUNDING for value in values)
-
-
-def _is_number(value: Any) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def api_messages(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """A chat as the server takes it: images as data URLs."""
-    return [{"role": message["role"], "content": _content(message["content"])} for message in messages]
-
-
-def _content(content: Any) -> Any:
-    if isinstance(content, str):
-        return content
-    return [_data_url(item["image"]) if item["type"] == "image" else dict(item) for item in content]
-
-
-def _data_url(image: Any) -> dict[str, Any]:
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG")
-    data = base64.b64encode(buffer.getvalue()).decode("ascii")
-    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from ragen.errors import ConfigError, RagenError
@@ -12,6 +13,12 @@ from ragen.llm_agent.config.loading import load_config, one_line
 
 FAILED, REFUSED, STOPPED = 1, 2, 130
 """Exit codes: what was asked for failed; the configuration cannot work; Ctrl-C."""
+_called: ContextVar[tuple[str, ...]] = ContextVar("called", default=())
+
+
+def called_as() -> tuple[str, ...]:
+    """The command that runs now: its program, and its arguments; empty where none does."""
+    return _called.get()
 
 
 def add_config_arguments(parser: argparse.ArgumentParser, default: str | None = None) -> None:
@@ -51,6 +58,10 @@ def run_command(
     """
     parser.add_argument("--cfg", action="store_true", help="print the composed configuration, and do nothing else")
     arguments = parser.parse_intermixed_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    called = _called.set((parser.prog, *words))
+    if getattr(arguments, "no_raw", False):
+        arguments.overrides.append("raw=false")
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -69,3 +80,5 @@ def run_command(
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return STOPPED
+    finally:
+        _called.reset(called)

@@ -204,12 +204,18 @@ def _filled_in(config: Any) -> Any:
             if name not in config:
                 config[name] = base[name]
             elif OmegaConf.is_dict(base[name]):
+                asked_for = OmegaConf.missing_keys(config[name])  # ???: base has no answer to it either
                 config[name] = OmegaConf.merge(base[name], config[name])
+                for key in asked_for:
+                    OmegaConf.update(config, key, "???")
     return config
 
 
 def _opened(override: str) -> str:
-    key = override.partition("=")[0]
+    """An override in Hydra's words: of an open section with ``++``, and a single seed as that of both modes."""
+    key, _, value = override.partition("=")
+    if key == "seed" and value.strip().isdecimal():
+        return f"seed={{train: {value}, val: {value}}}"
     return f"++{override}" if any(f"{key}.".startswith(f"{section}.") for section in OPEN_SECTIONS) else override
 
 

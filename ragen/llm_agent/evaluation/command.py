@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Sequence
 
 from ragen.llm_agent.config.command_line import add_config_arguments, run_command
+from ragen.llm_agent.rollout.command import add_raw_argument, run
 
 PROG = "ragen eval"
 DEFAULT_CONFIG = "evaluate_api_llm"
@@ -25,6 +26,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         f"OPENAI_API_KEY=... {prog} actor.model=gpt-4o-mini report=true",
     )
     add_config_arguments(top, DEFAULT_CONFIG)
+    add_raw_argument(top)
     return top
 
 
@@ -36,8 +38,6 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
         prog: The program's name.
 
     Returns:
-        The exit code: 0, 1 if the rollout failed, 2 for a configuration that cannot work, 130 after Ctrl-C.
+        The exit code; see :func:`ragen.llm_agent.rollout.command.main`.
     """
-    from ragen.llm_agent.rollout.command import play_one
-
-    return run_command(parser(prog), argv, play_one)
+    return run_command(parser(prog), argv, run)

@@ -2,7 +2,8 @@
 
 Every model plays the same seeds, so what differs between two models can be read from the seeds on which they differ;
 how hard the seeds are cancels out. An episode of A is paired with the episode of B of the same tag and seed (members of
-a group in their order). Pairs in which either model was never asked to the end (``error``) are left out.
+a group in their order). Pairs in which either model cannot be judged are left out: a prompt got no reply (``error``),
+or the environment failed (``env_error``).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ragen.errors import ConfigError
+from ragen.llm_agent.evaluation.replies import JUDGED, outcome
 from ragen.llm_agent.evaluation.results import ALL, print_whole
 from ragen.llm_agent.evaluation.statistics import mean, paired_interval, sign_test
 from ragen.llm_agent.evaluation.tables import plain_table
@@ -80,13 +82,13 @@ class Comparison:
 
 
 def pair_up(a: Iterable[Record], b: Iterable[Record]) -> tuple[list[Pair], int]:
-    """The pairs, and how many episodes are in none of them: played by one model alone, or ended without a reply."""
+    """The pairs, and how many episodes are in none of them: played by one model alone, or not to be judged."""
     first, second = _by_key(a), _by_key(b)
     shared = [key for key in first if key in second]
     pairs = [
         Pair(key[0], key[1] or 0, first[key], second[key])
         for key in shared
-        if "error" not in first[key] and "error" not in second[key]
+        if outcome(first[key]) == outcome(second[key]) == JUDGED
     ]
     return pairs, len(first.keys() | second.keys()) - len(pairs)
 
@@ -207,7 +209,10 @@ def _print(pairs: Sequence[Pair], left_out: int, with_seeds: bool) -> None:
     console = Console(markup=False, emoji=False, highlight=False)
     print_whole(console, comparison_table(compare(pairs)))
     if left_out:
-        console.print(f"{left_out} episodes left out: only one model played them, or a prompt got no reply.")
+        console.print(
+            f"{left_out} episodes left out: only one model played them, a prompt got no reply, or the "
+            "environment failed."
+        )
     for line in seed_lines(pairs) if with_seeds else ():
         console.print(line, soft_wrap=True)
 

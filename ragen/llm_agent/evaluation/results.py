@@ -1,16 +1,19 @@
 """What an evaluation came to, read from the records of its trajectories: success with an interval, and ``pass@k``.
 
-An episode whose prompt got no reply (its record has ``error``) counts as one that did not succeed, and is shown apart.
+An episode that the model cannot be judged by is no failure of the model: one whose environment failed (its record has
+``env_error``), or whose prompt got no reply (``error``). Both are counted apart, and success is over the others.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, outcome, replies_line
 from ragen.llm_agent.evaluation.statistics import effective_episodes, mean, pass_at_k, wilson_interval
 from ragen.llm_agent.evaluation.tables import plain_table
 
@@ -31,23 +34,36 @@ class TagResult:
         tag: The tag, or ``"all"``.
         seeds: How many groups there were; a group's members play the same seed.
         episodes: How many episodes there were.
-        success: The share of them that succeeded.
+        judged: How many of them say something of the model: neither of the two kinds of errors.
+        failures: How many of those that are judged did not succeed.
+        env_errors: How many episodes ended because the environment failed.
+        missing_replies: How many ended because a prompt got no reply.
+        success: The share of those that are judged that succeeded; None where none is.
         low: Where the 95 % interval of that share begins.
         high: Where it ends.
-        pass_at: k to the chance that some of k episodes of a seed succeeds.
-        reward: The mean of the rewards' sum.
-        errors: How many episodes ended because a prompt got no reply.
+        pass_at: k to the chance that some of k judged episodes of a seed succeeds, over the seeds that have so many.
+        reward: The mean of the rewards' sum, of those that are judged.
+        replies: What the model's replies were like, see :func:`~ragen.llm_agent.evaluation.replies.count_replies`.
     """
 
     tag: str
     seeds: int
     episodes: int
-    success: float
+    judged: int
+    failures: int
+    env_errors: int
+    missing_replies: int
+    success: float | None
     low: float
     high: float
     pass_at: dict[int, float]
     reward: float
-    errors: int
+    replies: dict[str, Any]
+
+    @property
+    def env_error_share(self) -> float:
+        """The share of episodes whose environment failed."""
+        return self.env_errors / self.episodes if self.episodes else 0.0
 
 
 def evaluate(records: Sequence[Record]) -> list[TagResult]:
@@ -64,21 +80,30 @@ def evaluate(records: Sequence[Record]) -> list[TagResult]:
 
 
 def _evaluate(tag: str, records: Sequence[Record]) -> TagResult:
-    groups = list(groups_of(records).values())
-    successes = [float(record["success"]) for record in records]
-    share, independent = mean(successes), effective_episodes(groups)
+    judged = [record for record in records if outcome(record) == JUDGED]
+    groups = list(groups_of(judged).values())
+    share, independent = mean([float(record["success"]) for record in judged]), effective_episodes(groups)
     low, high = wilson_interval(share * independent, independent)
+    counts = Counter(map(outcome, records))
     return TagResult(
         tag=tag,
-        seeds=len(groups),
+        seeds=len({record["group_id"] for record in records}),
         episodes=len(records),
-        success=share,
+        judged=len(judged),
+        failures=sum(not record["success"] for record in judged),
+        env_errors=counts[ENV_ERROR],
+        missing_replies=counts[MISSING_REPLY],
+        success=share if judged else None,
         low=low,
         high=high,
-        pass_at={k: mean([pass_at_k(len(group), int(sum(group)), k) for group in groups]) for k in _counts(groups)},
-        reward=mean([sum(record["rewards"]) for record in records]),
-        errors=sum("error" in record for record in records),
+        pass_at={k: _pass_at(groups, k) for k in _counts(groups)},
+        reward=mean([sum(record["rewards"]) for record in judged]),
+        replies=count_replies(records),
     )
+
+
+def _pass_at(groups: Sequence[Sequence[float]], k: int) -> float:
+    return mean([pass_at_k(len(group), int(sum(group)), k) for group in groups if len(group) >= k])
 
 
 def groups_of(records: Iterable[Record]) -> dict[int, list[float]]:
@@ -91,8 +116,8 @@ def groups_of(records: Iterable[Record]) -> dict[int, list[float]]:
 
 def _counts(groups: Sequence[Sequence[float]]) -> list[int]:
     """The k for which ``pass@k`` is told: powers of two, and the size of a group."""
-    size = min(map(len, groups))
-    return sorted({2**power for power in range(size.bit_length()) if 2**power < size} | {size})
+    size = max(map(len, groups), default=0)
+    return sorted({2**power for power in range(size.bit_length()) if 2**power < size} | ({size} if size else set()))
 
 
 def with_pass_at_k(records: Sequence[dict[str, Any]], group_size: int) -> list[dict[str, Any]]:
@@ -111,6 +136,7 @@ def states_of(records: Iterable[Record]) -> list[dict[str, Any]]:
             "tag": record["tag"],
             "penalty": record["penalty"],
             "metrics": record["metrics"],
+            "is_judged": outcome(record) == JUDGED,
             "history": [
                 {"actions": actions, "reward": reward}
                 for actions, reward in zip(record["actions"], record["rewards"], strict=True)
@@ -121,8 +147,10 @@ def states_of(records: Iterable[Record]) -> list[dict[str, Any]]:
 
 
 def print_results(console: Console, results: Sequence[TagResult], usage: Mapping[str, float]) -> None:
-    """Print the results as a table, and what the model's use came to in one line, if it was counted."""
+    """Print the results as a table, and in a line each what replies were like and what was used, if it is known."""
     print_whole(console, result_table(results))
+    if counts := results[-1].replies if results else {}:
+        console.print(replies_line(counts), soft_wrap=True)
     if usage:
         console.print(usage_line(usage))
 
@@ -140,12 +168,20 @@ def print_whole(console: Console, table: Table) -> None:
 def result_table(results: Sequence[TagResult]) -> Table:
     """A row per tag; ``pass@1`` is the success."""
     counts = sorted({k for result in results for k in result.pass_at if k > 1})
-    names = ("seeds", "episodes", "success", "95% interval", *(f"pass@{k}" for k in counts), "failed")
-    table = plain_table("Success", "tag", *names)
+    passed = [f"pass@{k}" for k in counts]
+    table = plain_table(
+        "Success", "tag", "seeds", "success", "of judged", "95% interval", *passed, "failures", "env errors", "no reply"
+    )
     for result in results:
-        shares = (f"{result.success:.1%}", f"{result.low:.1%} - {result.high:.1%}")
-        passed = (f"{result.pass_at[k]:.1%}" if k in result.pass_at else "" for k in counts)
-        table.add_row(result.tag, str(result.seeds), str(result.episodes), *shares, *passed, str(result.errors))
+        known = result.success is not None
+        shares = (
+            f"{result.success:.1%}" if known else "-",
+            f"{result.judged}/{result.episodes}",
+            f"{result.low:.1%} - {result.high:.1%}" if known else "-",
+        )
+        cells = (f"{result.pass_at[k]:.1%}" if k in result.pass_at else "" for k in counts)
+        kinds = (result.failures, result.env_errors, result.missing_replies)
+        table.add_row(result.tag, str(result.seeds), *shares, *cells, *map(str, kinds))
     return table
 
 
@@ -156,6 +192,20 @@ def usage_line(usage: Mapping[str, float]) -> str:
 
 
 def write_results(results: Sequence[TagResult], usage: Mapping[str, float], path: Path) -> None:
-    """Write the results, and the counts of what the model used, as JSON."""
-    content = {"tags": [asdict(result) for result in results], "usage": dict(usage)}
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    """Write the results, in all and by tag, and the counts of what the model used, as JSON."""
+    content = {**totals(results), "tags": [asdict(result) for result in results], "usage": dict(usage)}
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    fresh.replace(path)
+
+
+def totals(results: Sequence[TagResult]) -> dict[str, int]:
+    """The counts of episodes over all tags: ``episodes``, ``judged`` and what became of them."""
+    names = ("episodes", "judged", "failures", "env_errors", "missing_replies")
+    whole = results[-1:]  # that of all where there are several
+    return {name: sum(getattr(result, name) for result in whole) for name in names}
+
+
+def env_error_share(results: Sequence[TagResult]) -> float:
+    """The share of all episodes whose environment failed."""
+    return results[-1].env_error_share if results else 0.0

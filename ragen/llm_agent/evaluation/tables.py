@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -21,8 +22,8 @@ class TagSummary:
     Attributes:
         tag: The tag.
         episodes: How many episodes were played.
-        success: The share of them that reached the goal.
-        pass_at_k: The share of groups in which some member did.
+        success: The share of them that reached the goal, of those that the model can be judged by.
+        pass_at_k: The share of groups in which some member did, of the same.
         group_size: The k of it.
         reward: The mean of the rewards' sum, penalties left out.
         actions: The mean number of executed actions.
@@ -45,7 +46,8 @@ def summarise(states: Iterable[Mapping[str, Any]], group_size: int, format_penal
     """The results per tag, in the order in which the tags first occur.
 
     Args:
-        states: Rollout caches, as ``EnvStateManager.get_rollout_states()`` gives them.
+        states: Rollout caches, as ``EnvStateManager.get_rollout_states()`` gives them; ``is_judged`` may be false in
+            one whose environment failed, or which got no reply.
         group_size: How many members a group has.
         format_penalty: What one invalid reply adds to ``penalty``; where 0, replies that executed nothing are counted.
     """
@@ -57,13 +59,14 @@ def summarise(states: Iterable[Mapping[str, Any]], group_size: int, format_penal
 
 def _summarise_tag(tag: str, states: Sequence[Mapping[str, Any]], group_size: int, format_penalty: float) -> TagSummary:
     turns = [played_turns(state) for state in states]
+    judged = [state["metrics"] for state in states if state.get("is_judged", True)]
     replies = sum(map(len, turns))
     invalid = sum(invalid_replies(state, format_penalty) for state in states)
     return TagSummary(
         tag=tag,
         episodes=len(states),
-        success=fmean(state["metrics"][f"{tag}/success"] for state in states),
-        pass_at_k=fmean(state["metrics"][f"{tag}/pass@{group_size}"] for state in states),
+        success=fmean(metrics[f"{tag}/success"] for metrics in judged) if judged else math.nan,
+        pass_at_k=fmean(metrics[f"{tag}/pass@{group_size}"] for metrics in judged) if judged else math.nan,
         group_size=group_size,
         reward=fmean(sum(turn["reward"] for turn in played) for played in turns),
         actions=fmean(state["metrics"][f"{tag}/num_actions"] for state in states),
@@ -108,7 +111,7 @@ def tag_table(tags: Sequence[TagSummary]) -> Table:
     passed = f"pass@{'/'.join(map(str, sizes))}"
     table = plain_table("Results", "tag", "episodes", "success", passed, "reward", "actions", "invalid", "turns")
     for tag in tags:
-        shares = (f"{tag.success:.1%}", f"{tag.pass_at_k:.1%}")
+        shares = ("-" if math.isnan(share) else f"{share:.1%}" for share in (tag.success, tag.pass_at_k))
         means = (f"{tag.reward:.3f}", f"{tag.actions:.1f}", f"{tag.invalid:.1%}", f"{tag.turns:.1f}")
         table.add_row(tag.tag, str(tag.episodes), *shares, *means)
     return table

@@ -100,4 +100,5 @@ def _episode(proxy: PlayedRollout, es_manager: Any, state: Mapping[str, Any]) ->
         home=es_manager.home(env_id),
         names=names if isinstance(names, Mapping) else None,
         error=proxy.failures.get(env_id),
+        replies=getattr(proxy.actor, "replies", {}).get(env_id, ()),
     )

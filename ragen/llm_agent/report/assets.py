@@ -99,6 +99,8 @@ SCRIPT = """
     const data = episode.dataset;
     return (!wanted.tag || data.tag === wanted.tag) && (!wanted.success || data.success === wanted.success) &&
       (!wanted.invalid || data.invalid === wanted.invalid) && (!wanted.lane || data.lane === wanted.lane) &&
+      (!wanted.outcome || data.outcome === wanted.outcome) &&
+      (!wanted.kinds || data.kinds.split(" ").includes(wanted.kinds)) &&
       (!words || episode.textContent.toLowerCase().includes(words));
   }
   function apply() {

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, KINDS, MISSING_REPLY, kinds_of, outcome
 from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.rollout.trajectories import played_turns
 
@@ -27,6 +28,7 @@ class Episode:
         home: Where its environment lives.
         names: The names of its actions by key, where it has any.
         error: Why it ended early; None if it did not.
+        replies: What is known of each of its replies; see :func:`~ragen.llm_agent.backends.base.reply_facts`.
     """
 
     state: Mapping[str, Any]
@@ -34,6 +36,12 @@ class Episode:
     home: str = "main"
     names: Mapping[Any, str] | None = None
     error: str | None = None
+    replies: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def outcome(self) -> str:
+        """What became of it; see :func:`~ragen.llm_agent.evaluation.replies.outcome`."""
+        return outcome({**self.state, **({} if self.error is None else {"error": self.error})})
 
     @property
     def success(self) -> bool:
@@ -77,21 +85,24 @@ class Browser:
         data = {
             "tag": state["tag"],
             "success": "yes" if episode.success else "no",
+            "outcome": episode.outcome,
             "invalid": "yes" if episode.invalid else "no",
+            "kinds": " ".join(kinds_of(episode.replies)),
             "lane": episode.home,
         }
         attributes = " ".join(f'data-{name}="{attribute(value)}"' for name, value in data.items())
         head = [
             f"<b>{shown(state['tag'])}</b> env {shown(state['env_id'])}",
             f"group {shown(state['group_id'])}, seed {shown(episode.seed)}",
-            '<span class="yes">success</span>' if episode.success else '<span class="no">no success</span>',
+            _told_outcome(episode),
             f"reward {episode.reward:.4g}",
             f"penalty {float(state['penalty']):.4g}",
             f"{len(turns)} turns",
             f'<span class="soft">{shown(episode.home)}</span>',
         ]
-        if episode.invalid:
+        if episode.invalid and episode.outcome != ENV_ERROR:
             head.append('<span class="bad">invalid reply</span>')
+        head += [f'<span class="bad">{kind.replace("_", " ")}</span>' for kind in kinds_of(episode.replies)]
         body = [self._turn(number, turn, episode) for number, turn in enumerate(state["history"], 1)]
         if episode.error is not None:
             body.append(f'<p class="bad">It ended early: {shown(episode.error, 2000)}</p>')
@@ -129,13 +140,21 @@ class Browser:
         return f'<img alt="state" {size} src="data:image/png;base64,{data}">'
 
 
+def _told_outcome(episode: Episode) -> str:
+    if episode.outcome != JUDGED:
+        return f'<span class="bad">{episode.outcome}</span>'
+    return '<span class="yes">success</span>' if episode.success else '<span class="no">no success</span>'
+
+
 def _filters(episodes: Iterable[Episode]) -> str:
     tags = dict.fromkeys(str(episode.state["tag"]) for episode in episodes)
     homes = sorted({episode.home for episode in episodes})
     choices = [
         _select("tag", "Tag", [(tag, tag) for tag in tags]),
         _select("success", "Success", [("yes", "success"), ("no", "no success")]),
+        _select("outcome", "Outcome", [(JUDGED, "judged"), (ENV_ERROR, "env error"), (MISSING_REPLY, "missing reply")]),
         _select("invalid", "Replies", [("yes", "with invalid"), ("no", "all valid")]),
+        _select("kinds", "Some reply", [(kind, kind.replace("_", " ")) for kind in KINDS]),
         _select("lane", "Lane", [(home, home) for home in homes]),
         '<label>Text<br><input name="words" type="search" size="14"></label>',
     ]

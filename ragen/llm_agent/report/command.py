@@ -87,7 +87,10 @@ def report_of_rows(path: Path) -> Report:
     if not records:
         raise ConfigError(f"{path} has no trajectory.")
     try:
-        episodes = [Episode(state_of(record), record["seed"], "", None, record.get("error")) for record in records]
+        episodes = [
+            Episode(state_of(record), record["seed"], "", None, record.get("error"), record.get("replies", ()))
+            for record in records
+        ]
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{path} is not of a rollout of this package: {type(error).__name__}: {error}.") from error
     notes = ["Written from the trajectories alone, so it does not say where the time went."]
@@ -111,6 +114,11 @@ def state_of(record: Mapping[str, Any]) -> dict[str, Any]:
     """
     from ragen.llm_agent.backends.prompt import read_prompt, text_of
 
+    kept = {name: record[name] for name in ("env_id", "group_id", "tag", "penalty", "metrics")}
+    kept |= {name: record[name] for name in ("env_error",) if name in record}
+    if "messages" not in record:  # rows without texts
+        played = zip(record["actions"], record["rewards"], strict=True)
+        return kept | {"history": [{"state": "", "actions": a, "reward": r, "info": {}} for a, r in played]}
     chat = record["messages"]
     asked = [place for place, message in enumerate(chat) if message["role"] == "user"]
     replies = [text_of(message) for message in chat if message["role"] == "assistant"]
@@ -125,5 +133,4 @@ def state_of(record: Mapping[str, Any]) -> dict[str, Any]:
         }
         for place, reply, actions, reward, info in turns
     ]
-    kept = ("env_id", "group_id", "tag", "penalty", "metrics")
-    return {name: record[name] for name in kept} | {"history": history}
+    return kept | {"history": history}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY
 from ragen.llm_agent.evaluation.statistics import effective_episodes, wilson_interval
 from ragen.llm_agent.report.assets import SCRIPT, STYLE, policy
 from ragen.llm_agent.report.browser import Browser, Episode
@@ -78,7 +79,9 @@ def _results(episodes: Sequence[Episode]) -> str:
     for episode in episodes:
         tags[str(episode.state["tag"])].append(episode)
     rows = "".join(_tag_row(tag, members) for tag, members in tags.items())
-    heads = '<th>tag</th><th class="number">episodes</th><th class="number">success</th><th>with 95 % interval</th>'
+    heads = '<th>tag</th><th class="number">episodes</th><th class="number">judged</th>'
+    heads += '<th class="number">success</th><th>with 95 % interval</th><th class="number">failures</th>'
+    heads += '<th class="number">env errors</th><th class="number">no reply</th>'
     heads += '<th class="number">reward</th><th class="number">turns</th><th class="number">with invalid replies</th>'
     plots = "".join(_tag_plots(tag, members, index) for index, (tag, members) in enumerate(tags.items()))
     return (
@@ -89,21 +92,26 @@ def _results(episodes: Sequence[Episode]) -> str:
 
 def _tag_row(tag: str, episodes: Sequence[Episode]) -> str:
     groups: dict[Any, list[float]] = defaultdict(list)
-    for episode in episodes:
+    judged = [episode for episode in episodes if episode.outcome == JUDGED]
+    for episode in judged:
         groups[episode.state["group_id"]].append(float(episode.success))
-    count = len(episodes)
-    share = sum(map(sum, groups.values())) / count
+    count, kinds = len(episodes), Counter(episode.outcome for episode in episodes)
+    share = sum(map(sum, groups.values())) / len(judged) if judged else 0.0
     effective = effective_episodes(list(groups.values()))
     low, high = wilson_interval(share * effective, effective)
     turns = sum(len(played_turns(episode.state)) for episode in episodes)
     numbers = {
+        "failures": str(sum(not episode.success for episode in judged)),
+        "env errors": str(kinds[ENV_ERROR]),
+        "no reply": str(kinds[MISSING_REPLY]),
         "reward": f"{sum(episode.reward for episode in episodes) / count:.3f}",
         "turns": f"{turns / count:.1f}",
         "invalid": f"{sum(episode.invalid for episode in episodes) / count:.0%}",
     }
     name = f'<td class="name">{shown(tag, 100)}</td>'
-    first = _cells({"episodes": str(count), "success": f"{share:.1%}"})
-    return f'<tr>{name}{first}<td class="bar">{share_bar(share, low, high)}</td>{_cells(numbers)}</tr>'
+    first = {"episodes": str(count), "judged": str(len(judged)), "success": f"{share:.1%}" if judged else "-"}
+    bar = share_bar(share, low, high) if judged else ""
+    return f'<tr>{name}{_cells(first)}<td class="bar">{bar}</td>{_cells(numbers)}</tr>'
 
 
 def _cells(numbers: Mapping[str, str]) -> str:

@@ -13,12 +13,14 @@ Where ``get_prompts`` made the batch, the tokens are the column ``prompt_ids``, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
-from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
+from ragen.llm_agent.backends.activity import Activity
+from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling, reply_facts
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.tokens.dataproto import object_array
 from ragen.llm_agent.tokens.prompt_batch import AnyBatch, PromptBatch
@@ -37,7 +39,10 @@ class BackendActor:
     Attributes:
         takes_prompts: True: batches may come without tensors.
         backend: Who answers.
-        usage: The replies' counts, added up over all batches.
+        usage: The replies' counts, added up over all batches; with a journal, what it counts.
+        activity: What the backend is doing now, and has done.
+        replies: Environment id to what is known of each reply of its last episode; see
+            :func:`~ragen.llm_agent.backends.base.reply_facts`.
     """
 
     takes_prompts: ClassVar[bool] = True
@@ -54,7 +59,10 @@ class BackendActor:
             ConfigError: A key of the section has a value of the wrong type.
         """
         self.backend = backend
-        self.usage: Counter[str] = Counter()
+        self._usage: Counter[str] = Counter()
+        self.activity: Activity = getattr(backend, "activity", None) or Activity()
+        self._tells_activity = hasattr(backend, "activity")
+        self.replies: dict[int, list[dict[str, Any]]] = {}
         self._counting = Lock()  # several threads may ask a backend that is thread_safe
         self._sampling = {validate: read_sampling(config, validate) for validate in (False, True)}
         self._vocabulary = len(tokenizer)
@@ -70,14 +78,36 @@ class BackendActor:
         """
         if lm_inputs.meta_info.get("skip_generation", False):
             return lm_inputs
-        sampling = self._sampling[bool(lm_inputs.meta_info.get("validate", False))]
-        if (do_sample := lm_inputs.meta_info.get("do_sample")) is not None:
-            sampling = replace(sampling, do_sample=bool(do_sample))
-        replies = self.backend.generate(requests_of(lm_inputs), sampling)
+        requests = requests_of(lm_inputs)
+        with nullcontext() if self._tells_activity else self.activity.asking(len(requests)):
+            replies = self.backend.generate(requests, self.sampling(lm_inputs.meta_info))
+        return outputs_of(lm_inputs, self.noted(requests, replies), self._pad_id)
+
+    @property
+    def usage(self) -> dict[str, float]:
+        """See the class."""
+        journal = getattr(self.backend, "journal", None)
+        return dict(self._usage) if journal is None else journal.usage
+
+    def sampling(self, meta_info: Mapping[str, Any]) -> Sampling:
+        """How to draw replies to a batch with this ``meta_info``; see :meth:`generate_sequences`."""
+        sampling = self._sampling[bool(meta_info.get("validate", False))]
+        do_sample = meta_info.get("do_sample")
+        return sampling if do_sample is None else replace(sampling, do_sample=bool(do_sample))
+
+    def noted(self, requests: Sequence[Request], replies: Sequence[Reply]) -> list[Reply]:
+        """Replies as they may be used, after they were counted; see :func:`in_vocabulary`."""
         with self._counting:
-            for reply in replies:
-                self.usage.update(reply.usage)
-        return outputs_of(lm_inputs, [in_vocabulary(reply, self._vocabulary) for reply in replies], self._pad_id)
+            for request, reply in zip(requests, replies, strict=True):
+                self._usage.update(reply.usage)
+                if not self._tells_activity:
+                    self.activity.answered(reply.usage, is_reply=reply.error is None)
+                told = self.replies.setdefault(request.env_id, [])
+                if request.turn == 0:
+                    told.clear()
+                if reply.error is None:
+                    told.append(reply_facts(reply))
+        return [in_vocabulary(reply, self._vocabulary) for reply in replies]
 
 
 def in_vocabulary(reply: Reply, size: int) -> Reply:
@@ -128,10 +158,17 @@ def exchanges_of(lm_inputs: AnyBatch, replies: Sequence[Reply]) -> list[Exchange
     chats = lm_inputs.non_tensor_batch.get("messages_list", [()] * len(replies))
     told = any(reply.token_ids is not None for reply in replies)
     rows = _prompt_rows(lm_inputs, len(replies)) if told else [None] * len(replies)
-    return [_exchange(*each) for each in zip(chats, rows, replies, strict=True)]
+    return [exchange_of(*each) for each in zip(chats, rows, replies, strict=True)]
 
 
-def _exchange(chat: Sequence[dict[str, Any]], row: Sequence[int] | None, reply: Reply) -> Exchange:
+def exchange_of(chat: Sequence[dict[str, Any]], row: Sequence[int] | None, reply: Reply) -> Exchange:
+    """What was asked and answered in one turn.
+
+    Args:
+        chat: The prompt.
+        row: Its tokens; None where only the reply may know them.
+        reply: The reply.
+    """
     prompt_ids = row if reply.prompt_ids is None else reply.prompt_ids
     if prompt_ids is None or reply.token_ids is None:
         return Exchange(cut_off=reply.cut_off)

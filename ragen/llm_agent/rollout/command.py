@@ -1,8 +1,9 @@
 """The command ``python -m ragen.llm_agent.agent_proxy [--config-name NAME] [key=value ...]``.
 
-It plays one rollout, shows a progress bar over its turns, prints what came of it in tables and writes the trajectories
-to ``rollouts.jsonl``, each as soon as it is over, and what they come to to ``results.json``. With ``resume: true`` it
-goes on where a run of the same ``output_dir`` was killed.
+It plays one rollout, tells how far it is, prints what came of it in tables and writes the trajectories to
+``rollouts.jsonl``, each as soon as it is over, and what they come to to ``results.json``. Replies of a server are kept
+in ``replies.jsonl``, each as soon as it has come. With ``resume: true`` it goes on where a run of the same
+``output_dir`` was stopped or killed.
 
 Hydra only composes the configuration: no folder of its own, no change of directory.
 """
@@ -13,23 +14,33 @@ import argparse
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragen.errors import BackendError, ConfigError
+from ragen.errors import BackendError, ConfigError, LimitReachedError
+from ragen.llm_agent.backends.activity import Activity
 from ragen.llm_agent.config.command_line import add_config_arguments, run_command
 from ragen.llm_agent.config.loading import one_line, setting, unread_sections
-from ragen.llm_agent.rollout.player import MODES, TurnCallback, read_max_turn
+from ragen.llm_agent.rollout.limits import Limits
+from ragen.llm_agent.rollout.player import MODES, read_max_turn
+from ragen.llm_agent.rollout.progress import Progress
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
+from ragen.llm_agent.rollout.stopping import Stop, command_that_goes_on, counted, sigterm_as_ctrl_c, wait_for_replies
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ragen.llm_agent.evaluation.results import TagResult
     from ragen.llm_agent.rollout.rollout_file import RolloutFile
 
 PROG = "python -m ragen.llm_agent.agent_proxy"
 DEFAULT_CONFIG = "mixed"
+ENVIRONMENTS_FAILED = 3
+"""Exit code of a rollout in which the environments of more than ``MOST_ENV_ERRORS`` of the episodes failed."""
+MOST_ENV_ERRORS = 0.05
+LIMIT_REACHED = 4
+"""Exit code of a rollout that a limit has ended."""
+_NAMED = 8  # tags
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -42,7 +53,15 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         f"{prog} actor.scripted.malformed=0.2 output_dir=outputs/sloppy",
     )
     add_config_arguments(top, DEFAULT_CONFIG)
+    add_raw_argument(top)
     return top
+
+
+def add_raw_argument(parser: argparse.ArgumentParser) -> None:
+    """Let a command that writes rows take ``--no-raw``, which is ``raw=false``."""
+    parser.add_argument(
+        "--no-raw", action="store_true", help="leave what models and environments wrote out of the rows"
+    )
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
@@ -53,21 +72,18 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
         prog: The program's name.
 
     Returns:
-        The exit code: 0, 1 if the rollout failed, 2 for a configuration that cannot work, 130 after Ctrl-C.
+        The exit code: 0, 1 if the rollout failed, 2 for a configuration that cannot work, 3 if environments failed in
+        more than 5 % of the episodes, 4 if a limit ended it, 130 after Ctrl-C, 143 after SIGTERM.
     """
-    return run_command(parser(prog), argv, play_one)
+    return run_command(parser(prog), argv, run)
 
 
-def play_one(config: Any) -> int:
-    """See :func:`run`; 0, as the exit code."""
-    if unread := unread_sections(config):
-        print(f"ignored: {', '.join(unread)} (nothing here reads them)", file=sys.stderr)
-    run(config)
-    return 0
-
-
-def run(config: Any) -> None:
+def run(config: Any) -> int:
     """Play one rollout of ``config.mode``, print what came of it, and write ``rollouts.jsonl`` to ``output_dir``.
+
+    Returns:
+        The exit code: 0; 3 where so many environments failed that the result says little, 4 where a limit ended the
+        run, 130 after Ctrl-C, 143 after SIGTERM.
 
     Raises:
         ConfigError: The configuration cannot work; no environment was built.
@@ -78,12 +94,16 @@ def run(config: Any) -> None:
     from ragen.llm_agent.report import wants_report
     from ragen.llm_agent.rollout.rollout_file import RolloutFile, about_run
 
+    if unread := unread_sections(config):
+        print(f"ignored: {', '.join(unread)} (nothing here reads them)", file=sys.stderr)
     mode = setting(config, "mode", str, "val")
     if mode not in MODES:
         raise ConfigError(f"configuration key 'mode' is {mode!r}; expected one of {', '.join(MODES)}.")
     path = Path(setting(config, "output_dir", str, "outputs")) / "rollouts.jsonl"
     read_max_turn(config)
     wants_report(config)
+    setting(config, "raw", bool, True)
+    limits = Limits.read(config)
     backend_class(setting(config, "actor.backend", str))
     read_config(config, mode)  # again below: what is cheap to check comes before what is slow to import
     file = RolloutFile(path, about_run(config, mode), setting(config, "resume", bool, False))
@@ -93,10 +113,16 @@ def run(config: Any) -> None:
         with LLMAgentProxy(config, backend, tokenizer) as proxy:
             proxy.record_lanes = wants_report(config)
             proxy.prepare(val=mode == "val")
-            with file:
-                _run_rollout(proxy, mode, file)
+            with file, sigterm_as_ctrl_c() as stop:
+                try:
+                    played_in = _begin_and_play(proxy, mode, file, limits)
+                except (KeyboardInterrupt, LimitReachedError) as why:
+                    _tell_kept(proxy, file, why, stop)
+                    return LIMIT_REACHED if isinstance(why, LimitReachedError) else stop.code
+                code = _finish(proxy, mode, file, played_in)
                 if wants_report(config):
                     _write_report(proxy, mode, file)
+                return code
     finally:
         backend.close()
 
@@ -135,18 +161,64 @@ def create_tokenizer(config: Any, light: bool = False) -> Any:
     return tokenizer
 
 
-def _run_rollout(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
-    """Play what is not in the file yet, and print what all of the file comes to."""
+def _begin_and_play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) -> float:
+    """Play what is not in the file yet; how many seconds that took. However it ends, replies under way are kept."""
+    file.begin()
+    backend: Any = getattr(proxy.actor, "backend", None)
+    if hasattr(backend, "journal"):
+        backend.journal = file.open_journal()
+    _tell_plan(proxy, mode, file)
+    start = time.perf_counter()
+    try:
+        _play(proxy, mode, file, limits)
+    finally:
+        wait_for_replies(backend)
+        file.count(usage_of(proxy))
+    return time.perf_counter() - start
+
+
+def _tell_plan(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
+    """Say what is about to be done, and where it is written."""
+    es_manager, _ = proxy.prepare(val=mode == "val")
+    count, kept = len(es_manager.envs), len(file.kept)
+    tags = dict.fromkeys(entry["tag"] for entry in es_manager.envs)
+    named = ", ".join([*tags][:_NAMED]) + (", .." if len(tags) > _NAMED else "")
+    backend = getattr(proxy.actor, "backend", None)
+    who = getattr(backend, "title", setting(proxy.config, "actor.backend", str, type(proxy.actor).__name__))
+    lines = [
+        f"{counted(count, 'trajectory', 'trajectories')} of {named}, up to {counted(proxy.max_turn, 'turn', 'turns')} "
+        f"each, answered by {who}; rows go to {file.path}"
+    ]
+    if file.set_aside is not None:
+        lines.append(f"the files of the run that was there before are in {file.set_aside} now")
+    replies = file.journal.replies if file.journal is not None else 0
+    if kept == count:
+        lines.append("all of them are finished: nothing is asked; resume=false begins anew")
+    elif kept or replies:
+        known = f", and {counted(replies, 'reply is', 'replies are')} known" if replies else ""
+        lines.append(f"{kept} of them are finished already{known}: this goes on with the rest")
+    print(*lines, sep="\n", file=sys.stderr)
+
+
+def _tell_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, stop: Stop) -> None:
+    """Say why the run ends, what is kept, and how to go on."""
+    word = "terminated" if stop.is_terminated else "interrupted"
+    reason = str(why) if isinstance(why, LimitReachedError) else word
+    finished = f"{file.written} finished {'trajectory' if file.written == 1 else 'trajectories'}"
+    replies = "" if file.journal is None else f" and {counted(file.journal.replies, 'reply', 'replies')}"
+    print(f"{reason}; kept in {file.path.parent}: {finished}{replies}", file=sys.stderr)
+    if command := command_that_goes_on(proxy.config):
+        print(f"to go on: {command}", file=sys.stderr)
+
+
+def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) -> int:
+    """Put the file in order, and print what all of it comes to; the exit code."""
     from rich.console import Console
 
     from ragen.llm_agent.evaluation.results import evaluate, print_results, states_of, write_results
     from ragen.llm_agent.evaluation.tables import print_summary, summarise
 
-    file.begin()
     es_manager, _ = proxy.prepare(val=mode == "val")
-    start = time.perf_counter()
-    _play(proxy, mode, file)
-    total = time.perf_counter() - start
     group_size = setting(proxy.config, f"es_manager.{mode}.group_size", int)
     penalty = setting(proxy.config, "es_manager.format_penalty", float, -0.1)
     records = file.finish(group_size)
@@ -157,7 +229,25 @@ def _run_rollout(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
     print_summary(console, tags, proxy.seconds, total, es_manager.lane_stats(), es_manager.placement())
     print_results(console, results, usage)
     console.print(f"{len(records)} trajectories in {file.path}", soft_wrap=True)
+    if file.journal is not None and not setting(proxy.config, "raw", bool, True) and not proxy.failures:
+        file.journal.drop_texts()
     _tell_failures(console, proxy, len(records) - len(file.kept))
+    return _exit_code(results)
+
+
+def _exit_code(results: Sequence[TagResult]) -> int:
+    """0, or ``ENVIRONMENTS_FAILED``, which is said on standard error too."""
+    from ragen.llm_agent.evaluation.results import env_error_share
+
+    share = env_error_share(results)
+    if share <= MOST_ENV_ERRORS:
+        return 0
+    print(
+        f"environments failed in {share:.1%} of the episodes, more than {MOST_ENV_ERRORS:.0%}: what is left says "
+        "little of the model; see 'env_error' in the rows.",
+        file=sys.stderr,
+    )
+    return ENVIRONMENTS_FAILED
 
 
 def _write_report(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
@@ -170,23 +260,29 @@ def _write_report(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
     print(f"report in {path}")
 
 
-def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
+def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) -> None:
     """Play the episodes that the file lacks; each of them is written as soon as it is over."""
     val = mode == "val"
     es_manager, _ = proxy.prepare(val)
-    missing = len(es_manager.envs) - len(file.kept)
-    if not missing:
+    if len(file.kept) == len(es_manager.envs):
         return
 
-    def on_over(states: list[dict[str, Any]]) -> None:
-        file.add(records_of(proxy, mode, states))
-        file.count(usage_of(proxy))
+    def used() -> dict[str, float]:
+        return file.used(usage_of(proxy))
 
-    with progress(proxy.max_turn, missing) as on_turn:
-        try:  # no training batch: nothing here would read it
-            proxy.play({"validate": val}, val=val, on_turn=on_turn, on_over=on_over, skip=file.kept)
-        finally:
-            file.count(usage_of(proxy))  # also of a turn that Ctrl-C has cut short
+    check = limits.watch(used)
+    activity = getattr(proxy.actor, "activity", None) or Activity()
+    progress = Progress(activity, used, len(es_manager.envs), len(file.kept))
+
+    def on_over(states: list[dict[str, Any]]) -> None:
+        if states:
+            file.add(records_of(proxy, mode, states))
+            if file.journal is None:  # which counts at once, and is asked in the end
+                file.count(usage_of(proxy))
+            progress.over(len(states))
+
+    with progress.shown():  # no training batch: nothing here would read it
+        proxy.play({"validate": val}, val, lambda *_: check(), on_over, file.kept)
 
 
 def usage_of(proxy: LLMAgentProxy) -> dict[str, float]:
@@ -217,37 +313,10 @@ def records_of(proxy: LLMAgentProxy, mode: str, states: Iterable[dict[str, Any]]
     from ragen.llm_agent.rollout.trajectories import trajectory
 
     es_manager, ctx_manager = proxy.prepare(val=mode == "val")
+    raw = setting(proxy.config, "raw", bool, True)
     for state in states:
         env_id = state["env_id"]
         seed = es_manager.envs[env_id]["status"].seed
-        yield trajectory(state, ctx_manager.transcript(state), seed, mode, proxy.failures.get(env_id))
-
-
-@contextmanager
-def progress(turns: int, environments: int) -> Iterator[TurnCallback]:
-    """A progress bar over turns on standard error, with the number of environments still active.
-
-    Args:
-        turns: The most turns there can be.
-        environments: How many environments there are.
-
-    Yields:
-        What :meth:`LLMAgentProxy.play` calls before every turn.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("turn"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[active]} of {task.fields[environments]} environments active"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("rollout", total=turns, active=environments, environments=environments)
-
-        def on_turn(turn: int, active: int) -> None:
-            bar.update(task, completed=turns if not active else turn, active=active)
-
-        yield on_turn
+        told = getattr(proxy.actor, "replies", {}).get(env_id, ())
+        replies = told if any(told) else None
+        yield trajectory(state, ctx_manager.transcript(state), seed, mode, proxy.failures.get(env_id), replies, raw)

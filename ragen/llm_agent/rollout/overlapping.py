@@ -35,6 +35,7 @@ from ragen.llm_agent.rollout.player import (
 )
 from ragen.llm_agent.rollout.shards import AUTO, ShardedEnvManager
 from ragen.llm_agent.rollout.shared_inference import Batch, SharedLLMInferenceManager, client_of
+from ragen.llm_agent.rollout.stopping import wait_for_replies
 from ragen.llm_agent.rollout.timeline import Span
 
 log = logging.getLogger(__name__)
@@ -217,6 +218,7 @@ class _ShardedRollout:
                 Parallel(n_jobs=len(shards), backend="threading", batch_size=1, pre_dispatch="all")(calls)
             except BaseException:
                 self._stopped.set()
+                wait_for_replies(getattr(actor, "backend", None))  # else threads wait for them, however long
                 inference.close()
                 for ended in list(self._ended.values()):
                     ended.wait()  # no longer than the time-outs of one step

@@ -10,7 +10,7 @@ actions, actions into the environments (:mod:`~ragen.llm_agent.es_manager`)::
 
 ``rollout`` is for training. An evaluation needs no batch of tokens, in which every row is as wide as the longest
 trajectory, and calls ``play``. How the turns of many environments follow on one another is the loop's business:
-:mod:`~ragen.llm_agent.rollout.lockstep` or :mod:`~ragen.llm_agent.rollout.overlapping`. A player has a loop; a loop is
+:mod:`~ragen.llm_agent.rollout.lockstep`, :mod:`~.overlapping` or :mod:`~.paced`. A player has a loop; a loop is
 given the player for the time of a rollout, and keeps none.
 
 Importing this module imports neither torch nor verl: the command answers ``--help`` and refuses a bad configuration at

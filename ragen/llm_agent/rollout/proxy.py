@@ -1,5 +1,9 @@
 """``LLMAgentProxy``: a player whose loop the configuration chooses.
 
+Where the actor answers requests one by one, as a server's backend does
+(:class:`~ragen.llm_agent.backends.base.AnswersSingly`), each trajectory goes at its own pace; where it answers batches,
+the turns of all are played together.
+
 ``use_parallel_envs: true`` gives rollouts in rows by turn, collected from containers of environments as verl-agent
 collects them; see :mod:`ragen.llm_agent.collecting`. Where that cannot be made, two lines say so, and everything is as
 with ``false``. The default is false: environments are parallel either way, and false keeps RAGEN's rows, one for a
@@ -11,8 +15,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from ragen.llm_agent.backends.base import AnswersSingly
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.rollout.lockstep import LockstepLoop
+from ragen.llm_agent.rollout.paced import PacedLoop
 from ragen.llm_agent.rollout.player import OverCallback, RolloutPlayer, TurnCallback
 
 if TYPE_CHECKING:
@@ -52,7 +58,9 @@ class LLMAgentProxy(RolloutPlayer):
         self.parallel = _overlapping(config)
         self.use_parallel_envs = setting(config, "use_parallel_envs", bool, False)
         self._turn_rollouts: TurnRollouts | None = None
-        super().__init__(config, actor_rollout_wg, tokenizer, self.parallel or LockstepLoop())
+        is_single = isinstance(actor_rollout_wg, AnswersSingly) and not hasattr(actor_rollout_wg, "generate_sequences")
+        ordinary = PacedLoop() if is_single else LockstepLoop()
+        super().__init__(config, actor_rollout_wg, tokenizer, self.parallel or ordinary)
 
     @property
     def parallel_envs(self) -> bool:

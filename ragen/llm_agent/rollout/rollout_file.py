@@ -3,11 +3,14 @@
 So a run that is killed loses only the episodes it was playing, and one that goes on (``resume: true``) asks the model
 nothing twice. ``run.json`` beside it says what was played; a run that would play something else does not go on.
 ``usage.json`` says what all runs of the file have used, in whatever came of it, unfinished and failed episodes too.
-Episodes that ended because a prompt got no reply are played again.
+Episodes that ended because a prompt got no reply are played again; where the actor keeps a journal, ``replies.jsonl``,
+the replies that they and unfinished episodes had got are not asked for again. A run that begins anew puts the files of
+another one aside.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +19,7 @@ from typing import Any, Self, TextIO
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.endpoint import shown_address
+from ragen.llm_agent.backends.journal import ReplyJournal
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import differing, flat_settings, one_line, setting
 from ragen.llm_agent.evaluation.results import with_pass_at_k
@@ -24,6 +28,9 @@ from ragen.llm_agent.rollout.trajectories import plain, write_jsonl
 ROWS = "rollouts.jsonl"
 ABOUT = "run.json"
 USAGE = "usage.json"
+REPLIES = "replies.jsonl"
+ASIDE = "earlier"
+_WITH_IT = (ABOUT, USAGE, REPLIES, "results.json", "report.html")
 ONLY_HOW_FAST = ("agent_proxy.use_parallel_rollout", "agent_proxy.parallel_")
 
 
@@ -35,6 +42,9 @@ class RolloutFile:
     Attributes:
         path: Of the file.
         kept: Environment id to record, of the episodes that an earlier run has finished.
+        written: How many episodes are in the file that got all their replies.
+        journal: Of the replies; None where none was opened.
+        set_aside: Where ``begin`` has put the files of another run; None where there were none.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any], resume: bool = False) -> None:
@@ -51,12 +61,17 @@ class RolloutFile:
         self.path = path
         self._about = json.loads(json.dumps(dict(about), default=str))
         self._file: TextIO | None = None
+        self._lock: int | None = None
+        self._resumes = resume
+        self.journal: ReplyJournal | None = None
+        self.set_aside: Path | None = None
         self.kept: dict[int, dict[str, Any]] = {}
         self._used_before: dict[str, float] = {}
         if resume and path.exists():
             self._check_about()
             self._used_before = read_usage(path.with_name(USAGE))
             self.kept = {record["env_id"]: record for record in read_records(path) if "error" not in record}
+        self.written = len(self.kept)
 
     def _check_about(self) -> None:
         path = self.path.with_name(ABOUT)
@@ -74,13 +89,16 @@ class RolloutFile:
             )
 
     def begin(self) -> None:
-        """Make the folder and the files.
+        """Make the folder and the files; they are this run's until ``close``.
 
         Raises:
-            ConfigError: They cannot be made.
+            ConfigError: They cannot be made, or another run is writing them.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = locked(self.path.parent)
+            if not self._resumes:
+                self._put_aside()
             _replace(self.path, self.kept.values())
             self.path.with_name(ABOUT).write_text(json.dumps(self._about, indent=1, ensure_ascii=False) + "\n", "utf-8")
             self.count({})
@@ -89,10 +107,33 @@ class RolloutFile:
             folder = str(self.path.parent)
             raise ConfigError(f"configuration key 'output_dir' is {folder!r}: {error.strerror}.") from error
 
+    def _put_aside(self) -> None:
+        """Move what another run has written into a folder of its own."""
+        left = [path for path in (self.path, *map(self.path.with_name, _WITH_IT)) if path.exists()]
+        if not left:
+            return
+        folder = self.path.parent / ASIDE
+        numbers = (folder / str(number) for number in itertools.count(1))
+        self.set_aside = next(path for path in numbers if not path.exists())
+        self.set_aside.mkdir(parents=True)
+        for path in left:
+            os.replace(path, self.set_aside / path.name)
+
+    def open_journal(self) -> ReplyJournal:
+        """Open the journal of replies, after ``begin``; it goes on with the counts.
+
+        Raises:
+            ConfigError: It cannot be written.
+        """
+        self.journal = ReplyJournal(self.path.with_name(REPLIES)).open(self._used_before)
+        self._used_before = {}
+        return self.journal
+
     def add(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Write the records of episodes that are over."""
         assert self._file is not None, "begin() comes first"
         for record in records:
+            self.written += "error" not in record
             self._file.write(json.dumps(record, ensure_ascii=False, default=plain) + "\n")
         self._file.flush()
 
@@ -105,13 +146,17 @@ class RolloutFile:
         Returns:
             The counts of all runs of the file.
         """
-        names = [*self._used_before, *(name for name in usage if name not in self._used_before)]
-        whole = {name: self._used_before.get(name, 0) + usage.get(name, 0) for name in names}
+        whole = self.used(usage)
         path = self.path.with_name(USAGE)
         fresh = path.with_name(f".{USAGE}.new")
         fresh.write_text(json.dumps(whole) + "\n", "utf-8")
         os.replace(fresh, path)
         return whole
+
+    def used(self, usage: Mapping[str, float]) -> dict[str, float]:
+        """What all runs of the file have used, if this one has used so much."""
+        names = [*self._used_before, *(name for name in usage if name not in self._used_before)]
+        return {name: self._used_before.get(name, 0) + usage.get(name, 0) for name in names}
 
     def finish(self, group_size: int) -> list[dict[str, Any]]:
         """Put the file in order: by environment id, each record with its group's ``pass@k``.
@@ -119,14 +164,22 @@ class RolloutFile:
         Returns:
             All records, those of earlier runs too.
         """
-        self.close()
+        self._close_rows()
         records = sorted(read_records(self.path), key=lambda record: record["env_id"])
         records = with_pass_at_k(records, group_size)
         _replace(self.path, records)
         return records
 
     def close(self) -> None:
-        """Close the file; may be called twice."""
+        """Close the file and the journal; may be called twice."""
+        self._close_rows()
+        if self.journal is not None:
+            self.journal.close()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+    def _close_rows(self) -> None:
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -165,6 +218,31 @@ def read_records(path: Path) -> list[dict[str, Any]]:
         return [*records, _record(path, len(lines) + 1, rest)] if rest.strip() else records
     except ConfigError:
         return records
+
+
+def locked(folder: Path) -> int | None:
+    """A lock on a folder, held until what is returned is closed; None where the system has no such locks.
+
+    Raises:
+        ConfigError: Another run has it.
+    """
+    try:
+        import fcntl
+
+        opened = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):
+        return None
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(opened)
+        raise ConfigError(
+            f"another run is writing to {folder}; wait for its end, or use another 'output_dir'."
+        ) from None
+    except OSError:
+        os.close(opened)
+        return None
+    return opened
 
 
 def read_usage(path: Path) -> dict[str, float]:
@@ -211,4 +289,6 @@ def about_run(config: Any, mode: str) -> dict[str, Any]:
     about = {"mode": mode} | flat_settings(config, chosen) | Generation.read(config).about
     if setting(config, "actor.model", str, None) is None:  # it is then whatever that server has
         about["actor.base_url"] = shown_address(setting(config, "actor.base_url", str, "")) or None
+    if not setting(config, "raw", bool, True):
+        about["raw"] = False
     return {key: value for key, value in about.items() if not key.startswith(ONLY_HOW_FAST)}

@@ -1,7 +1,9 @@
 """A finished rollout as plain records, one trajectory each, and as lines of JSON.
 
 A record has ``env_id, group_id, tag, seed, mode``, the whole chat as ``messages`` in OpenAI form, per turn ``actions``,
-``rewards`` and ``infos``, and over the trajectory ``penalty``, ``success``, ``metrics`` and, if it failed, ``error``.
+``rewards`` and ``infos``, and over the trajectory ``penalty``, ``success`` and ``metrics``. One that ended because a
+prompt got no reply has ``error``, one whose environment failed ``env_error``. Where the actor tells of its replies,
+``replies`` has a mapping for each, see :func:`~ragen.llm_agent.backends.base.reply_facts`.
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+RAW = ("messages", "infos", "correct_answer")
+"""What of a record is text that somebody wrote."""
+
 
 def trajectory(
     state: Mapping[str, Any],
@@ -18,6 +23,8 @@ def trajectory(
     seed: int | None,
     mode: str,
     error: str | None = None,
+    replies: Sequence[Mapping[str, Any]] | None = None,
+    raw: bool = True,
 ) -> dict[str, Any]:
     """The record of one environment's episode.
 
@@ -27,6 +34,8 @@ def trajectory(
         seed: What its episode was reset with.
         mode: ``"train"`` or ``"val"``.
         error: Why its trajectory ended early; None if it did not.
+        replies: What there is to know of each of its replies; None where that is not known.
+        raw: Whether to keep texts; without, ``messages`` and ``infos`` are left out.
     """
     turns = played_turns(state)
     record = {
@@ -45,9 +54,13 @@ def trajectory(
     }
     if "correct_answer" in state:
         record["correct_answer"] = state["correct_answer"]
+    if replies is not None:
+        record["replies"] = [dict(reply) for reply in replies]
     if error is not None:
         record["error"] = error
-    return record
+    if "env_error" in state:
+        record["env_error"] = state["env_error"]
+    return record if raw else {name: value for name, value in record.items() if name not in RAW}
 
 
 def played_turns(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:

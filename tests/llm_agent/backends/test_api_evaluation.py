@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import threading
 
@@ -23,6 +24,7 @@ BOTH_ARMS = "<think>go</think><answer>Dragon</answer>"
 
 def run(server, folder, *overrides, config="evaluate_api_llm"):
     keys = ["actor.model=tiny", f"actor.base_url={server.url}", "actor.openai.backoff=0", "actor.openai.max_retries=1"]
+    keys += ["actor.openai.grace=0.1"]
     return command.main(["--config-name", config, *GAMES, *keys, f"output_dir={folder}", *overrides])
 
 
@@ -86,13 +88,12 @@ def test_what_is_used_is_counted_over_all_runs_of_an_evaluation(tmp_path, capsys
         terminal.start()
         assert run(server, tmp_path) == 130
         terminal.join()
-        assert (used()["requests"], used()["prompt_tokens"]) == (4, 4000)
-        asked = len(server.bodies)
+        assert used()["requests"] == len(server.bodies) and used()["prompt_tokens"] == 4000
         server.script = lambda prompt, tries: fail(400) if bandit(prompt) else say(ANSWER, 1000, 10)
         run(server, tmp_path)
         server.script = lambda prompt, tries: say(ANSWER, 1000, 10)
         assert run(server, tmp_path) == 0
-        requests = 4 + len(server.bodies) - asked
+        requests = len(server.bodies)
     results = json.loads((tmp_path / "results.json").read_text("utf-8"))
     assert results["usage"] == used()
     assert used()["requests"] == requests and used()["failed_requests"] > 0
@@ -217,7 +218,9 @@ def test_ctrl_c_ends_an_evaluation_whose_server_stalls(tmp_path, capsys):
         terminal.join()
         assert not any(thread.name == "ragen-openai" for thread in threading.enumerate())
     errors = capsys.readouterr().err
-    assert errors.splitlines()[-1] == "interrupted" and "Traceback" not in errors
+    kept = rf"interrupted; kept in {tmp_path}: \d finished trajector(y|ies) and \d repl(y|ies)"
+    assert re.fullmatch(kept, errors.splitlines()[-2])
+    assert errors.splitlines()[-1].startswith("to go on: python -m ragen") and "Traceback" not in errors
 
 
 def test_models_that_are_not_listed_are_asked_all_the_same(tmp_path):

@@ -190,7 +190,7 @@ def test_tokens_retries_and_dollars_are_counted():
     with chat_server(lambda prompt, tries: say("x", 1000, 10) if tries else fail(503)) as server:
         (reply,) = ask(server, "a", price={"prompt": 2.0, "completion": 10.0})
     assert reply.usage == {
-        "requests": 1,
+        "requests": 2,
         "retries": 1,
         "prompt_tokens": 1000,
         "completion_tokens": 10,
@@ -278,7 +278,7 @@ def test_a_fault_that_stays_fails_its_own_request_and_no_other(fault):
     assert [reply.text for reply in replies] == ["fine", "", "fine"]
     assert [reply.error is None for reply in replies] == [True, False, True]
     assert replies[1].error.endswith("(3 tries)")
-    assert replies[1].usage == {"requests": 1, "retries": 2, "failed_requests": 1}
+    assert replies[1].usage == {"requests": 3, "retries": 2, "failed_requests": 1}
 
 
 def test_a_server_that_stalls_costs_its_time_out_and_no_more():

@@ -1,0 +1,178 @@
+"""Every trajectory at its own pace: as soon as its reply is there, its environment is stepped and the next one asked.
+
+::
+
+    env 0   ask ......... step ask .... step ask ............ step          replies arrive in a queue; whatever has
+    env 1   ask ... step ask ....................... step ask .. step      arrived is played together, in the order
+    env 2   ask ................................................. step      of environments, while the rest is under way
+
+For actors that answer requests one by one (``submit``). A trajectory depends on its seed and its replies alone, so the
+rollouts are those of the ordinary loop, bit for bit; a reply that does not come holds up its own trajectory alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, cast
+
+from ragen.errors import LimitReachedError
+from ragen.llm_agent.backends.base import Reply, Request
+from ragen.llm_agent.rollout.player import OverCallback, RolloutPlayer, TurnCallback, name_requests
+
+if TYPE_CHECKING:
+    from ragen.llm_agent.es_manager import EnvStateManager
+
+MOST_AT_A_TIME = 64  # replies that are played together, so that nobody waits long for the next prompts
+LOOK_UP_S = 1.0  # between two looks at the limits while nothing arrives
+
+Cache = dict[str, Any]
+
+
+class PacedLoop:
+    """See the module."""
+
+    def new_es_manager(self, config: Any, mode: str) -> EnvStateManager:
+        """See :class:`~ragen.llm_agent.rollout.player.RolloutLoop`."""
+        from ragen.llm_agent.es_manager import EnvStateManager
+
+        return EnvStateManager(config, mode=mode)
+
+    def play(
+        self,
+        player: RolloutPlayer,
+        val: bool,
+        active: Sequence[Cache],
+        meta_info: Mapping[str, Any],
+        on_turn: TurnCallback | None,
+        on_over: OverCallback | None,
+    ) -> None:
+        """See :class:`~ragen.llm_agent.rollout.player.RolloutLoop`.
+
+        ``on_turn`` is told the turn of the slowest trajectory, whenever something has arrived and every second. Where
+        it raises :class:`~ragen.errors.LimitReachedError`, nothing more is asked, what is under way is waited for and
+        played, and then it is raised again.
+        """
+        _PacedRollout(player, val, meta_info, on_turn, on_over).run(active)
+
+
+@dataclass
+class _Replies:
+    """Replies as ``ContextManager.get_env_inputs`` reads them."""
+
+    non_tensor_batch: dict[str, Any]
+    meta_info: dict[str, Any] = field(default_factory=dict)
+    batch: None = None
+
+
+class _PacedRollout:
+    """One rollout: who waits for a reply, and what has arrived."""
+
+    def __init__(
+        self,
+        player: RolloutPlayer,
+        val: bool,
+        meta_info: Mapping[str, Any],
+        on_turn: TurnCallback | None,
+        on_over: OverCallback | None,
+    ) -> None:
+        self._player = player
+        self._es_manager, self._ctx_manager = player.prepare(val)
+        self._sampling = player.actor.sampling(meta_info)
+        self._on_turn, self._on_over = on_turn, on_over
+        self._waiting: dict[Future[Reply], tuple[Cache, Request]] = {}
+        self._asked: Counter[int] = Counter()  # turn to how many wait for its reply
+        self._arrived: SimpleQueue[Future[Reply]] = SimpleQueue()
+
+    def run(self, active: Sequence[Cache]) -> None:
+        ready = list(active)
+        while ready or self._waiting:
+            try:
+                self._tell(ready)
+            except LimitReachedError:
+                self._land()
+                raise
+            self._ask(ready)
+            arrived = self._next()
+            ready = self._play(arrived) if arrived else []
+        if self._on_turn is not None:
+            self._on_turn(self._player.max_turn, 0)
+
+    def _tell(self, ready: Sequence[Cache]) -> None:
+        if self._on_turn is not None:
+            self._on_turn(min([*self._asked, *map(_turn, ready)]), len(ready) + len(self._waiting))
+
+    def _ask(self, ready: Sequence[Cache]) -> None:
+        if not ready:
+            return
+        from ragen.llm_agent.rollout.actor import requests_of
+
+        with self._player.timed("tokenising"):
+            prompts = self._ctx_manager.get_prompts(ready)
+            name_requests(prompts, ready)
+            requests = requests_of(prompts)
+        for cache, request in zip(ready, requests, strict=True):
+            future = self._player.actor.backend.submit(request, self._sampling)
+            self._waiting[future] = (cache, request)
+            self._asked[request.turn] += 1
+            future.add_done_callback(self._arrived.put)
+
+    def _next(self) -> list[tuple[Cache, Request, Reply]]:
+        """What has arrived, in the order of environments; nothing where nothing does for a while."""
+        with self._player.timed("generation"):
+            try:
+                futures = [self._arrived.get(timeout=LOOK_UP_S)]
+            except Empty:
+                return []
+        while len(futures) < MOST_AT_A_TIME:
+            try:
+                futures.append(self._arrived.get_nowait())
+            except Empty:
+                break
+        return self._taken(futures)
+
+    def _taken(self, futures: Sequence[Future[Reply]]) -> list[tuple[Cache, Request, Reply]]:
+        arrived = [(*self._waiting.pop(future), future.result()) for future in futures]
+        self._asked -= Counter(request.turn for _, request, _ in arrived)
+        return sorted(arrived, key=lambda each: each[1].env_id)
+
+    def _play(self, arrived: Sequence[tuple[Cache, Request, Reply]]) -> list[Cache]:
+        """Play what has arrived; those that go on."""
+        player = self._player
+        with player.timed("tokenising"):
+            replies = player.actor.noted([request for _, request, _ in arrived], [reply for *_, reply in arrived])
+            inputs = self._ctx_manager.get_env_inputs(cast(Any, _batch_of(arrived, replies)))
+        failed = {request.env_id: reply.error for _, request, reply in arrived if reply.error is not None}
+        player.failures.update(failed)
+        answered = [each for each in inputs if each["env_id"] not in failed]
+        with player.timed("environments"), player.lanes_recorded(self._es_manager):
+            active = self._es_manager.step(answered) if answered else []
+        going = [cache for cache in active if _turn(cache) < player.max_turn]
+        if self._on_over is not None:
+            self._on_over(player.over(self._es_manager, [cache for cache, *_ in arrived], going))
+        return going
+
+    def _land(self) -> None:
+        """Wait for what is under way, within bounds, and play it."""
+        self._player.actor.backend.settle()
+        landed = [future for future in self._waiting if future.done() and not future.cancelled()]
+        if landed:
+            self._play(self._taken(landed))
+
+
+def _batch_of(arrived: Sequence[tuple[Cache, Request, Reply]], replies: Sequence[Reply]) -> _Replies:
+    from ragen.llm_agent.rollout.actor import exchange_of
+
+    exchanges = [
+        exchange_of(request.messages, request.prompt_ids, reply)
+        for (_, request, _), reply in zip(arrived, replies, strict=True)
+    ]
+    env_ids = [request.env_id for _, request, _ in arrived]
+    return _Replies({"env_ids": env_ids, "response_texts": [reply.text for reply in replies], "exchanges": exchanges})
+
+
+def _turn(cache: Cache) -> int:
+    return len(cache["history"]) - 1

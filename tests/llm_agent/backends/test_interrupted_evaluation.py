@@ -1,0 +1,311 @@
+"""An evaluation against a server, interrupted in every way: what was answered is kept, and asked no second time."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from ragen.llm_agent.rollout import command, proxy
+from ragen.llm_agent.rollout.lockstep import LockstepLoop
+from support.chat_server import chat_server, fail, say
+
+ROOT = Path(__file__).resolve().parents[3]
+KEYS = [
+    "es_manager.use_multiprocessing=false",
+    "es_manager.val.env_groups=6",
+    "es_manager.val.env_configs.tags=[Bandit,SimpleSokoban]",
+    "es_manager.val.env_configs.n_groups=[2,4]",
+    "agent_proxy.max_turn=3",
+    "actor.model=tiny",
+    "actor.openai.backoff=0",
+    "actor.openai.max_retries=1",
+    "actor.openai.price={prompt: 1, completion: 2}",
+]
+
+
+def arguments(server, folder, *overrides):
+    named = ["--config-name", "evaluate_api_llm", *KEYS, f"actor.base_url={server.url}", f"output_dir={folder}"]
+    return [*named, *overrides]
+
+
+def run(server, folder, *overrides):
+    return command.main(arguments(server, folder, *overrides))
+
+
+def reply_to(prompt):
+    """A reply that follows from the prompt alone."""
+    drawn = sha256(prompt.encode()).digest()
+    action = ("Up", "Down", "Left", "Right", "Dragon", "Phoenix")[drawn[0] % 6]
+    return say(f"<think>{drawn.hex()[:8]}</think><answer>{action}</answer>", 100 + drawn[1], 10 + drawn[2] % 7)
+
+
+def used(folder):
+    return json.loads((folder / "usage.json").read_text("utf-8"))
+
+
+def rows(folder):
+    return [json.loads(line) for line in (folder / "rollouts.jsonl").read_text("utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder of a run that nothing has interrupted, and how many requests it took."""
+    folder = tmp_path_factory.mktemp("whole")
+    with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
+        assert run(server, folder) == 0
+    return folder, len(server.bodies)
+
+
+def interrupting(server, after, how):
+    """Answers ``after`` requests, and stalls the others; ``how`` is called as soon as one of them stalls."""
+    given = []
+
+    def script(prompt, tries):
+        with server.lock:
+            if len(given) >= after:
+                return server.stall
+            given.append(prompt)
+        return reply_to(prompt)
+
+    server.script = script
+    threading.Thread(target=lambda: server.asked.wait(60) and how(), daemon=True).start()
+    return given
+
+
+SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_run_that_was_interrupted_goes_on_without_asking_anything_twice(number, whole, tmp_path, capsys):
+    folder, _ = whole
+    with chat_server() as server:
+        given = interrupting(server, 9, lambda: os.kill(os.getpid(), number))
+        assert run(server, tmp_path, "actor.openai.grace=0.2") == SIGNALS[number]
+        told = capsys.readouterr().err
+        assert "and 9 replies" in told and "to go on: python -m ragen.llm_agent.agent_proxy --config-name" in told
+        assert used(tmp_path)["requests"] == len(server.bodies)
+        under_way = [
+            body["messages"][-1]["content"] for body in server.bodies if body["messages"][-1]["content"] not in given
+        ]
+        asked = len(server.bodies)
+        server.script = lambda prompt, tries: reply_to(prompt)
+        assert run(server, tmp_path) == 0
+        again = [body["messages"][-1]["content"] for body in server.bodies[asked:]]
+        assert used(tmp_path)["requests"] == len(server.bodies)
+    assert set(under_way) <= set(again)
+    assert (tmp_path / "rollouts.jsonl").read_bytes() == (folder / "rollouts.jsonl").read_bytes()
+    assert len(given) + len(again) == used(folder)["requests"]
+    for name in ("prompt_tokens", "completion_tokens"):
+        assert used(tmp_path)[name] == used(folder)[name]
+    assert used(tmp_path)["cost"] == pytest.approx(used(folder)["cost"])
+    assert "this goes on with the rest" in capsys.readouterr().err
+
+
+def test_a_run_that_was_killed_again_and_again_loses_no_reply(whole, tmp_path):
+    folder, requests = whole
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    started = []
+
+    def kill(answered):
+        journal, before = tmp_path / "replies.jsonl", None  # until nothing moves any more
+        while (now := (journal.read_bytes(), len(server.bodies))) != before or now[0].count(b'"answered"') < answered:
+            before = now
+            time.sleep(0.3)
+        started[-1].kill()
+
+    with chat_server() as server:
+        for after, answered in ((5, 5), (4, 9)):
+            server.asked.clear()
+            interrupting(server, after, partial(kill, answered))
+            program = [sys.executable, "-m", "ragen.llm_agent.agent_proxy", *arguments(server, tmp_path)]
+            silent = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+            started.append(subprocess.Popen(program, env=environment, **silent))
+            assert started[-1].wait(100) == -signal.SIGKILL
+        asked = len(server.bodies)
+        server.script = lambda prompt, tries: reply_to(prompt)
+        assert run(server, tmp_path) == 0
+        assert used(tmp_path)["requests"] == len(server.bodies)
+    assert len(server.bodies) - asked == requests - 9
+    assert (tmp_path / "rollouts.jsonl").read_bytes() == (folder / "rollouts.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("loop", ["lockstep", "overlapping"])
+def test_the_rollouts_are_those_of_the_other_loops_bit_for_bit(loop, whole, tmp_path, monkeypatch):
+    folder, requests = whole
+    monkeypatch.setattr(proxy, "PacedLoop", LockstepLoop)
+    with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
+        assert run(server, tmp_path, f"agent_proxy.use_parallel_rollout={loop == 'overlapping'}") == 0
+    assert len(server.bodies) == requests
+    for name in ("rollouts.jsonl", "results.json"):
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_a_run_in_shards_keeps_its_replies_too(whole, tmp_path):
+    folder, requests = whole
+    with chat_server() as server:
+        given = interrupting(server, 9, lambda: os.kill(os.getpid(), signal.SIGINT))
+        shards = ("agent_proxy.use_parallel_rollout=true", "agent_proxy.parallel_n_jobs=3")
+        assert run(server, tmp_path, "actor.openai.grace=0.2", *shards) == 130
+        asked = len(server.bodies)
+        server.script = lambda prompt, tries: reply_to(prompt)
+        assert run(server, tmp_path) == 0
+        assert len(server.bodies) - asked == requests - len(given)
+    assert (tmp_path / "rollouts.jsonl").read_bytes() == (folder / "rollouts.jsonl").read_bytes()
+
+
+def test_a_reply_that_arrives_while_a_run_stops_is_kept(tmp_path):
+    with chat_server() as server:
+
+        def script(prompt, tries):
+            if len(server.bodies) == 6:
+                os.kill(os.getpid(), signal.SIGINT)
+                server.released.wait(0.3)
+            return reply_to(prompt)
+
+        server.script = script
+        assert run(server, tmp_path, "actor.openai.grace=20") == 130
+        bodies = len(server.bodies)
+    lines = [json.loads(line) for line in (tmp_path / "replies.jsonl").read_text().splitlines()]
+    assert sum("answered" in line for line in lines) == sum("sent" in line for line in lines) == bodies
+
+
+def test_a_hanging_request_holds_up_its_own_trajectory_alone(tmp_path):
+    seen = []
+
+    with chat_server() as server:
+
+        def script(prompt, tries):
+            if len(server.bodies) == 1:
+                server.asked.set()
+                for _ in range(600):  # until all others have come to their end
+                    seen[:] = rows(tmp_path)
+                    if len(seen) == 5 or server.released.wait(0.05):
+                        break
+            return reply_to(prompt)
+
+        server.script = script
+        assert run(server, tmp_path) == 0
+    assert len(seen) == 5 and len(rows(tmp_path)) == 6
+
+
+def test_a_trajectory_that_lacked_a_reply_goes_on_from_there(tmp_path):
+    broken = True
+
+    def script(prompt, tries):
+        return fail(400, "no") if broken and "Turn 2" in prompt else reply_to(prompt)
+
+    with chat_server(script) as server:
+        assert run(server, tmp_path) == 0
+        first = [body["messages"] for body in server.bodies]
+        lacking = [one["env_id"] for one in rows(tmp_path) if "error" in one]
+        broken, asked = False, len(server.bodies)
+        assert run(server, tmp_path) == 0
+        again = [body["messages"] for body in server.bodies[asked:]]
+    assert lacking and not any("error" in one for one in rows(tmp_path))
+    assert not [chat for chat in again if len(chat) <= 2], "a first turn was asked again"
+    assert used(tmp_path)["requests"] == len(first) + len(again)
+    assert used(tmp_path)["failed_requests"] == len(lacking)
+
+
+def test_a_limit_ends_a_run_in_order_and_a_higher_one_lets_it_go_on(whole, tmp_path, capsys):
+    folder, requests = whole
+    with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
+        assert run(server, tmp_path, "limit.tokens=1000", "actor.openai.max_concurrency=1") == 4
+        told = capsys.readouterr().err
+        assert "limit.tokens=1000: 1," in told and "to go on: " in told
+        assert 0 < len(server.bodies) < requests
+        assert run(server, tmp_path, "limit.tokens=1000") == 4
+        first = len(server.bodies)
+        assert run(server, tmp_path, "limit.tokens=1000000") == 0
+    assert len(server.bodies) == requests == used(tmp_path)["requests"] and first < requests
+    assert (tmp_path / "rollouts.jsonl").read_bytes() == (folder / "rollouts.jsonl").read_bytes()
+
+
+def test_a_limit_of_minutes_ends_a_run_whose_server_stalls(tmp_path):
+    with chat_server() as server:
+        server.script = lambda prompt, tries: server.stall
+        assert run(server, tmp_path, "limit.minutes=0.01", "actor.openai.grace=0.1") == 4
+
+
+def test_a_finished_run_says_so_and_asks_nothing(whole, capsys):
+    folder, _ = whole
+    before = (folder / "rollouts.jsonl").read_bytes()
+    with chat_server(fail(500)) as server:
+        assert run(server, folder) == 0
+    assert server.bodies == [] and (folder / "rollouts.jsonl").read_bytes() == before
+    assert "all of them are finished: nothing is asked; resume=false begins anew" in capsys.readouterr().err
+
+
+def test_another_runs_files_are_put_aside_and_not_overwritten(tmp_path, capsys):
+    with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
+        assert run(server, tmp_path) == 0
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        assert run(server, tmp_path, "resume=false", "seed=5") == 0
+    aside = tmp_path / "earlier" / "1"
+    assert f"are in {aside} now" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in aside.iterdir()} == before
+    assert {one["seed"] for one in rows(tmp_path)} == {5, 6, 7, 8, 9, 10}  # seed=5 is that of both modes
+
+
+def test_rows_tell_of_each_reply_and_no_raw_leaves_texts_out(whole, tmp_path):
+    folder, requests = whole
+    with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
+        assert command.main([*arguments(server, tmp_path)[:2], "--no-raw", *arguments(server, tmp_path)[2:]]) == 0
+    full, bare = rows(folder), rows(tmp_path)
+    assert all("messages" not in one and "infos" not in one for one in bare)
+    assert [one["replies"] for one in bare] == [one["replies"] for one in full]
+    assert sum(len(one["replies"]) for one in full) == requests
+    assert full[0]["replies"][0].keys() == {"prompt_tokens", "completion_tokens", "cost", "finish_reason"}
+    assert "<think>" not in (tmp_path / "replies.jsonl").read_text() + (tmp_path / "rollouts.jsonl").read_text()
+
+
+def test_what_replies_were_like_is_counted(tmp_path, capsys):
+    def script(prompt, tries):
+        if "Dragon" in prompt:
+            return say(
+                None,
+                refusal="no",
+                tool_calls=[{"id": "1", "type": "function", "function": {"name": "f", "arguments": ""}}],
+            )
+        return say("")
+
+    with chat_server(script) as server:
+        assert run(server, tmp_path, "agent_proxy.max_turn=1") == 0
+    results = json.loads((tmp_path / "results.json").read_text("utf-8"))
+    counts = results["tags"][-1]["replies"]
+    assert (counts["count"], counts["refused"], counts["tool_calls"], counts["empty"]) == (6, 2, 2, 4)
+    assert "6 replies: 2 refused, 4 empty, 2 tool calls; finish reasons: stop 6" in capsys.readouterr().out
+
+
+def test_a_model_that_the_server_does_not_list_is_refused_before_the_first_request(tmp_path, capsys):
+    with chat_server(lambda prompt, tries: reply_to(prompt), models={"tinier": {}, "huge": {}}) as server:
+        assert run(server, tmp_path / "out") == 2
+        told = capsys.readouterr().err
+        assert server.bodies == [] and not (tmp_path / "out").exists()
+        assert "'tiny', which the server at" in told and "'tinier' was meant?" in told and "tinier, huge" in told
+        assert run(server, tmp_path / "out", "actor.openai.check_model=false", "agent_proxy.max_turn=1") == 0
+
+
+BAD = {
+    "limit of another kind": (["+limit.dollars=3"], "'limit.dollars' is not known; 'limit' has cost, tokens, minutes"),
+    "no limit": (["limit.tokens=0"], "'limit.tokens' is 0.0; expected more than 0"),
+    "cost without prices": (["limit.cost=1", "actor.openai.price={prompt: null, completion: null}"], "needs prices"),
+    "a seed that is none": (["seed=abc"], "seed = 'abc': expected a mapping such as"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence_and_nothing_is_asked(case, tmp_path, capsys):
+    overrides, said = BAD[case]
+    with chat_server() as server:
+        assert run(server, tmp_path / "out", *overrides) == 2
+        assert server.bodies == []
+    assert said in capsys.readouterr().err and not (tmp_path / "out").exists()

@@ -1,0 +1,111 @@
+"""The journal of replies: what is in it is found again, what was cut short is passed over, counts add up."""
+
+import json
+
+import pytest
+
+from ragen.errors import ConfigError
+from ragen.llm_agent.backends.base import Reply, Request
+from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
+
+REQUEST = Request(3, 1, "T", [{"role": "user", "content": "hello"}])
+REPLY = Reply(
+    "a\n é\N{REPLACEMENT CHARACTER}",
+    [1, 2],
+    [-0.5, -1.0],
+    [7],
+    True,
+    "length",
+    usage={"prompt_tokens": 5, "cost": 0.25},
+)
+
+
+def filled(path):
+    with ReplyJournal(path).open() as journal:
+        journal.answered("k", REQUEST, journal.sent("k", REQUEST), REPLY, 0.5)
+        journal.failed("l", REQUEST, journal.sent("l", REQUEST), "HTTP 500", is_given_up=True)
+        journal.sent("m", REQUEST)
+    return path
+
+
+def test_a_reply_is_found_again_as_it_was(tmp_path):
+    with ReplyJournal(filled(tmp_path / "j")).open() as journal:
+        assert journal.find("k") == REPLY and journal.replies == 1
+        assert journal.find("l") is None and journal.find("m") is None
+        assert journal.sent("m", REQUEST) == 2
+
+
+def test_what_was_sent_and_used_is_counted_over_all_runs(tmp_path):
+    path = filled(tmp_path / "j")
+    with ReplyJournal(path).open({"requests": 100}) as journal:  # too late: there is a journal
+        journal.sent("m", REQUEST)
+        usage = journal.usage
+    assert usage == {"requests": 4, "retries": 1, "failed_requests": 1, "prompt_tokens": 5, "cost": 0.25}
+    with ReplyJournal(path).open() as journal:
+        assert journal.usage == usage
+
+
+def test_a_journal_goes_on_with_the_counts_from_before_there_was_one(tmp_path):
+    with ReplyJournal(tmp_path / "j").open({"requests": 7, "cost": 0.5}) as journal:
+        journal.sent("k", REQUEST)
+    with ReplyJournal(tmp_path / "j").open({"requests": 99}) as journal:
+        assert journal.usage == {"requests": 8, "retries": 0, "cost": 0.5}
+
+
+@pytest.mark.parametrize("cut", range(1, 200, 13))
+def test_a_line_that_was_cut_short_is_passed_over_and_not_built_upon(cut, tmp_path):
+    path = filled(tmp_path / "j")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-cut])
+    lines = whole[:-cut].count(b"\n")
+    with ReplyJournal(path).open() as journal:
+        journal.answered("n", REQUEST, 1, REPLY, 0.5)
+    with ReplyJournal(path).open() as journal:
+        assert journal.find("n") == REPLY
+        assert (journal.find("k") == REPLY) == (lines >= 2)
+
+
+@pytest.mark.parametrize(
+    "line", ["[1]", "{}", '{"sent": 1}', '{"answered": "k"}', "null", "\x00\x00", '{"answered": []}']
+)
+def test_lines_of_something_else_are_passed_over(line, tmp_path):
+    path = filled(tmp_path / "j")
+    path.write_text(line + "\n" + path.read_text())
+    with ReplyJournal(path).open() as journal:
+        assert journal.find("k") == REPLY
+
+
+def test_each_line_is_in_the_file_as_soon_as_it_is_written(tmp_path):
+    with ReplyJournal(tmp_path / "j").open() as journal:
+        for count in range(1, 4):
+            journal.answered(str(count), REQUEST, 1, REPLY, 0.5)
+            assert len((tmp_path / "j").read_bytes().splitlines()) == count
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be written"):
+        ReplyJournal(tmp_path / "no" / "j").open()
+
+
+def test_texts_can_be_dropped_and_counts_stay(tmp_path):
+    path = filled(tmp_path / "j")
+    with ReplyJournal(path).open() as journal:
+        usage = journal.usage
+        journal.drop_texts()
+    assert "hello" not in path.read_text() and REPLY.text not in path.read_text()
+    assert all(json.loads(line) for line in path.read_text().splitlines())
+    with ReplyJournal(path).open() as journal:
+        assert journal.find("k") is None and journal.usage == usage and journal.replies == 1
+
+
+def test_a_key_is_of_who_asks_and_of_all_that_is_sent():
+    one = reply_key(REQUEST, "m", "http://a", {"temperature": 0}, [1])
+    others = [
+        reply_key(Request(4, 1, "T", []), "m", "http://a", {"temperature": 0}, [1]),
+        reply_key(Request(3, 2, "T", []), "m", "http://a", {"temperature": 0}, [1]),
+        reply_key(REQUEST, "n", "http://a", {"temperature": 0}, [1]),
+        reply_key(REQUEST, "m", "http://b", {"temperature": 0}, [1]),
+        reply_key(REQUEST, "m", "http://a", {"temperature": 1}, [1]),
+        reply_key(REQUEST, "m", "http://a", {"temperature": 0}, [2]),
+    ]
+    assert len({one, *others}) == 7 and one == reply_key(REQUEST, "m", "http://a", {"temperature": 0}, [1])

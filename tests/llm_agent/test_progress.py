@@ -1,0 +1,75 @@
+"""How far a rollout is: what is told, on a terminal and in a log, and that nothing which hangs keeps it back."""
+
+import threading
+from io import StringIO
+
+from ragen.llm_agent.backends.activity import Activity
+from ragen.llm_agent.rollout.progress import Progress
+
+
+class Terminal(StringIO):
+    def isatty(self):
+        return True
+
+
+class Log(StringIO):
+    """Tells when it has so many lines."""
+
+    def __init__(self, lines):
+        super().__init__()
+        self.is_full, self._lines = threading.Event(), lines
+
+    def write(self, text):
+        written = super().write(text)
+        if self.getvalue().count("\n") >= self._lines:
+            self.is_full.set()
+        return written
+
+
+def progress_of(activity, trajectories=8, finished=0, **usage):
+    return Progress(activity, lambda: usage, trajectories, finished)
+
+
+def test_replies_trajectories_tokens_cost_and_what_is_under_way_are_told():
+    activity = Activity()
+    progress = progress_of(activity, finished=2, prompt_tokens=1200, completion_tokens=34, cost=0.5)
+    activity.answered({})
+    progress.over(1)
+    with activity.asking(5):
+        assert progress.words() == "1 reply, 3/8 trajectories, 1,234 tokens, $0.5000, 5 under way"
+    activity.answered({}, is_kept=True)
+    assert progress.words() == "2 replies (1 kept), 3/8 trajectories, 1,234 tokens, $0.5000, 0 under way"
+
+
+def test_a_log_gets_a_line_now_and_then_though_nothing_happens():
+    log = Log(lines=3)
+    with progress_of(Activity()).shown(log, every=0.01):
+        assert log.is_full.wait(30)
+    lines = log.getvalue().splitlines()
+    assert lines[0] == "[0:00:00] 0 replies, 0/8 trajectories, 0 under way"
+    assert not any("\x1b" in line for line in lines)
+
+
+def test_a_log_gets_a_line_at_each_milestone():
+    log = Log(lines=1)
+    progress = progress_of(Activity())
+    with progress.shown(log, every=3600):
+        progress.over(4)
+        assert log.is_full.wait(30)
+    assert "4/8 trajectories" in log.getvalue()
+
+
+def test_a_terminal_gets_a_bar_with_the_same_words():
+    terminal = Terminal()
+    activity = Activity()
+    with progress_of(activity, finished=8).shown(terminal):
+        activity.answered({})
+    assert "1 reply, 8/8 trajectories" in terminal.getvalue()
+
+
+def test_a_log_that_nobody_reads_any_more_ends_nothing():
+    log = StringIO()
+    log.close()
+    log.isatty = lambda: False
+    with progress_of(Activity()).shown(log):
+        pass

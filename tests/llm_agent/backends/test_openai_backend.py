@@ -331,7 +331,7 @@ def test_waits_double_and_follow_the_servers_wish():
 
 
 def test_a_wait_may_be_until_a_date(monkeypatch):
-    monkeypatch.setattr("ragen.llm_agent.backends.openai.time.time", lambda: 784111777.0 - 17)
+    monkeypatch.setattr("ragen.llm_agent.backends.faults.time.time", lambda: 784111777.0 - 17)
     dates = ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:37 -0000", "Sun, 06 Nov 2094 08:49:37 GMT")
     answers = [*dates, "Sun, 06 Nov 1904 08:49:37 GMT", "Sun, 66 Nov 1994 08:49:37 GMT"]
     script = [*(fail(429, Retry_After=date) for date in answers), say("x")]

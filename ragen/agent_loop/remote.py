@@ -329,6 +329,7 @@ def node_actor(config: Mapping[str, Any], node: str | None = None, cpus: float =
         ray.remote(ServiceActor)
         .options(
             name=actor_name(config, node),
+            namespace=namespace(),
             get_if_exists=True,
             lifetime="detached",
             scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False),
@@ -356,7 +357,7 @@ async def _stats_of(name: str, patience: float) -> ServiceStats | None:
     import ray
 
     with suppress(ValueError, *_gone()):  # there is none, or it has just ended
-        actor = await asyncio.to_thread(ray.get_actor, name)
+        actor = await asyncio.to_thread(ray.get_actor, name, namespace())
         stats: ServiceStats = await asyncio.wait_for(_result(actor.stats.remote()), patience)
         return stats
     return None
@@ -372,6 +373,13 @@ def actor_name(config: Mapping[str, Any], node: str) -> str:
     """The actor's name: one for each node and configuration."""
     told = json.dumps(config, sort_keys=True, default=str)
     return f"ragen_environments_{hashlib.sha256(told.encode()).hexdigest()[:8]}_{node}"
+
+
+def namespace() -> str:
+    """Where services' names stand: a job's own, so that no job ever finds those of another."""
+    import ray
+
+    return f"ragen_{ray.get_runtime_context().get_job_id()}"
 
 
 def _result(reference: Any) -> Coroutine[Any, Any, Any]:

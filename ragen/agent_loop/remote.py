@@ -13,34 +13,29 @@ call. A thread asks for a sign of life every few seconds. A service that leaves 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
-import json
 import logging
-import os
 import pickle
 import secrets
-import signal
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from ragen.agent_loop.heartbeat import Heartbeat
+from ragen.agent_loop.lookup import find_service, gone, kill, told
 from ragen.agent_loop.service import Opened, SessionKey
-from ragen.agent_loop.service_actor import Answer, Request, ServiceActor, Sign
+from ragen.agent_loop.service_actor import Answer, Request, Sign
 from ragen.agent_loop.service_settings import ServiceSettings
 from ragen.agent_loop.service_stats import ServiceStats
-from ragen.agent_loop.whose import can_see, is_running, this_process
+from ragen.agent_loop.whose import this_process
 from ragen.errors import ServiceTimeoutError, SessionLostError
 from ragen.parallel.episode.turn import TurnResult
 
 log = logging.getLogger(__name__)
 
-BEAT = 5.0  # seconds between two signs of life
 START = 120.0  # seconds that a service may take to start
-SECOND = 10.0  # seconds that one which was silent is given once more
 FLYING = 2  # calls under way; what is asked meanwhile travels with the next one
-_CONCURRENCY = 10_000  # calls of the actor at a time; each caller has two
 
 
 class RemoteService:
@@ -108,9 +103,9 @@ class RemoteService:
             actor = await asyncio.to_thread(find_service, self._config, self.limits, self._node, self._misses)
             channel = _Channel(actor, self.limits)
             await channel.greet()
-        except _gone() as error:
+        except gone() as error:
             self._misses += 1
-            raise SessionLostError(f"the environment service could not be reached: {_line(error)}") from error
+            raise SessionLostError(f"the environment service could not be reached: {told(error)}") from error
         self._misses, self._channel = 0, channel
         return channel
 
@@ -146,10 +141,10 @@ class _Channel:
         try:
             sign = await asyncio.wait_for(_result(self._actor.beat.remote(*self._me)), START)
         except TimeoutError:
-            _kill(self._actor)  # it may wait for its node to have room, and nobody would end it
+            kill(self._actor)  # it may wait for its node to have room, and nobody would end it
             raise
         self.sign = sign
-        watch = _Heartbeat(self._actor, self._me, sign, self._limits.service_timeout)
+        watch = Heartbeat(self._actor, self._me, sign, self._limits.service_timeout)
         told = self.loop, self._stop, self.fail
         threading.Thread(target=watch.run, args=told, name="ragen heartbeat", daemon=True).start()
 
@@ -186,7 +181,7 @@ class _Channel:
         is_first = self.error is None
         self.fail("this process has left its environment service.")
         if is_first:
-            with suppress(*_gone()):
+            with suppress(*gone()):
                 await asyncio.wait_for(_result(self._actor.leave.remote(self._me[0])), self._limits.service_timeout)
 
     def fail(self, text: str) -> None:
@@ -230,7 +225,7 @@ class _Channel:
             packed = pickle.dumps(requests, pickle.HIGHEST_PROTOCOL)
             answers: list[Answer] = pickle.loads(await _result(self._actor.exchange.remote(*self._me, packed)))
         except Exception as error:
-            self.fail(f"the environment service is gone: {_line(error)}")
+            self.fail(f"the environment service is gone: {told(error)}")
             return
         finally:
             self._flying -= 1
@@ -247,141 +242,6 @@ class _Channel:
             self._schedule()
 
 
-class _Heartbeat:
-    """Asks a service for signs of life, in a thread of its own: a busy event loop is no dead service."""
-
-    def __init__(self, actor: Any, me: tuple[Any, ...], sign: Sign, patience: float) -> None:
-        self._actor, self._me, self._sign, self._patience = actor, me, sign, patience
-
-    def run(self, loop: asyncio.AbstractEventLoop, stop: threading.Event, fail: Callable[[str], None]) -> None:
-        """Ask until told to stop, the loop is closed or the service gone, of which ``fail`` is told in the loop."""
-        while not stop.wait(BEAT):
-            if loop.is_closed():
-                with suppress(Exception):
-                    self._actor.leave.remote(self._me[0])
-                return
-            if (text := self._trouble()) is not None:
-                with suppress(RuntimeError):  # the loop was closed just now
-                    loop.call_soon_threadsafe(fail, text)
-                return
-
-    def _trouble(self) -> str | None:
-        import ray
-        from ray.exceptions import GetTimeoutError
-
-        for patience in (self._patience, min(SECOND, self._patience)):
-            try:
-                ray.get(self._actor.beat.remote(*self._me), timeout=patience)
-                return None
-            except GetTimeoutError:
-                log.warning("the environment service has left a sign of life unanswered for %g s", patience)
-            except Exception as error:
-                return f"the environment service is gone: {_line(error)}"
-        self._end()
-        return (
-            f"the environment service (process {self._sign.process.pid}) left signs of life unanswered for "
-            f"{self._patience:g} s (agent_loop.service_timeout) and was ended; another takes its place."
-        )
-
-    def _end(self) -> None:
-        """End a service that is silent; one that was stopped takes no message, so its process is killed."""
-        process = self._sign.process
-        _kill(self._actor)
-        if can_see(process) and is_running(process):
-            with suppress(OSError):
-                os.kill(process.pid, signal.SIGKILL)
-
-
-def find_service(config: Mapping[str, Any], limits: ServiceSettings, node: str | None = None, misses: int = 0) -> Any:
-    """The handle of a service's actor, which is made now if there is none.
-
-    Args:
-        config: RAGEN's whole configuration as plain dicts.
-        limits: What it says of services.
-        node: Ray's id of the node that it is to be on; this process's own if left out.
-        misses: How often in a row this has led to no service that answers. From the second time on other nodes are
-            tried as well, in turns.
-    """
-    import ray
-
-    wanted = node or ray.get_runtime_context().get_node_id()
-    living = sorted(each["NodeID"] for each in ray.nodes() if each["Alive"])
-    nodes = [each for each in living if each == wanted] + [each for each in living if each != wanted]
-    place = 0 if misses < 2 else (misses - 1) % len(nodes)
-    if nodes[place] != wanted:
-        log.warning("node %s has no environment service; the one of node %s is taken", wanted[:8], nodes[place][:8])
-    return node_actor(config, nodes[place], limits.cpus)
-
-
-def node_actor(config: Mapping[str, Any], node: str | None = None, cpus: float = 0.0) -> Any:
-    """The handle of a node's service, which is made now if there is none.
-
-    Args:
-        config: RAGEN's whole configuration as plain dicts.
-        node: Ray's id of the node; this process's own if left out.
-        cpus: What the actor asks Ray for.
-    """
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    node = node or ray.get_runtime_context().get_node_id()
-    return (
-        ray.remote(ServiceActor)
-        .options(
-            name=actor_name(config, node),
-            namespace=namespace(),
-            get_if_exists=True,
-            lifetime="detached",
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False),
-            num_cpus=cpus,
-            max_concurrency=_CONCURRENCY,
-            max_restarts=0,  # a look-up makes another one, if there is still somebody who asks
-        )
-        .remote(config)
-    )
-
-
-async def all_stats(config: Mapping[str, Any], patience: float = 10.0) -> list[ServiceStats]:
-    """What the services of all nodes have done, for a trainer that logs it; those that do not answer are left out.
-
-    Args:
-        config: RAGEN's whole configuration as plain dicts.
-        patience: Seconds to wait for each.
-    """
-    names = await asyncio.to_thread(_service_names, config)
-    asked = [_stats_of(name, patience) for name in names]
-    return [stats for stats in await asyncio.gather(*asked) if stats is not None]
-
-
-async def _stats_of(name: str, patience: float) -> ServiceStats | None:
-    import ray
-
-    with suppress(ValueError, *_gone()):  # there is none, or it has just ended
-        actor = await asyncio.to_thread(ray.get_actor, name, namespace())
-        stats: ServiceStats = await asyncio.wait_for(_result(actor.stats.remote()), patience)
-        return stats
-    return None
-
-
-def _service_names(config: Mapping[str, Any]) -> list[str]:
-    import ray
-
-    return [actor_name(config, node["NodeID"]) for node in ray.nodes() if node["Alive"]]
-
-
-def actor_name(config: Mapping[str, Any], node: str) -> str:
-    """The actor's name: one for each node and configuration."""
-    told = json.dumps(config, sort_keys=True, default=str)
-    return f"ragen_environments_{hashlib.sha256(told.encode()).hexdigest()[:8]}_{node}"
-
-
-def namespace() -> str:
-    """Where services' names stand: a job's own, so that no job ever finds those of another."""
-    import ray
-
-    return f"ragen_{ray.get_runtime_context().get_job_id()}"
-
-
 def _result(reference: Any) -> Coroutine[Any, Any, Any]:
     """What Ray's reference stands for, as a coroutine."""
 
@@ -389,22 +249,3 @@ def _result(reference: Any) -> Coroutine[Any, Any, Any]:
         return await reference
 
     return awaited()
-
-
-def _kill(actor: Any) -> None:
-    import ray
-
-    with suppress(Exception):
-        ray.kill(actor)
-
-
-def _gone() -> tuple[type[BaseException], ...]:
-    """The exceptions that say that an actor is not there, will not be, or does not answer."""
-    from ray.exceptions import ActorUnschedulableError, RayActorError, RaySystemError
-
-    return (TimeoutError, SessionLostError, RayActorError, ActorUnschedulableError, RaySystemError)
-
-
-def _line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:300]}"

@@ -96,7 +96,7 @@ class EnvService:
         self._loads: Counter[LaneQueue] = Counter()
         self._members: defaultdict[Group, dict[LaneQueue, int]] = defaultdict(dict)
         self._numbers = itertools.count()
-        self._counts = ServiceStats()
+        self._counts = ServiceStats(self._name)
         self._swept = time.monotonic()
         settings = replace(self._settings.engine, use_lanes=False)  # environments are put into lanes one by one
         self._engine = EnvEngine([], settings, on_failure=self._settings.keep_failure())

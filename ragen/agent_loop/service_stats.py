@@ -65,6 +65,7 @@ class ServiceStats:
     """What a service has done.
 
     Attributes:
+        service: Which service it is: no other one has the same.
         sessions: Environments that are open now.
         waiting: Requests that wait for their lanes now.
         opened: Environments opened so far.
@@ -83,6 +84,7 @@ class ServiceStats:
         lanes: What each home has done, see :class:`~ragen.parallel.stats.LaneStats`.
     """
 
+    service: str = ""
     sessions: int = 0
     waiting: int = 0
     opened: int = 0
@@ -143,5 +145,5 @@ def together(services: Sequence[ServiceStats]) -> dict[str, float]:
 
 def _growing() -> list[str]:
     """The names of the numbers that only grow."""
-    others = (*_MOMENTS, "largest", "queued", "worked", "lanes")
+    others = ("service", *_MOMENTS, "largest", "queued", "worked", "lanes")
     return [each.name for each in fields(ServiceStats) if each.name not in others]

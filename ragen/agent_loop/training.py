@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.agent_loop import dataset
+from ragen.agent_loop.service_settings import ServiceSettings
 from ragen.agent_loop.session import service_kind
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, RESPONSE_LENGTH, ContextSettings
@@ -148,6 +149,7 @@ def check_environments(config: Mapping[str, Any]) -> None:
     """
     read_max_turn(config)
     service_kind(config)
+    ServiceSettings.read(config)
     share = setting(config, "agent_proxy.rollout_filter_ratio", float, 1.0)
     if share < 1:
         raise ConfigError(

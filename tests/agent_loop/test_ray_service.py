@@ -11,10 +11,12 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from ragen.agent_loop import remote
-from ragen.agent_loop.remote import RemoteService, actor_name, all_stats
+from ragen.agent_loop import heartbeat
+from ragen.agent_loop.lookup import actor_name, namespace
+from ragen.agent_loop.remote import RemoteService
 from ragen.agent_loop.service import EnvService
 from ragen.agent_loop.service_actor import LINGER
+from ragen.agent_loop.service_metrics import ServiceMeter, all_stats
 from ragen.agent_loop.session import Session, connect
 from ragen.agent_loop.whose import is_running
 from ragen.errors import ConfigError, InputError, ServiceFullError, SessionLostError
@@ -98,7 +100,7 @@ def wait_for(condition, limit=60.0):
 
 def is_there(configuration):
     with suppress(ValueError):
-        ray.get_actor(actor_name(configuration, ray.get_runtime_context().get_node_id()), remote.namespace())
+        ray.get_actor(actor_name(configuration, ray.get_runtime_context().get_node_id()), namespace())
         return True
     return False
 
@@ -120,7 +122,7 @@ def test_a_service_that_is_killed_is_looked_up_anew_and_no_trajectory_notices(cl
 
 
 def test_a_service_that_was_stopped_is_ended_and_another_takes_its_place(cluster, monkeypatch):
-    monkeypatch.setattr(remote, "BEAT", 0.5)
+    monkeypatch.setattr(heartbeat, "BEAT", 0.5)
     service, stopped = connect(config("stopped", {"service_timeout": 2})), []
 
     async def stop(turn):
@@ -164,15 +166,15 @@ def test_the_service_outlives_whoever_asked_first_and_ends_when_nobody_is_left(c
     assert process == ray.get(first.service_process.remote())
     ray.kill(first)
 
-    async def sessions():
-        return [stats.sessions for stats in await all_stats(configuration)]
+    def sessions():
+        return [stats.sessions for stats in all_stats(configuration)]
 
-    wait_for(lambda: asyncio.run(sessions()) == [1], limit=30)
+    wait_for(lambda: sessions() == [1], limit=30)
     assert ray.get(second.play.remote(1)) != shown
     assert ray.get(second.service_process.remote()) == process
     assert second_pid != process.pid
     ray.kill(second)
-    wait_for(lambda: asyncio.run(sessions()) in ([0], []), limit=30)
+    wait_for(lambda: sessions() in ([0], []), limit=30)
     wait_for(lambda: not is_running(process), limit=LINGER + 30)
     assert not is_there(configuration)
 
@@ -215,6 +217,28 @@ def test_what_a_service_refuses_arrives_as_what_it_is(cluster):
             await service.shut_down()
 
     assert asyncio.run(work()).observation
+
+
+def test_a_trainer_reads_what_was_done_since_it_last_looked(cluster):
+    configuration = config("metered")
+    meter = ServiceMeter(configuration)
+    assert meter.read()["env_service/services"] == 0
+
+    async def rounds():
+        service = connect(configuration)
+        try:
+            read = []
+            for seeds in (range(3), range(5)):
+                await asyncio.gather(*(trajectory(service, seed) for seed in seeds))
+                read.append(await asyncio.to_thread(meter.read))
+            return read
+        finally:
+            await service.shut_down()
+
+    first, second = asyncio.run(rounds())
+    assert (first["env_service/turns"], second["env_service/turns"]) == (3 * TURNS, 5 * TURNS)
+    assert second["env_service/services"] == 1 and second["env_service/failed"] == 0
+    assert second["env_service/worked_s/p99"] >= second["env_service/worked_s/p50"] > 0
 
 
 def test_a_configuration_that_cannot_work_is_refused_before_an_actor_is_made(cluster):

@@ -106,16 +106,18 @@ def is_there(configuration):
 
 
 def test_a_service_that_is_killed_is_looked_up_anew_and_no_trajectory_notices(cluster):
-    service, killed = connect(config("killed")), []
+    service, killed, lanes = connect(config("killed")), [], []
 
     async def kill(turn):
         if turn in (2, 4):
             process = process_of(service)
+            lanes.extend(lane.pid for lane in (await service.stats()).lanes if lane.lane != "main" and lane.pid)
             os.kill(process.pid, signal.SIGKILL)
             killed.append(process)
 
     played, stats = play(service, range(12), before_turn=kill)
-    assert len(set(killed)) == 2
+    assert len(set(killed)) == len(set(lanes)) == 2
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in lanes))
     assert played == undisturbed(range(12))
     assert stats.rebuilt >= 1
     assert stats.failed == 0

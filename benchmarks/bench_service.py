@@ -58,27 +58,36 @@ class Worker:
 
         self._service = connect(config)
         self._number, self._think = number, think
+        self._sessions: dict[int, Any] = {}
+
+    async def open(self, tag: str, trajectories: int) -> None:
+        """Open all environments."""
+        await asyncio.gather(*(self._begin(tag, place) for place in range(trajectories)))
+
+    async def _begin(self, tag: str, place: int) -> None:
+        from ragen.agent_loop.session import Session
+
+        if place in self._sessions:
+            await self._sessions.pop(place).close()
+        session = self._sessions[place] = Session(self._service, tag, self._seed(place))
+        await session.open()
 
     async def play(self, tag: str, trajectories: int, seconds: float) -> tuple[int, list[float]]:
         """Turns that were played in so many seconds, and what each took."""
-        from ragen.agent_loop.session import Session
-
-        sessions: dict[int, Any] = {}
 
         async def turn(place: int, number: int, draws: Random) -> bool:
-            result = await sessions[place].play([draws.choice(MOVES)], 100 - number)
+            result = await self._sessions[place].play([draws.choice(MOVES)], 100 - number)
             return not result.done
 
-        async def begin(place: int, seed: int) -> None:
-            if place in sessions:
-                await sessions[place].close()
-            sessions[place] = Session(self._service, tag, seed)
-            await sessions[place].open()
+        async def begin(place: int) -> None:
+            await self._begin(tag, place)
 
-        await asyncio.gather(*(begin(place, self._seed(place)) for place in range(trajectories)))
-        counted = await self._measure(trajectories, seconds, turn, begin)
-        await asyncio.gather(*(session.close() for session in sessions.values()))
-        return counted
+        return await self._measure(trajectories, seconds, turn, begin)
+
+    async def close(self) -> None:
+        """Close all environments."""
+        await asyncio.gather(*(session.close() for session in self._sessions.values()))
+        self._sessions.clear()
 
     async def echo(self, actor: Any, trajectories: int, seconds: float) -> tuple[int, list[float]]:
         """Calls that were answered in so many seconds, and what each took."""
@@ -87,7 +96,7 @@ class Worker:
             await actor.echo.remote(("key", place), number, [draws.choice(MOVES)], 100 - number)
             return True
 
-        async def begin(place: int, seed: int) -> None:
+        async def begin(place: int) -> None:
             pass
 
         return await self._measure(trajectories, seconds, turn, begin)
@@ -106,7 +115,7 @@ class Worker:
                 took.append(time.perf_counter() - start)
                 number += 1
                 if not goes_on or number >= ASKED["turns"]:
-                    await begin(place, self._seed(place))
+                    await begin(place)
                     number = 0
                 if self._think:
                     await asyncio.sleep(self._think)
@@ -134,6 +143,8 @@ def main() -> None:
     parser.add_argument("--think", type=float, default=0.0, help="seconds between two turns of a trajectory")
     parser.add_argument("--tag", default="SimpleSokoban")
     asked = parser.parse_args()
+    from ragen.agent_loop.service_metrics import ServiceMeter
+
     os.environ["RAY_AUTH_MODE"] = "disabled"
     environment = {"PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled"}
     ray.init(
@@ -154,9 +165,18 @@ def main() -> None:
         bare = told(
             "bare echo actor", ray.get([worker.echo.remote(echo, *told_of) for worker in workers]), asked.seconds
         )
-        ray.get([worker.play.remote(asked.tag, 8, 0.5) for worker in workers])
+        start = time.perf_counter()
+        ray.get([worker.open.remote(asked.tag, asked.trajectories) for worker in workers])
+        opened = asked.workers * asked.trajectories
+        print(f"{opened} environments opened in {time.perf_counter() - start:.1f} s, the service's start among it")
+        meter = ServiceMeter(config)
+        meter.read()
         answers = ray.get([worker.play.remote(asked.tag, *told_of) for worker in workers])
         ours = told("environment service", answers, asked.seconds)
+        values = meter.read()
+        names = ("turns_per_batch", "queued_s/p50", "queued_s/p99", "worked_s/p50", "worked_s/p99", "failed")
+        ray.get([worker.close.remote() for worker in workers])
+        print("   ".join(f"{name} {values[f'env_service/{name}']:.4g}" for name in names))
         print(f"{ours / bare:.2f} of the echo actor's rate")
     finally:
         ray.shutdown()

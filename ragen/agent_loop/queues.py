@@ -21,6 +21,7 @@ from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import Turn, TurnResult, failed_turn
 
 GATHER = 0.001  # seconds that a first request waits for others to come along
+RESETS = 32  # resets that go in one call, and the rest of their groups: turns wait for no longer burst of them
 
 
 class _Job:
@@ -126,8 +127,7 @@ class LaneQueue:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(GATHER)
         while self._waiting:
-            batch, self._waiting = self._waiting, []
-            batch = [job for job in batch if job.is_kept or not job.future.done()]
+            batch = self._take()
             started = time.monotonic()
             for job in batch:
                 job.started = started
@@ -138,6 +138,27 @@ class LaneQueue:
             self._at_work = 0
             self.counts.worked.add(time.monotonic() - started, len(batch))
             _settle(batch, answers)
+
+    def _take(self) -> list[_Job]:
+        """The next batch: all that waits, but of many resets the first, with those that a copy of these serves."""
+        batch: list[_Job] = []
+        later: list[_Job] = []
+        groups: set[Any] = set()
+        resets = 0
+        for job in self._waiting:
+            if job.future.done() and not job.is_kept:
+                continue
+            if job.verb == "open":
+                spec, *what = job.item
+                group = (spec.group_id, *what)
+                if resets >= RESETS and group not in groups:
+                    later.append(job)
+                    continue
+                groups.add(group)
+                resets += 1
+            batch.append(job)
+        self._waiting = later
+        return batch
 
     def _work(self, batch: list[tuple[str, Any]]) -> list[Any]:
         """In the lane's thread: what is asked, one engine call for each kind; exceptions are answers like others."""

@@ -11,8 +11,8 @@ call of the same caller sends the one before home with what there is. So there i
 slow environment holds up nobody's answers, and at most one call of a caller waits.
 
 Nobody owns the actor: it is detached, so that it outlives whoever asked for it first. It ends by itself when no caller
-has been there for ``linger`` seconds. Callers are there as long as their process is, where this one can see it, or else
-as long as their signs of life come; the environments of one that is gone are closed.
+has been there for ``linger`` seconds. Callers are there as long as their signs of life come. Where this process can see
+theirs, it knows at once that it has ended, and is patient while it runs. The environments of one that is gone are closed.
 
 The class knows of Ray only how to end itself, which it is given, so that it is tested without.
 """
@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 WATCH = 1.0  # seconds between two looks at the callers
 POLL = 20.0  # seconds that a call waits for answers
 ALIVE = 45.0  # seconds after which a caller that left no sign of life, and whose process cannot be seen, is gone
+SILENT = 180.0  # the same, where its process can be seen and runs: it has begun anew under another name, or is stopped
 LINGER = 30.0  # seconds without a caller after which the service ends
 FIRST = 120.0  # the same, before the first caller has come
 
@@ -68,7 +69,7 @@ class _Caller:
 
     def is_there(self, now: float) -> bool:
         if can_see(self.process):
-            return is_running(self.process)
+            return now - self.heard < SILENT and is_running(self.process)
         return now - self.heard < ALIVE
 
     def put(self, answer: Answer) -> None:

@@ -6,10 +6,12 @@ import pickle
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ragen.agent_loop import service_actor
+from ragen.agent_loop.queues import LaneQueue
 from ragen.agent_loop.service import EnvService
 from ragen.agent_loop.service_actor import ServiceActor
 from ragen.agent_loop.service_stats import ServiceStats, Times, together
@@ -131,6 +133,28 @@ def test_a_later_call_sends_the_earlier_one_home_and_no_answer_is_lost():
     assert [number for number, _, _ in last] == [7]
 
 
+def test_of_many_resets_some_go_in_a_call_and_a_group_is_not_torn_apart():
+    queue = LaneQueue(None, 0, False)
+
+    async def taken():
+        for place in range(80):
+            spec = SimpleNamespace(group_id=7)
+            queue.post("open", (spec, 100 if place % 2 else place, "train"))
+        queue.post("play", (1, None))
+        sizes = []
+        while len(queue):
+            sizes.append([(job.verb, *job.item[1:2]) for job in queue._take()])
+        queue._server.cancel()
+        return sizes
+
+    batches = asyncio.run(taken())
+    resets = [[what[1] for what in batch if what[0] == "open"] for batch in batches]
+    assert len(resets[0]) == 16 + 40 and resets[0].count(100) == 40
+    assert all(len(batch) <= 32 for batch in resets[1:])
+    assert sorted(seed for batch in resets for seed in batch if seed != 100) == list(range(0, 80, 2))
+    assert ("play", None) in batches[0]
+
+
 def test_an_error_that_does_not_travel_arrives_as_its_nearest_kind():
     async def work(actor):
         ((_, _, opened),) = await exchange(actor, (0, "open", "Raising", 1))
@@ -177,15 +201,16 @@ def test_environments_of_a_killed_process_are_closed_and_then_the_service_ends(m
     assert ends == 1
 
 
-def test_a_caller_that_cannot_be_seen_is_there_as_long_as_it_gives_signs_of_life(monkeypatch):
+@pytest.mark.parametrize(("process", "patience"), [(ELSEWHERE, "ALIVE"), (this_process(), "SILENT")])
+def test_a_caller_is_there_as_long_as_it_gives_signs_of_life(monkeypatch, process, patience):
     monkeypatch.setattr(service_actor, "WATCH", 0.05)
-    monkeypatch.setattr(service_actor, "ALIVE", 0.6)
+    monkeypatch.setattr(service_actor, patience, 0.6)
 
     async def work(actor):
-        await exchange(actor, (0, "open", "Walk", 1), process=ELSEWHERE)
-        for _ in range(12):
+        await exchange(actor, (0, "open", "Walk", 1), process=process)
+        for _ in range(10):
             await asyncio.sleep(0.1)
-            await actor.beat("me", ELSEWHERE)
+            await actor.beat("me", process)
         kept = (await actor.stats()).sessions
 
         async def are_closed():

@@ -21,7 +21,7 @@ from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import Turn, TurnResult, failed_turn
 
 GATHER = 0.001  # seconds that a first request waits for others to come along
-RESETS = 32  # resets that go in one call, and the rest of their groups: turns wait for no longer burst of them
+RESETS = 32  # that go in one call, or as many as turns do, and the rest of their groups: turns wait for no longer burst
 
 
 class _Job:
@@ -144,14 +144,14 @@ class LaneQueue:
         batch: list[_Job] = []
         later: list[_Job] = []
         groups: set[Any] = set()
-        resets = 0
+        resets, most = 0, max(RESETS, sum(job.verb == "play" for job in self._waiting))
         for job in self._waiting:
             if job.future.done() and not job.is_kept:
                 continue
             if job.verb == "open":
                 spec, *what = job.item
                 group = (spec.group_id, *what)
-                if resets >= RESETS and group not in groups:
+                if resets >= most and group not in groups:
                     later.append(job)
                     continue
                 groups.add(group)

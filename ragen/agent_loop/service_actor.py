@@ -12,7 +12,8 @@ slow environment holds up nobody's answers, and at most one call of a caller wai
 
 Nobody owns the actor: it is detached, so that it outlives whoever asked for it first. It ends by itself when no caller
 has been there for ``linger`` seconds. Callers are there as long as their signs of life come. Where this process can see
-theirs, it knows at once that it has ended, and is patient while it runs. The environments of one that is gone are closed.
+theirs, it knows at once that it has ended, and is patient while it runs. The environments of one that is gone are
+closed.
 
 The class knows of Ray only how to end itself, which it is given, so that it is tested without.
 """

@@ -117,6 +117,14 @@ class SessionLostError(RagenError):
     """An environment is not open any more in the service that was asked for it."""
 
 
+class ServiceTimeoutError(RagenError, TimeoutError):
+    """An environment service had no answer in time: the request waited for its lane, or its lane was at it."""
+
+
+class ServiceFullError(RagenError):
+    """An environment service has as many environments open as it may, and opened no more."""
+
+
 class TaskError(InputError):
     """A task of meta-RL does not exist, or the number of tasks that is asked for cannot be had."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ragen.agent_loop.service_settings import ServiceSettings
 from ragen.agent_loop.session import service_kind
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.context import ContextSettings
@@ -20,7 +21,7 @@ def check_environments(config: Mapping[str, Any]) -> None:
         ConfigError: They cannot; everything that is in the way is named.
     """
     refused: list[str] = []
-    for check in (read_max_turn, service_kind, _check_share, _check_method, _check_modes):
+    for check in (read_max_turn, service_kind, ServiceSettings.read, _check_share, _check_method, _check_modes):
         try:
             check(config)
         except ConfigError as error:

@@ -126,7 +126,7 @@ class RagenEnvLoop(AgentLoopBase):
                 with simple_timer("tool_calls", self._seconds):
                     result = await session.play(reply.actions, episode.actions_left)
                 episode.apply(reply, result)
-            return self._outputs(trails, episode)
+            return self._outputs(trails, episode, session.rebuilt)
         finally:
             await close_quietly(session)
 
@@ -182,12 +182,17 @@ class RagenEnvLoop(AgentLoopBase):
             if key == WORST or key not in self._server_says:
                 self._server_says[key] = value
 
-    def _outputs(self, trails: list[TokenTrail], episode: Episode) -> AgentLoopOutput | list[AgentLoopOutput]:
+    def _outputs(
+        self, trails: list[TokenTrail], episode: Episode, rebuilt: int
+    ) -> AgentLoopOutput | list[AgentLoopOutput]:
         score = float(sum(episode.turn_scores))
-        outputs = [self._output(trail, episode, score) for trail in trails]
+        summary = {**self._summary(episode, score), "env_rebuilt": float(rebuilt)}
+        outputs = [self._output(trail, episode, score, summary) for trail in trails]
         return outputs[0] if self._parts.script.is_one_row else outputs
 
-    def _output(self, trail: TokenTrail, episode: Episode, score: float) -> AgentLoopOutput:
+    def _output(
+        self, trail: TokenTrail, episode: Episode, score: float, summary: Mapping[str, float]
+    ) -> AgentLoopOutput:
         return AgentLoopOutput(
             prompt_ids=trail.prompt,
             response_ids=trail.response,
@@ -202,7 +207,7 @@ class RagenEnvLoop(AgentLoopBase):
                 "tool_rewards": list(episode.status.rewards),
                 "env_metrics": episode.metrics(),
                 "env_error": episode.env_error,
-                "reward_extra_info": self._summary(episode, score),
+                "reward_extra_info": dict(summary),
             },
         )
 

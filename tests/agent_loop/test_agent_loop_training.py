@@ -150,6 +150,7 @@ def test_any_key_of_verl_may_be_set_and_one_that_it_lacks_is_named(tmp_path):
         ("actor_rollout_ref.rollout.max_model_len=null", "max_model_len' is missing"),
         ("es_manager.val.env_configs.tags=[VisualSimpleSokoban]", "render_mode is 'rgb_array'"),
         ("agent_loop.service=far", "'agent_loop.service' is 'far'"),
+        ("agent_loop.queue_timeout=0", "'agent_loop.queue_timeout' is 0; expected a number of seconds"),
         ("agent_proxy.max_turn=0", "max_turn' is 0"),
         ("es_manager.train.env_groups=4", "adds up to 3"),
     ],

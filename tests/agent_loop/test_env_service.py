@@ -293,8 +293,8 @@ class Forgetful:
     def __init__(self, service, tag=None):
         self.service, self.tag, self.lost = service, tag, set()
 
-    async def open(self, tag, seed, mode="train"):
-        return await self.service.open(tag, seed if self.tag is None else seed + len(self.lost), mode)
+    async def open(self, tag, seed, mode="train", **again):
+        return await self.service.open(tag, seed if self.tag is None else seed + len(self.lost), mode, **again)
 
     async def play(self, session, turn, actions, left):
         if turn == 2 and session not in self.lost and len(self.lost) < 3:
@@ -318,8 +318,8 @@ class Restarted:
     def __init__(self, configuration, turn):
         self.service, self.configuration, self.turn, self.ended = EnvService(configuration), configuration, turn, []
 
-    async def open(self, *order):
-        return await self.service.open(*order)
+    async def open(self, *order, **again):
+        return await self.service.open(*order, **again)
 
     async def play(self, session, turn, *asked):
         if turn == self.turn and not self.ended:

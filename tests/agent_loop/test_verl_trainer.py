@@ -17,7 +17,7 @@ import torch
 from omegaconf import OmegaConf
 
 from ragen.agent_loop import training
-from ragen.agent_loop.session import actor_name, node_actor
+from ragen.agent_loop.lookup import actor_name, node_actor
 from ragen.llm_agent.config.loading import load_config
 from support.agent_loop import StandInClient, tokenizer
 from support.taught_qwen import save_tiny_model
@@ -101,7 +101,6 @@ def assert_same(first, second):
 def test_verls_manager_plays_trajectories_and_kills_of_lanes_or_service_change_nothing(cluster, tmp_path):
     config = composed(tmp_path, "actor_rollout_ref.rollout.agent.num_workers=2", "agent_loop.prompt_length=600")
     section = OmegaConf.to_container(config.ragen, resolve=True)
-    service = node_actor(section)  # the one that the loops will find by name
     undisturbed = generate(config)
     assert undisturbed.batch["prompts"].shape == (6, 600)
     assert undisturbed.batch["responses"].shape == (6, 3000)
@@ -110,7 +109,7 @@ def test_verls_manager_plays_trajectories_and_kills_of_lanes_or_service_change_n
     scores = [sum(turns) for turns in undisturbed.non_tensor_batch["turn_scores"]]
     assert torch.allclose(undisturbed.batch["rm_scores"].sum(1), torch.tensor(scores, dtype=torch.float32))
 
-    before = ray.get(service.stats.remote())
+    before = ray.get(node_actor(section).stats.remote())  # the one that the loops have found by name
     assert (before.opened, before.sessions) == (6, 0)
     assert actor_name(section, "n") != actor_name({**section, "x": 1}, "n")
 
@@ -122,7 +121,7 @@ def test_verls_manager_plays_trajectories_and_kills_of_lanes_or_service_change_n
             if stop.wait(0.2):
                 return
             with suppress(ray.exceptions.RayError, ProcessLookupError):  # it is being started again
-                stats = ray.get(service.stats.remote())
+                stats = ray.get(node_actor(section).stats.remote())
                 kind = "main" if stats.turns > 6 and not killed["main"] else "lane"
                 pids = [lane.pid for lane in stats.lanes if lane.pid and lane.lane.startswith(kind)]
                 if pids and stats.sessions:

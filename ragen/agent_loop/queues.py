@@ -1,0 +1,223 @@
+"""The requests that wait for one lane, the thread that asks the engine for them, and how long that may take.
+
+A request has one limit from the moment it arrives. When that has passed, the error says where the time went: *in the
+queue* (the request is withdrawn, and nothing has happened) or *at work* (the lane had begun with the request's batch;
+what becomes of it is not known any more).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ragen.agent_loop.service_stats import ServiceStats
+from ragen.errors import ServiceTimeoutError
+from ragen.parallel.engine import EnvEngine
+from ragen.parallel.env_record import EnvFailed
+from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.episode.turn import Turn, TurnResult, failed_turn
+
+GATHER = 0.001  # seconds that a first request waits for others to come along
+RESETS = 32  # that go in one call, or as many as turns do, and the rest of their groups: turns wait for no longer burst
+
+
+class _Job:
+    """A request on its way."""
+
+    __slots__ = ("asked", "future", "is_kept", "item", "started", "verb")
+
+    def __init__(self, verb: str, item: Any, future: asyncio.Future[Any]) -> None:
+        self.verb, self.item, self.future = verb, item, future
+        self.asked = time.monotonic()
+        self.started: float | None = None
+        self.is_kept = verb == "close"  # done also where nobody waits for it any more
+
+
+class LaneQueue:
+    """Requests for one lane, or for the service's own process; used in one event loop.
+
+    Attributes:
+        name: The lane's, or ``"home"``.
+        counts: What was done here.
+    """
+
+    def __init__(self, engine: EnvEngine, lane: int | None, raises: bool) -> None:
+        """Begin empty.
+
+        Args:
+            engine: Where the environments are.
+            lane: Index of the lane; None for the service's own process.
+            raises: Whether an environment's failure is an exception; else a turn that ends the game.
+        """
+        self._engine = engine
+        self._lane = lane
+        self._raises = raises
+        self.counts = ServiceStats()
+        self.name = "home" if lane is None else f"lane {lane}"
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"ragen {self.name}")
+        self._waiting: list[_Job] = []
+        self._at_work = 0
+        self._server: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        """How many requests wait."""
+        return len(self._waiting)
+
+    async def ask(self, verb: str, item: Any, limit: float) -> Any:
+        """Do something in the next batch; what comes of it.
+
+        Args:
+            verb: ``"open"``, ``"play"`` or ``"close"``.
+            item: What the verb is about.
+            limit: Seconds after which there is an answer, whatever it is.
+
+        Raises:
+            ServiceTimeoutError: There was none by then.
+        """
+        job = self.post(verb, item)
+        timer = asyncio.get_running_loop().call_later(limit, self._give_up, job)
+        try:
+            return await job.future
+        finally:
+            timer.cancel()
+
+    def post(self, verb: str, item: Any) -> _Job:
+        """Have something done in the next batch."""
+        loop = asyncio.get_running_loop()
+        job = _Job(verb, item, loop.create_future())
+        self._waiting.append(job)
+        if self._server is None or self._server.done():
+            self._server = loop.create_task(self._serve())
+        return job
+
+    async def shut_down(self, patience: float) -> None:
+        """End the thread, after what it is at, if that takes no longer than ``patience`` seconds."""
+        for job in self._waiting:
+            job.future.cancel()
+        self._waiting.clear()
+        ended = asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
+        await asyncio.wait([ended], timeout=patience)
+
+    def _give_up(self, job: _Job) -> None:
+        if job.future.done():
+            return
+        now = time.monotonic()
+        if job.started is None:
+            self.counts.late_in_queue += 1
+            if not job.is_kept:
+                self._waiting.remove(job)
+            text = (
+                f"waited {now - job.asked:.1f} s in the queue of {self.name}, which is at {self._at_work} others and "
+                f"has {len(self._waiting)} waiting; the lane never began with it and nothing has happened. More lanes "
+                "(es_manager.max_workers), or a longer agent_loop.queue_timeout"
+            )
+        else:
+            self.counts.late_at_work += 1
+            text = (
+                f"waited {job.started - job.asked:.1f} s in the queue of {self.name} and was then at work for "
+                f"{now - job.started:.1f} s, with {self._at_work - 1} others. Look for an environment that hangs, or "
+                "raise es_manager.step_timeout or reset_timeout"
+            )
+        job.future.set_exception(ServiceTimeoutError(f"a request to {job.verb} {text}."))
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(GATHER)
+        while self._waiting:
+            batch = self._take()
+            started = time.monotonic()
+            for job in batch:
+                job.started = started
+                self.counts.queued.add(started - job.asked)
+            self._at_work = len(batch)
+            asked = [(job.verb, job.item) for job in batch]
+            answers = await loop.run_in_executor(self._thread, self._work, asked)
+            self._at_work = 0
+            self.counts.worked.add(time.monotonic() - started, len(batch))
+            _settle(batch, answers)
+
+    def _take(self) -> list[_Job]:
+        """The next batch: all that waits, but of many resets the first, with those that a copy of these serves."""
+        batch: list[_Job] = []
+        later: list[_Job] = []
+        groups: set[Any] = set()
+        resets, most = 0, max(RESETS, sum(job.verb == "play" for job in self._waiting))
+        for job in self._waiting:
+            if job.future.done() and not job.is_kept:
+                continue
+            if job.verb == "open":
+                spec, *what = job.item
+                group = (spec.group_id, *what)
+                if resets >= most and group not in groups:
+                    later.append(job)
+                    continue
+                groups.add(group)
+                resets += 1
+            batch.append(job)
+        self._waiting = later
+        return batch
+
+    def _work(self, batch: list[tuple[str, Any]]) -> list[Any]:
+        """In the lane's thread: what is asked, one engine call for each kind; exceptions are answers like others."""
+        answers: list[Any] = [None] * len(batch)
+        for verb, work in (("open", self._open), ("play", self._play), ("close", self._close)):
+            places = [place for place, (asked, _) in enumerate(batch) if asked == verb]
+            if places:
+                for place, answer in zip(places, _caught(work, [batch[place][1] for place in places]), strict=True):
+                    answers[place] = answer
+        return answers
+
+    def _close(self, numbers: list[int]) -> list[Any]:
+        self._engine.remove(numbers)
+        return [None] * len(numbers)
+
+    def _open(self, asked: list[tuple[EnvSpec, int, str]]) -> list[Any]:
+        observations: dict[int, Any] = {}
+        for spec, _, _ in asked:
+            self._engine.add(spec, self._lane)
+        for mode in {mode for _, _, mode in asked}:
+            seeds = {spec.env_id: seed for spec, seed, its_mode in asked if its_mode == mode}
+            observations |= self._engine.reset(seeds, {"mode": mode})
+        return [self._shown(observations[spec.env_id]) for spec, _, _ in asked]
+
+    def _shown(self, observation: Any) -> Any:
+        """What a just reset environment shows; of one that failed nothing, or why, if it cannot be built."""
+        if not isinstance(observation, EnvFailed):
+            return observation
+        self.counts.failed += 1
+        return observation.error if self._raises or observation.phase == "build" else ""
+
+    def _play(self, items: list[tuple[int, Turn]]) -> list[Any]:
+        self.counts.turns += len(items)
+        self.counts.batches += 1
+        self.counts.largest = max(self.counts.largest, len(items))
+        results = self._engine.play(dict(items))
+        return [self._result(env_id, results[env_id]) for env_id, _ in items]
+
+    def _result(self, env_id: int, result: TurnResult | EnvFailed) -> Any:
+        if not isinstance(result, EnvFailed):
+            return result
+        self.counts.failed += 1
+        return result.error if self._raises else failed_turn(result.text, self._engine.records[env_id].observation)
+
+
+def _caught(work: Callable[[list[Any]], list[Any]], items: list[Any]) -> list[Any]:
+    """What comes of a batch; an exception stands for every item."""
+    try:
+        return work(items)
+    except Exception as error:
+        return [error] * len(items)
+
+
+def _settle(batch: Sequence[_Job], answers: Sequence[Any]) -> None:
+    """Hand each job its answer, unless nobody waits for it any more."""
+    for job, answer in zip(batch, answers, strict=True):
+        if job.future.done():
+            continue
+        if isinstance(answer, BaseException):
+            job.future.set_exception(answer)
+        else:
+            job.future.set_result(answer)

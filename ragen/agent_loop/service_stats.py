@@ -1,0 +1,149 @@
+"""What a service has done, and what of it a trainer logs.
+
+Everything but ``sessions`` and ``waiting`` only grows, so that the difference of two moments tells what happened in
+between (:meth:`ServiceStats.since`): a trainer asks once a step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+
+from ragen.parallel.stats import LaneStats
+
+PREFIX = "env_service/"
+_SHORTEST = 1e-4  # seconds; the first bin holds all that is shorter
+_BINS = 56  # each longer than the one before by the factor below: up to some hours
+_FACTOR = math.sqrt(2)
+_MOMENTS = ("sessions", "waiting")
+
+
+@dataclass
+class Times:
+    """Durations, in bins of which each ends at 1.41 times the end of the one before.
+
+    Attributes:
+        count: How many there were.
+        total: Their sum, in seconds.
+        bins: How many there were of each length.
+    """
+
+    count: int = 0
+    total: float = 0.0
+    bins: list[int] = field(default_factory=lambda: [0] * _BINS)
+
+    def add(self, seconds: float, times: int = 1) -> None:
+        """Count a duration, if so told several times."""
+        place = 0 if seconds <= _SHORTEST else math.ceil(math.log(seconds / _SHORTEST, _FACTOR))
+        self.bins[min(place, _BINS - 1)] += times
+        self.count += times
+        self.total += seconds * times
+
+    def quantile(self, share: float) -> float:
+        """Seconds that this share of the durations did not exceed, to the end of its bin; 0 if there were none."""
+        seen = 0
+        for place, number in enumerate(self.bins):
+            seen += number
+            if number and seen >= share * self.count:
+                return float(_SHORTEST * _FACTOR**place)
+        return 0.0
+
+    @property
+    def mean(self) -> float:
+        """Their mean in seconds; 0 if there were none."""
+        return self.total / self.count if self.count else 0.0
+
+    def plus(self, other: Times, sign: int = 1) -> Times:
+        """Both together; with ``sign=-1`` what is left without the other."""
+        bins = [mine + sign * theirs for mine, theirs in zip(self.bins, other.bins, strict=True)]
+        return Times(self.count + sign * other.count, self.total + sign * other.total, bins)
+
+
+@dataclass
+class ServiceStats:
+    """What a service has done.
+
+    Attributes:
+        service: Which service it is: no other one has the same.
+        sessions: Environments that are open now.
+        waiting: Requests that wait for their lanes now.
+        opened: Environments opened so far.
+        turns: Turns played so far.
+        batches: Calls of the engine that turns went in.
+        largest: Most turns that went in one call.
+        failed: Turns and resets of environments that failed for good.
+        refused: Environments that were not opened since too many were.
+        late_in_queue: Requests given up while they waited for their lane.
+        late_at_work: Requests given up after their lane had begun with them.
+        callers_lost: Callers that were gone without a word.
+        abandoned: Environments closed since their callers were gone, or never asked for them again.
+        rebuilt: Environments that callers had opened anew after they had lost a service.
+        queued: How long requests waited for their lanes.
+        worked: How long the engine's calls took, for each request in them.
+        lanes: What each home has done, see :class:`~ragen.parallel.stats.LaneStats`.
+    """
+
+    service: str = ""
+    sessions: int = 0
+    waiting: int = 0
+    opened: int = 0
+    turns: int = 0
+    batches: int = 0
+    largest: int = 0
+    failed: int = 0
+    refused: int = 0
+    late_in_queue: int = 0
+    late_at_work: int = 0
+    callers_lost: int = 0
+    abandoned: int = 0
+    rebuilt: int = 0
+    queued: Times = field(default_factory=Times)
+    worked: Times = field(default_factory=Times)
+    lanes: list[LaneStats] = field(default_factory=list)
+
+    @property
+    def restarts(self) -> int:
+        """Workers that had to be replaced."""
+        return sum(lane.restarts for lane in self.lanes)
+
+    def since(self, earlier: ServiceStats) -> ServiceStats:
+        """What has been done since an earlier moment of the same service; moments, ``largest`` and ``lanes`` stay."""
+        grown = {name: getattr(self, name) - getattr(earlier, name) for name in _growing()}
+        queued, worked = self.queued.plus(earlier.queued, -1), self.worked.plus(earlier.worked, -1)
+        return replace(self, **grown, queued=queued, worked=worked)
+
+    def plus(self, other: ServiceStats) -> ServiceStats:
+        """Both together, with the lanes of this one."""
+        summed = {name: getattr(self, name) + getattr(other, name) for name in (*_MOMENTS, *_growing())}
+        queued, worked = self.queued.plus(other.queued), self.worked.plus(other.worked)
+        return replace(self, **summed, largest=max(self.largest, other.largest), queued=queued, worked=worked)
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers to log, by name; times in seconds."""
+        return together([self])
+
+
+def together(services: Sequence[ServiceStats]) -> dict[str, float]:
+    """Numbers to log of several services, one a node: sums, and times over all requests.
+
+    Args:
+        services: What each has done, of a step (:meth:`ServiceStats.since`) or in all.
+    """
+    values: dict[str, float] = {"services": len(services)}
+    for name in (*_MOMENTS, *_growing(), "restarts"):
+        values[name] = sum(getattr(stats, name) for stats in services)
+    queued, worked = Times(), Times()
+    for stats in services:
+        queued, worked = queued.plus(stats.queued), worked.plus(stats.worked)
+    for name, times in (("queued", queued), ("worked", worked)):
+        values |= {f"{name}_s/mean": times.mean, f"{name}_s/p50": times.quantile(0.5)}
+        values[f"{name}_s/p99"] = times.quantile(0.99)
+    values["turns_per_batch"] = values["turns"] / values["batches"] if values["batches"] else 0.0
+    return {f"{PREFIX}{name}": float(value) for name, value in values.items()}
+
+
+def _growing() -> list[str]:
+    """The names of the numbers that only grow."""
+    others = ("service", *_MOMENTS, "largest", "queued", "worked", "lanes")
+    return [each.name for each in fields(ServiceStats) if each.name not in others]

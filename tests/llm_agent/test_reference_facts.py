@@ -240,9 +240,7 @@ def test_rollouts_are_those_of_the_reference(session: Record, data: dict[str, st
 
 
 @pytest.mark.parametrize("session", [each for each in SESSIONS if each["mode"] == "train"], ids=name_of)
-def test_rollouts_in_lanes_are_those_of_the_reference(
-    session: Record, data: dict[str, str], warm_lanes: None
-) -> None:
+def test_rollouts_in_lanes_are_those_of_the_reference(session: Record, data: dict[str, str], warm_lanes: None) -> None:
     replay(session, data, LANES)
 
 

@@ -24,7 +24,7 @@ from support import context_facts, reference_facts
 STAND_INS = """
 import importlib.machinery, sys, types
 
-NAMES = {"vllm", "wandb", "openai", "anthropic", "together", "gym", "gym_sokoban", "spacy", "webshop_minimal", "alfworld"}
+NAMES = {"vllm", "wandb", "openai", "anthropic", "together", "gym", "gym_sokoban", "spacy", "webshop_minimal"}
 
 class Anything(types.ModuleType):
     __path__ = []

@@ -2,7 +2,7 @@
 
     python tests/make_reference_facts.py
 
-What is taken: seeds, configurations, actions and other numbers as they are, and of every text (states, prompts) a digest.
+What is taken: seeds, configurations, actions and other numbers as they are, and of every text a digest.
 """
 
 from __future__ import annotations

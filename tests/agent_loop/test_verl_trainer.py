@@ -199,5 +199,9 @@ def test_verls_stock_trainer_takes_steps_on_a_cpu(tmp_path, how):
     assert max(values(log, "training/rollout_probs_diff_max")) < 0.05
     assert max(values(log, "critic/score/max")) > min(values(log, "critic/score/min"))
     for tag in ("SimpleSokoban", "Bandit"):
+        for name, least, most in (("episodes", 8, 8), ("success", 0, 1), ("pass@4", 0, 1), ("env_error", 0, 0)):
+            logged = values(log, f"envs/{tag}/{name}")
+            assert len(logged) == 2 and least <= min(logged) <= max(logged) <= most, (tag, name, logged)
+        assert min(values(log, f"envs/{tag}/seconds")) > 0
         assert len(values(log, f"val-core/{tag}/acc/mean@1")) == 1
         assert len(values(log, f"val-aux/{tag}/num_actions/mean@1")) == 1

@@ -1,8 +1,8 @@
 """What RAGEN's context managers make of rollouts, and what ours makes of the same ones; held against digests.
 
 With our own prompts replies are read alike, the same text is learnt, and scores and metrics are the same. With RAGEN's
-prompts everything is, to the token: they are read off a checkout of RAGEN, which the environment variables ``RAGEN_UP25``
-and ``RAGEN_UP26`` name (or which lies in ``../shared/peers``); without one those tests are skipped.
+prompts everything is, to the token: they are read off a checkout of RAGEN, which the environment variables
+``RAGEN_UP25`` and ``RAGEN_UP26`` name (or which lies in ``../shared/peers``); without one those tests are skipped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rollouts of our own words for a context manager, and what is written down of what it makes of them.
 
-RAGEN's context manager and ours are given the same, so this module imports nothing of either: with RAGEN's it is run in
-a process of its own (``python context_facts.py CHECKOUT_VERSION OUT``), whose package ``ragen`` is RAGEN's. Of texts and
-token ids digests are kept.
+RAGEN's context manager and ours are given the same, so this module imports nothing of either: with RAGEN's it is run
+in a process of its own (``python context_facts.py up25|up26 TOKENIZER OUT``), whose package ``ragen`` is RAGEN's. Of
+texts and token ids digests are kept.
 """
 
 from __future__ import annotations
@@ -239,8 +239,9 @@ def settings_facts(manager: Any, tokenizer: Any, overrides: Record) -> Record:
 def recorded(version: str, tokenizer_folder: str) -> Iterator[Record]:
     """The facts of the context manager that this process imports as ``ragen``'s, which has to be RAGEN's own."""
     from omegaconf import OmegaConf
-    from ragen.llm_agent.ctx_manager import ContextManager
     from transformers import PreTrainedTokenizerFast
+
+    from ragen.llm_agent.ctx_manager import ContextManager
 
     tokenizer = PreTrainedTokenizerFast.from_pretrained(tokenizer_folder)
     tokenizer.name_or_path = "qwen-small"  # what RAGEN tells a model's turn tokens by

@@ -32,6 +32,7 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "tests/llm_agent/test_masks.py": ("models",),
     "tests/llm_agent/test_parallel_rollout_manager.py": ("processes", "models"),
     "tests/llm_agent/test_reference_contexts.py": ("models",),
+    "tests/llm_agent/test_reference_loops.py": ("models",),
     "tests/llm_agent/test_reference_facts.py": ("processes",),
     "tests/llm_agent/test_shared_inference.py": ("models",),
     "tests/llm_agent/test_tokenizer.py": ("models",),

@@ -187,6 +187,39 @@ class Maker:
         return [facts.digest(facts.ended(facts.end_of_2025(entry), entry["status"])), facts.digest(whole)]
 
 
+def loops() -> list[Record]:
+    """RAGEN 2026's rollouts: what its workers were told of each batch, and the columns that came of it."""
+    found = []
+    for path in sorted((golden.GOLDEN / "contexts" / "loop").glob("rollout_*.json")):
+        recorded = json.loads(path.read_text("utf-8"))
+        config = json.loads((path.parents[1] / "configs" / "up26" / f"{recorded['config']}.json").read_text("utf-8"))
+        given, after = recorded["meta_info_given"], recorded["meta_info_given_afterwards"]
+        calls = [call for call in recorded["calls"] if call["call"] == "proxy.generate_sequences"]
+        told = [call["returns"]["DataProto"]["meta_info"] for call in calls]
+        proxy = config["agent_proxy"] | {
+            key.removeprefix("agent_proxy."): value
+            for key, value in recorded["overrides"].items()
+            if key.startswith("agent_proxy.")
+        }
+        columns = recorded["update"]["columns"]
+        found.append(
+            {
+                "name": path.stem.removeprefix("rollout_"),
+                "val": recorded["val"],
+                "collapse": recorded["include_collapse_data"],
+                "proxy": {
+                    key: proxy[key] for key in ("max_turn", "enable_think", "context_window_mode", "max_context_window")
+                },
+                "turns": [len(state["history"]) - 1 for state in recorded["rollout_states"]],
+                "told": [[each["mode"], each.get("skip_generation", False)] for each in told],
+                "left": {key: after[key] for key in after if key not in given and key != "compute_collapse"},
+                "batch": {key: value[0] for key, value in columns["batch"].items()},
+                "columns": {key: value[0] for key, value in columns["non_tensor"].items()},
+            }
+        )
+    return found
+
+
 def main() -> None:
     if not golden.GOLDEN.is_dir():
         raise SystemExit(f"the recordings are not there: {golden.GOLDEN}")
@@ -202,6 +235,8 @@ def main() -> None:
             if tag != "_offcontract":
                 rollouts += maker.sessions(version, tag)
     print("envs", len(envs), facts.write_lines("envs", envs), "bytes")
+    found = loops()
+    print("loops", len(found), facts.write_lines("loops", found), "bytes")
     print("rollouts", len(rollouts), facts.write_lines("rollouts", rollouts), "bytes")
 
 

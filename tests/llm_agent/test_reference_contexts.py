@@ -7,7 +7,6 @@ prompts everything is, to the token: they are read off a checkout of RAGEN, whic
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import tarfile
 from collections.abc import Callable
@@ -19,6 +18,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from ragen.llm_agent.ctx_manager import ContextManager
+from ragen.llm_agent.prompting.__main__ import main as prompting
 from ragen.llm_agent.tokenizer import load_tokenizer
 from support import context_facts, reference_facts
 
@@ -29,7 +29,6 @@ SETTINGS = [record for record in RECORDED if "setting" in record]
 READINGS = [record for record in RECORDED if "reading" in record]
 PEERS = Path(__file__).resolve().parents[3] / "shared" / "peers"
 YEARS = {"up25": 2025, "up26": 2026}
-IMPORTER = "ragen.llm_agent.prompting.checkout"
 
 
 def name_of(record: Record) -> str:
@@ -96,14 +95,10 @@ def test_the_same_text_is_learnt_for_the_same_scores(record: Record) -> None:
 @pytest.fixture(scope="module")
 def prompts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The prompts of a generation, imported from a checkout."""
-    if importlib.util.find_spec(IMPORTER) is None:
-        pytest.skip("this version imports no prompts")
     folder = tmp_path_factory.mktemp("checkouts")
 
     @cache
     def imported(version: str) -> Path:
-        from ragen.llm_agent.prompting.__main__ import main
-
         checkout, archive = os.environ.get(f"RAGEN_{version.upper()}"), PEERS / f"ragen-{version}.tar.gz"
         if checkout is None:
             if not archive.is_file():
@@ -111,7 +106,7 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             with tarfile.open(archive) as packed:
                 packed.extractall(folder, filter="data")
             checkout = str(folder / f"ragen-{version}")
-        assert main(["import", checkout, str(folder / f"{version}.yaml")]) == 0
+        assert prompting(["import", checkout, str(folder / f"{version}.yaml")]) == 0
         return folder / f"{version}.yaml"
 
     return imported

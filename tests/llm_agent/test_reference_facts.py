@@ -6,7 +6,6 @@ text by text, where they are at hand: ``test_golden_rollouts.py`` and the tests 
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +28,6 @@ TAGS = sorted(facts.tags())
 SHOPS = [record for record in facts.records("envs") if record.get("kind") == "shop"]
 SESSIONS = facts.records("rollouts")
 MAIN, LANES = {"use_multiprocessing": False}, {"use_multiprocessing": True, "max_workers": 2}
-HAS_GENERATIONS = importlib.util.find_spec("ragen.llm_agent.config.generation") is not None
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +242,6 @@ def test_rollouts_in_lanes_are_those_of_the_reference(session: Record, data: dic
     replay(session, data, LANES)
 
 
-@pytest.mark.skipif(not HAS_GENERATIONS, reason="this version knows no generation: 2026")
 @pytest.mark.parametrize("session", [each for each in SESSIONS if each["version"] == "up26"], ids=name_of)
 def test_rollouts_of_generation_2026_are_those_of_the_reference_whole(session: Record, data: dict[str, str]) -> None:
     replay(session, data, MAIN, whole=True)

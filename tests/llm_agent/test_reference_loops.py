@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from ragen.llm_agent.tokenizer import load_tokenizer
 from support import context_facts, reference_facts
 
 LOOPS = reference_facts.records("loops")
-HAS_GENERATIONS = importlib.util.find_spec("ragen.llm_agent.config.generation") is not None
 
 
 class Workers:
@@ -41,7 +39,7 @@ def is_short(loop: dict[str, Any]) -> bool:
 
 
 def config_of(loop: dict[str, Any]) -> Any:
-    """A rollout as long as the recorded one: over after one action where that was, else of lakes that nobody crosses."""
+    """A rollout as long as the recorded one: over after one action where that was, else a lake that nobody crosses."""
     whole = context_facts.config({f"agent_proxy.{key}": value for key, value in loop["proxy"].items()})
     for tag in context_facts.TAGS:
         whole["custom_envs"][tag] |= {"env_type": "frozen_lake", "max_actions_per_traj": 1 if is_short(loop) else 8}
@@ -55,7 +53,6 @@ def test_one_turn_many_turns_an_early_end_and_validation_were_recorded() -> None
     assert any(loop["told"][-1] == ["multiturn-end", True] for loop in LOOPS)
 
 
-@pytest.mark.skipif(not HAS_GENERATIONS, reason="this version knows no generation: 2026")
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop["name"])
 def test_workers_are_told_and_batches_are_made_as_in_ragen_2026(loop: dict[str, Any]) -> None:
     workers = Workers("</think><answer>Left</answer>" if is_short(loop) else "</think><answer></answer>")

@@ -21,7 +21,8 @@ def check_environments(config: Mapping[str, Any]) -> None:
         ConfigError: They cannot; everything that is in the way is named.
     """
     refused: list[str] = []
-    for check in (read_max_turn, service_kind, ServiceSettings.read, _check_share, _check_method, _check_modes):
+    checks = read_max_turn, service_kind, ServiceSettings.read, _check_share, _check_learnt, _check_method, _check_modes
+    for check in checks:
         try:
             check(config)
         except ConfigError as error:
@@ -37,6 +38,22 @@ def _check_share(config: Mapping[str, Any]) -> None:
             f"agent_proxy.rollout_filter_ratio is {share}; verl's trainer takes all groups, or with "
             "algorithm.filter_groups.enable those whose scores differ. Expected 1."
         )
+
+
+def _check_learnt(config: Mapping[str, Any]) -> None:
+    settings, refused = ContextSettings.read(config), []
+    if settings.use_turn_scores:
+        refused.append(
+            "agent_proxy.use_turn_scores is True; verl's trainer puts a trajectory's whole score on its last token, so "
+            "it takes False alone (trainer.backend=tiny learns from turn scores)."
+        )
+    if not settings.enable_response_mask:
+        refused.append(
+            "configuration key 'enable_response_mask' is False; an agent loop knows the probabilities of what the "
+            "model said and of nothing else, so replies alone are learnt. Expected True."
+        )
+    if refused:
+        raise ConfigError(" ".join(refused))
 
 
 def _check_method(config: Mapping[str, Any]) -> None:

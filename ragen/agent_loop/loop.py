@@ -11,7 +11,8 @@ RAGEN's own keys are read from the section ``ragen`` of the trainer's configurat
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -84,6 +85,8 @@ class RagenEnvLoop(AgentLoopBase):
         self._seconds: dict[str, float] = {}
         self._server_says: dict[str, Any] = {}
         self._preempted = -1
+        self._invalid_replies = 0
+        self._longest_wait = 0.0
 
     async def run(  # type: ignore[override]  # verl's V1 trainer takes lists, verl's annotation does not say so
         self, sampling_params: dict[str, Any], priority: int = 0, **kwargs: Any
@@ -109,7 +112,7 @@ class RagenEnvLoop(AgentLoopBase):
         session = Session(self._parts.service, tag, seed, mode)
         request = uuid4().hex
         try:
-            with simple_timer("tool_calls", self._seconds):
+            with self._waiting():
                 opened = await session.open()
             marks = script.settings.generation.is_2026
             episode = Episode(tag, seed, opened.max_actions, script.format_penalty, opened.observation, marks)
@@ -123,12 +126,21 @@ class RagenEnvLoop(AgentLoopBase):
                     trails = _answered(trails, tag, seed)
                     break
                 reply = script.read(tokens)
-                with simple_timer("tool_calls", self._seconds):
+                with self._waiting():
                     result = await session.play(reply.actions, episode.actions_left)
+                self._invalid_replies += bool(result.malformed)
                 episode.apply(reply, result)
             return self._outputs(trails, episode, session.rebuilt)
         finally:
             await close_quietly(session)
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Count the time until an environment has answered."""
+        before = self._seconds.get("tool_calls", 0.0)
+        with simple_timer("tool_calls", self._seconds):
+            yield
+        self._longest_wait = max(self._longest_wait, self._seconds["tool_calls"] - before)
 
     def _make_room(self, trails: list[TokenTrail], episode: Episode) -> int:
         """Put the prompt for the next reply into the last trail, or a new one.
@@ -207,6 +219,7 @@ class RagenEnvLoop(AgentLoopBase):
                 "tool_rewards": list(episode.status.rewards),
                 "env_metrics": episode.metrics(),
                 "env_error": episode.env_error,
+                "env_tag": episode.tag,
                 "reward_extra_info": dict(summary),
             },
         )
@@ -223,6 +236,8 @@ class RagenEnvLoop(AgentLoopBase):
             "format_penalty": float(episode.rollout["penalty"]),
             "env_seconds": float(self._seconds.get("tool_calls", 0.0)),
             "env_failed": float(bool(episode.env_error)),
+            "invalid_replies": float(self._invalid_replies),
+            "longest_wait": self._longest_wait,
         }
 
 

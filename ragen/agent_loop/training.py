@@ -43,6 +43,7 @@ PROMPT_LENGTH = 1024
 PACKAGES = {"cachetools": "cachetools", "uvicorn": "uvicorn", "fastapi": "fastapi", "transfer_queue": "TransferQueue"}
 FILE = "verl.yaml"
 SAID = "agent_loop.said"  # keys that were said on the command line
+MANAGER = "ragen.agent_loop.manager.RagenLoopManager"
 
 
 def start(config: Any) -> None:
@@ -118,6 +119,9 @@ def trainer_config(config: Any) -> DictConfig:
         log.warning("%s.", note)
     if asked.ignored:
         log.warning("ignored: %s (nothing here reads them).", ", ".join(sorted(asked.ignored)))
+    agent = verl.actor_rollout_ref.rollout.agent
+    if not verl.trainer.use_v1 and agent.agent_loop_manager_class == MANAGER:
+        agent.agent_loop_manager_class = None  # it is the V1 trainer's
     validation = verl.actor_rollout_ref.rollout.val_kwargs
     if not validation.do_sample:
         validation.temperature = 0  # what verl looks at

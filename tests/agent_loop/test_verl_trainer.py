@@ -2,13 +2,11 @@
 
 import itertools
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,27 +19,10 @@ from ragen.agent_loop.lookup import actor_name, node_actor
 from ragen.llm_agent.config.loading import load_config
 from support.agent_loop import StandInClient, tokenizer
 from support.taught_qwen import save_tiny_model
+from support.verl_on_cpu import ENVIRONMENT, GROUPS, ON_CPU, OWN_RAY, TRAINING, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-TESTS = Path(__file__).resolve().parents[1]
-ENVIRONMENT = {
-    "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH", "")]),
-    "HF_HUB_OFFLINE": "1",
-    "RAY_AUTH_MODE": "disabled",
-}
-ON_CPU = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "support.verl_cpu_platform"}
-GROUPS = [
-    "es_manager.max_workers=2",
-    "es_manager.capsule_dir=null",
-    "es_manager.train.env_groups=4",
-    "es_manager.train.group_size=4",
-    "es_manager.train.env_configs.tags=[SimpleSokoban,Bandit]",
-    "es_manager.train.env_configs.n_groups=[2,2]",
-    "es_manager.val.env_groups=4",
-    "es_manager.val.env_configs.tags=[SimpleSokoban,Bandit]",
-    "es_manager.val.env_configs.n_groups=[2,2]",
-]
 ROWS = [("SimpleSokoban", 1), ("SimpleSokoban", 1), ("FrozenLake", 3), ("Bandit", 5), ("FrozenLake", 4), ("Bandit", 6)]
 
 
@@ -140,39 +121,9 @@ def test_verls_manager_plays_trajectories_and_kills_of_lanes_or_service_change_n
     assert_same(disturbed, undisturbed)
 
 
-def values(log, name):
-    return [float(text) for text in re.findall(rf"[ -]{re.escape(name)}:(?:np\.\w+\()?(-?[\d.e-]+)", log)]
-
-
 @pytest.mark.parametrize("how", ["start", "stock command", "a row a turn"])
 def test_verls_stock_trainer_takes_steps_on_a_cpu(tmp_path, how):
-    overrides = [
-        "agent_proxy.max_turn=2",
-        "agent_proxy.enable_think=false",
-        "agent_loop.prompt_length=800",
-        "actor_rollout_ref.rollout.max_model_len=1600",
-        "actor_rollout_ref.rollout.response_length=24",
-        "actor_rollout_ref.rollout.name=hf",
-        "actor_rollout_ref.rollout.load_format=auto",
-        "actor_rollout_ref.rollout.agent.num_workers=1",
-        "actor_rollout_ref.model.use_remove_padding=false",
-        "actor_rollout_ref.model.override_config.attn_implementation=sdpa",
-        "actor_rollout_ref.model.enable_gradient_checkpointing=false",
-        "actor_rollout_ref.actor.strategy=fsdp2",
-        "actor_rollout_ref.actor.optim.lr=1e-3",
-        "actor_rollout_ref.actor.use_torch_compile=false",
-        "actor_rollout_ref.actor.fsdp_config.use_torch_compile=false",
-        "actor_rollout_ref.actor.fsdp_config.dtype=float32",
-        "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
-        "trainer.device=cpu",
-        "trainer.total_training_steps=2",
-        "trainer.test_freq=-1",
-        "trainer.save_freq=-1",
-        "trainer.resume_mode=disable",
-        "ray_kwargs.ray_init.num_cpus=16",
-        "ray_kwargs.ray_init.num_gpus=1",
-        "ray_kwargs.ray_init.include_dashboard=false",
-    ]
+    overrides = [*TRAINING, *OWN_RAY]
     if how == "a row a turn":
         overrides += ["++agent_proxy.context_window_mode=single_turn"]
     config = composed(tmp_path, *overrides)
@@ -198,5 +149,9 @@ def test_verls_stock_trainer_takes_steps_on_a_cpu(tmp_path, how):
     assert max(values(log, "training/rollout_probs_diff_max")) < 0.05
     assert max(values(log, "critic/score/max")) > min(values(log, "critic/score/min"))
     for tag in ("SimpleSokoban", "Bandit"):
+        for name, least, most in (("episodes", 8, 8), ("success", 0, 1), ("pass@4", 0, 1), ("env_error", 0, 0)):
+            logged = values(log, f"envs/{tag}/{name}")
+            assert len(logged) == 2 and least <= min(logged) <= max(logged) <= most, (tag, name, logged)
+        assert min(values(log, f"envs/{tag}/seconds")) > 0
         assert len(values(log, f"val-core/{tag}/acc/mean@1")) == 1
         assert len(values(log, f"val-aux/{tag}/num_actions/mean@1")) == 1

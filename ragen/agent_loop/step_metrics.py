@@ -1,0 +1,104 @@
+"""What a training step's trajectories say of their environments, tag by tag; verl's own metrics mix all tags.
+
+=============================  ======================================================================
+metric                         mean over the tag's episodes of the step, unless it says otherwise
+=============================  ======================================================================
+``envs/<tag>/episodes``        how many there were
+``envs/<tag>/success``         share that ended well
+``envs/<tag>/pass@<k>``        share of groups, of at most k episodes each, in which one ended well
+``envs/<tag>/reward``          sum of rewards, without format penalties
+``envs/<tag>/score``           what is learnt from: rewards and format penalties
+``envs/<tag>/turns``           turns
+``envs/<tag>/num_actions``     executed actions
+``envs/<tag>/invalid_replies`` share of the turns, of all episodes, whose reply held an invalid action, or none
+``envs/<tag>/env_error``       share of episodes whose environment failed for good
+``envs/<tag>/seconds``         seconds that a trajectory waited for its environment, at work or in line
+``envs/<tag>/longest_wait``    the most seconds that one call of an environment took, over all episodes
+=============================  ======================================================================
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+PREFIX = "envs"
+TOLD = 0.1  # share of an environment's episodes that fail before it is told on the console
+
+_MEANS = {
+    "success": "success",
+    "reward": "env_reward",
+    "score": "score",
+    "turns": "turns",
+    "num_actions": "num_actions",
+    "env_error": "env_failed",
+    "seconds": "env_seconds",
+}
+
+
+class EpisodeSummary(NamedTuple):
+    """One trajectory of a step.
+
+    Attributes:
+        tag: Key of ``custom_envs``.
+        group: Which group of trajectories of equal tag and seed it is of.
+        numbers: The ``reward_extra_info`` of :class:`~ragen.agent_loop.loop.RagenEnvLoop`.
+        error: Why its environment failed for good; "" if it did not.
+    """
+
+    tag: str
+    group: str
+    numbers: Mapping[str, float]
+    error: str = ""
+
+
+def metrics_by_tag(episodes: Iterable[EpisodeSummary]) -> dict[str, float]:
+    """The metrics of a step's episodes, as the table above names them."""
+    metrics: dict[str, float] = {}
+    for tag, played in sorted(_by_tag(episodes).items()):
+        for name, value in _metrics(played).items():
+            metrics[f"{PREFIX}/{tag}/{name}"] = float(value)
+    return metrics
+
+
+def failing_tags(episodes: Iterable[EpisodeSummary]) -> list[str]:
+    """A sentence for each tag whose environments failed in more than a tenth of its episodes."""
+    told = []
+    for tag, played in sorted(_by_tag(episodes).items()):
+        failed = [episode for episode in played if episode.numbers["env_failed"]]
+        if len(failed) > TOLD * len(played):
+            told.append(
+                f"environments of tag {tag!r} failed in {len(failed)} of {len(played)} episodes of this step, which "
+                f"count as errors and teach little; the first says: {_first_line(failed[0].error)} Look at the failure "
+                "capsules (es_manager.capsule_dir, ragen replay) or check the environment (ragen check)."
+            )
+    return told
+
+
+def _by_tag(episodes: Iterable[EpisodeSummary]) -> dict[str, list[EpisodeSummary]]:
+    tags: dict[str, list[EpisodeSummary]] = defaultdict(list)
+    for episode in episodes:
+        tags[episode.tag].append(episode)
+    return tags
+
+
+def _metrics(played: Sequence[EpisodeSummary]) -> dict[str, float]:
+    numbers = [episode.numbers for episode in played]
+    groups: dict[str, list[float]] = defaultdict(list)
+    for episode in played:
+        groups[episode.group].append(episode.numbers["success"])
+    turns = sum(each["turns"] for each in numbers)
+    return {
+        "episodes": len(played),
+        **{name: fmean(each[key] for each in numbers) for name, key in _MEANS.items()},
+        f"pass@{max(map(len, groups.values()))}": fmean(max(successes) for successes in groups.values()),
+        "invalid_replies": sum(each["invalid_replies"] for each in numbers) / turns if turns else 0.0,
+        "longest_wait": max(each["longest_wait"] for each in numbers),
+    }
+
+
+def _first_line(text: str) -> str:
+    line = text.strip().splitlines()[0] if text.strip() else "nothing"
+    return line if line.endswith(".") else f"{line}."

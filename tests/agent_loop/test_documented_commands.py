@@ -1,0 +1,149 @@
+"""Every command of ``docs/training_with_verl.md``, read off the page and run; on a CPU, with overrides of its own."""
+
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ragen.agent_loop import dataset, training
+from ragen.llm_agent.config.loading import load_config
+from support.taught_qwen import save_tiny_model
+from support.verl_on_cpu import ENVIRONMENT, GROUPS, ON_CPU, OWN_RAY, TRAINING, values
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "training_with_verl.md"
+INSTALL, ON_ONE_NODE, HEAD, JOIN, ON_A_CLUSTER, JOB, ROWS = range(7)
+
+
+def documented():
+    """The commands of the page, in its order, as words without comments."""
+    text = PAGE.read_text("utf-8")
+    found = re.findall(r"```bash\n(.*?)```|`(python -m [^`]+)`", text, re.DOTALL)
+    commands = []
+    for block, inline in found:
+        lines = (block or inline).replace("\\\n", " ").splitlines()
+        commands += [words for line in lines if (words := shlex.split(line.split("  #")[0]))]
+    return commands
+
+
+COMMANDS = documented()
+
+
+def overrides_of(words):
+    """What a documented ``train.py`` is given behind its configuration's name."""
+    assert words[words.index("train.py") - 1] == "python"
+    name, *overrides = words[words.index("--config-name") + 1 :]
+    return name, overrides
+
+
+def test_the_page_has_the_commands_that_are_run_here():
+    starts = [" ".join(words[:2]) for words in COMMANDS]
+    assert starts == [
+        "pip install",
+        "python train.py",
+        "ray start",
+        "ray start",
+        "RAY_ADDRESS=auto python",
+        "ray job",
+        "python -m",
+    ]
+
+
+def test_the_extra_that_is_installed_exists():
+    words = COMMANDS[INSTALL]
+    extra = re.search(r"\[([\w-]+)\]", " ".join(words)).group(1)
+    assert f'"{extra}"' in (ROOT / "setup.py").read_text("utf-8")
+
+
+def test_the_data_sets_command_writes_the_rows_that_the_page_tells_of(tmp_path, monkeypatch, capsys):
+    words = COMMANDS[ROWS]
+    assert words[:3] == ["python", "-m", dataset.__name__]
+    monkeypatch.chdir(tmp_path)
+    assert dataset.main(words[3:]) == 0
+    assert re.search(r"\d+00 rows in train\.parquet", capsys.readouterr().out)
+    assert (tmp_path / "train.parquet").stat().st_size > 0
+
+
+@pytest.mark.parametrize("place", [ON_ONE_NODE, ON_A_CLUSTER])
+def test_the_training_commands_compose_to_what_they_say(place, tmp_path):
+    name, overrides = overrides_of(COMMANDS[place])
+    loosened = training.loosened(overrides, [*training.verl_sections(), "agent_loop"])
+    config = load_config(name, [*loosened, f"output_dir={tmp_path}"])
+    made = training.trainer_config(config)
+    for key, value in (override.split("=") for override in overrides if override.startswith("trainer.n")):
+        assert str(made.trainer[key.removeprefix("trainer.")]) == value
+    assert made.actor_rollout_ref.rollout.agent.agent_loop_manager_class == training.MANAGER
+    assert training.prepare(made).is_file()
+
+
+def run(words, tmp_path, **environment):
+    """Run a command, with this interpreter for ``python``; what it wrote."""
+    words = [sys.executable if word == "python" else word for word in words]
+    words = [str(ROOT / word) if word == "train.py" else word for word in words]
+    done = subprocess.run(
+        words,
+        env={**os.environ, **ENVIRONMENT, **environment},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    return done.stdout + done.stderr
+
+
+def small(tmp_path, nodes=()):
+    """Overrides that make a documented training one of two steps of a tiny model."""
+    model = save_tiny_model(tmp_path / "model")
+    sizes = ["trainer.n_gpus_per_node=1", "trainer.nnodes=1", *nodes]
+    return [f"output_dir={tmp_path}", f"model_path={model}", *GROUPS, *TRAINING, *sizes]
+
+
+def assert_trained(log):
+    assert values(log, "training/global_step") == [1, 2]
+    assert len(values(log, "envs/Bandit/success")) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_training_on_one_node_runs(tmp_path):
+    words = [*COMMANDS[ON_ONE_NODE], *small(tmp_path), *OWN_RAY]
+    assert_trained(run(words, tmp_path, **ON_CPU))
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A head node, started as documented, at a free port; stopped by its processes' own group."""
+    if shutil.which("ray", path=str(Path(sys.executable).parent)) is None:
+        pytest.skip("the command ray is not installed beside this interpreter")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = [word for word in COMMANDS[HEAD] if not word.startswith("--port")]
+    words[0] = str(Path(sys.executable).parent / "ray")
+    limits = [f"--port={port}", "--num-cpus=16", "--num-gpus=1", "--include-dashboard=false", "--block"]
+    environment = {**os.environ, **ENVIRONMENT, **ON_CPU}
+    with (tmp_path / "head.log").open("w") as log:
+        head = subprocess.Popen([*words, *limits], env=environment, stdout=log, stderr=log, cwd=tmp_path)
+        yield f"127.0.0.1:{port}"
+        head.terminate()
+        head.wait(60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_training_on_a_cluster_runs_and_its_configuration_is_taken_by_the_stock_command(tmp_path, cluster):
+    _, *words = COMMANDS[ON_A_CLUSTER]  # RAY_ADDRESS is this cluster's
+    words = [word for word in words if not word.startswith("output_dir=")]
+    log = run([*words, *small(tmp_path)], tmp_path, **ON_CPU, RAY_ADDRESS=cluster)
+    assert_trained(log)
+    stock = COMMANDS[JOB][COMMANDS[JOB].index("--") + 1 :]
+    stock[stock.index("--config-path") + 1] = str(tmp_path)
+    log = run([*stock, f"hydra.run.dir={tmp_path}/hydra"], tmp_path, **ON_CPU, RAY_ADDRESS=cluster)
+    assert_trained(log)

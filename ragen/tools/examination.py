@@ -79,8 +79,8 @@ class Examination:
             "replays in its process": self._replays_on_a_second_object,
             "replays after other episodes": self._replays_on_the_first_object,
             "replays elsewhere": self._replays_elsewhere,
-            "shows what it returns": self._shows,
-            "metrics": self._gives_metrics,
+            "shows what it returns": lambda: shown_found(self._ask("unshown", *self._episode)),
+            "metrics": lambda: metrics_found(self._first),
             "leaves its process alone": self._leaves_alone,
             "leaves nothing behind": self._leaves_nothing,
             "group resets": self._is_copied,
@@ -229,12 +229,6 @@ class Examination:
         return "ok", "copy_from gives what a reset gives, and nothing is shared", ""
 
     # What it gives, leaves and costs
-
-    def _shows(self) -> Found:
-        return shown_found(self._ask("unshown", *self._episode))
-
-    def _gives_metrics(self) -> Found:
-        return metrics_found(self._first)
 
     def _leaves_alone(self) -> Found:
         """What all environments of a worker share, and the main process too."""

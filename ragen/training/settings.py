@@ -16,7 +16,7 @@ from ragen.training.filtering import FilterSettings
 from ragen.training.reading import choice, count, texts
 from ragen.training.tiny_model import TinyModelSettings
 from ragen.training.tracking import LOGGERS, check_loggers
-from ragen.training.updates import UpdateSettings
+from ragen.training.update_settings import UpdateSettings
 from ragen.training.warm_up import WarmUpSettings
 
 AUTO, DISABLE = "auto", "disable"

@@ -8,16 +8,14 @@ all of these, so a run that was stopped and resumed gives the same weights and m
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Self
 
-import torch
 from transformers import PreTrainedModel
-from transformers.utils import logging as hf_logging
 
 from ragen.errors import CheckpointError, ConfigError
 from ragen.llm_agent.config.loading import differing, one_line
@@ -38,6 +36,7 @@ from ragen.training.interrupts import StopRequest
 from ragen.training.player import Played, Player, success_metrics
 from ragen.training.run_report import REPORT_FILE, RunReport
 from ragen.training.settings import AUTO, TrainerSettings, about_training
+from ragen.training.surroundings import make_folder, no_progress_bar, threads
 from ragen.training.tiny_model import build_model
 from ragen.training.tracking import METRICS_FILE, Tracker
 from ragen.training.training_batch import training_batch
@@ -75,18 +74,8 @@ def train(config: Any, quiet: bool = False) -> Outcome:
         RagenError: Training failed; the newest checkpoint is still there.
     """
     settings = TrainerSettings.read(config)
-    with StopRequest() as stop, _threads(settings.threads), TinyTrainer(config, settings, stop, quiet) as trainer:
+    with StopRequest() as stop, threads(settings.threads), TinyTrainer(config, settings, stop, quiet) as trainer:
         return trainer.run()
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class TinyTrainer:
@@ -146,7 +135,7 @@ class TinyTrainer:
     def run(self) -> Outcome:
         """Go on from the newest checkpoint, or begin; see :func:`train`."""
         settings = self._settings
-        _make_folder(settings.folder)
+        make_folder(settings.folder)
         seed_everything(settings.seed)
         self.player.prepare()
         if settings.resume != AUTO:
@@ -329,7 +318,7 @@ class TinyTrainer:
 
     def _export(self) -> None:
         """The model and its tokenizer as a Hugging Face folder, such as ``actor.backend: hf`` takes."""
-        with _no_progress_bar():
+        with no_progress_bar():
             self.model.save_pretrained(self._settings.folder / "model")
         self._tokenizer.save_pretrained(self._settings.folder / "model")
 
@@ -345,22 +334,3 @@ class TinyTrainer:
 
 def _is_due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
-
-
-@contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    """Keep transformers from drawing a progress bar of its own across ours."""
-    shown = hf_logging.is_progress_bar_enabled()
-    hf_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            hf_logging.enable_progress_bar()
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"configuration key 'output_dir' is {str(folder)!r}: {error.strerror}.") from error

@@ -235,7 +235,6 @@ def test_a_prompt_that_names_no_actions_is_answered_all_the_same():
         (["actor.scripted.seed=x"], "'actor.scripted.seed' is 'x'; expected a whole number"),
         (["actor.backend=nope"], "'actor.backend' is 'nope'; expected one of"),
         (["actor.backend='no.such.module:Class'"], "cannot be imported"),
-        (["~actor.backend"], "'actor.backend' is missing"),
     ],
 )
 def test_a_backend_that_cannot_be_made_is_one_clear_error(overrides, said):

@@ -50,8 +50,10 @@ def test_an_episode_without_turns_counts_as_one_without_reward():
 def test_the_tables_name_tags_times_and_lanes():
     out = StringIO()
     lanes = [
-        SimpleNamespace(lane="main", pid=10, env_types=(), envs=0, turns=0, busy_s=0.0, restarts=0),
-        SimpleNamespace(lane="lane 0", pid=11, env_types=("sokoban",), envs=8, turns=40, busy_s=1.25, restarts=3),
+        SimpleNamespace(node="", lane="main", pid=10, env_types=(), envs=0, turns=0, busy_s=0.0, restarts=0),
+        SimpleNamespace(
+            node="", lane="lane 0", pid=11, env_types=("sokoban",), envs=8, turns=40, busy_s=1.25, restarts=3
+        ),
     ]
     tags = summarise([played("Boxes")], group_size=2, format_penalty=-0.1)
     print_summary(Console(file=out, width=100), tags, {"generation": 3.0, "environments": 0.5}, 4.0, lanes)

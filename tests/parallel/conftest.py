@@ -46,7 +46,7 @@ def what_the_standard_library_keeps() -> None:
         process.close()
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(scope="session")
 def what_starts_simulated_nodes() -> Iterator[None]:
     """A process that stays until the end."""
     machine()
@@ -55,8 +55,12 @@ def what_starts_simulated_nodes() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left(few_objects_to_collect: None, what_the_standard_library_keeps: None) -> Iterator[None]:
+def nothing_left(
+    few_objects_to_collect: None, what_the_standard_library_keeps: None, request: pytest.FixtureRequest
+) -> Iterator[None]:
     """Fail a test that leaves a process, a thread or a descriptor behind."""
+    if request.node.get_closest_marker("cluster"):
+        request.getfixturevalue("what_starts_simulated_nodes")
     gc.collect()
     before = processes(), set(threading.enumerate()), descriptors()
     yield

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from ragen.env import REGISTERED_ENVS, register_env
@@ -109,7 +110,7 @@ of_processes = pytest.mark.parametrize("backend", ["process"], indirect=True)
 
 def supervisor() -> int:
     """Process id of the supervisor."""
-    (pid,) = titled("ragen supervisor")
+    (pid,) = [pid for pid in titled("ragen supervisor") if psutil.Process(pid).ppid() == os.getpid()]
     return pid
 
 

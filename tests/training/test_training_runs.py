@@ -242,7 +242,7 @@ def test_metrics_go_to_weights_and_biases_when_asked(tmp_path, monkeypatch):
 
 def test_a_logger_whose_package_is_missing_is_named_with_what_to_install(monkeypatch):
     monkeypatch.setitem(tracking.LOGGERS, "wandb", "no_such_package")
-    with pytest.raises(ConfigError, match=r"'wandb'.*ragen\[train\]"):
+    with pytest.raises(ConfigError, match=r"'wandb'.*ragen-lanes\[train\]"):
         tracking.check_loggers(["wandb"])
 
 

@@ -13,7 +13,8 @@ from ragen.training.shared_prompts import SplitRows
 from ragen.training.tiny_model import TinyModelSettings, ValueModel, build_model
 from ragen.training.training_batch import batch_of_rows, training_batch
 from ragen.training.trajectories import Group, TokenRow, Trajectory
-from ragen.training.updates import Learner, UpdateSettings, advantages_and_returns
+from ragen.training.update_settings import UpdateSettings
+from ragen.training.updates import Learner, advantages_and_returns
 from ragen.training.warm_up import WarmUp, WarmUpSettings, demonstration_config, demonstrations
 from support.small_training import small_config
 

@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import difflib
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from ragen.env.registry import resolve_env, staying_in_main
 from ragen.errors import ConfigError, UnknownEnvError
 from ragen.llm_agent.config.generation import Generation
+from ragen.llm_agent.config.reader import Reader, is_integer
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import RAGEN
 from ragen.parallel.episode.turn_2026 import RAGEN_2026
@@ -27,7 +27,6 @@ DEFAULT_CAPSULE_DIR = "outputs/capsules"  # created by the first failure
 ENV_KEYS = ("env_type", "max_actions_per_traj", "env_config", "env_instruction", "max_tokens", "overlap_waits")
 READ_OVER = ("parallel_friendly", "max_workers")  # RAGEN's, of its threads
 _MODE_KEYS = ("env_groups", "group_size", "env_configs")
-_REQUIRED = object()
 _told: set[str] = set()
 
 
@@ -92,7 +91,7 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
     """
     if mode not in ("train", "val"):
         raise ConfigError(f"mode = {mode!r}: expected 'train' or 'val'.")
-    reader = _Reader(config)
+    reader = Reader(config)
     _check_manager_keys(reader)
     section = f"es_manager.{mode}"
     env_groups = reader.integer(f"{section}.env_groups", minimum=1)
@@ -111,92 +110,7 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
     )
 
 
-class _Reader:
-    """Looks up dotted keys, and says which one is wrong and how."""
-
-    def __init__(self, config: Any) -> None:
-        self._config = _plain(config)
-        self.generation = Generation.read(config)
-
-    def get(self, key: str, default: Any = _REQUIRED) -> Any:
-        """The value, or the default where the key is missing or null."""
-        value = self._config
-        for part in key.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
-            if value is None:
-                break
-        if value is None and default is _REQUIRED:
-            raise ConfigError(f"the configuration lacks {key!r}.")
-        return default if value is None else value
-
-    def integer(self, key: str, default: Any = _REQUIRED, minimum: int = 0) -> Any:
-        value = self.get(key, default)
-        if value is not default and (not _is_integer(value) or value < minimum):
-            raise ConfigError(f"{key} = {value!r}: expected an integer of at least {minimum}.")
-        return value
-
-    def number(self, key: str, default: float) -> float:
-        value = self.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise ConfigError(f"{key} = {value!r}: expected a number.")
-        return value
-
-    def seconds(self, key: str, default: float) -> float:
-        value = self.number(key, default)
-        if value <= 0:
-            raise ConfigError(f"{key} = {value!r}: expected a number of seconds greater than 0.")
-        return float(value)
-
-    def choice(self, key: str, choices: tuple[Any, ...], default: Any) -> Any:
-        value = self.get(key, default)
-        if not any(value is choice or (isinstance(choice, str) and value == choice) for choice in choices):
-            raise ConfigError(f"{key} = {value!r}: expected one of {', '.join(map(repr, choices))}.")
-        return value
-
-    def folder(self, key: str, default: str) -> str | None:
-        """A folder's path; None where the key is there and null."""
-        section, _, name = key.rpartition(".")
-        value = self.get(section, {}).get(name, default)
-        if value is not None and (not isinstance(value, str) or not value.strip()):
-            raise ConfigError(f"{key} = {value!r}: expected the path of a folder, or null for none.")
-        return value
-
-    def texts(self, key: str, default: Any = _REQUIRED) -> list[str]:
-        value = self.get(key, default)
-        if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
-            raise ConfigError(f"{key} = {value!r}: expected a list of names.")
-        return list(value)
-
-
-def _plain(config: Any) -> Any:
-    """The configuration as dicts and lists, interpolations resolved; only the sections that are read.
-
-    Raises:
-        ConfigError: A section is no mapping.
-    """
-    sections = {}
-    for name in ("es_manager", "custom_envs", "seed"):
-        value = config.get(name) if hasattr(config, "get") else getattr(config, name, None)
-        if value is not None and not isinstance(value, dict):
-            value = _mapping(name, value)
-        sections[name] = value
-    return sections
-
-
-def _mapping(name: str, value: Any) -> Any:
-    from omegaconf import OmegaConf
-
-    if OmegaConf.is_config(value):
-        value = OmegaConf.to_container(value, resolve=True)
-    elif hasattr(value, "__dict__") and not isinstance(value, type):
-        value = dict(vars(value))
-    if not isinstance(value, Mapping):
-        expected = "a mapping such as {train: 10000, val: 123}" if name == "seed" else "a mapping"
-        raise ConfigError(f"{name} = {value!r}: expected {expected}.")
-    return value
-
-
-def _check_manager_keys(reader: _Reader) -> None:
+def _check_manager_keys(reader: Reader) -> None:
     settings = {field.name for field in dataclasses.fields(Settings)} - {"use_lanes"}
     top = (*sorted(settings), "use_multiprocessing", "format_penalty", "capsule_dir", "env_state_hash", "train", "val")
     known = {"es_manager": top, "seed": ("train", "val")}
@@ -206,7 +120,7 @@ def _check_manager_keys(reader: _Reader) -> None:
         _check_keys(reader, section, keys, dict.fromkeys(top, "es_manager"))
 
 
-def _check_keys(reader: _Reader, section: str, known: Sequence[str], elsewhere: Mapping[str, str]) -> None:
+def _check_keys(reader: Reader, section: str, known: Sequence[str], elsewhere: Mapping[str, str]) -> None:
     """See to it that nobody takes a key for set that is not read: as it is misspelt, or stands at the wrong place.
 
     Args:
@@ -232,14 +146,14 @@ def _check_keys(reader: _Reader, section: str, known: Sequence[str], elsewhere: 
             log.warning("%s is not read by the environment manager, which knows %s.", name, ", ".join(sorted(known)))
 
 
-def _tags(reader: _Reader, section: str, env_groups: int) -> list[tuple[str, int]]:
+def _tags(reader: Reader, section: str, env_groups: int) -> list[tuple[str, int]]:
     """Each tag with its number of groups; a tag may stand in the list twice."""
     tags = reader.texts(f"{section}.env_configs.tags")
     where = f"{section}.env_configs"
     counts = reader.get(f"{where}.n_groups", None)
     if counts is None:
         counts = _equal_shares(where, tags, env_groups)
-    if not isinstance(counts, list | tuple) or not all(_is_integer(count) and count >= 1 for count in counts):
+    if not isinstance(counts, list | tuple) or not all(is_integer(count) and count >= 1 for count in counts):
         raise ConfigError(f"{where}.n_groups = {counts!r}: expected a list of integers of at least 1.")
     if not tags or len(tags) != len(counts):
         raise ConfigError(f"{where}: {len(tags)} tags {tags} but {len(counts)} n_groups {list(counts)}; one for each.")
@@ -257,7 +171,7 @@ def _equal_shares(where: str, tags: list[str], env_groups: int) -> list[int]:
     return [env_groups // len(tags)] * len(tags)
 
 
-def _entries(reader: _Reader, tags: list[tuple[str, int]], group_size: int) -> list[EnvEntry]:
+def _entries(reader: Reader, tags: list[tuple[str, int]], group_size: int) -> list[EnvEntry]:
     entries: list[EnvEntry] = []
     for tag, groups in tags:
         build = _EntryBuilder(reader, tag)
@@ -269,7 +183,7 @@ def _entries(reader: _Reader, tags: list[tuple[str, int]], group_size: int) -> l
 class _EntryBuilder:
     """Makes the entries of one tag, each with a configuration object of its own."""
 
-    def __init__(self, reader: _Reader, tag: str) -> None:
+    def __init__(self, reader: Reader, tag: str) -> None:
         known = reader.get("custom_envs")
         if tag not in known:
             raise ConfigError(f"tag {tag!r} is not a key of custom_envs; there are {', '.join(sorted(known))}.")
@@ -323,7 +237,7 @@ class _EntryBuilder:
                 )
 
 
-def _sequential_env_types(reader: _Reader, used: set[str]) -> tuple[str, ...]:
+def _sequential_env_types(reader: Reader, used: set[str]) -> tuple[str, ...]:
     """The listed types, where a name that is neither used nor registered is a typing error, and those that must."""
     types = reader.texts("es_manager.sequential_env_types", [])
     for env_type in sorted({*types} - used):
@@ -334,7 +248,7 @@ def _sequential_env_types(reader: _Reader, used: set[str]) -> tuple[str, ...]:
     return (*types, *(each for each in staying_in_main(used) if each not in types))
 
 
-def _engine_settings(reader: _Reader, used: set[str]) -> Settings:
+def _engine_settings(reader: Reader, used: set[str]) -> Settings:
     key = "es_manager"
     return Settings(
         use_lanes=reader.choice(f"{key}.use_multiprocessing", MODES, "auto"),
@@ -351,7 +265,7 @@ def _engine_settings(reader: _Reader, used: set[str]) -> Settings:
     )
 
 
-def _start_method(reader: _Reader) -> str:
+def _start_method(reader: Reader) -> str:
     """How workers start; ``fork``, which there was once, is ``forkserver``."""
     key = "es_manager.start_method"
     if reader.get(key, None) == "fork":
@@ -360,7 +274,3 @@ def _start_method(reader: _Reader) -> str:
             log.warning("%s = 'fork' is no more (it copied the locks of other threads): 'forkserver' is taken.", key)
         return "forkserver"
     return reader.choice(key, START_METHODS, "forkserver")
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

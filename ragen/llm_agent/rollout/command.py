@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 from ragen.errors import BackendError, ConfigError, LimitReachedError
 from ragen.llm_agent.backends.activity import Activity
 from ragen.llm_agent.config.command_line import add_config_arguments, run_command
+from ragen.llm_agent.config.context import read_max_turn
 from ragen.llm_agent.config.loading import one_line, setting, unread_sections
 from ragen.llm_agent.rollout.limits import Limits
-from ragen.llm_agent.rollout.player import MODES, read_max_turn
+from ragen.llm_agent.rollout.player import MODES
 from ragen.llm_agent.rollout.progress import Progress
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.llm_agent.rollout.stopping import Stop, command_that_goes_on, counted, sigterm_as_ctrl_c, wait_for_replies

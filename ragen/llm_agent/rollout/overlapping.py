@@ -30,9 +30,8 @@ from ragen.llm_agent.rollout.player import (
     OverCallback,
     RolloutPlayer,
     TurnCallback,
-    failures_of,
-    name_requests,
 )
+from ragen.llm_agent.rollout.requests import failures_of, name_requests
 from ragen.llm_agent.rollout.shards import AUTO, ShardedEnvManager
 from ragen.llm_agent.rollout.shared_inference import Batch, SharedLLMInferenceManager, client_of
 from ragen.llm_agent.rollout.stopping import wait_for_replies

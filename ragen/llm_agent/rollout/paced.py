@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ragen.errors import LimitReachedError
 from ragen.llm_agent.backends.base import Reply, Request
-from ragen.llm_agent.rollout.player import OverCallback, RolloutPlayer, TurnCallback, name_requests
+from ragen.llm_agent.rollout.player import OverCallback, RolloutPlayer, TurnCallback
+from ragen.llm_agent.rollout.requests import name_requests
 
 if TYPE_CHECKING:
     from ragen.llm_agent.es_manager import EnvStateManager

@@ -27,9 +27,9 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from ragen.errors import ConfigError
+from ragen.llm_agent.config.context import read_max_turn
 from ragen.llm_agent.config.generation import Generation
-from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.rollout.requests import failures_of, name_requests
 from ragen.llm_agent.rollout.timeline import Span, Timeline
 from ragen.llm_agent.rollout.worker_modes import WorkerModes
 
@@ -339,34 +339,3 @@ class RolloutPlayer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def read_max_turn(config: Any) -> int:
-    """``agent_proxy.max_turn``.
-
-    Raises:
-        ConfigError: It is missing or less than 1.
-    """
-    turns = setting(config, "agent_proxy.max_turn", int)
-    if turns < 1:
-        raise ConfigError(f"configuration key 'agent_proxy.max_turn' is {turns}; expected at least 1.")
-    return turns
-
-
-def name_requests(lm_inputs: AnyBatch, active: Sequence[Mapping[str, Any]]) -> None:
-    """Say of every prompt which tag it is of and which turn of its episode it asks for, from 0."""
-    from ragen.llm_agent.tokens.dataproto import object_array
-
-    caches = {cache["env_id"]: cache for cache in active}
-    rows = [caches[env_id] for env_id in lm_inputs.non_tensor_batch["env_ids"]]
-    lm_inputs.non_tensor_batch["tags"] = object_array(cache["tag"] for cache in rows)
-    lm_inputs.non_tensor_batch["turns"] = object_array(len(cache["history"]) - 1 for cache in rows)
-
-
-def failures_of(lm_outputs: AnyBatch) -> dict[int, str]:
-    """Environment id to what went wrong, for the prompts that got no reply; their episodes end here."""
-    errors = lm_outputs.non_tensor_batch.get("errors")
-    if errors is None:
-        return {}
-    env_ids = lm_outputs.non_tensor_batch["env_ids"]
-    return {int(env_id): error for env_id, error in zip(env_ids, errors, strict=True) if error is not None}

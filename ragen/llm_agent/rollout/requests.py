@@ -1,0 +1,28 @@
+"""What a batch of prompts says of each, and what came back without a reply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ragen.llm_agent.tokens.prompt_batch import AnyBatch
+
+
+def name_requests(lm_inputs: AnyBatch, active: Sequence[Mapping[str, Any]]) -> None:
+    """Say of every prompt which tag it is of and which turn of its episode it asks for, from 0."""
+    from ragen.llm_agent.tokens.dataproto import object_array
+
+    caches = {cache["env_id"]: cache for cache in active}
+    rows = [caches[env_id] for env_id in lm_inputs.non_tensor_batch["env_ids"]]
+    lm_inputs.non_tensor_batch["tags"] = object_array(cache["tag"] for cache in rows)
+    lm_inputs.non_tensor_batch["turns"] = object_array(len(cache["history"]) - 1 for cache in rows)
+
+
+def failures_of(lm_outputs: AnyBatch) -> dict[int, str]:
+    """Environment id to what went wrong, for the prompts that got no reply; their episodes end here."""
+    errors = lm_outputs.non_tensor_batch.get("errors")
+    if errors is None:
+        return {}
+    env_ids = lm_outputs.non_tensor_batch["env_ids"]
+    return {int(env_id): error for env_id, error in zip(env_ids, errors, strict=True) if error is not None}

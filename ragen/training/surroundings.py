@@ -1,0 +1,47 @@
+"""What a training run needs around itself: its folder, torch's threads, and quiet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from transformers.utils import logging as hf_logging
+
+from ragen.errors import ConfigError
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Have torch compute with so many threads for the length of a block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def no_progress_bar() -> Iterator[None]:
+    """Keep transformers from drawing a progress bar of its own across ours."""
+    shown = hf_logging.is_progress_bar_enabled()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            hf_logging.enable_progress_bar()
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of a run.
+
+    Raises:
+        ConfigError: It cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"configuration key 'output_dir' is {str(folder)!r}: {error.strerror}.") from error

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
+from importlib import import_module
 
+from ragen.errors import ConfigError
 from ragen.parallel.lanes.handle import LaneKind
 from ragen.parallel.lanes.pool import WorkerPool, shared_pool
-from ragen.parallel.settings import Settings
+from ragen.parallel.settings import Settings, names_own_kind
 
 log = logging.getLogger(__name__)
 _told: set[str] = set()
@@ -59,6 +61,19 @@ def _new_kind(backend: str, settings: Settings, preload: Sequence[str]) -> LaneK
         from ragen.parallel.lanes.executor import ExecutorKind
 
         return ExecutorKind(start_method)
+    if names_own_kind(backend):
+        return _own_kind(backend)
     from ragen.parallel.process.kind import ProcessKind
 
     return ProcessKind(start_method, preload)
+
+
+def _own_kind(path: str) -> LaneKind:
+    module, _, name = path.partition(":")
+    try:
+        kind = getattr(import_module(module), name)()
+    except Exception as error:
+        raise ConfigError(f"backend = {path!r} cannot be had: {type(error).__name__}: {error}") from error
+    if not isinstance(kind, LaneKind):
+        raise ConfigError(f"backend = {path!r} is no ragen.parallel.lanes.handle.LaneKind.")
+    return kind

@@ -31,7 +31,8 @@ class Settings:
             a cluster for as many lanes as its nodes have room for.
         backend: Kind of workers: ``"process"`` (own processes under a supervisor), ``"executor"`` (the standard
             library's ``ProcessPoolExecutor``, taken by itself where the first cannot be had) or ``"ray"`` (processes
-            on the nodes of a Ray cluster).
+            on the nodes of a Ray cluster); or ``"package.module:Class"``, a
+            :class:`~ragen.parallel.lanes.handle.LaneKind` of one's own, which is built without arguments.
         sequential_env_types: Types that always stay in the main process.
         step_timeout: For one turn of one environment, and for one call of it.
         reset_timeout: For one reset, and for each step of a replay.
@@ -63,7 +64,8 @@ class Settings:
             ConfigError: One cannot work; the message names it and what was expected.
         """
         _expect("use_lanes", self.use_lanes, MODES)
-        _expect("backend", self.backend, BACKENDS)
+        if not names_own_kind(self.backend):
+            _expect("backend", self.backend, BACKENDS)
         _expect("start_method", self.start_method, START_METHODS)
         _expect("on_env_failure", self.on_env_failure, ON_ENV_FAILURE)
         for name in ("step_timeout", "reset_timeout", "startup_timeout"):
@@ -101,6 +103,11 @@ class Settings:
 def default_workers() -> int:
     """``max_workers: null``: as many as processors, but no more than 8."""
     return min(8, usable_cpus())
+
+
+def names_own_kind(backend: Any) -> bool:
+    """Whether a backend is the path of a class, and not one of :data:`BACKENDS`."""
+    return isinstance(backend, str) and ":" in backend
 
 
 def _expect(name: str, value: Any, choices: tuple[Any, ...]) -> None:

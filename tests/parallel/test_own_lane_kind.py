@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ragen.errors import ConfigError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel import EnvSpec, kinds
 from ragen.parallel.episode.host import ResetOrder
@@ -153,3 +154,30 @@ def test_a_worker_that_is_killed_in_mid_turn_is_replaced() -> None:
                 os.kill(pid, signal.SIGKILL)
 
         assert freeze(play(manager, 3, kill)) == sequential(settings, 3)[0]
+
+
+OWN = "support.own_lane_kind:SubprocessKind"
+
+
+def test_a_manager_takes_a_kind_by_its_path() -> None:
+    tags = {"Walk": {"env_type": "support.faulty_envs:Walk"}}
+    settings = {"use_multiprocessing": True, "max_workers": 2}
+    reference = sequential(config(tags, [("Walk", 4)], **settings), 3)
+    with EnvStateManager(config(tags, [("Walk", 4)], **settings, backend=OWN)) as manager:
+        assert freeze(play(manager, 3)) == reference[0]
+        assert {manager.home(env_id) for env_id in range(4)} == {"lane 0", "lane 1"}
+
+
+@pytest.mark.parametrize(
+    ("backend", "told"),
+    [
+        ("no.such.module:Kind", "cannot be had: ModuleNotFoundError"),
+        ("support.own_lane_kind:SubprocessHandle", "cannot be had: TypeError"),
+        ("support.faulty_envs:FaultConfig", "is no ragen.parallel.lanes.handle.LaneKind"),
+        ("thread", "expected one of 'process', 'executor', 'ray'"),
+    ],
+)
+def test_what_is_no_kind_is_told(backend: str, told: str) -> None:
+    tags = {"Walk": {"env_type": "support.faulty_envs:Walk"}}
+    with pytest.raises(ConfigError, match=told):
+        EnvStateManager(config(tags, [("Walk", 4)], use_multiprocessing=True, backend=backend)).close()

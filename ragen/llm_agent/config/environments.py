@@ -19,7 +19,7 @@ from ragen.parallel.episode.turn import RAGEN
 from ragen.parallel.episode.turn_2026 import RAGEN_2026
 from ragen.parallel.failures import OnFailure, say_nothing
 from ragen.parallel.nodes.options import RayOptions
-from ragen.parallel.settings import BACKENDS, MODES, ON_ENV_FAILURE, START_METHODS, Settings
+from ragen.parallel.settings import BACKENDS, MODES, ON_ENV_FAILURE, START_METHODS, Settings, names_own_kind
 
 log = logging.getLogger(__name__)
 
@@ -250,10 +250,11 @@ def _sequential_env_types(reader: Reader, used: set[str]) -> tuple[str, ...]:
 
 def _engine_settings(reader: Reader, used: set[str]) -> Settings:
     key = "es_manager"
+    own = reader.get(f"{key}.backend", "")
     return Settings(
         use_lanes=reader.choice(f"{key}.use_multiprocessing", MODES, "auto"),
         max_workers=reader.integer(f"{key}.max_workers", None, minimum=1),
-        backend=reader.choice(f"{key}.backend", BACKENDS, "process"),
+        backend=own if names_own_kind(own) else reader.choice(f"{key}.backend", BACKENDS, "process"),
         sequential_env_types=_sequential_env_types(reader, used),
         step_timeout=reader.seconds(f"{key}.step_timeout", 60),
         reset_timeout=reader.seconds(f"{key}.reset_timeout", 120),

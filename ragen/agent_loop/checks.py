@@ -8,9 +8,10 @@ from typing import Any
 from ragen.agent_loop.service_settings import ServiceSettings
 from ragen.agent_loop.session import service_kind
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.context import ContextSettings, read_max_turn
+from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.config.turns import read_max_turn
 
 
 def check_environments(config: Mapping[str, Any]) -> None:

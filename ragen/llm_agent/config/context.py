@@ -203,18 +203,6 @@ def _template_kwargs(config: Any) -> dict[str, Any]:
     return _plain(setting(config, "data.apply_chat_template_kwargs", _mapping(), {}))
 
 
-def read_max_turn(config: Any) -> int:
-    """``agent_proxy.max_turn``.
-
-    Raises:
-        ConfigError: It is missing or less than 1.
-    """
-    turns = setting(config, "agent_proxy.max_turn", int)
-    if turns < 1:
-        raise ConfigError(f"configuration key 'agent_proxy.max_turn' is {turns}; expected at least 1.")
-    return turns
-
-
 def environment_tags(config: Any, mode: str) -> tuple[dict[int, str], dict[str, int]]:
     """Which environments there are.
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from ragen.errors import BackendError, ConfigError, LimitReachedError
 from ragen.llm_agent.backends.activity import Activity
 from ragen.llm_agent.config.command_line import add_config_arguments, run_command
-from ragen.llm_agent.config.context import read_max_turn
 from ragen.llm_agent.config.loading import one_line, setting, unread_sections
+from ragen.llm_agent.config.turns import read_max_turn
 from ragen.llm_agent.rollout.limits import Limits
 from ragen.llm_agent.rollout.player import MODES
 from ragen.llm_agent.rollout.progress import Progress

@@ -27,8 +27,8 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from ragen.llm_agent.config.context import read_max_turn
 from ragen.llm_agent.config.generation import Generation
+from ragen.llm_agent.config.turns import read_max_turn
 from ragen.llm_agent.rollout.requests import failures_of, name_requests
 from ragen.llm_agent.rollout.timeline import Span, Timeline
 from ragen.llm_agent.rollout.worker_modes import WorkerModes

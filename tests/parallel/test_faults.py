@@ -377,6 +377,9 @@ def test_the_end_of_a_worker_is_seen_though_its_children_live_on(
     with EnvStateManager(settings) as manager:
         check(freeze(play(manager, TURNS)), honest, 0, EXITED)
     orphans = [pid for pid in processes() if pid not in before]
+    if backend == "ray":  # an agent ends, with all its workers have left, a moment after its connection
+        assert until(lambda: all(map(is_over, orphans)))
+        return
     if backend != "executor":
         assert not orphans
         return

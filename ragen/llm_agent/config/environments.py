@@ -15,8 +15,7 @@ from ragen.errors import ConfigError, UnknownEnvError
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.reader import Reader, is_integer
 from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.episode.turn import RAGEN
-from ragen.parallel.episode.turn_2026 import RAGEN_2026
+from ragen.parallel.episode.turn import RAGEN, RAGEN_2026
 from ragen.parallel.failures import OnFailure, say_nothing
 from ragen.parallel.nodes.options import RayOptions
 from ragen.parallel.settings import BACKENDS, MODES, ON_ENV_FAILURE, START_METHODS, Settings, names_own_kind

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
+from functools import partial
 from typing import Any, NamedTuple
 
 from ragen.errors import EnvError
@@ -65,12 +66,14 @@ def failed_turn(text: str, observation: Observation) -> TurnResult:
     return TurnResult([], False, 0, True, {"env_error": text}, observation, None)
 
 
-def play_turn(env: Any, turn: Turn) -> TurnResult:
+def play_turn(env: Any, turn: Turn, sums: tuple[str, ...] = ()) -> TurnResult:
     """Play one turn: map the action names, execute those that are allowed, sum, merge, render.
 
     Args:
         env: The environment, between two turns of an episode that is not over.
         turn: What is asked.
+        sums: Entries of infos that are summed over the executed actions, where others are merged: floats, what is no
+            number counting as 0. They are in each turn's info.
 
     Returns:
         The result, which shares no mutable object with the environment.
@@ -85,14 +88,19 @@ def play_turn(env: Any, turn: Turn) -> TurnResult:
     reward: float = 0
     done = False
     info: dict[str, Any] = {}
+    totals = dict.fromkeys(sums, 0.0) if sums else None
     for action in known[:actions_left]:
         _, gained, done, extra = env.step(action)
         executed.append(action)
         reward += gained
         info.update(extra)
+        if totals is not None:
+            totals = {name: total + _number(extra.get(name)) for name, total in totals.items()}
         if done:
             bool(info.get("success", False))  # what has no truth value is the environment's failure, not its reader's
             break
+    if totals is not None:
+        info.update(totals)
     if type(reward) not in IMMUTABLE:
         reward = copied(reward)
     digest = observation = env.render()
@@ -139,7 +147,14 @@ class RagenGame(Game):
         return None if self.copy(env, other, "") is None else observe(env)
 
 
+class Ragen2026Game(RagenGame):
+    """The same as RAGEN of 2026 plays it: a turn's info also tells the sum of its actions' ``raw_reward``."""
+
+    play = staticmethod(partial(play_turn, sums=("raw_reward",)))  # type: ignore[assignment]
+
+
 RAGEN = RagenGame()
+RAGEN_2026 = Ragen2026Game()
 
 
 def action_lookup(env: Any) -> dict[Any, str] | None:
@@ -202,6 +217,13 @@ def state_hash(digest: Any) -> str:
     """32 hexadecimal digits that are equal where environments show the same, of the digest of what they show."""
     shown = digest if isinstance(digest, str) else "\n".join(digest)
     return hashlib.blake2b(shown.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return 0.0
 
 
 def _detached(info: dict[str, Any]) -> dict[str, Any]:

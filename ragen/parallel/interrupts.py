@@ -11,94 +11,146 @@ sent again a moment after the call has returned.
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # as signal, without its enumerations: ten times as fast
+import os
 import signal
 import threading
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator
+from threading import get_ident
 from typing import Any
 
+_main = threading.main_thread().ident
 _MOMENT = 0.001  # seconds after which an interrupt that came too late is sent again
 
 
+def in_main_thread() -> bool:
+    """Whether this is the thread that Python handles signals in."""
+    return get_ident() == _main
+
+
+def _be_main_thread() -> None:
+    global _main
+    _main = get_ident()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_be_main_thread)  # the only one there
+
+
 class _Interrupts:
-    """Keeps SIGINT back in the main thread, the only one in which Python handles signals."""
+    """Keeps SIGINT back in the main thread, the only one in which Python handles signals.
+
+    Attributes:
+        depth: How many blocks hold it back now; only the main thread changes it.
+        is_late: Whether the outermost of them has come so far that its call has happened.
+        arrived: Whether an interrupt was noted that is still to be raised.
+    """
 
     def __init__(self) -> None:
-        self._depth = 0
+        self.depth = 0
+        self.is_late = False
         self._handler: Any = None
-        self._arrived = False
-        self._is_late = False
+        self.arrived = False
+        self._note = self.note  # one object, to be told from other handlers at once
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        if threading.get_ident() != threading.main_thread().ident:
-            yield
-            return
-        outer = self._depth
-        if not outer:
-            self._raise_arrived()
-            self._install()
-        self._depth = outer + 1
-        try:
-            yield
-        finally:
-            self._depth = outer
-            if not outer and self._is_late:
-                self._remove_late()
-            elif not outer:
-                self._remove()
+    def note(self, *_: Any) -> None:
+        self.arrived = True
 
-    @contextmanager
-    def let_through(self) -> Iterator[None]:
-        if not self._depth or threading.get_ident() != threading.main_thread().ident:
-            yield
-            return
-        depth, self._depth = self._depth, 0
-        try:
-            self._remove()
-            yield
-        finally:
-            self._install()
-            self._depth = depth
-
-    def come_too_late(self) -> None:
-        if self._depth and threading.get_ident() == threading.main_thread().ident:
-            if self._arrived:
-                with self.let_through():  # those that are not
-                    pass
-            self._is_late = True
-
-    def _install(self) -> None:
+    def install(self) -> None:
         handler = _signal.getsignal(_signal.SIGINT)
-        if callable(handler):  # one that is ignored, or ends the process, interrupts nothing
+        if handler is not self._note and callable(handler):  # ignored, or the end of the process: interrupts nothing
             self._handler = handler
             _signal.signal(_signal.SIGINT, self._note)
 
-    def _remove(self) -> None:
+    def remove(self) -> None:
         handler, self._handler = self._handler, None
         if handler is None:
             return
-        if _signal.getsignal(_signal.SIGINT) == self._note:
+        if _signal.getsignal(_signal.SIGINT) is self._note:
             _signal.signal(_signal.SIGINT, handler)
-        self._raise_arrived()  # only now: until then one could still be noted
+        if self.arrived:  # only now: until then one could still be noted
+            self.raise_arrived()
 
-    def _remove_late(self) -> None:
-        handler, self._handler, self._is_late = self._handler, None, False
-        arrived, self._arrived = self._arrived, False
+    def remove_late(self) -> None:
+        handler, self._handler, self.is_late = self._handler, None, False
+        arrived, self.arrived = self.arrived, False
         if arrived:
             threading.Thread(target=_interrupt_soon, name="ragen interrupts", daemon=True).start()
-        if handler is not None and _signal.getsignal(_signal.SIGINT) == self._note:
+        if handler is not None and _signal.getsignal(_signal.SIGINT) is self._note:
             _signal.signal(_signal.SIGINT, handler)  # last: what is noted until now is raised by the next block
 
-    def _raise_arrived(self) -> None:
-        arrived, self._arrived = self._arrived, False
+    def raise_arrived(self) -> None:
+        arrived, self.arrived = self.arrived, False
         if arrived:
             signal.raise_signal(signal.SIGINT)
 
-    def _note(self, *_: Any) -> None:
-        self._arrived = True
+
+class interrupts_held(ContextDecorator):
+    """For the length of a block, or of a function: SIGINT is held back; nests."""
+
+    def __init__(self) -> None:
+        self._outer: int | None = None  # how deep it lies; None in another thread
+
+    def _recreate_cm(self) -> interrupts_held:
+        return interrupts_held()  # each call of a decorated function
+
+    def __enter__(self) -> None:
+        if not in_main_thread():
+            return
+        self._outer = _interrupts.depth
+        if not self._outer:
+            _interrupts.raise_arrived()
+            _interrupts.install()
+        _interrupts.depth = self._outer + 1
+
+    def __exit__(self, *_: object) -> None:
+        if self._outer is None:
+            return
+        _interrupts.depth = self._outer  # whatever happened to blocks within
+        if self._outer:
+            return
+        if _interrupts.is_late:
+            _interrupts.remove_late()
+        else:
+            _interrupts.remove()
+
+
+class interrupts_let_through:
+    """Within such a block, for the length of another: SIGINT is let through, where something may take long."""
+
+    __slots__ = ("_outer",)
+
+    def __init__(self) -> None:
+        self._outer = 0  # how deep it lies; 0 where nothing is held back, or in another thread
+
+    def __enter__(self) -> None:
+        if not _interrupts.depth or not in_main_thread():
+            return
+        self._outer = _interrupts.depth
+        try:
+            _interrupts.depth = 0
+            _interrupts.remove()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        if self._outer:
+            _interrupts.install()
+            _interrupts.depth = self._outer
+
+
+def interrupts_come_too_late() -> None:
+    """Within a block that holds SIGINT back: from here on, its call has happened."""
+    if _interrupts.depth and in_main_thread():
+        if _interrupts.arrived:
+            with interrupts_let_through():  # those that are not
+                pass
+        _interrupts.is_late = True
+
+
+_interrupts = _Interrupts()
 
 
 def _interrupt_soon() -> None:
@@ -115,19 +167,13 @@ def may_come_from_signal(error: BaseException) -> bool:
     A ``KeyboardInterrupt`` wherever Ctrl-C may raise one; and what is no ``Exception``, such as ``SystemExit``, if it
     passed through a handler that is installed.
     """
-    if isinstance(error, Exception) or threading.get_ident() != threading.main_thread().ident:
+    if isinstance(error, Exception) or not in_main_thread():
         return False
     if isinstance(error, KeyboardInterrupt):
         return callable(signal.getsignal(signal.SIGINT))
     handlers = map(signal.getsignal, signal.valid_signals())
     codes = {getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers} - {None}
     return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
-
-
-_interrupts = _Interrupts()
-interrupts_held = _interrupts.held  # for the length of a block; nests
-interrupts_let_through = _interrupts.let_through  # within such a block, where something may take long
-interrupts_come_too_late = _interrupts.come_too_late  # within such a block, from where on its call has happened
 
 
 def let_signals_pass(error: BaseException) -> None:

@@ -9,7 +9,6 @@ this signal or the real-time interval timer for itself keeps them, and has no de
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # as signal, without its enumerations: ten times as fast
-import threading
 from time import perf_counter
 from types import FrameType
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 from ragen.parallel.episode import host, replicas
 from ragen.parallel.episode.host import EnvHost
 from ragen.parallel.episode.outcome import Overdue
+from ragen.parallel.interrupts import in_main_thread
 
 _SOON = 0.001  # seconds after which to look again where nothing may be interrupted
 _LONGEST = 1e6  # seconds that the timer takes; it finds out itself how much is left
@@ -39,27 +39,29 @@ class Deadline:
         """
         self._home = home
         self._seconds = seconds
-        self._is_set = False
+        self._handler: Any = None  # while it is set
         self._outer: Any = _signal.SIG_DFL
 
     def __enter__(self) -> bool:
         self._outer = _signal.getsignal(_signal.SIGALRM)
-        self._is_set = _is_free(self._outer)
-        if self._is_set:
-            _signal.signal(_signal.SIGALRM, self._ring)
-            _signal.setitimer(_signal.ITIMER_REAL, min(self._seconds, _LONGEST))
-        return self._is_set
+        if not _is_free(self._outer):
+            return False
+        self._handler = handler = self._ring
+        _signal.signal(_signal.SIGALRM, handler)
+        _signal.setitimer(_signal.ITIMER_REAL, min(self._seconds, _LONGEST))
+        return True
 
     def __exit__(self, *_: object) -> None:
-        if self._is_set and _signal.getsignal(_signal.SIGALRM) == self._ring:  # else the environment has taken it
-            self._is_set = False  # what rings from here on must not set the timer again
-            _signal.setitimer(_signal.ITIMER_REAL, 0)
-            _signal.signal(_signal.SIGALRM, self._outer)
-            if self._outer and _is_deadline(self._outer):
-                _signal.setitimer(_signal.ITIMER_REAL, _SOON)  # it finds out itself how much is left
+        handler, self._handler = self._handler, None  # what rings from here on must not set the timer again
+        if handler is None or _signal.getsignal(_signal.SIGALRM) is not handler:
+            return  # the environment has taken it
+        _signal.setitimer(_signal.ITIMER_REAL, 0)
+        _signal.signal(_signal.SIGALRM, self._outer)
+        if self._outer and _is_deadline(self._outer):
+            _signal.setitimer(_signal.ITIMER_REAL, _SOON)  # it finds out itself how much is left
 
     def _ring(self, _: int, frame: FrameType | None) -> None:
-        if not self._is_set:
+        if self._handler is None:
             return
         since = self._home.since
         left = since + self._seconds - perf_counter() if since else _SOON
@@ -73,10 +75,10 @@ class Deadline:
 
 def _is_free(handler: Any) -> bool:
     """Whether this is the main thread, and nobody else uses the signal, which has this handler now, or the timer."""
-    if threading.get_ident() != threading.main_thread().ident:
+    if not in_main_thread():
         return False
     if handler == _signal.SIG_DFL:
-        return _signal.getitimer(_signal.ITIMER_REAL) == (0.0, 0.0)
+        return not any(_signal.getitimer(_signal.ITIMER_REAL))
     return _is_deadline(handler)
 
 

@@ -156,18 +156,6 @@ def test_the_users_own_random_numbers_are_not_touched(parallel: bool) -> None:
     assert (random.random(), np.random.rand()) == expected
 
 
-@pytest.fixture(params=["one block", "tuples"])
-def however_it_is_copied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways of reading a state, whichever this interpreter has."""
-    if request.param == "tuples":
-        monkeypatch.setattr(global_rng, "_is_one_block", lambda: False)
-
-
-def test_this_interpreter_s_generators_are_copied_in_one_piece() -> None:
-    assert global_rng._is_one_block()
-
-
-@pytest.mark.usefixtures("however_it_is_copied")
 def test_a_state_of_random_alone_is_kept_apart_and_the_process_s_own_comes_back() -> None:
     random.seed(3)
     expected = [random.gauss(0, 1) for _ in range(4)]
@@ -188,3 +176,14 @@ def test_a_state_of_random_alone_is_kept_apart_and_the_process_s_own_comes_back(
     one.seed(3)
     with one.in_place():
         assert random.gauss(0, 1) == expected[0]
+
+
+def test_in_a_worker_it_takes_nothing_from_an_environment_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(global_rng, "keeps_outer", False)
+    around, within = EnvRng(1), PythonRng(2)
+    expected = random.Random(1)
+    with outer_state_kept(), around.in_place():
+        assert random.random() == expected.random()
+        with within.in_place():
+            random.random()
+        assert random.random() == expected.random()

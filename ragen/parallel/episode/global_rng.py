@@ -14,18 +14,15 @@ from __future__ import annotations
 import copy
 import ctypes
 import random
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 _MT19937_BYTES = 624 * 4 + 4  # the key and the position, which is all of NumPy's struct
-_HEADER, _WORDS = object.__basicsize__, 624 * 4 + 4  # bytes of any object's header, and of Python's own generator
-_global: random.Random = random.getstate.__self__  # type: ignore[attr-defined]  # whose methods the module's functions are
 _one_at_a_time = threading.RLock()
 _in_place: EnvRng | None = None  # whose states the global generators have now
+keeps_outer = True  # whether anyone but environments draws from them in this process
 
 
 class EnvRng:
@@ -90,9 +87,10 @@ class EnvRng:
 
 
 class PythonRng:
-    """A state of ``random`` alone, for what is known never to draw from NumPy's global generator; costs microseconds.
+    """A state of ``random`` alone, for what is known never to draw from NumPy's global generator.
 
-    It gives the process's own state back by itself, one thread at a time.
+    It gives the process's own state back by itself, one thread at a time; not in workers, where nobody draws but
+    environments with states of their own.
     """
 
     __slots__ = ("_state",)
@@ -103,48 +101,20 @@ class PythonRng:
 
     def seed(self, seed: int | None) -> None:
         """Begin again."""
-        self._state = _state_of(random.Random(seed))
+        self._state = random.Random(seed).getstate()
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Let the global generator be this one for the length of one call."""
         with _one_at_a_time:
-            outer = _state_of(_global)
-            _put_state(_global, self._state)
+            outer = random.getstate() if keeps_outer or _in_place is not None else None
+            random.setstate(self._state)
             try:
                 yield
             finally:
-                self._state = _state_of(_global)
-                _put_state(_global, outer)
-
-
-def _state_of(rng: random.Random) -> Any:
-    """A generator's state: its words as they lie in memory where that is known, else ``getstate()``.
-
-    ``getstate`` makes a tuple of 625 integers, and what it drives out of the processor's caches costs an environment
-    more than the call itself: a twentieth of a step of 2 ms, for two of them and two of ``setstate``.
-    """
-    return (ctypes.string_at(id(rng) + _HEADER, _WORDS), rng.gauss_next) if _is_one_block() else rng.getstate()  # type: ignore[attr-defined]
-
-
-def _put_state(rng: random.Random, state: Any) -> None:
-    if _is_one_block():
-        words, rng.gauss_next = state  # type: ignore[attr-defined]
-        ctypes.memmove(id(rng) + _HEADER, words, _WORDS)
-    else:
-        rng.setstate(state)
-
-
-@cache
-def _is_one_block() -> bool:
-    """Whether a generator's state is all that it holds, and may be copied in one piece; tried on two of them."""
-    room = random.Random.__base__.__basicsize__ - _HEADER  # type: ignore[union-attr]
-    if sys.implementation.name != "cpython" or not _WORDS <= room < _WORDS + 8:
-        return False
-    one, other = random.Random(1), random.Random(2)
-    one.random()
-    ctypes.memmove(id(other) + _HEADER, ctypes.string_at(id(one) + _HEADER, _WORDS), _WORDS)
-    return one.getstate() == other.getstate() and one.random() == other.random()
+                self._state = random.getstate()
+                if outer is not None:
+                    random.setstate(outer)
 
 
 def state_in_place() -> tuple[Any, Any] | None:

@@ -12,6 +12,7 @@ import os
 import signal
 from typing import Any
 
+from ragen.parallel.episode import global_rng
 from ragen.parallel.episode.host import EnvHost
 from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.lanes import codec
@@ -109,6 +110,7 @@ def enter_worker_process(lane: str) -> None:
     """Make this process a worker's: interrupts are the main process's business, and its title tells the lane."""
     global in_worker
     in_worker = True
+    global_rng.keeps_outer = False
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides what an interrupt ends
     set_title(f"ragen {lane}")
     gc.freeze()  # what was imported is there to stay: collections need not look at it, nor unshare its memory

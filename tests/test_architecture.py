@@ -17,7 +17,8 @@ from ragen.llm_agent._moved import MOVED
 ROOT = Path(__file__).resolve().parents[1]
 
 FLOORS = [
-    {"ragen", "ragen.errors", "ragen.utils"},
+    {"ragen", "ragen.errors"},
+    {"ragen.lazy", "ragen.settings", "ragen.torch_threads", "ragen.utils"},
     {"ragen.env"},
     {"ragen.parallel"},
     {"ragen.games"},

@@ -13,7 +13,9 @@ Reading order: ``layout`` (hosts, actions, observation), ``simulator`` (the netw
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ragen.lazy import attach
 
 if TYPE_CHECKING:
     from ragen.cage2.buffer import ParallelTrajectoryBuffer
@@ -36,22 +38,16 @@ __all__ = [
     "WorkflowManager",
 ]
 
-_MODULES = {
-    "WORKFLOW_TYPES": "layout",
-    "Cage2Env": "env",
-    "OrderSearch": "order_search",
-    "ParallelEnvWrapper": "wrapper",
-    "ParallelOrderConditionedPPO": "ppo",
-    "ParallelTrajectoryBuffer": "buffer",
-    "ParallelWorkflowRLTrainer": "trainer",
-    "WorkflowManager": "workflow",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for: workers need neither the search nor torch."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "WORKFLOW_TYPES": "layout",
+        "Cage2Env": "env",
+        "OrderSearch": "order_search",
+        "ParallelEnvWrapper": "wrapper",
+        "ParallelOrderConditionedPPO": "ppo",
+        "ParallelTrajectoryBuffer": "buffer",
+        "ParallelWorkflowRLTrainer": "trainer",
+        "WorkflowManager": "workflow",
+    },
+)

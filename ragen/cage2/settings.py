@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import difflib
-import types
-import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
+from ragen import settings
 from ragen.cage2.compliance import DEFINITIONS
 from ragen.errors import ConfigError
 
@@ -124,13 +119,6 @@ def new_folder() -> str:
     return f"outputs/cage2/{datetime.now().strftime('%Y-%m-%d/%H-%M-%S')}"
 
 
-def config_path() -> Path:
-    """The configuration of a search: in a checkout ``config/cage2/search.yaml``, else where it is installed."""
-    package = Path(str(resources.files("ragen")))
-    checkout = package.resolve().parent / "config" / "cage2" / "search.yaml"
-    return checkout if checkout.is_file() else package / "config" / "cage2" / "search.yaml"
-
-
 def load_settings(overrides: Sequence[str] = ()) -> SearchSettings:
     """The configuration of a search.
 
@@ -140,42 +128,16 @@ def load_settings(overrides: Sequence[str] = ()) -> SearchSettings:
     Raises:
         ConfigError: There is no such key, or a value cannot work.
     """
-    from omegaconf import OmegaConf
-
-    for override in overrides:
-        if "=" not in override:
-            raise ConfigError(f"{override!r}: expected key=value.")
-    merged = OmegaConf.merge(OmegaConf.load(config_path()), OmegaConf.from_dotlist(list(overrides)))
-    values = OmegaConf.to_container(merged, resolve=True)
-    assert isinstance(values, dict)
-    return settings_of({str(key): value for key, value in values.items()})
+    return settings.load_settings(SearchSettings, settings.config_directory() / "cage2" / "search.yaml", overrides)
 
 
 def settings_of(values: Mapping[str, Any]) -> SearchSettings:
-    """Settings from keys and values.
+    """Settings from keys and values; who attacks may be a class.
 
     Raises:
         ConfigError: There is no such key, or a value cannot work.
     """
-    types_of = typing.get_type_hints(SearchSettings)
-    for key in values:
-        if key not in types_of:
-            near = difflib.get_close_matches(key, types_of, 1)
-            hint = f"{near[0]!r} was meant?" if near else f"there are: {', '.join(types_of)}."
-            raise ConfigError(f"there is no configuration key {key!r}; {hint}")
-    return SearchSettings(**{key: _value(value, types_of[key], key) for key, value in values.items()})
-
-
-def _value(value: Any, expected: Any, key: str) -> Any:
-    kinds = typing.get_args(expected) if isinstance(expected, types.UnionType) else (expected,)
-    if key == "red_agent_type" and isinstance(value, type):
-        return value.__name__
-    if float in kinds and isinstance(value, str):  # YAML takes 1e-3 for a text
-        with contextlib.suppress(ValueError):
-            value = float(value)
-    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        names = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
-        raise ConfigError(f"{key} = {value!r}: expected {names}.")
-    return value
+    red = values.get("red_agent_type")
+    return settings.read_settings(
+        SearchSettings, {**values, "red_agent_type": red.__name__} if isinstance(red, type) else values
+    )

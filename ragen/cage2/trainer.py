@@ -7,14 +7,13 @@ number of workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import torch
 
 from ragen.cage2.order_search import OrderSearch
 from ragen.cage2.picture import draw_search
@@ -24,6 +23,7 @@ from ragen.cage2.settings import SearchSettings, new_folder, settings_of
 from ragen.cage2.training import WorkflowTraining, seed_of
 from ragen.cage2.workflow import Order, WorkflowManager
 from ragen.errors import CheckpointError
+from ragen.torch_threads import torch_threads
 
 if TYPE_CHECKING:
     from ragen.cage2.wrapper import ParallelEnvWrapper
@@ -155,7 +155,7 @@ class ParallelWorkflowRLTrainer:
             CheckpointError: Results cannot be written, or those so far are of another simulator.
             RagenError: The environments cannot be built, or failed.
         """
-        with _threads(self.settings.threads), ExitStack() as stack:
+        with torch_threads(self.settings.threads), ExitStack() as stack:
             envs: ParallelEnvWrapper | None = None
             while not self.is_done and not should_stop():
                 count = min(self.settings.parallel_workflows, self.settings.n_workflows - len(self.results))
@@ -246,14 +246,3 @@ def _play(
         if updated and should_stop() and not all(each.is_done for each in trainings):
             return False
     return True
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Compute on so many threads for a while: how a sum is split over them decides how it is rounded."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

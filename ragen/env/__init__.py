@@ -6,10 +6,9 @@ Containers of environments, their managers and what collects rollouts from them 
 here too, under the names by which they were asked for, and imported when one of these is.
 """
 
-from typing import Any
-
 from ragen.env.base import BaseDiscreteActionEnv, BaseEnv, BaseEnvConfig, BaseLanguageBasedEnv
 from ragen.env.registry import REGISTERED_ENV_CONFIGS, REGISTERED_ENVS, register_env, resolve_env
+from ragen.lazy import attach
 
 __all__ = [
     "REGISTERED_ENVS",
@@ -43,17 +42,6 @@ _HIGHER = {
     "make_environments": "environment_factory",
     "validate_environment_config": "environment_factory",
 }
-"""Names of higher floors, each with the module here that gives it."""
+"""Names of higher floors, each with the module here that gives it; games and workers need none of it."""
 
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for from a higher floor: games and workers need none of it."""
-    if name not in _HIGHER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_HIGHER[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HIGHER})
+__getattr__, __dir__ = attach(__name__, _HIGHER)

@@ -17,7 +17,9 @@ to them), ``manager``, ``learner``; ``rl2`` is an agent that learns. Only agents
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ragen.lazy import attach
 
 if TYPE_CHECKING:
     from ragen.meta.agents import AGENT_ARCHS, MarkovAgent, MemoryAgent, MemoryMarkovAgent
@@ -43,26 +45,20 @@ __all__ = [
     "make_parallel_env",
 ]
 
-_MODULES = {
-    "AGENT_ARCHS": "agents",
-    "EpisodeBuffer": "buffers",
-    "Learner": "learner",
-    "MarkovAgent": "agents",
-    "MemoryAgent": "agents",
-    "MemoryMarkovAgent": "agents",
-    "ParallelEnvManager": "manager",
-    "StepBuffer": "buffers",
-    "TaskSet": "task_set",
-    "VariBadWrapper": "varibad",
-    "make_env": "making",
-    "make_parallel_env": "making",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for: workers need neither the learner nor torch."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "AGENT_ARCHS": "agents",
+        "EpisodeBuffer": "buffers",
+        "Learner": "learner",
+        "MarkovAgent": "agents",
+        "MemoryAgent": "agents",
+        "MemoryMarkovAgent": "agents",
+        "ParallelEnvManager": "manager",
+        "StepBuffer": "buffers",
+        "TaskSet": "task_set",
+        "VariBadWrapper": "varibad",
+        "make_env": "making",
+        "make_parallel_env": "making",
+    },
+)

@@ -15,7 +15,9 @@ failure leads to), ``placement`` (who goes where). Nothing here imports torch, v
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ragen.lazy import attach
 
 if TYPE_CHECKING:
     from ragen.parallel.engine import EnvEngine
@@ -27,20 +29,14 @@ if TYPE_CHECKING:
 
 __all__ = ["EnvEngine", "EnvFailed", "EnvSpec", "LaneKind", "LaneStats", "Settings"]
 
-_MODULES = {
-    "EnvEngine": "engine",
-    "EnvFailed": "env_record",
-    "EnvSpec": "episode.spec",
-    "LaneKind": "lanes.handle",
-    "LaneStats": "stats",
-    "Settings": "settings",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for: workers, which need none of it, start faster so."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "EnvEngine": "engine",
+        "EnvFailed": "env_record",
+        "EnvSpec": "episode.spec",
+        "LaneKind": "lanes.handle",
+        "LaneStats": "stats",
+        "Settings": "settings",
+    },
+)

@@ -1,4 +1,4 @@
-"""What a training run needs around itself: its folder, torch's threads, and quiet."""
+"""What a training run needs around itself: its folder, and quiet."""
 
 from __future__ import annotations
 
@@ -6,21 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
 from transformers.utils import logging as hf_logging
 
 from ragen.errors import ConfigError
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Have torch compute with so many threads for the length of a block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

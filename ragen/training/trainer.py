@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 from ragen.errors import CheckpointError, ConfigError
 from ragen.llm_agent.config.loading import differing, one_line
 from ragen.llm_agent.rollout.command import create_tokenizer
+from ragen.torch_threads import torch_threads
 from ragen.training.checkpoints import (
     TRAIN,
     WARM_UP,
@@ -36,7 +37,7 @@ from ragen.training.interrupts import StopRequest
 from ragen.training.player import Played, Player, success_metrics
 from ragen.training.run_report import REPORT_FILE, RunReport
 from ragen.training.settings import AUTO, TrainerSettings, about_training
-from ragen.training.surroundings import make_folder, no_progress_bar, threads
+from ragen.training.surroundings import make_folder, no_progress_bar
 from ragen.training.tiny_model import build_model
 from ragen.training.tracking import METRICS_FILE, Tracker
 from ragen.training.training_batch import training_batch
@@ -74,7 +75,7 @@ def train(config: Any, quiet: bool = False) -> Outcome:
         RagenError: Training failed; the newest checkpoint is still there.
     """
     settings = TrainerSettings.read(config)
-    with StopRequest() as stop, threads(settings.threads), TinyTrainer(config, settings, stop, quiet) as trainer:
+    with StopRequest() as stop, torch_threads(settings.threads), TinyTrainer(config, settings, stop, quiet) as trainer:
         return trainer.run()
 
 

@@ -13,7 +13,9 @@ next episode), ``batch`` and ``infos`` (arrays from results), ``spaces``, ``argu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ragen.lazy import attach
 
 if TYPE_CHECKING:
     from ragen.vector.lane_vector_env import LaneVectorEnv
@@ -21,13 +23,4 @@ if TYPE_CHECKING:
 
 __all__ = ["LaneVectorEnv", "make_vec"]
 
-_MODULES = {"LaneVectorEnv": "lane_vector_env", "make_vec": "make"}
-
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for: nothing here slows an import of the package."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__, __dir__ = attach(__name__, {"LaneVectorEnv": "lane_vector_env", "make_vec": "make"})

@@ -15,11 +15,11 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError
+from ragen.settings import config_directory
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -36,18 +36,6 @@ _OF_TRAINERS = frozenset(
         "warm_up",
     ]
 )
-
-
-def config_directory() -> Path:
-    """The folder of the configurations that come with the package.
-
-    In a checkout this is ``config/`` at the top of the repository, else ``ragen/config/``, where it is installed.
-    """
-    package = Path(str(resources.files("ragen")))
-    repository = package.resolve().parent
-    if (repository / "setup.py").is_file() and (repository / "config" / "base.yaml").is_file():
-        return repository / "config"
-    return package / "config"
 
 
 def config_names(directory: Path | None = None) -> list[str]:

@@ -31,10 +31,13 @@ class PlayedRollout(Protocol):
 
     config: Any
     actor: Any
-    seconds: dict[str, float]
     failures: dict[int, str]
     rollout_states: list[dict[str, Any]]
     timeline: Timeline
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """What the rollout spent its time on."""
 
     def prepare(self, val: bool = False) -> tuple[Any, Any]:
         """The managers of environments and of contexts."""

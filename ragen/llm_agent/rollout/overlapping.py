@@ -26,11 +26,7 @@ from typing import Any, Self
 
 from ragen.errors import ConfigError, EnvError, LaneError
 from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.rollout.player import (
-    OverCallback,
-    RolloutPlayer,
-    TurnCallback,
-)
+from ragen.llm_agent.rollout.player import Rollout, RolloutLoop, RolloutPlayer
 from ragen.llm_agent.rollout.requests import failures_of, name_requests
 from ragen.llm_agent.rollout.shards import AUTO, ShardedEnvManager
 from ragen.llm_agent.rollout.shared_inference import Batch, SharedLLMInferenceManager, client_of
@@ -40,7 +36,6 @@ from ragen.llm_agent.rollout.timeline import Span
 log = logging.getLogger(__name__)
 
 RAISED_ALIKE = (ConfigError, EnvError, LaneError)  # what the ordinary rollout would raise too
-KINDS, IMPORTS = ("generation", "environments", "tokenising"), "imports"
 _JOBS = "agent_proxy.parallel_n_jobs"
 _BATCH = "agent_proxy.parallel_max_batch_size"
 _WAIT = "agent_proxy.parallel_max_wait"
@@ -48,7 +43,7 @@ _WAIT = "agent_proxy.parallel_max_wait"
 Cache = dict[str, Any]
 
 
-class OverlappingLoop:
+class OverlappingLoop(RolloutLoop):
     """Plays the turns of a player's rollouts in shards.
 
     Attributes:
@@ -81,27 +76,18 @@ class OverlappingLoop:
         """A manager whose environments are in shards."""
         return ShardedEnvManager(config, mode, self.n_jobs)
 
-    def play(
-        self,
-        player: RolloutPlayer,
-        val: bool,
-        active: Sequence[Cache],
-        meta_info: Mapping[str, Any],
-        on_turn: TurnCallback | None,
-        on_over: OverCallback | None,
-    ) -> None:
+    def play(self, rollout: Rollout) -> None:
         """See :class:`~ragen.llm_agent.rollout.player.RolloutLoop`.
 
         ``on_turn`` is told the turn of the slowest shard. The callbacks are called from the shards' threads, one at a
         time.
         """
-        player.import_tensors()  # before threads need them: importing is counted apart, and done by one
-        rollout = _ShardedRollout(self, player, val, meta_info, active, on_turn, on_over)
-        self.fallback_reason = rollout.overlap()
+        rollout.player.import_tensors()  # before threads need them: importing is counted apart, and done by one
+        sharded = _ShardedRollout(self, rollout)
+        self.fallback_reason = sharded.overlap()
         if self.fallback_reason is not None:
             log.warning("rollouts do not overlap, the ordinary loop goes on: %s", self.fallback_reason)
-        rollout.play_rest()
-        player.seconds = player.timeline.seconds([*KINDS, *(kind for kind in player.seconds if kind == IMPORTS)])
+        sharded.play_rest()
 
 
 class ParallelRolloutManager(RolloutPlayer):
@@ -147,26 +133,14 @@ class ParallelRolloutManager(RolloutPlayer):
 class _ShardedRollout:
     """One rollout: what its shards share, and who has come how far."""
 
-    def __init__(
-        self,
-        loop: OverlappingLoop,
-        player: RolloutPlayer,
-        val: bool,
-        meta_info: Mapping[str, Any],
-        active: Sequence[Cache],
-        on_turn: TurnCallback | None,
-        on_over: OverCallback | None,
-    ) -> None:
-        self._loop, self._proxy = loop, player
-        es_manager, self._ctx_manager = self._proxy.prepare(val)
-        assert isinstance(es_manager, ShardedEnvManager)
-        self._es_manager = es_manager
-        self._meta_info = meta_info
-        self._on_turn, self._on_over = on_turn, on_over
-        by_id = {cache["env_id"]: cache for cache in active}
+    def __init__(self, loop: OverlappingLoop, rollout: Rollout) -> None:
+        self._loop, self._rollout, self._player = loop, rollout, rollout.player
+        assert isinstance(rollout.es_manager, ShardedEnvManager)
+        self._es_manager, self._ctx_manager = rollout.es_manager, rollout.ctx_manager
+        by_id = {cache["env_id"]: cache for cache in rollout.episodes}
         self._active = {
             shard: [by_id[env_id] for env_id in env_ids if env_id in by_id]
-            for shard, env_ids in enumerate(es_manager.shards)
+            for shard, env_ids in enumerate(self._es_manager.shards)
         }
         self._turns = dict.fromkeys(self._active, 0)
         self._errors: dict[int, Exception] = {}
@@ -208,8 +182,8 @@ class _ShardedRollout:
     def _drive(self, shards: Sequence[int]) -> None:
         from joblib import Parallel, delayed
 
-        options, actor = (self._loop.max_batch_size, self._loop.max_wait), self._proxy.actor
-        with SharedLLMInferenceManager(actor, self._proxy.tokenizer, *options, on_batch=self._note) as inference:
+        options, actor = (self._loop.max_batch_size, self._loop.max_wait), self._player.actor
+        with SharedLLMInferenceManager(actor, self._player.tokenizer, *options, on_batch=self._note) as inference:
             for shard in shards:
                 inference.join(shard)
             calls = [delayed(self._play_shard)(shard, inference) for shard in shards]
@@ -241,30 +215,24 @@ class _ShardedRollout:
         with self._tokenising(shard):
             lm_inputs = self._ctx_manager.get_lm_inputs(playing, prepare_for_update=False)
             name_requests(lm_inputs, playing)
-            lm_inputs.meta_info = {**lm_inputs.meta_info, **self._meta_info}
+            lm_inputs.meta_info = {**lm_inputs.meta_info, **self._rollout.meta_info}
         with self._timed(shard, "waiting"):
             lm_outputs = inference.generate_sequences(lm_inputs, client=shard)
         with self._tokenising(shard):
             inputs = self._ctx_manager.get_env_inputs(lm_outputs)
         failed = failures_of(lm_outputs)
-        self._proxy.failures.update(failed)
+        self._player.failures.update(failed)
         active = self._step(shard, [each for each in inputs if each["env_id"] not in failed])
         self._turns[shard] += 1
-        self._active[shard] = active if self._turns[shard] < self._proxy.max_turn else []
+        self._active[shard] = active if self._turns[shard] < self._player.max_turn else []
         self._tell_over(shard, playing)
 
     def _step(self, shard: int, inputs: Sequence[Mapping[str, Any]]) -> list[Cache]:
-        timeline = self._proxy.timeline
-        before = self._es_manager.thread_stats() if timeline.with_lanes else []
-        with self._timed(shard, "environments"):
-            active = self._es_manager.step_shard(inputs)
-        if timeline.with_lanes:
-            span = next(s for s in reversed(timeline.spans) if s.track == f"shard {shard}")
-            timeline.add_lanes(before, self._es_manager.thread_stats(), span.start, span.end)
-        return active
+        with self._timed(shard, "environments"), self._player.timeline.lanes(self._es_manager.thread_stats):
+            return self._es_manager.step_shard(inputs)
 
     def _timed(self, shard: int, kind: str) -> Any:
-        return self._proxy.timeline.span(f"shard {shard}", kind)
+        return self._player.timeline.span(f"shard {shard}", kind)
 
     @contextmanager
     def _tokenising(self, shard: int) -> Iterator[None]:
@@ -275,23 +243,21 @@ class _ShardedRollout:
     def _note(self, batch: Batch) -> None:
         shards = ", ".join(map(str, sorted(set(batch.clients), key=_by_number)))
         note = f"{batch.rows} prompts of shards {shards}"
-        self._proxy.timeline.add(Span("generator", "generation", batch.start, batch.end, note))
+        self._player.timeline.add(Span("generator", "generation", batch.start, batch.end, note))
 
     def _tell_turn(self, shard: int) -> None:
-        if self._on_turn is None:
+        if self._rollout.on_turn is None:
             return
         with self._told, self._fatal():
             going = [turn for other, turn in self._turns.items() if self._active[other]]
-            self._on_turn(min(going), sum(map(len, self._active.values())))
+            self._rollout.on_turn(min(going), sum(map(len, self._active.values())))
 
     def _tell_over(self, shard: int, playing: Sequence[Cache]) -> None:
-        going_on = {cache["env_id"] for cache in self._active[shard]}
-        over = [cache["env_id"] for cache in playing if cache["env_id"] not in going_on]
-        if self._on_over is None:
+        if self._rollout.on_over is None:
             return
-        states = self._es_manager.episode_states(over) if over else []
+        states = self._rollout.over(playing, self._active[shard])
         with self._tokens, self._fatal():
-            self._on_over(states)
+            self._rollout.on_over(states)
 
     @contextmanager
     def _fatal(self) -> Iterator[None]:
@@ -307,17 +273,15 @@ class _ShardedRollout:
 
     def play_rest(self) -> None:
         """Play what the shards left, turn by turn together, in the order of environments."""
-        proxy = self._proxy
+        rollout, player = self._rollout, self._player
         active = self._left()
         while active:
-            if self._on_turn is not None:
-                self._on_turn(min(len(cache["history"]) - 1 for cache in active), len(active))
-            playing, active = active, proxy.play_turn(self._es_manager, self._ctx_manager, active, self._meta_info)
-            active = [cache for cache in active if len(cache["history"]) - 1 < proxy.max_turn]
-            if self._on_over is not None:
-                self._on_over(proxy.over(self._es_manager, playing, active))
-        if self._on_turn is not None:
-            self._on_turn(proxy.max_turn, 0)
+            rollout.tell_turn(min(len(cache["history"]) - 1 for cache in active), len(active))
+            playing = active
+            active = player.play_turn(self._es_manager, self._ctx_manager, playing, rollout.meta_info)
+            active = [cache for cache in active if len(cache["history"]) - 1 < player.max_turn]
+            rollout.tell_over(playing, active)
+        rollout.tell_turn(player.max_turn, 0)
 
     def _left(self) -> list[Cache]:
         left = [cache for active in self._active.values() for cache in active]

@@ -13,19 +13,16 @@ rollouts are those of the ordinary loop, bit for bit; a reply that does not come
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from ragen.errors import LimitReachedError
 from ragen.llm_agent.backends.base import Reply, Request
-from ragen.llm_agent.rollout.player import OverCallback, RolloutPlayer, TurnCallback
+from ragen.llm_agent.rollout.player import Rollout, RolloutLoop
 from ragen.llm_agent.rollout.requests import name_requests
-
-if TYPE_CHECKING:
-    from ragen.llm_agent.es_manager import EnvStateManager
 
 MOST_AT_A_TIME = 64  # replies that are played together, so that nobody waits long for the next prompts
 LOOK_UP_S = 1.0  # between two looks at the limits while nothing arrives
@@ -33,31 +30,17 @@ LOOK_UP_S = 1.0  # between two looks at the limits while nothing arrives
 Cache = dict[str, Any]
 
 
-class PacedLoop:
+class PacedLoop(RolloutLoop):
     """See the module."""
 
-    def new_es_manager(self, config: Any, mode: str) -> EnvStateManager:
-        """See :class:`~ragen.llm_agent.rollout.player.RolloutLoop`."""
-        from ragen.llm_agent.es_manager import EnvStateManager
-
-        return EnvStateManager(config, mode=mode)
-
-    def play(
-        self,
-        player: RolloutPlayer,
-        val: bool,
-        active: Sequence[Cache],
-        meta_info: Mapping[str, Any],
-        on_turn: TurnCallback | None,
-        on_over: OverCallback | None,
-    ) -> None:
+    def play(self, rollout: Rollout) -> None:
         """See :class:`~ragen.llm_agent.rollout.player.RolloutLoop`.
 
         ``on_turn`` is told the turn of the slowest trajectory, whenever something has arrived and every second. Where
         it raises :class:`~ragen.errors.LimitReachedError`, nothing more is asked, what is under way is waited for and
         played, and then it is raised again.
         """
-        _PacedRollout(player, val, meta_info, on_turn, on_over).run(active)
+        _PacedRollout(rollout).run()
 
 
 @dataclass
@@ -72,24 +55,16 @@ class _Replies:
 class _PacedRollout:
     """One rollout: who waits for a reply, and what has arrived."""
 
-    def __init__(
-        self,
-        player: RolloutPlayer,
-        val: bool,
-        meta_info: Mapping[str, Any],
-        on_turn: TurnCallback | None,
-        on_over: OverCallback | None,
-    ) -> None:
-        self._player = player
-        self._es_manager, self._ctx_manager = player.prepare(val)
-        self._sampling = player.actor.sampling(meta_info)
-        self._on_turn, self._on_over = on_turn, on_over
+    def __init__(self, rollout: Rollout) -> None:
+        self._rollout = rollout
+        self._player = rollout.player
+        self._sampling = self._player.actor.sampling(rollout.meta_info)
         self._waiting: dict[Future[Reply], tuple[Cache, Request]] = {}
         self._asked: Counter[int] = Counter()  # turn to how many wait for its reply
         self._arrived: SimpleQueue[Future[Reply]] = SimpleQueue()
 
-    def run(self, active: Sequence[Cache]) -> None:
-        ready = list(active)
+    def run(self) -> None:
+        ready = list(self._rollout.episodes)
         while ready or self._waiting:
             try:
                 self._tell(ready)
@@ -99,12 +74,10 @@ class _PacedRollout:
             self._ask(ready)
             arrived = self._next()
             ready = self._play(arrived) if arrived else []
-        if self._on_turn is not None:
-            self._on_turn(self._player.max_turn, 0)
+        self._rollout.tell_turn(self._player.max_turn, 0)
 
     def _tell(self, ready: Sequence[Cache]) -> None:
-        if self._on_turn is not None:
-            self._on_turn(min([*self._asked, *map(_turn, ready)]), len(ready) + len(self._waiting))
+        self._rollout.tell_turn(min([*self._asked, *map(_turn, ready)]), len(ready) + len(self._waiting))
 
     def _ask(self, ready: Sequence[Cache]) -> None:
         if not ready:
@@ -112,7 +85,7 @@ class _PacedRollout:
         from ragen.llm_agent.rollout.actor import requests_of
 
         with self._player.timed("tokenising"):
-            prompts = self._ctx_manager.get_prompts(ready)
+            prompts = self._rollout.ctx_manager.get_prompts(ready)
             name_requests(prompts, ready)
             requests = requests_of(prompts)
         for cache, request in zip(ready, requests, strict=True):
@@ -142,18 +115,17 @@ class _PacedRollout:
 
     def _play(self, arrived: Sequence[tuple[Cache, Request, Reply]]) -> list[Cache]:
         """Play what has arrived; those that go on."""
-        player = self._player
+        player, es_manager = self._player, self._rollout.es_manager
         with player.timed("tokenising"):
             replies = player.actor.noted([request for _, request, _ in arrived], [reply for *_, reply in arrived])
-            inputs = self._ctx_manager.get_env_inputs(cast(Any, _batch_of(arrived, replies)))
+            inputs = self._rollout.ctx_manager.get_env_inputs(cast(Any, _batch_of(arrived, replies)))
         failed = {request.env_id: reply.error for _, request, reply in arrived if reply.error is not None}
         player.failures.update(failed)
         answered = [each for each in inputs if each["env_id"] not in failed]
-        with player.timed("environments"), player.lanes_recorded(self._es_manager):
-            active = self._es_manager.step(answered) if answered else []
+        with player.timed("environments"), player.timeline.lanes(es_manager.lane_stats):
+            active = es_manager.step(answered) if answered else []
         going = [cache for cache in active if _turn(cache) < player.max_turn]
-        if self._on_over is not None:
-            self._on_over(player.over(self._es_manager, [cache for cache, *_ in arrived], going))
+        self._rollout.tell_over([cache for cache, *_ in arrived], going)
         return going
 
     def _land(self) -> None:

@@ -20,17 +20,18 @@ once, and worker processes, which may import the main module, stay small.
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.turns import read_max_turn
 from ragen.llm_agent.rollout.requests import failures_of, name_requests
-from ragen.llm_agent.rollout.timeline import Span, Timeline
+from ragen.llm_agent.rollout.timeline import Timeline
 from ragen.llm_agent.rollout.worker_modes import WorkerModes
 
 if TYPE_CHECKING:
@@ -41,36 +42,65 @@ if TYPE_CHECKING:
     from ragen.llm_agent.tokens.prompt_batch import AnyBatch
 
 MODES, TENSOR_MODULES = ("train", "val"), ("tensordict", "verl")
+PARTS, IMPORTS = ("generation", "environments", "tokenising"), "imports"
 
 TurnCallback = Callable[[int, int], None]
 OverCallback = Callable[[list[dict[str, Any]]], None]
 
 
-class RolloutLoop(Protocol):
+@dataclass(frozen=True)
+class Rollout:
+    """One rollout: whose parts play it, what is played, and who is told.
+
+    Attributes:
+        player: Its ``failures`` and ``timeline`` are told what happens.
+        es_manager: The environments, as :meth:`RolloutLoop.new_es_manager` made them.
+        ctx_manager: Writes their prompts and reads the replies.
+        episodes: The caches of those that play; they were just reset.
+        meta_info: See :meth:`RolloutPlayer.play`, as for the rest.
+        on_turn: See there.
+        on_over: See there.
+    """
+
+    player: RolloutPlayer
+    es_manager: EnvStateManager
+    ctx_manager: ContextManager
+    episodes: Sequence[dict[str, Any]]
+    meta_info: Mapping[str, Any]
+    on_turn: TurnCallback | None = None
+    on_over: OverCallback | None = None
+
+    def tell_turn(self, turn: int, active: int) -> None:
+        """Tell ``on_turn`` which turn comes next, and how many environments are active."""
+        if self.on_turn is not None:
+            self.on_turn(turn, active)
+
+    def tell_over(self, playing: Sequence[dict[str, Any]], active: Sequence[dict[str, Any]]) -> None:
+        """Tell ``on_over`` of the episodes that were played until now and are not any more."""
+        if self.on_over is not None:
+            with self.player.timed("environments"):
+                states = self.over(playing, active)
+            self.on_over(states)
+
+    def over(self, playing: Sequence[dict[str, Any]], active: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The states of the episodes that were played until now and are not any more."""
+        going_on = {cache["env_id"] for cache in active}
+        over = [cache["env_id"] for cache in playing if cache["env_id"] not in going_on]
+        return self.es_manager.episode_states(over) if over else []
+
+
+class RolloutLoop(ABC):
     """How the turns of many environments follow on one another."""
 
     def new_es_manager(self, config: Any, mode: str) -> EnvStateManager:
         """The environments of a mode, in the form in which this loop steps them."""
+        from ragen.llm_agent.es_manager import EnvStateManager
 
-    def play(
-        self,
-        player: RolloutPlayer,
-        val: bool,
-        active: Sequence[dict[str, Any]],
-        meta_info: Mapping[str, Any],
-        on_turn: TurnCallback | None,
-        on_over: OverCallback | None,
-    ) -> None:
-        """Play to their end the episodes that were just reset.
+        return EnvStateManager(config, mode=mode)
 
-        Args:
-            player: Whose parts play; its ``failures``, ``timeline`` and ``seconds`` are told what happens.
-            val: Whether it is the environments of ``es_manager.val``.
-            active: The caches of those that play.
-            meta_info: See :meth:`RolloutPlayer.play`, as for the rest.
-            on_turn: See there.
-            on_over: See there.
-        """
+    @abstractmethod
+    def play(self, rollout: Rollout) -> None:
+        """Play a rollout's episodes to their end."""
 
 
 class RolloutPlayer:
@@ -86,7 +116,6 @@ class RolloutPlayer:
         tokenizer: The actor's tokenizer.
         loop: What plays the turns.
         max_turn: The most turns of a rollout.
-        seconds: What the last rollout spent its time on, in seconds.
         failures: Environment id to what kept it from getting a reply, in the last rollout.
         rollout_states: The last rollout as ``EnvStateManager.get_rollout_states()`` gave it.
         timeline: Who did what when in the last rollout.
@@ -114,7 +143,6 @@ class RolloutPlayer:
         self.actor_wg = actor_rollout_wg
         self._last_inputs: AnyBatch | None = None
         self.actor = self._actor(actor_rollout_wg)
-        self.seconds: dict[str, float] = {}
         self.failures: dict[int, str] = {}
         self.rollout_states: list[dict[str, Any]] = []
         self.record_lanes = False
@@ -238,10 +266,10 @@ class RolloutPlayer:
         self.begin_record()
         if self._needs_tensors:
             self.import_tensors()
-        with self.timed("environments"), self.lanes_recorded(es_manager):
-            active = [cache for cache in es_manager.reset() if cache["env_id"] not in skip]
+        with self.timed("environments"), self.timeline.lanes(es_manager.lane_stats):
+            episodes = [cache for cache in es_manager.reset() if cache["env_id"] not in skip]
         ctx_manager.reset_memory_managers()
-        self.loop.play(self, val, active, meta_info, on_turn, on_over)
+        self.loop.play(Rollout(self, es_manager, ctx_manager, episodes, meta_info, on_turn, on_over))
         return self.keep_states(es_manager, skip)
 
     def play_turn(
@@ -264,7 +292,7 @@ class RolloutPlayer:
         failed = failures_of(lm_outputs)
         self.failures.update(failed)
         inputs = [each for each in env_inputs if each["env_id"] not in failed]
-        with self.timed("environments"), self.lanes_recorded(es_manager):
+        with self.timed("environments"), self.timeline.lanes(es_manager.lane_stats):
             return es_manager.step(inputs)
 
     def end_turns(self, modes: WorkerModes) -> None:
@@ -275,15 +303,6 @@ class RolloutPlayer:
             inputs.meta_info = {**inputs.meta_info, **told}
             with self.timed("generation"):
                 self.generate_sequences(inputs)
-
-    def over(
-        self, es_manager: EnvStateManager, playing: Sequence[dict[str, Any]], active: Sequence[dict[str, Any]]
-    ) -> list[dict[str, Any]]:
-        """The states of the episodes that were played until now and are not any more."""
-        going_on = {cache["env_id"] for cache in active}
-        over = [cache["env_id"] for cache in playing if cache["env_id"] not in going_on]
-        with self.timed("environments"):
-            return es_manager.episode_states(over) if over else []
 
     def keep_states(self, es_manager: EnvStateManager, skip: Collection[int]) -> list[dict[str, Any]]:
         """The rollout's final states, without those that were skipped; they become ``rollout_states``."""
@@ -296,34 +315,22 @@ class RolloutPlayer:
         """Import what ``DataProto`` needs: seconds the first time, counted as ``imports`` and not as work."""
         if all(module in sys.modules for module in TENSOR_MODULES):
             return
-        self.seconds.setdefault("imports", 0.0)
-        with self.timed("imports"):
+        with self.timed(IMPORTS):
             for module in TENSOR_MODULES:
                 import_module(module)
 
-    @contextmanager
-    def timed(self, part: str) -> Iterator[None]:
-        """Count what a block takes as time of a part: ``generation``, ``environments``, ``tokenising``, ``imports``."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            end = time.perf_counter()
-            self.seconds[part] += end - start
-            self.timeline.add(Span("rollout", part, start, end))
+    @property
+    def seconds(self) -> dict[str, float]:
+        """What the last rollout spent its time on, in seconds; parts of turns that overlap do too."""
+        imports = [IMPORTS] if any(span.kind == IMPORTS for span in self.timeline.spans) else []
+        return self.timeline.seconds([*PARTS, *imports])
 
-    @contextmanager
-    def lanes_recorded(self, es_manager: EnvStateManager) -> Iterator[None]:
-        """Record what each lane does in a block, if that is asked for."""
-        before = es_manager.lane_stats() if self.record_lanes else []
-        start = time.perf_counter()
-        yield
-        if self.record_lanes:
-            self.timeline.add_lanes(before, es_manager.lane_stats(), start, time.perf_counter())
+    def timed(self, part: str) -> AbstractContextManager[None]:
+        """Count what a block takes as time of a part: ``generation``, ``environments``, ``tokenising``, ``imports``."""
+        return self.timeline.span("rollout", part)
 
     def begin_record(self) -> None:
         """A rollout begins: forget the times and failures of the last one."""
-        self.seconds = {"generation": 0.0, "environments": 0.0, "tokenising": 0.0}
         self.failures = {}
         self.timeline = Timeline(self.record_lanes)
 

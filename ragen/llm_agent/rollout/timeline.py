@@ -7,7 +7,7 @@ after it, which is asked for only with ``with_lanes``.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -70,6 +70,16 @@ class Timeline:
             yield
         finally:
             self.add(Span(track, kind, start, time.perf_counter()))
+
+    @contextmanager
+    def lanes(self, stats: Callable[[], Sequence[Any]]) -> Iterator[None]:
+        """Record what lanes do in a block, if that is asked for; ``stats`` gives their ``LaneStats``."""
+        if not self.with_lanes:
+            yield
+            return
+        before, start = stats(), time.perf_counter()
+        yield
+        self.add_lanes(before, stats(), start, time.perf_counter())
 
     def add(self, span: Span) -> None:
         """Record a span that is over."""

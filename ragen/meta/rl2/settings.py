@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import difflib
-import types
-import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from ragen import settings
 from ragen.errors import ConfigError
 
 
@@ -155,76 +151,30 @@ class RunSettings:
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in free}
 
 
-def config_folder() -> Path:
-    """Where the configurations lie: ``config/meta`` in a checkout, else where it is installed."""
-    package = Path(str(resources.files("ragen")))
-    checkout = package.resolve().parent / "config" / "meta"
-    return checkout if checkout.is_dir() else package / "config" / "meta"
-
-
 def config_names() -> list[str]:
     """The names of the configurations that there are."""
-    return sorted(path.stem for path in config_folder().glob("*.yaml"))
+    return sorted(path.stem for path in _folder().glob("*.yaml"))
+
+
+def _folder() -> Path:
+    return settings.config_directory() / "meta"
 
 
 def load_settings(name: str, overrides: Sequence[str] = ()) -> RunSettings:
     """A configuration by its name.
 
     Args:
-        name: Of a file in :func:`config_folder`.
+        name: One of :func:`config_names`.
         overrides: ``key=value``, keys dotted.
 
     Raises:
         ConfigError: There is no such file or key, or a value cannot work.
     """
-    from omegaconf import OmegaConf
-
-    path = config_folder() / f"{name.removesuffix('.yaml')}.yaml"
+    path = _folder() / f"{name.removesuffix('.yaml')}.yaml"
     if not path.is_file():
-        raise ConfigError(f"no configuration {name!r} in {config_folder()}; there are: {', '.join(config_names())}.")
-    for override in overrides:
-        if "=" not in override:
-            raise ConfigError(f"{override!r}: expected key=value.")
-    merged = OmegaConf.merge(OmegaConf.load(path), OmegaConf.from_dotlist(list(overrides)))
-    settings = _section(RunSettings, OmegaConf.to_container(merged, resolve=True), "")
-    if settings.output_dir is None:
+        raise ConfigError(f"no configuration {name!r} in {_folder()}; there are: {', '.join(config_names())}.")
+    loaded = settings.load_settings(RunSettings, path, overrides)
+    if loaded.output_dir is None:
         moment = datetime.now().strftime("%Y-%m-%d/%H-%M-%S")
-        settings = dataclasses.replace(settings, output_dir=f"outputs/meta/{path.stem}/{moment}")
-    return settings
-
-
-def _section(kind: type, values: Any, where: str) -> Any:
-    if not isinstance(values, Mapping):
-        raise ConfigError(f"{where.rstrip('.')} = {values!r}: expected a section.")
-    types_of = typing.get_type_hints(kind)
-    given = {}
-    for key, value in values.items():
-        if key not in types_of:
-            near = difflib.get_close_matches(str(key), types_of, 1)
-            hint = f"{near[0]!r} was meant?" if near else f"there are: {', '.join(types_of)}."
-            raise ConfigError(f"there is no configuration key {where + str(key)!r}; {hint}")
-        expected = types_of[key]
-        is_section = dataclasses.is_dataclass(expected)
-        given[key] = (
-            _section(expected, value, f"{where}{key}.")  # type: ignore[arg-type]
-            if is_section
-            else _value(value, expected, where + str(key))
-        )
-    return kind(**given)
-
-
-def _value(value: Any, expected: Any, key: str) -> Any:
-    kinds = (
-        typing.get_args(expected)
-        if isinstance(expected, types.UnionType)
-        else (typing.get_origin(expected) or expected,)
-    )
-    if float in kinds and isinstance(value, str):  # YAML takes 1e-3 for a text
-        with contextlib.suppress(ValueError):
-            value = float(value)
-    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        names = " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
-        raise ConfigError(f"{key} = {value!r}: expected {names}.")
-    return value
+        loaded = dataclasses.replace(loaded, output_dir=f"outputs/meta/{path.stem}/{moment}")
+    return loaded

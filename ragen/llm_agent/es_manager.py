@@ -80,6 +80,7 @@ class EnvStateManager:
         self.base_seed = self._settings.base_seed
         self.seed_counter = 0
         self._raises = self._settings.engine.on_env_failure == "raise"
+        self._is_2026, self._hashes_states = self._settings.generation.is_2026, self._settings.env_state_hash
         self.max_workers = self._settings.engine.workers
         self.sequential_env_types = list(self._settings.engine.sequential_env_types)
         specs = [entry.spec for entry in self._settings.entries]
@@ -236,7 +237,7 @@ class EnvStateManager:
         """
         envs, every, generation = self.envs, self._caches(), self._settings.generation
         caches = [every[each] if each < len(envs) else self.branches[each].cache for each in env_ids]
-        tiles = largest_tiles(caches, self._engine) if generation.is_2026 else {}
+        tiles = largest_tiles(caches, self._engine) if self._is_2026 else {}
         for env_id, cache in zip(env_ids, caches, strict=True):
             entry = envs[env_id] if env_id < len(envs) else self.branches[env_id].entry
             add_metrics(entry, cache, generation, tiles.get(env_id))
@@ -293,7 +294,7 @@ class EnvStateManager:
         turn = cache["history"][-1]
         turn["actions"] = executed
         turn["reward"] = reward
-        marks_invalid = self._settings.generation.is_2026 and not executed and "env_error" not in info
+        marks_invalid = self._is_2026 and not executed and "env_error" not in info
         turn["info"] = {**info, "manager_invalid_action": True} if marks_invalid else info
         turn["llm_response"] = env_input["llm_response"]
         turn["llm_raw_response"] = env_input["llm_raw_response"]
@@ -311,7 +312,7 @@ class EnvStateManager:
         else:
             images = self._handle_mm_state(observation)
             history.append({"state": "<images>" * len(images), "images": images, "actions_left": actions_left})
-        if self._settings.env_state_hash:
+        if self._hashes_states:
             history[-1]["env_state_hash"] = state_hash(digest_observation(observation) if digest is None else digest)
 
     @staticmethod

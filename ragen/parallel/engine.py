@@ -217,15 +217,15 @@ class EnvEngine:
                     record = records[env_id]
                     if not record.journal.has_begun and record.failed is None:
                         raise StateError(f"env {env_id} was not reset yet: reset it before it is played.")
-                if self._use_lanes == "auto" and self._in_use.env_ids == actions.keys():
+                is_time = self._use_lanes == "auto" and self.homes.may_look_again(self.stats_book.episode)
+                if is_time and self._in_use.env_ids == actions.keys():
                     self.homes.look_again(self.stats_book.episode)
             items = {env_id: (env_id, action) for env_id, action in actions.items()}
             asked = Round(self._parts, Play, items, self.settings.step_timeout)
             values = asked.run()
             with self.lock:
                 for env_id, action in actions.items():
-                    value = values[env_id]
-                    if type(value) is not EnvFailed:
+                    if type(value := values[env_id]) is not EnvFailed:
                         records[env_id].commit_turn(action, value)
                 if actions:
                     self.stats_book.count_call(asked.call_time(), are_turns=True)

@@ -110,13 +110,16 @@ class Homes:
         self._placer.limits = self._limits(mode)
         self._follow(self._placer.at_switch(mode, self._bound_to_main()))
 
+    def may_look_again(self, episode: Episode) -> bool:
+        """Whether it is time for :meth:`look_again`, as it seldom is."""
+        return self._placer.may_look_again(len(episode.calls))
+
     def look_again(self, episode: Episode) -> None:
         """Before a turn under ``auto``: move what the episode so far shows to be at the wrong home."""
-        if self._placer.may_look_again(len(episode.calls)):
-            homes = self._placer.before_turn(episode, self._bound_to_main(), self._ready())
-            self._start(self._placer.lanes_to_start)
-            if homes is not None:
-                self._follow(homes)
+        homes = self._placer.before_turn(episode, self._bound_to_main(), self._ready())
+        self._start(self._placer.lanes_to_start)
+        if homes is not None:
+            self._follow(homes)
 
     def reasons(self) -> dict[str, str]:
         """Where each tag's environments live and why, by tag."""

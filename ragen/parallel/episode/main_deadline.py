@@ -18,6 +18,7 @@ from ragen.parallel.episode.host import EnvHost
 from ragen.parallel.episode.outcome import Overdue
 from ragen.parallel.interrupts import in_main_thread
 
+_REAL, _DEFAULT = _signal.ITIMER_REAL, _signal.SIG_DFL
 _SOON = 0.001  # seconds after which to look again where nothing may be interrupted
 _LONGEST = 1e6  # seconds that the timer takes; it finds out itself how much is left
 _OURS = (host.__file__, replicas.__file__)  # where nothing is interrupted: half of a change would be left behind
@@ -30,6 +31,8 @@ class Deadline:
     One deadline may lie within another. Entering it tells whether there is one, see above.
     """
 
+    __slots__ = ("_handler", "_home", "_outer", "_seconds")
+
     def __init__(self, home: EnvHost, seconds: float) -> None:
         """Be a deadline for this home.
 
@@ -40,25 +43,25 @@ class Deadline:
         self._home = home
         self._seconds = seconds
         self._handler: Any = None  # while it is set
-        self._outer: Any = _signal.SIG_DFL
 
     def __enter__(self) -> bool:
-        self._outer = _signal.getsignal(_signal.SIGALRM)
-        if not _is_free(self._outer):
+        outer = self._outer = _signal.getsignal(_signal.SIGALRM)
+        is_taken = _signal.getitimer(_REAL)[0] if outer is _DEFAULT else not _is_deadline(outer)
+        if is_taken or not in_main_thread():
             return False
-        self._handler = handler = self._ring
+        handler = self._handler = self._ring
         _signal.signal(_signal.SIGALRM, handler)
-        _signal.setitimer(_signal.ITIMER_REAL, min(self._seconds, _LONGEST))
+        _signal.setitimer(_REAL, self._seconds if self._seconds < _LONGEST else _LONGEST)
         return True
 
     def __exit__(self, *_: object) -> None:
         handler, self._handler = self._handler, None  # what rings from here on must not set the timer again
         if handler is None or _signal.getsignal(_signal.SIGALRM) is not handler:
             return  # the environment has taken it
-        _signal.setitimer(_signal.ITIMER_REAL, 0)
+        _signal.setitimer(_REAL, 0)
         _signal.signal(_signal.SIGALRM, self._outer)
-        if self._outer and _is_deadline(self._outer):
-            _signal.setitimer(_signal.ITIMER_REAL, _SOON)  # it finds out itself how much is left
+        if self._outer is not _DEFAULT:
+            _signal.setitimer(_REAL, _SOON)  # another deadline's, which finds out itself how much is left
 
     def _ring(self, _: int, frame: FrameType | None) -> None:
         if self._handler is None:
@@ -67,19 +70,10 @@ class Deadline:
         left = since + self._seconds - perf_counter() if since else _SOON
         inside = frame is not None and frame.f_code.co_filename not in _OURS
         if left > 0 or not inside:
-            _signal.setitimer(_signal.ITIMER_REAL, min(max(left, _SOON), _LONGEST))
+            _signal.setitimer(_REAL, min(max(left, _SOON), _LONGEST))
             return
-        _signal.setitimer(_signal.ITIMER_REAL, _AGAIN)
+        _signal.setitimer(_REAL, _AGAIN)
         raise Overdue(f"timed out after {self._seconds:g} s")
-
-
-def _is_free(handler: Any) -> bool:
-    """Whether this is the main thread, and nobody else uses the signal, which has this handler now, or the timer."""
-    if not in_main_thread():
-        return False
-    if handler == _signal.SIG_DFL:
-        return not any(_signal.getitimer(_signal.ITIMER_REAL))
-    return _is_deadline(handler)
 
 
 def _is_deadline(handler: Any) -> bool:

@@ -102,8 +102,9 @@ class Placer:
 
     def may_look_again(self, calls: int) -> bool:
         """Whether :meth:`before_turn` has something to look at: after 2, 4, 8, ... calls, or while lanes start."""
-        is_due = calls > 1 and (not calls & (calls - 1) or self._state.starting > 0)
-        return is_due and self._mode == "auto" and (self._state.episode == 1 or bool(self._state.now.out))
+        if calls < 2 or (calls & (calls - 1) and not self._state.starting):
+            return False
+        return self._mode == "auto" and (self._state.episode == 1 or bool(self._state.now.out))
 
     def before_turn(
         self, episode: Episode, bound_to_main: Collection[int] = frozenset(), lanes_ready: int = 0

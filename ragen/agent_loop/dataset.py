@@ -17,8 +17,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ragen.commands import refusing
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.command_line import REFUSED, add_config_arguments
+from ragen.llm_agent.config.command_line import add_config_arguments
 from ragen.llm_agent.config.environments import ManagerConfig, read_config
 from ragen.llm_agent.config.loading import load_config, one_line
 from ragen.llm_agent.manager.inputs import DEFAULT_VAL_SEED, MAX_SEED
@@ -89,15 +90,12 @@ def _row(index: int, tag: str, seed: int, mode: str) -> dict[str, Any]:
     }
 
 
+@refusing
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; its exit code: 0, or 2 for a configuration that cannot work."""
     arguments = _parser().parse_intermixed_args(argv)
-    try:
-        config = load_config(arguments.config_name, arguments.overrides, arguments.config_path)
-        count = write(config, arguments.out, arguments.mode, arguments.steps)
-    except ConfigError as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return REFUSED
+    config = load_config(arguments.config_name, arguments.overrides, arguments.config_path)
+    count = write(config, arguments.out, arguments.mode, arguments.steps)
     print(f"{count} rows in {arguments.out}")
     return 0
 

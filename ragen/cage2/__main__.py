@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name == "compare":
         from ragen.cage2.compare import main as compare
 
-        return compare(rest) or 0
+        return compare(rest)
     if name in ("-h", "--help"):
         print(USAGE)
         return 0

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from ragen.cage2.env import Cage2Config
 from ragen.cage2.layout import HOSTS, N_BITS, N_HOSTS
 from ragen.cage2.policies import POLICIES
+from ragen.commands import refusing
 from ragen.errors import ConfigError
 from ragen.games.gym_game import GYM
 from ragen.parallel import EnvEngine, EnvSpec, Settings
@@ -224,6 +225,7 @@ def as_table(rows: Sequence[Row]) -> str:
 # The command
 
 
+@refusing
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare, and print the table; what the process is to exit with.
 
@@ -231,13 +233,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments of the command line, without the program's name.
     """
     given = _arguments().parse_args(argv)
-    try:
-        if given.episodes < 2 or given.workers < 0:
-            raise ConfigError(f"--episodes {given.episodes} --workers {given.workers}: expected at least 2, and 0.")
-        rows = compared(given)
-    except ConfigError as error:
-        print(f"compare: {error}", file=sys.stderr)
-        return 2
+    if given.episodes < 2 or given.workers < 0:
+        raise ConfigError(f"--episodes {given.episodes} --workers {given.workers}: expected at least 2, and 0.")
+    rows = compared(given)
     print(as_table(rows))
     if given.json is not None:
         given.json.write_text(json.dumps([asdict(each) for each in rows], indent=1) + "\n", "utf-8")

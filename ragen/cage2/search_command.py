@@ -7,19 +7,19 @@ once. The same command with the ``checkpoint_dir=FOLDER`` that it names goes on 
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ragen.errors import RagenError
+from ragen.commands import FAILED, STOPPED, StopRequest, refusing
+from ragen.errors import EnvError
 
 if TYPE_CHECKING:
     from ragen.cage2.trainer import ParallelWorkflowRLTrainer, Progress
 
 
+@refusing
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; its exit status: 0, 1 where an environment failed, 2 for a bad configuration, 130 if stopped."""
     parser = argparse.ArgumentParser(prog="python -m ragen.cage2 search", description=__doc__.split("\n\n")[0])
@@ -27,23 +27,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as n_workflows=6, seed=1")
     options = parser.parse_args(arguments)
     from ragen.cage2.settings import load_settings
-    from ragen.errors import EnvError
 
     try:
         settings = load_settings(options.overrides)
         from ragen.cage2.trainer import ParallelWorkflowRLTrainer
 
-        with _stop_request() as should_stop:
-            return _search(ParallelWorkflowRLTrainer(**asdict(settings)), should_stop, options.quiet)
+        with StopRequest() as stop:
+            return _search(ParallelWorkflowRLTrainer(**asdict(settings)), stop, options.quiet)
     except KeyboardInterrupt:
         print("stopped at once; workflows that were finished are saved", file=sys.stderr)
-        return 130
-    except RagenError as error:
+        return STOPPED
+    except EnvError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1 if isinstance(error, EnvError) else 2
+        return FAILED
 
 
-def _search(trainer: ParallelWorkflowRLTrainer, should_stop: Callable[[], bool], quiet: bool) -> int:
+def _search(trainer: ParallelWorkflowRLTrainer, stop: StopRequest, quiet: bool) -> int:
     from tqdm import tqdm
 
     from ragen.cage2.results import Comparison, table
@@ -61,7 +60,7 @@ def _search(trainer: ParallelWorkflowRLTrainer, should_stop: Callable[[], bool],
             bar.set_postfix_str(f"#{progress.iteration} {order_text(progress.workflow)}{seen}")
 
         bar.n = sum(played.values())
-        trainer.run_workflow_search(news, should_stop)
+        trainer.run_workflow_search(news, lambda: stop.wanted)
     if trainer.results:
         print(table(trainer.results))
         if len(trainer.results) > 1:
@@ -74,22 +73,4 @@ def _search(trainer: ParallelWorkflowRLTrainer, should_stop: Callable[[], bool],
         print(f"written to {trainer.draw().parent}: results.json, returns_by_order.png, policies/")
     if not trainer.is_done:
         print(f"stopped; to go on: the same command with checkpoint_dir={trainer.folder}")
-    return 0 if trainer.is_done else 130
-
-
-@contextmanager
-def _stop_request() -> Iterator[Callable[[], bool]]:
-    """Give what says whether Ctrl-C was pressed; pressed again it is an interrupt like another."""
-    wanted = False
-
-    def ask(*_: Any) -> None:
-        nonlocal wanted
-        if wanted:
-            raise KeyboardInterrupt
-        wanted = True
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield lambda: wanted
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return 0 if trainer.is_done else STOPPED

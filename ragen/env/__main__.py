@@ -6,11 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from ragen.commands import refusing
 from ragen.env.play import build_env, play
 from ragen.env.registry import REGISTERED_ENVS
-from ragen.errors import RagenError
 
-USAGE_ERROR = 2
 PROG = "python -m ragen.env"
 
 
@@ -31,6 +30,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return top
 
 
+@refusing
 def main(arguments: list[str] | None = None, prog: str = PROG) -> int:
     """Run the command line.
 
@@ -48,9 +48,6 @@ def main(arguments: list[str] | None = None, prog: str = PROG) -> int:
             play(env, options.type, sys.stdin, sys.stdout, seed=options.seed, mode=options.mode, image=options.image)
         finally:
             env.close()
-    except RagenError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return USAGE_ERROR
     except KeyboardInterrupt:
         print()
     return 0

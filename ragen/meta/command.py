@@ -7,18 +7,17 @@ The first Ctrl-C lets the iteration end and saves; a second one stops at once. T
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ragen.errors import RagenError
+from ragen.commands import STOPPED, StopRequest, refusing
 
 if TYPE_CHECKING:
     from ragen.meta.rl2.trainer import Trainer
 
 
+@refusing
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; its exit status: 0, 2 for a bad configuration, 130 where it was stopped."""
     from ragen.meta.rl2.settings import config_names, load_settings
@@ -32,17 +31,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = load_settings(told.config_name, told.overrides)
         from ragen.meta.rl2.trainer import Trainer
 
-        with _stop_request() as stop, Trainer(settings) as trainer:
+        with StopRequest() as stop, Trainer(settings) as trainer:
             return _train(trainer, stop, told.quiet)
     except KeyboardInterrupt:
         print("stopped at once, without saving", file=sys.stderr)
-        return 130
-    except RagenError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return STOPPED
 
 
-def _train(trainer: Trainer, stop: _Stop, quiet: bool) -> int:
+def _train(trainer: Trainer, stop: StopRequest, quiet: bool) -> int:
     from tqdm import tqdm
 
     first, total = trainer.iteration, trainer.settings.iterations
@@ -60,27 +56,4 @@ def _train(trainer: Trainer, stop: _Stop, quiet: bool) -> int:
     print(f"written to {trainer.folder}: metrics.jsonl, bars.json, learning_curve.png, checkpoints/")
     if not is_done:
         print(f"stopped; to go on: the same command with output_dir={trainer.folder}")
-    return 0 if is_done else 130
-
-
-class _Stop:
-    """Whether somebody asked to stop."""
-
-    def __init__(self) -> None:
-        self.wanted = False
-
-    def ask(self, *_: Any) -> None:
-        """Ask; the second time it is an interrupt like another."""
-        if self.wanted:
-            raise KeyboardInterrupt
-        self.wanted = True
-
-
-@contextmanager
-def _stop_request() -> Iterator[_Stop]:
-    stop = _Stop()
-    before = signal.signal(signal.SIGINT, stop.ask)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return 0 if is_done else STOPPED

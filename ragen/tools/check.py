@@ -17,14 +17,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ragen.commands import refusing
 from ragen.env.play import read_settings
 from ragen.env.registry import resolve_env
-from ragen.errors import ConfigError, RagenError
+from ragen.errors import ConfigError
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.tools.check_report import CheckReport
 from ragen.tools.examination import Examination
 
-NOTHING_TO_FIX, FIX_FIRST, USAGE_ERROR = 0, 1, 2
+NOTHING_TO_FIX, FIX_FIRST = 0, 1
 
 
 def check_parallel(
@@ -92,6 +93,7 @@ def parser(prog: str = "python -m ragen.tools.check") -> argparse.ArgumentParser
     return top
 
 
+@refusing
 def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.check") -> int:
     """Run the command line.
 
@@ -104,12 +106,8 @@ def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.
     """
     options = vars(parser(prog).parse_intermixed_args(arguments))
     env_type, settings, with_stories = (options.pop(name) for name in ("type", "settings", "stacks"))
-    try:
-        fields = read_settings(env_type, resolve_env(env_type)[1], settings)
-        report = check_parallel(env_type, fields, **options)
-    except RagenError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return USAGE_ERROR
+    fields = read_settings(env_type, resolve_env(env_type)[1], settings)
+    report = check_parallel(env_type, fields, **options)
     report.print(with_stories)
     return NOTHING_TO_FIX if report.ok else FIX_FIRST
 

@@ -23,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ragen.commands import refusing
 from ragen.errors import CapsuleError
 from ragen.parallel.episode.host import EnvHost, ResetOrder
 from ragen.parallel.episode.journal import Change, JournalTurn, difference
@@ -33,7 +34,7 @@ from ragen.parallel.lanes.orders import Call, Order, Play, Rebuild, Reset
 from ragen.tools.capsule import Capsule, load_spec, read_capsule, shown, versions
 from ragen.tools.sandbox import Mishap, Sandbox
 
-AS_RECORDED, AGAIN, UNUSABLE, DIFFERENT = 0, 1, 2, 3
+AS_RECORDED, AGAIN, DIFFERENT = 0, 1, 3
 RESET = -1  # where a reset stands among the turns
 
 
@@ -234,6 +235,7 @@ def parser(prog: str = "python -m ragen.tools.replay") -> argparse.ArgumentParse
     return top
 
 
+@refusing
 def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.replay") -> int:
     """Run the command line.
 
@@ -245,13 +247,9 @@ def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.
         The exit code; see above.
     """
     options = parser(prog).parse_args(arguments)
-    try:
-        capsule = read_capsule(options.capsule)
-        _introduce(capsule)
-        code, text = _replay(capsule, load_spec(capsule), options)
-    except CapsuleError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return UNUSABLE
+    capsule = read_capsule(options.capsule)
+    _introduce(capsule)
+    code, text = _replay(capsule, load_spec(capsule), options)
     print(f"\n{text}")
     return code
 

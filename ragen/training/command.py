@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.command_line import STOPPED, add_config_arguments, run_command
+from ragen.llm_agent.config.command_line import STOPPED, add_config_arguments, main_of
 from ragen.llm_agent.config.loading import load_config, one_line, setting
 
 PROG = "python train.py"
@@ -35,19 +35,6 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     add_config_arguments(top, DEFAULT_CONFIG)
     return top
-
-
-def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Run the command.
-
-    Args:
-        argv: Its arguments; None takes the process's own.
-        prog: The program's name.
-
-    Returns:
-        The exit code: 0, 1 if training failed, 2 for a configuration that cannot work, 130 where it was stopped.
-    """
-    return run_command(parser(prog), argv, _run, composed)
 
 
 def _run(config: Any) -> int:
@@ -99,3 +86,7 @@ def trainer(config: Any) -> Callable[[Any], Any]:
         raise ConfigError(
             f"configuration key 'trainer.backend' is {name!r}, which cannot be imported: {one_line(error)}."
         ) from error
+
+
+main = main_of(parser, PROG, _run, composed)
+"""Runs the command; its exit code: 0, 1 if training failed, 2 for a bad configuration, 130 where it was stopped."""

@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from ragen.training.interrupts import StopRequest
+from ragen.commands import StopRequest
 
 _SHOWN = {
     "warm_up/loss": "loss {:.3f}",

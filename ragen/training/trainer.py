@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from transformers import PreTrainedModel
 
+from ragen.commands import StopRequest
 from ragen.errors import CheckpointError, ConfigError
 from ragen.llm_agent.config.loading import differing, one_line
 from ragen.llm_agent.rollout.command import create_tokenizer
@@ -33,7 +34,6 @@ from ragen.training.checkpoints import (
 from ragen.training.curves import draw_curve
 from ragen.training.display import Display
 from ragen.training.filtering import Sample, sample_groups
-from ragen.training.interrupts import StopRequest
 from ragen.training.player import Played, Player, success_metrics
 from ragen.training.run_report import REPORT_FILE, RunReport
 from ragen.training.settings import AUTO, TrainerSettings, about_training

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ragen.commands import REFUSED
 from ragen.env import REGISTERED_ENVS, __main__
 from ragen.env.play import build_env, play
 from ragen.errors import ConfigError, InputError
@@ -169,7 +170,7 @@ def test_the_command_plays_what_is_piped_in(
 def test_bad_arguments_give_one_sentence_and_exit_code_2(
     arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, *arguments) == __main__.USAGE_ERROR
+    assert run(monkeypatch, *arguments) == REFUSED
     captured = capsys.readouterr()
     assert message in captured.err
     assert "Traceback" not in captured.err

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from ragen.commands import REFUSED
 from ragen.errors import ConfigError, UnknownEnvError
 from ragen.tools import check as checks
-from ragen.tools.check import FIX_FIRST, NOTHING_TO_FIX, USAGE_ERROR, check_parallel
+from ragen.tools.check import FIX_FIRST, NOTHING_TO_FIX, check_parallel
 from ragen.tools.check_report import CheckReport, EnvCosts, Finding, advise
 from support import check_cases
 
@@ -243,8 +244,8 @@ def test_what_the_environment_prints_does_not_get_into_the_tables(capfd):
 
 
 def test_wrong_arguments_are_told_in_a_sentence(capsys):
-    assert checks.main(["no_such_env"]) == USAGE_ERROR
-    assert checks.main(["support.check_cases:Walk", "colour=red"]) == USAGE_ERROR
+    assert checks.main(["no_such_env"]) == REFUSED
+    assert checks.main(["support.check_cases:Walk", "colour=red"]) == REFUSED
     assert "unknown key 'colour'" in capsys.readouterr().err
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from test_capsule import engine_of, play, spec
 
+from ragen.commands import REFUSED
 from ragen.parallel.episode.journal import Change, JournalTurn
 from ragen.parallel.episode.turn import Turn
 from ragen.tools import replay
 from ragen.tools.capsule import read_capsule, versions
-from ragen.tools.replay import AGAIN, AS_RECORDED, DIFFERENT, UNUSABLE
+from ragen.tools.replay import AGAIN, AS_RECORDED, DIFFERENT
 from support import check_cases
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -166,21 +167,21 @@ def test_other_versions_are_told(tmp_path, capsys):
 
 def test_an_environment_whose_module_is_missing_is_a_clear_error(tmp_path, capsys):
     path = changed(capsule_of(tmp_path, check_cases.Raises), env_class="gone_for_good.envs:Maze")
-    assert run(path) == UNUSABLE
+    assert run(path) == REFUSED
     assert "cannot import 'gone_for_good.envs:Maze'" in (error := capsys.readouterr().err) and "PYTHONPATH" in error
 
 
 def test_an_unreadable_capsule_and_one_of_another_format_are_clear_errors(tmp_path, capsys):
-    assert run(tmp_path / "none.json") == UNUSABLE
+    assert run(tmp_path / "none.json") == REFUSED
     assert "cannot read" in capsys.readouterr().err
     (tmp_path / "future.json").write_text(json.dumps({"format": 99, "versions": {"ragen": "9.9"}}))
-    assert run(tmp_path / "future.json") == UNUSABLE
+    assert run(tmp_path / "future.json") == REFUSED
     assert "ragen 9.9" in capsys.readouterr().err
 
 
 def test_a_configuration_that_was_no_plain_data_is_a_clear_error(tmp_path, capsys):
     path = capsule_of(tmp_path, check_cases.Raises, thing=check_cases.Unpicklable())
-    assert run(path) == UNUSABLE
+    assert run(path) == REFUSED
     assert "could not be kept as plain data" in capsys.readouterr().err
 
 
@@ -200,7 +201,7 @@ def test_an_environment_of_the_main_script_is_replayed_from_that_script(tmp_path
     assert read_capsule(path).env_class == "__main__:Mine"
     assert run(path) == AGAIN
     script.unlink()
-    assert run(path) == UNUSABLE
+    assert run(path) == REFUSED
 
 
 def test_the_debugger_opens_where_the_exception_was_raised(tmp_path):

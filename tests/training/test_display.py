@@ -2,8 +2,8 @@
 
 import io
 
+from ragen.commands import StopRequest
 from ragen.training.display import Display
-from ragen.training.interrupts import StopRequest
 
 
 class Terminal(io.StringIO):

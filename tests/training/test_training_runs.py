@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from ragen.commands import StopRequest
 from ragen.errors import CheckpointError, ConfigError
 from ragen.training import command, tracking, trainer
 from ragen.training.checkpoints import CheckpointFolder
 from ragen.training.curves import draw_curve
-from ragen.training.interrupts import StopRequest
 from ragen.training.run_report import history
 from ragen.training.tracking import Tracker
 from ragen.training.trainer import train

@@ -8,14 +8,13 @@ import sys
 import time
 from pathlib import Path
 
+from ragen.commands import refusing
 from ragen.env.play import build_env
 from ragen.env.webshop.config import WebShopEnvConfig
 from ragen.env.webshop.env import WebShopEnv
 from ragen.env.webshop.play import play
 from ragen.env.webshop.source import catalogue_files
-from ragen.errors import RagenError
-
-USAGE_ERROR = 2
+from ragen.errors import ConfigError
 
 
 def parser() -> argparse.ArgumentParser:
@@ -36,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+@refusing
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line.
 
@@ -48,9 +48,6 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         return _build(options) if options.command == "build" else _play(options)
-    except RagenError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return USAGE_ERROR
     except KeyboardInterrupt:
         print()
         return 0
@@ -59,8 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _build(options: argparse.Namespace) -> int:
     found = catalogue_files(options.data_dir)
     if not found:
-        print(f"error: no items_shuffle*.json or items_shuffle*.json.gz in {options.data_dir}.", file=sys.stderr)
-        return USAGE_ERROR
+        raise ConfigError(f"no items_shuffle*.json or items_shuffle*.json.gz in {options.data_dir}.")
     for path in found:
         start = time.perf_counter()
         config = WebShopEnvConfig(

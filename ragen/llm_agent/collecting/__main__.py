@@ -5,24 +5,24 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ragen.llm_agent.config.command_line import FAILED, add_config_arguments, run_command
+from ragen.llm_agent.config.command_line import FAILED, add_config_arguments, main_of
 
 if TYPE_CHECKING:
     from verl import DataProto
 
     from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 
+PROG = "python -m ragen.llm_agent.collecting"
 SHOWN = ("success", "reward", "num_actions")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Play a rollout of the training environments, and show what it gave; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m ragen.llm_agent.collecting", description=__doc__)
-    add_config_arguments(parser, default="parallel_envs")
-    return run_command(parser, argv, play)
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line, under this name."""
+    top = argparse.ArgumentParser(prog=prog, description=__doc__)
+    add_config_arguments(top, default="parallel_envs")
+    return top
 
 
 def play(config: Any) -> int:
@@ -43,6 +43,10 @@ def play(config: Any) -> int:
             return 0 if proxy.parallel_envs else FAILED
     finally:
         backend.close()
+
+
+main = main_of(parser, PROG, play)
+"""Plays a rollout of the training environments, and shows what it gave; the exit code."""
 
 
 def show(batch: DataProto, proxy: LLMAgentProxy, seconds: float) -> None:

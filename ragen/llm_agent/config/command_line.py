@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+from ragen.commands import FAILED, REFUSED, STOPPED
 from ragen.errors import ConfigError, RagenError
 from ragen.llm_agent.config.loading import load_config, one_line
 
-FAILED, REFUSED, STOPPED = 1, 2, 130
-"""Exit codes: what was asked for failed; the configuration cannot work; Ctrl-C."""
+Compose = Callable[[str, Sequence[str], str | None, str | None], Any]
+"""Makes the configuration of a name, overrides, a folder and a further folder."""
 _called: ContextVar[tuple[str, ...]] = ContextVar("called", default=())
 
 
@@ -39,11 +40,32 @@ def add_config_arguments(parser: argparse.ArgumentParser, default: str | None = 
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="what to change in it, in Hydra's syntax")
 
 
-def run_command(
-    parser: argparse.ArgumentParser,
-    argv: Sequence[str] | None,
+def main_of(
+    parser: Callable[[str], argparse.ArgumentParser],
+    prog: str,
     run: Callable[[Any], int],
-    compose: Callable[[str, Sequence[str], str | None, str | None], Any] = load_config,
+    compose: Compose = load_config,
+) -> Callable[..., int]:
+    """The ``main`` of a command that takes a configuration.
+
+    Args:
+        parser: Makes its command line, under a name.
+        prog: The program's name.
+        run: Does what the command is for; returns the exit code.
+        compose: Makes the configuration.
+
+    Returns:
+        ``main(argv=None, prog=prog)``, which returns the exit code; see :func:`run_command`.
+    """
+
+    def main(argv: Sequence[str] | None = None, prog: str = prog) -> int:
+        return run_command(parser(prog), argv, run, compose)
+
+    return main
+
+
+def run_command(
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None, run: Callable[[Any], int], compose: Compose
 ) -> int:
     """Read a command's arguments, compose its configuration, and run it, or print it where ``--cfg`` asks for that.
 
@@ -51,7 +73,7 @@ def run_command(
         parser: With :func:`add_config_arguments`; ``--cfg`` is added to it.
         argv: The arguments; None takes the process's own.
         run: Does what the command is for; returns the exit code.
-        compose: Makes the configuration of a name, overrides, a folder and a further folder.
+        compose: Makes the configuration.
 
     Returns:
         The exit code: that of ``run``, or 1 if it failed, 2 for a configuration that cannot work, 130 after Ctrl-C.

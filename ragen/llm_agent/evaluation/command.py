@@ -7,9 +7,8 @@ when it is called again.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 
-from ragen.llm_agent.config.command_line import add_config_arguments, run_command
+from ragen.llm_agent.config.command_line import add_config_arguments, main_of
 from ragen.llm_agent.rollout.command import add_raw_argument, run
 
 PROG = "ragen eval"
@@ -30,14 +29,5 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return top
 
 
-def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Run the command.
-
-    Args:
-        argv: Its arguments; None takes the process's own.
-        prog: The program's name.
-
-    Returns:
-        The exit code; see :func:`ragen.llm_agent.rollout.command.main`.
-    """
-    return run_command(parser(prog), argv, run)
+main = main_of(parser, PROG, run)
+"""Runs the command; its exit codes are those of :data:`ragen.llm_agent.rollout.command.main`."""

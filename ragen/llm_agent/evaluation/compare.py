@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ragen.commands import refusing
 from ragen.errors import ConfigError
 from ragen.llm_agent.evaluation.replies import JUDGED, outcome
 from ragen.llm_agent.evaluation.results import ALL, print_whole
@@ -164,6 +165,7 @@ def seed_lines(pairs: Sequence[Pair]) -> list[str]:
     return [f"{tag}, {side} better: {', '.join(map(str, sorted(seeds)))}" for (tag, side), seeds in sides.items()]
 
 
+@refusing
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command.
 
@@ -175,16 +177,12 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
         The exit code: 0, or 2 where there is nothing to compare.
     """
     arguments = parser(prog).parse_args(argv)
-    try:
-        pairs, left_out = pair_up(*(read_records(rows_of(path)) for path in (arguments.a, arguments.b)))
-        if not pairs:
-            raise ConfigError(
-                f"{arguments.a} and {arguments.b} have no episode of the same tag and seed; play both with the same "
-                "configuration and seed.val."
-            )
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    pairs, left_out = pair_up(*(read_records(rows_of(path)) for path in (arguments.a, arguments.b)))
+    if not pairs:
+        raise ConfigError(
+            f"{arguments.a} and {arguments.b} have no episode of the same tag and seed; play both with the same "
+            "configuration and seed.val."
+        )
     _print(pairs, left_out, arguments.seeds)
     return 0
 

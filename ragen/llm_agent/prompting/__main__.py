@@ -11,11 +11,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ragen.commands import refusing
 from ragen.errors import ConfigError
 from ragen.llm_agent.prompting.checkout import read_prompts
 from ragen.llm_agent.prompting.template import DEFAULT_PROMPTS, PromptTemplate
 
 
+@refusing
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command.
 
@@ -33,13 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     shown = commands.add_parser("show", help="write our own prompts, to start one's own from")
     shown.add_argument("out", nargs="?", help="the file to write; without it they are printed")
     arguments = parser.parse_args(argv)
-    try:
-        if arguments.command == "import":
-            return _import(arguments.checkout, arguments.out)
-        return _show(arguments.out)
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    if arguments.command == "import":
+        return _import(arguments.checkout, arguments.out)
+    return _show(arguments.out)
 
 
 def _import(checkout: str, out: str) -> int:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ragen.commands import refusing
 from ragen.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 PROG = "ragen report"
 PAGE, ABOUT = "report.html", "run.json"
 TOLD = ("mode", "actor.backend", "actor.model", "actor.base_url")
-REFUSED = 2
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -37,6 +36,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return top
 
 
+@refusing
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command.
 
@@ -52,12 +52,8 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
     rows = rows_of(options.run)
     page = options.output or rows.with_name(PAGE)
-    try:
-        report = report_of_rows(rows)
-        _write(report, page)
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return REFUSED
+    report = report_of_rows(rows)
+    _write(report, page)
     print(f"report of {len(report.episodes)} trajectories in {page}")
     return 0
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.errors import BackendError, ConfigError, LimitReachedError
 from ragen.llm_agent.backends.activity import Activity
-from ragen.llm_agent.config.command_line import add_config_arguments, run_command
+from ragen.llm_agent.config.command_line import add_config_arguments, main_of
 from ragen.llm_agent.config.loading import one_line, setting, unread_sections
 from ragen.llm_agent.config.turns import read_max_turn
 from ragen.llm_agent.rollout.limits import Limits
@@ -63,20 +63,6 @@ def add_raw_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-raw", action="store_true", help="leave what models and environments wrote out of the rows"
     )
-
-
-def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Run the command.
-
-    Args:
-        argv: Its arguments; None takes the process's own.
-        prog: The program's name.
-
-    Returns:
-        The exit code: 0, 1 if the rollout failed, 2 for a configuration that cannot work, 3 if environments failed in
-        more than 5 % of the episodes, 4 if a limit ended it, 130 after Ctrl-C, 143 after SIGTERM.
-    """
-    return run_command(parser(prog), argv, run)
 
 
 def run(config: Any) -> int:
@@ -126,6 +112,14 @@ def run(config: Any) -> int:
                 return code
     finally:
         backend.close()
+
+
+main = main_of(parser, PROG, run)
+"""Runs the command.
+
+Its exit code: 0, 1 if the rollout failed, 2 for a configuration that cannot work, 3 if environments failed in more than
+5 % of the episodes, 4 if a limit ended it, 130 after Ctrl-C, 143 after SIGTERM.
+"""
 
 
 def create_tokenizer(config: Any, light: bool = False) -> Any:

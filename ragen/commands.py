@@ -1,13 +1,36 @@
-"""Ctrl-C that lets a step end: the first asks to stop, the second interrupts at once."""
+"""What commands have in common: how they refuse, and how Ctrl-C stops them after what is under way."""
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
+from collections.abc import Callable
+from functools import wraps
 from types import FrameType
-from typing import Any, Self
+from typing import Any, ParamSpec, Self
 
+from ragen.errors import RagenError
+
+P = ParamSpec("P")
+
+FAILED, REFUSED, STOPPED = 1, 2, 130
+"""Exit codes: what was asked for failed; the arguments cannot work; Ctrl-C."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def refusing(main: Callable[P, int]) -> Callable[P, int]:
+    """Have a command that raises a ``RagenError`` say it in a line on standard error, and return ``REFUSED``."""
+
+    @wraps(main)
+    def told(*args: P.args, **kwargs: P.kwargs) -> int:
+        try:
+            return main(*args, **kwargs)
+        except RagenError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return REFUSED
+
+    return told
 
 
 class StopRequest:

@@ -14,7 +14,7 @@ is written twice. A part of which a slot has nothing to say is left out, as ``ac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -30,34 +30,42 @@ IN_SYSTEM, IN_USER = PLACES = ("system", "user")
 VERSION = 1
 
 
+def _text(default: str, *slots: str, needs: str = "") -> Any:
+    """A field whose text may have these slots, and cannot do without one of them where ``needs`` names it."""
+    return field(default=default, metadata={"slots": slots, "needs": needs})
+
+
 @dataclass(frozen=True)
 class InstructionTemplate:
     """The rules of a game, before the first state: what stands behind a tag's ``env_instruction``.
 
     Attributes:
         join: Between its paragraphs.
-        symbols: What the symbols of a grid mean; ``{symbols}``.
-        symbol: One of them; ``{symbol}``, ``{meaning}``.
+        symbols: What the symbols of a grid mean.
+        symbol: One of them.
         symbol_join: Between two of them.
         coordinates: Said where states are coordinates and show no grid.
-        actions: The actions that have names; ``{actions}``, ``{action_sep}``, ``{max_actions}``.
+        actions: The actions that have names.
         action_join: Between two names.
-        limits: How many actions there are; ``{limits}``.
-        turn_limit: How many in a turn; ``{count}``.
-        episode_limit: How many in an episode; ``{count}``.
+        limits: How many actions there are.
+        turn_limit: How many in a turn.
+        episode_limit: How many in an episode.
         limit_join: Between the two.
     """
 
     join: str = "\n"
-    symbols: str = "Symbols in the state: {symbols}"
-    symbol: str = "{symbol} is {meaning}"
+    symbols: str = _text("Symbols in the state: {symbols}", "symbols")
+    symbol: str = _text("{symbol} is {meaning}", "symbol", "meaning")
     symbol_join: str = ", "
     coordinates: str = ""
-    actions: str = 'Available actions: {actions}. To take several in a row, put "{action_sep}" between them.'
+    actions: str = _text(
+        'Available actions: {actions}. To take several in a row, put "{action_sep}" between them.',
+        *("actions", "action_sep", "max_actions"),
+    )
     action_join: str = ", "
-    limits: str = "The most actions you can take: {limits}."
-    turn_limit: str = "{count} in one turn"
-    episode_limit: str = "{count} in the whole episode"
+    limits: str = _text("The most actions you can take: {limits}.", "limits")
+    turn_limit: str = _text("{count} in one turn", "count")
+    episode_limit: str = _text("{count} in the whole episode", "count")
     limit_join: str = ", "
 
 
@@ -80,19 +88,23 @@ class WindowTemplate:
 
     Attributes:
         before: Before them; ``{completed}`` turns have been played, of which ``{shown}`` are told.
-        turn: One of them; ``{turn}``, ``{observation}``, ``{reply}``, ``{reward}``.
-        reward: What ``{reward}`` of that is, where there was one; ``{reward}``, ``{turn}``.
+        turn: One of them.
+        reward: What ``{reward}`` of that is, where there was one.
         after: Behind them.
-        asked: The turn that is asked for, behind others; ``{turn}``, ``{state}``.
+        asked: The turn that is asked for, behind others.
         alone: The same where no earlier turn is told.
     """
 
-    before: str = "The turns before this one:"
-    turn: str = "---\nTurn {turn}:\nState:\n{observation}\nYour reply:\n{reply}{reward}"
-    reward: str = "\nReward:\n{reward:.6g}"
+    before: str = _text("The turns before this one:", "completed", "shown")
+    turn: str = _text(
+        "---\nTurn {turn}:\nState:\n{observation}\nYour reply:\n{reply}{reward}",
+        *("turn", "observation", "reply", "reward"),
+        needs="observation",
+    )
+    reward: str = _text("\nReward:\n{reward:.6g}", "reward", "turn")
     after: str = "---"
-    asked: str = "Turn {turn}:\n{state}"
-    alone: str = "Turn {turn}:\n{state}"
+    asked: str = _text("Turn {turn}:\n{state}", "turn", "state", needs="state")
+    alone: str = _text("Turn {turn}:\n{state}", "turn", "state", needs="state")
 
 
 @dataclass(frozen=True)
@@ -105,13 +117,12 @@ class PromptTemplate:
             the ``system`` message.
         join: Between the paragraphs of a message.
         trim: Whether paragraphs and messages lose the blanks at both their ends.
-        first_turn: The first turn that a prompt shows; ``{turn}`` (its number, from 1), ``{state}``.
+        first_turn: The first turn that a prompt shows; ``{turn}`` is its number, from 1.
         later_turn: Any other.
-        state: What ``{state}`` of these is; ``{observation}``, ``{invalid}``, ``{actions_left}``, ``{format}``,
-            ``{length}``.
-        reward: The turn's reward, at the head of the message that shows the next turn; ``{reward}``.
+        state: What ``{state}`` of these is.
+        reward: The turn's reward, at the head of the message that shows the next turn.
         actions_left: ``{actions_left}`` more actions may be taken.
-        length: The length that a reply is asked to keep to; ``{max_tokens}``.
+        length: The length that a reply is asked to keep to.
         invalid: Said in the state behind a turn without any valid action (generation 2026 marks these).
         reply_format: What ``{format}`` is.
         instruction: The rules of the game.
@@ -123,15 +134,17 @@ class PromptTemplate:
     instruction_in: str = IN_USER
     join: str = "\n\n"
     trim: bool = True
-    first_turn: str = "Turn {turn}:\n{state}"
-    later_turn: str = "Turn {turn}:\n{state}"
-    state: str = (
+    first_turn: str = _text("Turn {turn}:\n{state}", "turn", "state", needs="state")
+    later_turn: str = _text("Turn {turn}:\n{state}", "turn", "state", needs="state")
+    state: str = _text(
         "State:\n{observation}\n"
-        "{invalid}{actions_left}Always output: {format} with nothing before, between or after.{length}"
+        "{invalid}{actions_left}Always output: {format} with nothing before, between or after.{length}",
+        *("observation", "invalid", "actions_left", "format", "length"),
+        needs="observation",
     )
-    reward: str = "Reward:\n{reward:.6g}"
-    actions_left: str = "You have {actions_left} actions left. "
-    length: str = " Use {max_tokens} words (tokens) at most."
+    reward: str = _text("Reward:\n{reward:.6g}", "reward", needs="reward")
+    actions_left: str = _text("You have {actions_left} actions left. ", "actions_left")
+    length: str = _text(" Use {max_tokens} words (tokens) at most.", "max_tokens")
     invalid: str = "Your last reply named no action that can be taken, so nothing has changed.\n"
     reply_format: ReplyFormatTemplate = field(default_factory=ReplyFormatTemplate)
     instruction: InstructionTemplate = field(default_factory=InstructionTemplate)
@@ -191,44 +204,11 @@ class PromptTemplate:
         return (self.join if join is None else join).join(filter(None, texts))
 
 
-SLOTS: dict[str, tuple[str, ...]] = {
-    "first_turn": ("turn", "state"),
-    "later_turn": ("turn", "state"),
-    "state": ("observation", "invalid", "actions_left", "format", "length"),
-    "reward": ("reward",),
-    "actions_left": ("actions_left",),
-    "length": ("max_tokens",),
-    "instruction.symbols": ("symbols",),
-    "instruction.symbol": ("symbol", "meaning"),
-    "instruction.actions": ("actions", "action_sep", "max_actions"),
-    "instruction.limits": ("limits",),
-    "instruction.turn_limit": ("count",),
-    "instruction.episode_limit": ("count",),
-    "window.before": ("completed", "shown"),
-    "window.turn": ("turn", "observation", "reply", "reward"),
-    "window.reward": ("reward", "turn"),
-    "window.asked": ("turn", "state"),
-    "window.alone": ("turn", "state"),
-}
-"""The texts that have slots, and which."""
-
-NEEDED = {
-    "first_turn": "state",
-    "later_turn": "state",
-    "state": "observation",
-    "reward": "reward",
-    "window.turn": "observation",
-    "window.asked": "state",
-    "window.alone": "state",
-}
-"""The slots that a text cannot do without."""
-
-
 def fill(text: str, values: Mapping[str, Any]) -> str:
     """A text with its slots filled.
 
     Args:
-        text: Of :data:`SLOTS`, checked when it was read.
+        text: A field of a template, checked when it was read.
         values: What goes into the slots.
 
     Returns:
@@ -258,13 +238,15 @@ def escaped(text: str) -> str:
 
 def _filled(default: Any, content: Mapping[str, Any], where: str, section: str = "") -> Any:
     """The default with a file's values, each checked."""
-    known = {each.name: getattr(default, each.name) for each in fields(default)}
+    known = {each.name: each for each in fields(default)}
     changed: dict[str, Any] = {}
     for name, value in content.items():
         key = f"{section}{name}"
         if name not in known:
             raise ConfigError(f"{where}: {key!r} is no field of prompts; there are {', '.join(known)}.")
-        changed[name] = _checked(known[name], value, where, key)
+        changed[name] = _checked(getattr(default, name), value, where, key)
+        if "slots" in known[name].metadata:
+            _check_slots(value, where, key, **known[name].metadata)
     return replace(default, **changed)
 
 
@@ -283,25 +265,21 @@ def _checked(default: Any, value: Any, where: str, key: str) -> Any:
         raise ConfigError(f"{where}: {key} is {value!r}; expected {expected}.")
     if key == "instruction_in" and value not in PLACES:
         raise ConfigError(f"{where}: instruction_in is {value!r}; expected one of {', '.join(PLACES)}.")
-    if key in SLOTS:
-        _check_slots(value, where, key)
     return value
 
 
-def _check_slots(text: str, where: str, key: str) -> None:
-    allowed = SLOTS[key]
+def _check_slots(text: str, where: str, key: str, slots: Sequence[str], needs: str) -> None:
     try:
         found = [(name, form, turned) for _, name, form, turned in Formatter().parse(text) if name is not None]
     except ValueError as error:
         raise ConfigError(f"{where}: {key} cannot be read ({error}); write a brace that is meant twice.") from error
     for name, form, turned in found:
-        if name not in allowed or turned:
-            slots = ", ".join(f"{{{each}}}" for each in allowed)
-            raise ConfigError(f"{where}: {key} has the slot {{{name}}}; it may have {slots}.")
+        if name not in slots or turned:
+            known = ", ".join(f"{{{each}}}" for each in slots)
+            raise ConfigError(f"{where}: {key} has the slot {{{name}}}; it may have {known}.")
         _check_format(name, form or "", where, key)
-    needed = NEEDED.get(key)
-    if needed is not None and needed not in [name for name, _, _ in found]:
-        raise ConfigError(f"{where}: {key} lacks the slot {{{needed}}}, without which it cannot be told.")
+    if needs and needs not in [name for name, _, _ in found]:
+        raise ConfigError(f"{where}: {key} lacks the slot {{{needs}}}, without which it cannot be told.")
 
 
 _NUMBERS = ("reward", "actions_left", "max_tokens", "count", "turn", "completed", "shown", "max_actions")

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from functools import wraps
 from types import FrameType
-from typing import Any, ParamSpec, Self
+from typing import Any, ParamSpec
 
 from ragen.errors import RagenError
 
@@ -52,7 +52,7 @@ class StopRequest:
             raise KeyboardInterrupt
         self.wanted = True
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
         return self

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 FLOORS = [
     {"ragen", "ragen.errors"},
-    {"ragen.commands", "ragen.lazy", "ragen.settings", "ragen.torch_threads", "ragen.utils"},
+    {"ragen.commands", "ragen.files", "ragen.lazy", "ragen.settings", "ragen.torch_threads", "ragen.utils"},
     {"ragen.env"},
     {"ragen.parallel"},
     {"ragen.games"},

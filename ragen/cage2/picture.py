@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from ragen.cage2.results import WorkflowResult
+from ragen.files import replacing
 
 _SHORT = {"defender": "def", "enterprise": "ent", "op_server": "srv", "op_host": "op", "user": "usr"}
 _MOST_CURVES = 10  # as many as there are colours to tell apart
@@ -48,8 +48,6 @@ def draw_search(path: Path, results: Sequence[WorkflowResult]) -> Path:
     curves.set_xlabel("episodes of each environment")
     curves.set_ylabel("return")
     curves.legend(fontsize=7, ncols=2)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial.png")
-    figure.savefig(partial, dpi=120)
-    os.replace(partial, path)
+    with replacing(path) as file:
+        figure.savefig(file, dpi=120, format="png")
     return path

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -16,6 +15,7 @@ from typing import IO, Any
 from ragen.cage2.results import WorkflowResult
 from ragen.cage2.settings import SearchSettings
 from ragen.errors import CheckpointError
+from ragen.files import replacing
 
 VERSION = 1
 
@@ -95,13 +95,8 @@ class SearchRecords:
 
     @staticmethod
     def _write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
-        partial = path.with_name(f"{path.name}.partial")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with partial.open("wb") as file:
+            with replacing(path, durable=True) as file:
                 fill(file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
         except OSError as error:
             raise CheckpointError(f"{path} cannot be written: {error}") from error

@@ -33,6 +33,7 @@ from typing import Any
 
 import ragen
 from ragen.errors import CapsuleError, DivergenceError, LaneDiedError, LaneTimeoutError, RagenError
+from ragen.files import write_whole
 from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.failures import Failure
@@ -329,19 +330,3 @@ class CapsuleWriter:
         self._paths[key] = path
         written[spec.tag, kind] += 1
         return path
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that no reader ever sees a part of it; its folder is created if need be.
-
-    Raises:
-        OSError: It cannot be written; nothing is left behind then.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        temporary.write_text(text, "utf-8")
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from ragen.errors import CheckpointError
+from ragen.files import replacing
 from ragen.llm_agent.config.loading import one_line
 
 log = logging.getLogger(__name__)
@@ -68,15 +69,10 @@ class CheckpointFolder:
             CheckpointError: It cannot be written; older ones are still there.
         """
         path = self.folder / f"{phase}_{step:06d}.pt"
-        partial = path.with_suffix(".partial")
         content = {**state, "version": VERSION, "phase": phase, "step": step, "random": random_states()}
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with partial.open("wb") as file:
+            with replacing(path, durable=True) as file:
                 torch.save(content, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
         except OSError as error:
             raise CheckpointError(f"the checkpoint {path} cannot be written: {one_line(error)}") from error
         self._remove_old()

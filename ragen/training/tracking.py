@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from ragen.errors import ConfigError, install_command
+from ragen.files import write_whole
 from ragen.training.checkpoints import PHASES, Place
 
 LOGGERS = {"console": "", "tensorboard": "tensorboard", "wandb": "wandb"}
@@ -40,10 +40,7 @@ class JsonLines:
                 interrupted run wrote after that is dropped, since it will be written again.
         """
         kept = [] if resume is None else [line for line in read_metrics(path) if _place(line) <= resume]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        partial.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-        os.replace(partial, path)
+        write_whole(path, "".join(json.dumps(line) + "\n" for line in kept))
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:

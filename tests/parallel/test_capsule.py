@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ragen import files
 from ragen.errors import CapsuleError, ConfigError
 from ragen.llm_agent.config.environments import DEFAULT_CAPSULE_DIR, read_config
 from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings
@@ -187,9 +188,9 @@ def test_a_file_that_cannot_be_finished_leaves_nothing_behind(tmp_path, monkeypa
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(capsules.os, "replace", full)
+    monkeypatch.setattr(files.os, "replace", full)
     with pytest.raises(OSError):
-        capsules.write_whole(tmp_path / "capsule.json", "text")
+        files.write_whole(tmp_path / "capsule.json", "text")
     assert not list(tmp_path.iterdir())
 
 

@@ -297,7 +297,7 @@ def test_a_run_with_no_checkpoint_that_can_be_read_says_so(tmp_path):
 
 def test_a_checkpoint_half_written_is_never_taken_for_one(tmp_path):
     folder = CheckpointFolder(tmp_path)
-    (tmp_path / "train_000001.partial").write_bytes(b"half")
+    (tmp_path / ".train_000001.pt.part").write_bytes(b"half")
     assert folder.latest() is None
 
 

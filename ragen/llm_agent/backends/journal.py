@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ragen.errors import ConfigError
+from ragen.files import replacing
 from ragen.llm_agent.backends.base import Reply, Request
 
 SYNC_S = 1.0
@@ -222,12 +223,8 @@ class ReplyJournal:
 
 def replace_lines(path: Path, events: Iterable[Mapping[str, Any]]) -> None:
     """Write lines of JSON in the place of a file, as a whole."""
-    fresh = path.with_name(f".{path.name}.new")
-    with fresh.open("w", encoding="ascii") as file:
-        file.writelines(json.dumps(event) + "\n" for event in events)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, path)
+    with replacing(path, durable=True) as file:
+        file.writelines((json.dumps(event) + "\n").encode() for event in events)
 
 
 def _event(line: bytes) -> dict[str, Any] | None:

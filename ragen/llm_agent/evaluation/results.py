@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ragen.files import write_whole
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, outcome, replies_line
 from ragen.llm_agent.evaluation.statistics import effective_episodes, mean, pass_at_k, wilson_interval
 from ragen.llm_agent.evaluation.tables import plain_table
@@ -194,9 +195,7 @@ def usage_line(usage: Mapping[str, float]) -> str:
 def write_results(results: Sequence[TagResult], usage: Mapping[str, float], path: Path) -> None:
     """Write the results, in all and by tag, and the counts of what the model used, as JSON."""
     content = {**totals(results), "tags": [asdict(result) for result in results], "usage": dict(usage)}
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    fresh.replace(path)
+    write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def totals(results: Sequence[TagResult]) -> dict[str, int]:

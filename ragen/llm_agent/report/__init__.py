@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from ragen.files import write_whole
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.report.browser import Episode
 from ragen.llm_agent.report.page import Report, render
@@ -87,10 +88,7 @@ def report_of(
 
 def write_report(report: Report, path: Path) -> None:
     """Write a report; the folder is made if it is not there, and an older report is replaced as a whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(render(report), "utf-8")
-    part.replace(path)
+    write_whole(path, render(report))
 
 
 def _episode(proxy: PlayedRollout, es_manager: Any, state: Mapping[str, Any]) -> Episode:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self, TextIO
 
 from ragen.errors import ConfigError
+from ragen.files import write_whole
 from ragen.llm_agent.backends.endpoint import shown_address
 from ragen.llm_agent.backends.journal import ReplyJournal
 from ragen.llm_agent.config.generation import Generation
@@ -99,7 +100,7 @@ class RolloutFile:
             self._lock = locked(self.path.parent)
             if not self._resumes:
                 self._put_aside()
-            _replace(self.path, self.kept.values())
+            write_jsonl(self.kept.values(), self.path)
             self.path.with_name(ABOUT).write_text(json.dumps(self._about, indent=1, ensure_ascii=False) + "\n", "utf-8")
             self.count({})
             self._file = self.path.open("a", encoding="utf-8")
@@ -147,10 +148,7 @@ class RolloutFile:
             The counts of all runs of the file.
         """
         whole = self.used(usage)
-        path = self.path.with_name(USAGE)
-        fresh = path.with_name(f".{USAGE}.new")
-        fresh.write_text(json.dumps(whole) + "\n", "utf-8")
-        os.replace(fresh, path)
+        write_whole(self.path.with_name(USAGE), json.dumps(whole) + "\n")
         return whole
 
     def used(self, usage: Mapping[str, float]) -> dict[str, float]:
@@ -167,7 +165,7 @@ class RolloutFile:
         self._close_rows()
         records = sorted(read_records(self.path), key=lambda record: record["env_id"])
         records = with_pass_at_k(records, group_size)
-        _replace(self.path, records)
+        write_jsonl(records, self.path)
         return records
 
     def close(self) -> None:
@@ -189,13 +187,6 @@ class RolloutFile:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _replace(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Write a file that is there either as it was or whole, whenever the process is killed."""
-    fresh = path.with_name(f".{path.name}.new")
-    write_jsonl(records, fresh)
-    os.replace(fresh, path)
 
 
 def rows_of(run: Path) -> Path:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ragen.files import replacing
+
 RAW = ("messages", "infos", "correct_answer")
 """What of a record is text that somebody wrote."""
 
@@ -69,11 +71,10 @@ def played_turns(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def write_jsonl(records: Iterable[Mapping[str, Any]], path: Path) -> None:
-    """Write one record a line, in UTF-8; the folder is made if it is not there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
+    """Write one record a line, in UTF-8, in the place of a file; see :func:`~ragen.files.replacing`."""
+    with replacing(path) as file:
         for record in records:
-            file.write(json.dumps(record, ensure_ascii=False, default=plain) + "\n")
+            file.write((json.dumps(record, ensure_ascii=False, default=plain) + "\n").encode())
 
 
 def plain(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 
 from ragen.errors import CheckpointError
+from ragen.files import replacing
 
 _NAME = re.compile(r"iteration_(\d+)\.pt")
 VERSION = 1
@@ -28,14 +28,9 @@ def save(folder: Path, iteration: int, state: dict[str, Any], keep: int) -> Path
         CheckpointError: It cannot be written; older ones are still there.
     """
     path = folder / f"iteration_{iteration:06d}.pt"
-    partial = path.with_suffix(".partial")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
+        with replacing(path, durable=True) as file:
             torch.save({**state, "version": VERSION, "iteration": iteration}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
     except OSError as error:
         raise CheckpointError(f"the checkpoint {path} cannot be written: {error}") from error
     for old in _paths(folder)[:-keep] if keep else []:

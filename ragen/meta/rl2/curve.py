@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from ragen.files import replacing
 
 
 def draw_curve(path: Path, history: Sequence[Mapping[str, float]], bars: Mapping[str, float], measure: str) -> Path:
@@ -33,8 +34,6 @@ def draw_curve(path: Path, history: Sequence[Mapping[str, float]], bars: Mapping
     axes.set_xlabel("environment steps")
     axes.set_ylabel(measure)
     axes.legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial.png")
-    figure.savefig(partial, dpi=120)
-    os.replace(partial, path)
+    with replacing(path) as file:
+        figure.savefig(file, dpi=120, format="png")
     return path

@@ -7,7 +7,6 @@ that was not.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter, process_time
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 
 from ragen.errors import CheckpointError
+from ragen.files import write_whole
 from ragen.meta.agents import MemoryAgent
 from ragen.meta.learner import Learner
 from ragen.meta.making import make_env, make_parallel_env
@@ -152,9 +152,7 @@ class Trainer:
         (self.folder / "bars.json").write_text(json.dumps({"measure": self._name, **self.bars}, indent=1) + "\n")
 
     def _write_history(self) -> None:
-        partial = self.folder / "metrics.partial"
-        partial.write_text("".join(json.dumps(metrics) + "\n" for metrics in self.history))
-        os.replace(partial, self.folder / "metrics.jsonl")
+        write_whole(self.folder / "metrics.jsonl", "".join(json.dumps(metrics) + "\n" for metrics in self.history))
 
     def _save(self) -> None:
         learner = self._learner

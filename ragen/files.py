@@ -1,0 +1,40 @@
+"""Files that are there either as they were or whole, whenever the process that writes them is killed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+
+@contextmanager
+def replacing(path: Path, durable: bool = False) -> Iterator[IO[bytes]]:
+    """Write a file that takes its place when the block is over; nothing is left behind where the block raises.
+
+    Args:
+        path: The file; its folder is made if it is not there.
+        durable: Whether to wait until it is on the disk, so that it outlives the machine too.
+
+    Raises:
+        OSError: It cannot be written; what was there before still is.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def write_whole(path: Path, text: str, durable: bool = False) -> None:
+    """Write a text in UTF-8 in the place of a file; see :func:`replacing`."""
+    with replacing(path, durable) as file:
+        file.write(text.encode())

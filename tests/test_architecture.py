@@ -18,7 +18,15 @@ ROOT = Path(__file__).resolve().parents[1]
 
 FLOORS = [
     {"ragen", "ragen.errors"},
-    {"ragen.commands", "ragen.files", "ragen.lazy", "ragen.settings", "ragen.torch_threads", "ragen.utils"},
+    {
+        "ragen.closing",
+        "ragen.commands",
+        "ragen.files",
+        "ragen.lazy",
+        "ragen.settings",
+        "ragen.torch_threads",
+        "ragen.utils",
+    },
     {"ragen.env"},
     {"ragen.parallel"},
     {"ragen.games"},

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ragen.cage2.env import Cage2Config
 from ragen.cage2.layout import N_ACTIONS, N_BITS
+from ragen.closing import Closing
 from ragen.errors import ConfigError, EnvError, InputError, StateError
 from ragen.games.gym_game import AT_END, GYM, Began, GymResult, GymTurn, Shown
 from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, LaneStats, Settings
@@ -32,7 +33,7 @@ Stepped = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_], Inf
 CHAPTER = 32  # steps after which homes are decided on again, and old failures forgotten
 
 
-class ParallelEnvWrapper:
+class ParallelEnvWrapper(Closing):
     """Environments of CAGE Challenge 2, stepped together; a context manager, and one that is forgotten closes itself.
 
     Attributes:
@@ -243,12 +244,6 @@ class ParallelEnvWrapper:
         self.closed = True
         if self._finalizer.detach():
             self._engine.close()
-
-    def __enter__(self) -> ParallelEnvWrapper:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _check_open(self) -> None:
         if self.closed:

@@ -13,10 +13,11 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
+from ragen.closing import Closing
 from ragen.container.game import ACTIONS, ActionResult
 from ragen.container.specs import checked_seed, env_specs
 from ragen.container.state import Answer, EnvState
@@ -35,7 +36,7 @@ NO_MOVE = 0
 """The action that does nothing, for environments of numbered actions that have no other use for it."""
 
 
-class EnvironmentContainer:
+class EnvironmentContainer(Closing):
     """Environments of one or several types, in groups of equal size; a context manager.
 
     Attributes:
@@ -230,12 +231,6 @@ class EnvironmentContainer:
         """Close all environments, and the workers unless somebody else uses them; may be called twice."""
         if self._finalizer.detach():
             self._engine.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __len__(self) -> int:
         return self.num_processes

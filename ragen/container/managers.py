@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
+from ragen.closing import Closing
 from ragen.container.arrays import to_numpy
 from ragen.container.memory import SimpleMemory
 from ragen.container.projections import Projection
@@ -30,7 +31,7 @@ SUCCESS_KEYS = ("success", "won", "task_success")
 Observations = dict[str, Any]
 
 
-class EnvironmentManagerBase:
+class EnvironmentManagerBase(Closing):
     """Asks for actions in words, and reads what is answered; a context manager that closes its container.
 
     Class attributes:
@@ -221,12 +222,6 @@ class EnvironmentManagerBase:
 
     def __len__(self) -> int:
         return len(self._types)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _prompt_writers(self, think: bool, templates: Any) -> list[PromptWriter]:
         """A writer for each row; rows of a type whose grids have the same signs share one."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from PIL import Image
 
+from ragen.closing import Closing
 from ragen.errors import InputError, StateError
 from ragen.llm_agent.config.environments import ManagerConfig, read_config
 from ragen.llm_agent.manager.branching import Branches
@@ -40,7 +41,7 @@ from ragen.parallel.stats import LaneStats
 log = logging.getLogger(__name__)
 
 
-class EnvStateManager:
+class EnvStateManager(Closing):
     """Resets and steps all environments of one mode, and keeps their rollouts.
 
     A context manager; ``close`` may be called twice, and a manager that is forgotten closes itself.
@@ -265,12 +266,6 @@ class EnvStateManager:
         """Close all environments, and the workers unless another manager uses them; may be called twice."""
         if self._finalizer.detach():
             self._engine.close()
-
-    def __enter__(self) -> EnvStateManager:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # Turns
 

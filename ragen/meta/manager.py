@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ragen.closing import Closing
 from ragen.errors import ConfigError, EnvError, InputError, RagenError, StateError
 from ragen.meta.game import META, NotAValue, Transition, four
 from ragen.meta.remotes import FirstEnv, Remote
@@ -23,7 +24,7 @@ from ragen.meta.task_set import TaskSet
 from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings
 
 
-class ParallelEnvManager:
+class ParallelEnvManager(Closing):
     """Copies of an environment; a context manager, and one that is forgotten closes itself.
 
     Attributes:
@@ -230,12 +231,6 @@ class ParallelEnvManager:
         self.closed = True
         if self._finalizer.detach():
             self._engine.close()
-
-    def __enter__(self) -> ParallelEnvManager:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _with_task(
         self, index: int, given: Mapping[str, Any], seeds: Mapping[int, int | None] | None

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ragen.closing import Closing
 from ragen.parallel.episode.journal import Change
 from ragen.parallel.episode.outcome import Outcome, Raised
 from ragen.parallel.episode.spec import EnvSpec
@@ -54,7 +55,7 @@ class Mishap(NamedTuple):
         return cls(_KINDS.get(failure.cause, failure.cause.value), text, failure.stacks)
 
 
-class Sandbox:
+class Sandbox(Closing):
     """One worker and its environments; a context manager.
 
     Attributes:
@@ -113,12 +114,6 @@ class Sandbox:
             self._lane.end()
         if self._owns_kind:
             self._kind.close()
-
-    def __enter__(self) -> Sandbox:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _kind(environ: Mapping[str, str]) -> LaneKind:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import PreTrainedModel
 
+from ragen.closing import Closing
 from ragen.errors import ConfigError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends.hf import HfBackend
@@ -72,7 +73,7 @@ def check_settings(config: Any) -> None:
         )
 
 
-class Player:
+class Player(Closing):
     """The model in its environments.
 
     A context manager; ``close`` may be called twice.
@@ -170,12 +171,6 @@ class Player:
     def close(self) -> None:
         """Close the environments and their workers; may be called twice."""
         self.proxy.close()
-
-    def __enter__(self) -> Player:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def success_metrics(played: Sequence[Played], tags: Sequence[str]) -> dict[str, float]:

@@ -13,10 +13,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Self
+from typing import Any
 
 from transformers import PreTrainedModel
 
+from ragen.closing import Closing
 from ragen.commands import StopRequest
 from ragen.errors import CheckpointError, ConfigError
 from ragen.llm_agent.config.loading import differing, one_line
@@ -79,7 +80,7 @@ def train(config: Any, quiet: bool = False) -> Outcome:
         return trainer.run()
 
 
-class TinyTrainer:
+class TinyTrainer(Closing):
     """One run; a context manager.
 
     Attributes:
@@ -120,12 +121,6 @@ class TinyTrainer:
         self._validations: dict[int, dict[str, float]] = {}
         self._tracker: Tracker | None = None
         self._report: RunReport | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close environments and files; may be called twice."""

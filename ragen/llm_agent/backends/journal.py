@@ -24,6 +24,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
+from ragen.closing import Closing
 from ragen.errors import ConfigError
 from ragen.files import replacing
 from ragen.llm_agent.backends.base import Reply, Request
@@ -43,7 +44,7 @@ def reply_key(request: Request, *others: Any) -> str:
     return hashlib.sha256(told.encode()).hexdigest()[:32]
 
 
-class ReplyJournal:
+class ReplyJournal(Closing):
     """The journal of one output folder, which has one run at a time. A context manager; ``open`` comes first.
 
     Attributes:
@@ -213,12 +214,6 @@ class ReplyJournal:
                 os.fsync(file)
             finally:
                 os.close(file)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def replace_lines(path: Path, events: Iterable[Mapping[str, Any]]) -> None:

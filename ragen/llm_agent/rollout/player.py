@@ -26,8 +26,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from ragen.closing import Closing
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.turns import read_max_turn
 from ragen.llm_agent.rollout.requests import failures_of, name_requests
@@ -103,7 +104,7 @@ class RolloutLoop(ABC):
         """Play a rollout's episodes to their end."""
 
 
-class RolloutPlayer:
+class RolloutPlayer(Closing):
     """Plays rollouts: an actor answers, environments are stepped, and states or a batch for training come out.
 
     A context manager; ``close`` may be called twice. It closes the managers that it made, not the actor.
@@ -340,9 +341,3 @@ class RolloutPlayer:
             manager = self.__dict__.get(f"{mode}_es_manager")
             if manager is not None:
                 manager.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -15,8 +15,9 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, TextIO
 
+from ragen.closing import Closing
 from ragen.errors import ConfigError
 from ragen.files import write_whole
 from ragen.llm_agent.backends.endpoint import shown_address
@@ -35,7 +36,7 @@ _WITH_IT = (ABOUT, USAGE, REPLIES, "results.json", "report.html")
 ONLY_HOW_FAST = ("agent_proxy.use_parallel_rollout", "agent_proxy.parallel_")
 
 
-class RolloutFile:
+class RolloutFile(Closing):
     """The records of a run. Nothing is written before ``begin``.
 
     A context manager that closes the file.
@@ -181,12 +182,6 @@ class RolloutFile:
         file, self._file = self._file, None
         if file is not None:
             file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def rows_of(run: Path) -> Path:

@@ -25,8 +25,9 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from ragen.closing import Closing
 from ragen.errors import InputError, StateError
 from ragen.llm_agent.rollout.rows import joined, row_count, rows_of
 
@@ -87,7 +88,7 @@ class _Part:
         return rows_of(self.ticket.prompts, self.start, self.start + self.rows)
 
 
-class SharedLLMInferenceManager:
+class SharedLLMInferenceManager(Closing):
     """Answers the prompts of several threads with one actor; itself an actor, with ``generate_sequences``.
 
     A context manager; ``close`` may be called twice.
@@ -181,12 +182,6 @@ class SharedLLMInferenceManager:
             ticket.done.set()
         for thread in self._threads:
             thread.join(_JOIN_S)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # The queue
 

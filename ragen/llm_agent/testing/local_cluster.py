@@ -11,6 +11,8 @@ import os
 import secrets
 from typing import Any
 
+from ragen.closing import Closing
+
 OBJECT_STORE = 80 << 20  # bytes for each node: lanes keep nothing there
 QUICK = {  # Ray's own view of a node that has fallen silent: within 2 s instead of half a minute
     "health_check_initial_delay_ms": 0,
@@ -20,7 +22,7 @@ QUICK = {  # Ray's own view of a node that has fallen silent: within 2 s instead
 }
 
 
-class LocalCluster:
+class LocalCluster(Closing):
     """A head without processors for lanes, and nodes; this process is connected to it."""
 
     def __init__(self, nodes: int = 3, cpus: int = 2) -> None:
@@ -76,9 +78,3 @@ class LocalCluster:
         """Disconnect, and end all of it."""
         self._ray.shutdown()
         self._cluster.shutdown()
-
-    def __enter__(self) -> LocalCluster:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

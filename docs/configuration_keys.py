@@ -200,11 +200,11 @@ class _Scan(ast.NodeVisitor):
             for parameter, value in values.items():
                 text = text.replace(f"{{{parameter}}}", resolved(value, names) or "{}")
             if "{" not in text:
-                self._add(text, node if _default_of(node, self.module) is not None else inner)
+                self._add(text, node if _default_of(node) is not None else inner)
 
     def _add(self, text: str, node: ast.Call) -> None:
         if KEY.fullmatch(text) and ("." in text or text in NO_SECTION):
-            self.found.append(Key(text, _kind_of(node), _default_of(node, self.module), self.module.name))
+            self.found.append(Key(text, _kind_of(node), _default_of(node), self.module.name))
 
 
 def _elements(node: ast.expr, lists: Mapping[str, list[str]]) -> list[str]:
@@ -240,15 +240,15 @@ def _kind_of(node: ast.Call) -> str:
     elif called == "setting":
         named = ast.unparse(node.args[2]) if len(node.args) > 2 else ""
     else:
-        named = {"count": "int", "_positive": "int", "number": "float", "_share": "float", "texts": "list"}.get(
+        named = {"count": "int", "number": "float", "_seconds": "float", "texts": "list", "choice": "str"}.get(
             called, ""
         )
     return KINDS.get(named, "")
 
 
-def _default_of(node: ast.Call, module: Module) -> str | None:
+def _default_of(node: ast.Call) -> str | None:
     """The default as the code writes it; None where the key has to be there."""
-    place = {"setting": 3, "_choice": 3 if module.name.endswith("config.context") else 9}.get(_called(node), 2)
+    place = 3 if _called(node) == "setting" else 2
     if isinstance(node.func, ast.Attribute) and _called(node) in READERS:
         place = 2 if _called(node) == "choice" else 1
     if len(node.args) <= place:

@@ -127,7 +127,10 @@ def configuration_page() -> str:
     for name, places in found.items():
         section = name.rpartition(".")[0]
         kind = next((place.kind for place in places if place.kind), "")
-        default = next((place.default for place in places if place.default), "")
+        defaults = [place.default for place in places]
+        default = next((each for each in defaults if each not in (None, "", "''", "None")), "")
+        if not default and "None" in defaults and None not in defaults:  # nowhere does it have to be there
+            default = "None"
         modules = ", ".join(f"`{module}`" for module in sorted({place.module for place in places}))
         cells = (f"`{name}`", kind, _code(_yaml(default)), _cell(told.get(name, "")), modules)
         sections.setdefault(section, []).append(f"| {' | '.join(cells)} |")

@@ -8,6 +8,7 @@ from typing import Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.config.reading import count, number
 
 
 @dataclass(frozen=True)
@@ -36,21 +37,11 @@ class ServiceSettings:
         Raises:
             ConfigError: A key has a value that cannot work.
         """
-        sessions = setting(config, "agent_loop.max_sessions", int, 16384)
-        if sessions < 1:
-            raise ConfigError(f"configuration key 'agent_loop.max_sessions' is {sessions}; expected at least 1.")
-        cpus = setting(config, "agent_loop.service_cpus", float, 0.0)
-        if cpus < 0:
-            raise ConfigError(f"configuration key 'agent_loop.service_cpus' is {cpus:g}; expected 0 or more.")
         return cls(
-            max_sessions=sessions,
-            queue_timeout=_seconds(
-                "agent_loop.queue_timeout", setting(config, "agent_loop.queue_timeout", float, 600.0)
-            ),
-            service_timeout=_seconds(
-                "agent_loop.service_timeout", setting(config, "agent_loop.service_timeout", float, 60.0)
-            ),
-            cpus=cpus,
+            max_sessions=count(config, "agent_loop.max_sessions", 16384, low=1),
+            queue_timeout=_seconds(config, "agent_loop.queue_timeout", 600.0),
+            service_timeout=_seconds(config, "agent_loop.service_timeout", 60.0),
+            cpus=number(config, "agent_loop.service_cpus", 0.0, 0),
             step_timeout=setting(config, "es_manager.step_timeout", float, 60.0),
             reset_timeout=setting(config, "es_manager.reset_timeout", float, 120.0),
         )
@@ -66,7 +57,8 @@ class ServiceSettings:
         return self.step_timeout + self.queue_timeout
 
 
-def _seconds(key: str, value: float) -> float:
+def _seconds(config: Any, key: str, default: float) -> float:
+    value = setting(config, key, float, default)
     if value <= 0:
         raise ConfigError(f"configuration key {key!r} is {value:g}; expected a number of seconds greater than 0.")
     return value

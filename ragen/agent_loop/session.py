@@ -14,9 +14,9 @@ from typing import Any, Protocol, TypeVar
 
 from ragen.agent_loop.remote import RemoteService
 from ragen.agent_loop.service import EnvService, Opened, SessionKey
-from ragen.errors import ConfigError, DivergenceError, ServiceTimeoutError, SessionLostError
+from ragen.errors import DivergenceError, ServiceTimeoutError, SessionLostError
 from ragen.llm_agent.config.environments import read_config
-from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.config.reading import choice
 from ragen.parallel.episode.turn import RAGEN, Turn, TurnResult, digest_observation
 
 log = logging.getLogger(__name__)
@@ -154,10 +154,7 @@ def connect(config: Mapping[str, Any]) -> Service:
 
 def service_kind(config: Any) -> str:
     """``agent_loop.service``, checked."""
-    kind = setting(config, "agent_loop.service", str, "ray")
-    if kind not in KINDS:
-        raise ConfigError(f"configuration key 'agent_loop.service' is {kind!r}; expected one of {', '.join(KINDS)}.")
-    return kind
+    return choice(config, "agent_loop.service", "ray", KINDS)
 
 
 async def close_quietly(session: Session) -> None:

@@ -17,8 +17,8 @@ from typing import Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.config.reading import choice, count, number
 from ragen.training.group_filter import GroupFilter, filter_key
-from ragen.training.reading import choice, count, number
 from ragen.training.trajectories import Group
 
 EPSILON = 1e-6  # scores that differ by less are the same

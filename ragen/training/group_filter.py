@@ -30,7 +30,7 @@ from typing import Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.loading import setting
-from ragen.training.reading import choice, number
+from ragen.llm_agent.config.reading import choice, number
 from ragen.training.trajectories import Group
 
 TOP_P, TOP_K, TOP_K_ABS, MIN_P = STRATEGIES = ("top_p", "top_k", "top_k_abs", "min_p")

@@ -10,10 +10,10 @@ from typing import Any
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import flat_settings, setting
+from ragen.llm_agent.config.reading import choice, count, texts
 from ragen.llm_agent.report import wants_report
 from ragen.llm_agent.rollout.rollout_file import ONLY_HOW_FAST
 from ragen.training.filtering import FilterSettings
-from ragen.training.reading import choice, count, texts
 from ragen.training.tiny_model import TinyModelSettings
 from ragen.training.tracking import LOGGERS, check_loggers
 from ragen.training.update_settings import UpdateSettings

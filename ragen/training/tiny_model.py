@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 from ragen.errors import ConfigError
-from ragen.training.reading import count, number
+from ragen.llm_agent.config.reading import count, number
 
 
 @dataclass(frozen=True)

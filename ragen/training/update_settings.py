@@ -7,7 +7,7 @@ from typing import Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.loading import setting
-from ragen.training.reading import choice, count, number
+from ragen.llm_agent.config.reading import choice, count, number
 
 GAE = "gae"
 ESTIMATORS = ("grpo", "rloo", GAE)

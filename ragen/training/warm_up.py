@@ -19,8 +19,8 @@ from transformers import PreTrainedModel
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.config.context import TEXT
 from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.config.reading import count, number
 from ragen.training.log_probs import log_probs_and_entropies
-from ragen.training.reading import count, number
 from ragen.training.training_batch import batch_of_rows
 from ragen.training.trajectories import TokenRow
 

@@ -296,7 +296,7 @@ def test_a_turn_that_was_cancelled_is_played_once_for_whoever_goes_on():
         ({"max_sessions": 0}, "'agent_loop.max_sessions' is 0; expected at least 1"),
         ({"queue_timeout": 0}, "'agent_loop.queue_timeout' is 0; expected a number of seconds greater than 0"),
         ({"service_timeout": -1.5}, "'agent_loop.service_timeout' is -1.5"),
-        ({"service_cpus": -1}, "'agent_loop.service_cpus' is -1; expected 0 or more"),
+        ({"service_cpus": -1}, "'agent_loop.service_cpus' is -1.0; expected at least 0"),
         ({"max_sessions": "many"}, "'agent_loop.max_sessions' is 'many'"),
     ],
 )

@@ -290,9 +290,9 @@ def test_only_the_configuration_of_an_environment_is_imported():
         ({"agent_proxy": {"action_sep": " "}}, r"agent_proxy.action_sep is ' '; expected"),
         ({"agent_proxy": {"max_actions_per_turn": 0}}, r"agent_proxy.max_actions_per_turn is 0; expected at least 1"),
         ({"agent_proxy": {"max_actions_per_turn": "x"}}, r"agent_proxy.max_actions_per_turn' is 'x'; expected"),
-        ({"agent_proxy": {"context_window_mode": "half"}}, r"context_window_mode is 'half'; expected one of full, "),
-        ({"agent_proxy": {"reward_normalization": {"grouping": "x"}}}, r"grouping is 'x'; expected one of state, "),
-        ({"agent_proxy": {"reward_normalization": {"method": "x"}}}, r"method is 'x'; expected one of identity, "),
+        ({"agent_proxy": {"context_window_mode": "half"}}, r"context_window_mode' is 'half'; expected one of full, "),
+        ({"agent_proxy": {"reward_normalization": {"grouping": "x"}}}, r"grouping' is 'x'; expected one of state, "),
+        ({"agent_proxy": {"reward_normalization": {"method": "x"}}}, r"method' is 'x'; expected one of identity, "),
         (
             {"agent_proxy": {"use_turn_scores": True, "reward_normalization": {"method": "mean"}}},
             r"method is 'mean' with agent_proxy.use_turn_scores: true",

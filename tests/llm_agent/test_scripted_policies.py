@@ -230,7 +230,7 @@ def test_a_prompt_that_names_no_actions_is_answered_all_the_same():
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["actor.scripted.malformed=1.5"], "'actor.scripted.malformed' is 1.5; expected a share"),
+        (["actor.scripted.malformed=1.5"], "'actor.scripted.malformed' is 1.5; expected a number from 0 to 1"),
         (["actor.scripted.malformed=0.6", "actor.scripted.random=0.6"], "sum is at most 1"),
         (["actor.scripted.seed=x"], "'actor.scripted.seed' is 'x'; expected a whole number"),
         (["actor.backend=nope"], "'actor.backend' is 'nope'; expected one of"),

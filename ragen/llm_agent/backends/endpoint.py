@@ -35,6 +35,7 @@ from urllib.parse import unquote, urlsplit
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.base import Sampling
 from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.config.reading import count, number
 
 OPENAI_URL = "https://api.openai.com/v1"
 _KEYS = "actor.openai"
@@ -175,11 +176,11 @@ def read_settings(config: Any) -> tuple[ApiSettings, Access]:
         model=setting(config, "actor.model", str, None),
         base_url=url,
         api_key_env=setting(config, f"{_KEYS}.api_key_env", str, default.api_key_env),
-        max_concurrency=_at_least(config, "max_concurrency", int, 1, default.max_concurrency),
-        timeout=_at_least(config, "timeout", float, 0.001, default.timeout),
-        max_retries=_at_least(config, "max_retries", int, 0, default.max_retries),
-        backoff=_at_least(config, "backoff", float, 0, default.backoff),
-        grace=_at_least(config, "grace", float, 0, default.grace),
+        max_concurrency=count(config, f"{_KEYS}.max_concurrency", default.max_concurrency, low=1),
+        timeout=number(config, f"{_KEYS}.timeout", default.timeout, 0.001),
+        max_retries=count(config, f"{_KEYS}.max_retries", default.max_retries),
+        backoff=number(config, f"{_KEYS}.backoff", default.backoff, 0),
+        grace=number(config, f"{_KEYS}.grace", default.grace, 0),
         check_model=setting(config, f"{_KEYS}.check_model", bool, default.check_model),
         price=_prices(config),
         request=_plain(setting(config, f"{_KEYS}.request", Mapping, {})),
@@ -251,17 +252,10 @@ def is_local(url: str) -> bool:
     return address.is_private or address.is_loopback
 
 
-def _at_least(config: Any, name: str, kind: type, least: float, default: Any) -> Any:
-    value = setting(config, f"{_KEYS}.{name}", kind, default)
-    if value is not None and not value >= least:
-        raise ConfigError(f"configuration key '{_KEYS}.{name}' is {value}; expected at least {least}.")
-    return value
-
-
 def _prices(config: Any) -> dict[str, float]:
     given = _plain(setting(config, f"{_KEYS}.price", Mapping, {}))
     prices = {
-        kind: _at_least(config, f"price.{kind}", float, 0, 0.0) for kind, price in given.items() if price is not None
+        kind: number(config, f"{_KEYS}.price.{kind}", 0.0, 0) for kind, price in given.items() if price is not None
     }
     if not prices.keys() <= {"prompt", "completion"}:
         raise ConfigError(

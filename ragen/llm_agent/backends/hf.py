@@ -35,6 +35,7 @@ from ragen.llm_agent.backends.tokens import (
     unanswerable,
 )
 from ragen.llm_agent.config.loading import one_line, setting
+from ragen.llm_agent.config.reading import count
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -101,8 +102,8 @@ class HfBackend:
     @classmethod
     def from_config(cls, config: Any, tokenizer: Any = None) -> Self:
         """See :meth:`Backend.from_config`; the keys are ``actor.model`` and those under ``actor.hf``."""
-        batch_size = _positive(config, "actor.hf.batch_size", 64)
-        batch_tokens = _positive(config, "actor.hf.batch_tokens", 131_072)
+        batch_size = count(config, "actor.hf.batch_size", 64, low=1)
+        batch_tokens = count(config, "actor.hf.batch_tokens", 131_072, low=1)
         device = read_device(config)
         model = load_model(config, device)
         seed = setting(config, "actor.hf.seed", int, None)
@@ -288,10 +289,3 @@ def read_dtype(config: Any, device: torch.device) -> Any:
     if name not in DTYPES:
         raise ConfigError(f"configuration key 'actor.hf.dtype' is {name!r}; expected one of {', '.join(DTYPES)}.")
     return name if name == "auto" else getattr(torch, name)
-
-
-def _positive(config: Any, key: str, default: int) -> int:
-    value = setting(config, key, int, default)
-    if value < 1:
-        raise ConfigError(f"configuration key {key!r} is {value}; expected at least 1.")
-    return value

@@ -18,6 +18,7 @@ from ragen.llm_agent.backends.base import Reply, Request, Sampling
 from ragen.llm_agent.backends.policies import Plan, Policy, UnreadableError, create_policy
 from ragen.llm_agent.backends.prompt import Prompt, read_prompt, text_of
 from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.config.reading import number
 
 
 class ScriptedBackend:
@@ -62,7 +63,9 @@ class ScriptedBackend:
     @classmethod
     def from_config(cls, config: Any, tokenizer: Any = None) -> Self:
         """See :meth:`Backend.from_config`; the keys are those under ``actor.scripted`` and ``agent_proxy``."""
-        malformed, random = (_share(config, f"actor.scripted.{name}") for name in ("malformed", "random"))
+        malformed, random = (
+            number(config, f"actor.scripted.{name}", 0.0, 0.0, 1.0) for name in ("malformed", "random")
+        )
         if malformed + random > 1:
             raise ConfigError(
                 "configuration keys 'actor.scripted.malformed' and 'actor.scripted.random' are "
@@ -126,10 +129,3 @@ def decide(policy: Policy, prompt: Prompt, rng: Random, thoughtful: bool) -> Pla
         return policy.plan(prompt, rng) if thoughtful else policy.guess(prompt, rng)
     except UnreadableError:
         return Policy().guess(prompt, rng)
-
-
-def _share(config: Any, key: str) -> float:
-    share = setting(config, key, float, 0.0)
-    if not 0 <= share <= 1:
-        raise ConfigError(f"configuration key {key!r} is {share}; expected a share from 0 to 1.")
-    return share

@@ -18,10 +18,10 @@ from ragen.container.managers import HISTORY_LENGTH, MANAGERS, EnvironmentManage
 from ragen.container.projections import STYLES, create_projection_function, mixed_projection
 from ragen.env import REGISTERED_ENVS, resolve_env
 from ragen.env.base import BaseLanguageBasedEnv
-from ragen.errors import ConfigError
 from ragen.llm_agent.collecting.settings import CollectorSettings
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.config.reading import choice
 
 DEFAULT_SEEDS = {"train": 42, "val": 1042}
 STYLE, HISTORY = "env.style", "env.history_length"
@@ -152,10 +152,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _style(config: Any) -> Any:
-    style = setting(config, STYLE, str, STYLES[0])
-    if style not in STYLES:
-        raise ConfigError(f"configuration key {STYLE!r} is {style!r}; expected one of {', '.join(STYLES)}.")
-    return style
+    return choice(config, STYLE, STYLES[0], STYLES)
 
 
 def _history_length(config: Any) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.config.reading import choice, count
 
 TRUNCATIONS = ("error", "left", "right", "middle")
 ON_EXHAUSTED = ("keep", "raise")
@@ -51,33 +52,21 @@ class CollectorSettings:
         Raises:
             ConfigError: A key is missing or has a value that cannot work.
         """
-        width = _positive(config, MAX_PROMPT)
+        width = count(config, MAX_PROMPT, None, low=1)
         limit = ContextSettings.read(config).prompt_limit if width is None else width
-        turns = _positive(config, "env.max_steps") or _positive(config, "agent_proxy.max_turn")
+        turns = count(config, "env.max_steps", None, low=1) or count(config, "agent_proxy.max_turn", None, low=1)
         if turns is None:
             raise ConfigError("configuration key 'agent_proxy.max_turn' is missing; expected an integer of at least 1.")
         return cls(
             max_steps=turns,
-            group_n=_positive(config, "env.rollout.n") or _positive(config, "es_manager.train.group_size"),
-            train_groups=_positive(config, "data.train_batch_size") or _positive(config, "es_manager.train.env_groups"),
+            group_n=count(config, "env.rollout.n", None, low=1)
+            or count(config, "es_manager.train.group_size", None, low=1),
+            train_groups=count(config, "data.train_batch_size", None, low=1)
+            or count(config, "es_manager.train.env_groups", None, low=1),
             prompt_width=width,
             prompt_limit=limit,
-            truncation=_choice(config, "data.truncation", TRUNCATIONS),
+            truncation=choice(config, "data.truncation", TRUNCATIONS[0], TRUNCATIONS),
             filters_groups=setting(config, f"{FILTER}.enable", bool, False),
-            max_num_gen_batches=_positive(config, f"{FILTER}.max_num_gen_batches", 10, least=0) or 0,
-            on_exhausted=_choice(config, f"{FILTER}.on_exhausted", ON_EXHAUSTED),
+            max_num_gen_batches=count(config, f"{FILTER}.max_num_gen_batches", 10),
+            on_exhausted=choice(config, f"{FILTER}.on_exhausted", ON_EXHAUSTED[0], ON_EXHAUSTED),
         )
-
-
-def _positive(config: Any, key: str, default: int | None = None, least: int = 1) -> int | None:
-    value = setting(config, key, int, default)
-    if value is not None and value < least:
-        raise ConfigError(f"configuration key {key!r} is {value}; expected an integer of at least {least}.")
-    return value
-
-
-def _choice(config: Any, key: str, allowed: tuple[str, ...]) -> str:
-    value = setting(config, key, str, allowed[0])
-    if value not in allowed:
-        raise ConfigError(f"configuration key {key!r} is {value!r}; expected one of {', '.join(allowed)}.")
-    return value

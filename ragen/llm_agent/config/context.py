@@ -30,13 +30,13 @@ have done it (:attr:`ContextSettings.reply_limit`); with neither length set, not
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.generation import DEFAULT_GENERATION, Generation
 from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.config.reading import choice
 from ragen.llm_agent.prompting.template import DEFAULT_PROMPTS, PromptTemplate
 from ragen.llm_agent.tokens.normalization import GROUPINGS, METHODS
 
@@ -104,7 +104,7 @@ class ContextSettings:
             ConfigError: A key has a value that cannot work.
         """
         window = setting(config, "agent_proxy.max_context_window", int, -1)
-        window_mode = _choice(config, "agent_proxy.context_window_mode", WINDOW_MODES, FULL)
+        window_mode = choice(config, "agent_proxy.context_window_mode", FULL, WINDOW_MODES)
         generation = Generation.read(config)
         shows_all = generation.is_2026 and window_mode == FULL
         settings = cls(
@@ -114,9 +114,9 @@ class ContextSettings:
             window=window if window > 0 and not shows_all else None,
             window_mode=window_mode,
             use_turn_scores=setting(config, "agent_proxy.use_turn_scores", bool, False),
-            training_tokens=_choice(config, "agent_proxy.training_tokens", TRAINING_TOKENS, TEXT),
-            grouping=_choice(config, "agent_proxy.reward_normalization.grouping", GROUPINGS, "state"),
-            method=_choice(config, "agent_proxy.reward_normalization.method", METHODS, "identity"),
+            training_tokens=choice(config, "agent_proxy.training_tokens", TEXT, TRAINING_TOKENS),
+            grouping=choice(config, "agent_proxy.reward_normalization.grouping", "state", GROUPINGS),
+            method=choice(config, "agent_proxy.reward_normalization.method", "identity", METHODS),
             template=_template(config),
             generation=generation,
             enable_response_mask=setting(config, "enable_response_mask", bool, True),
@@ -182,13 +182,6 @@ class ContextSettings:
         """
         tokens = self.max_model_len if self.response_length is None else self.response_length
         return None if tokens is None else tokens * TOKEN_CHARACTERS
-
-
-def _choice(config: Any, key: str, allowed: Collection[str], default: str) -> str:
-    value = setting(config, key, str, default)
-    if value not in allowed:
-        raise ConfigError(f"{key} is {value!r}; expected one of {', '.join(allowed)}.")
-    return value
 
 
 def _template(config: Any) -> PromptTemplate:

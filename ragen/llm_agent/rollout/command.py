@@ -21,6 +21,7 @@ from ragen.errors import BackendError, ConfigError, LimitReachedError
 from ragen.llm_agent.backends.activity import Activity
 from ragen.llm_agent.config.command_line import add_config_arguments, main_of
 from ragen.llm_agent.config.loading import one_line, setting, unread_sections
+from ragen.llm_agent.config.reading import choice
 from ragen.llm_agent.config.turns import read_max_turn
 from ragen.llm_agent.rollout.limits import Limits
 from ragen.llm_agent.rollout.player import MODES
@@ -83,9 +84,7 @@ def run(config: Any) -> int:
 
     if unread := unread_sections(config):
         print(f"ignored: {', '.join(unread)} (nothing here reads them)", file=sys.stderr)
-    mode = setting(config, "mode", str, "val")
-    if mode not in MODES:
-        raise ConfigError(f"configuration key 'mode' is {mode!r}; expected one of {', '.join(MODES)}.")
+    mode = choice(config, "mode", "val", MODES)
     path = Path(setting(config, "output_dir", str, "outputs")) / "rollouts.jsonl"
     read_max_turn(config)
     wants_report(config)

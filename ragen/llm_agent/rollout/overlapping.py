@@ -26,6 +26,7 @@ from typing import Any, Self
 
 from ragen.errors import ConfigError, EnvError, LaneError
 from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.config.reading import count, number
 from ragen.llm_agent.rollout.player import Rollout, RolloutLoop, RolloutPlayer
 from ragen.llm_agent.rollout.requests import failures_of, name_requests
 from ragen.llm_agent.rollout.shards import AUTO, ShardedEnvManager
@@ -64,12 +65,8 @@ class OverlappingLoop(RolloutLoop):
             ConfigError: A key has a value that cannot work.
         """
         self.n_jobs = read_jobs(setting(config, _JOBS, int, AUTO) if n_jobs is None else n_jobs)
-        self.max_batch_size = setting(config, _BATCH, int, None)
-        if self.max_batch_size is not None and self.max_batch_size < 1:
-            raise ConfigError(f"configuration key {_BATCH!r} is {self.max_batch_size}; expected at least 1, or null.")
-        self.max_wait = setting(config, _WAIT, float, None)
-        if self.max_wait is not None and self.max_wait < 0:
-            raise ConfigError(f"configuration key {_WAIT!r} is {self.max_wait}; expected seconds, or null.")
+        self.max_batch_size = count(config, _BATCH, None, low=1)
+        self.max_wait = number(config, _WAIT, None, 0)
         self.fallback_reason: str | None = None
 
     def new_es_manager(self, config: Any, mode: str) -> ShardedEnvManager:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, TypeVar
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.loading import setting
 
+D = TypeVar("D")
 
-def number(config: Any, key: str, default: float, low: float | None = None, high: float | None = None) -> float:
+
+def number(config: Any, key: str, default: D, low: float | None = None, high: float | None = None) -> float | D:
     """A number at a dotted key.
 
     Args:
@@ -22,12 +24,12 @@ def number(config: Any, key: str, default: float, low: float | None = None, high
     Raises:
         ConfigError: The value is no number, or out of bounds.
     """
-    return _bounded(key, setting(config, key, float, float(default)), low, high)
+    return _bounded(key, setting(config, key, float, default), low, high)
 
 
-def count(config: Any, key: str, default: int, low: int = 0, high: int | None = None) -> int:
+def count(config: Any, key: str, default: D, low: int = 0, high: int | None = None) -> int | D:
     """A whole number at a dotted key; see :func:`number`."""
-    return int(_bounded(key, setting(config, key, int, default), low, high))
+    return _bounded(key, setting(config, key, int, default), low, high)
 
 
 def choice(config: Any, key: str, default: str, allowed: Collection[str]) -> str:
@@ -57,7 +59,9 @@ def texts(config: Any, key: str, default: Collection[str], allowed: Collection[s
     return values
 
 
-def _bounded(key: str, value: float, low: float | None, high: float | None) -> float:
+def _bounded(key: str, value: Any, low: float | None, high: float | None) -> Any:
+    if value is None:
+        return None
     if (low is not None and value < low) or (high is not None and value > high):
         raise ConfigError(f"configuration key {key!r} is {value}; expected {_bounds(low, high)}.")
     return value
@@ -65,5 +69,5 @@ def _bounded(key: str, value: float, low: float | None, high: float | None) -> f
 
 def _bounds(low: float | None, high: float | None) -> str:
     if low is not None and high is not None:
-        return f"a number from {low} to {high}"
-    return f"at least {low}" if low is not None else f"at most {high}"
+        return f"a number from {low:g} to {high:g}"
+    return f"at least {low:g}" if low is not None else f"at most {high:g}"

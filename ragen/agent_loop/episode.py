@@ -10,6 +10,7 @@ from typing import Any
 
 from ragen.errors import InputError
 from ragen.llm_agent.manager.inputs import EnvStatus
+from ragen.llm_agent.manager.metrics import number_of
 from ragen.llm_agent.prompting.replies import ParsedReply
 from ragen.parallel.episode.turn import Observation, TurnResult
 
@@ -111,7 +112,7 @@ class Episode:
         values: dict[str, float] = {}
         for turn in self.rollout["history"][:-1]:
             for key, value in turn["info"].items():
-                number = _number(value) if key != "success" else None
+                number = number_of(value) if key != "success" else None
                 if number is not None:
                     values[key] = values.get(key, 0.0) + number
         turns = len(self.turn_scores)
@@ -127,13 +128,3 @@ class Episode:
                 "train on a configuration whose render_mode is text."
             )
         return {"state": observation, "actions_left": self.actions_left}
-
-
-def _number(value: Any) -> float | None:
-    """The value as a float; None for what is no number, which makes no metric."""
-    if isinstance(value, str | bytes):
-        return None
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None

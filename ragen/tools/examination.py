@@ -17,12 +17,13 @@ from ragen.parallel.episode.sealed import SealedSpecs
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import Turn
 from ragen.parallel.lanes.codec import pack_reply, pack_request
+from ragen.parallel.lanes.future_lane import size
 from ragen.parallel.lanes.orders import Call, Order, Play, Rebuild, Reset, Unload
 from ragen.tools.check_report import CheckReport, EnvCosts, Finding, advise, in_units
 from ragen.tools.copies import difference_of_copies
 from ragen.tools.looks import Found, metrics_found, shown_found
 from ragen.tools.probe import Probe
-from ragen.tools.recording import MANY_ACTIONS, OPTIONS, Recording, Turns, record, size_of, within
+from ragen.tools.recording import MANY_ACTIONS, OPTIONS, Recording, Turns, record, within
 from ragen.tools.sandbox import Mishap, Sandbox
 
 TEXT_ACTIONS = ("1", "a", "(1 + 2) * 3", "search[red shoes]", "I do not know.", "")
@@ -269,9 +270,9 @@ class Examination:
             reset=median(seconds(reset)),
             turn=median(seconds(play)),
             busy=1.0 - sum(seconds(play, "waited")) / sum(seconds(play)),
-            config=size_of(pack_request(0, 0, load)),
-            request=size_of(pack_request(0, 0, play)) // len(play),
-            reply=size_of(pack_reply(0, given[play][0])) // len(play),
+            config=size(pack_request(0, 0, load)),
+            request=size(pack_request(0, 0, play)) // len(play),
+            reply=size(pack_reply(0, given[play][0])) // len(play),
         )
         return len(given[build])
 

@@ -11,7 +11,6 @@ from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import difference
 from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.episode.turn import Turn
-from ragen.parallel.lanes.handle import Message
 from ragen.parallel.lanes.orders import Play, Reset
 from ragen.tools.json_codec import decode, encode
 from ragen.tools.sandbox import Mishap, Sandbox
@@ -109,8 +108,3 @@ def within(budget: float, count: int) -> Iterator[int]:
         if number > 1 and time.monotonic() > end:
             return
         yield number
-
-
-def size_of(message: Message) -> int:
-    """Bytes of a message."""
-    return sum(memoryview(part).nbytes for part in message)

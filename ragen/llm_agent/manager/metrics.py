@@ -31,7 +31,7 @@ def add_metrics(entry: dict[str, Any], cache: dict[str, Any], generation: Genera
         info = turn.get("info", {})
         error = info.get("env_error", error)
         for key, value in info.items():
-            number = _number(value) if key != "success" else None
+            number = number_of(value) if key != "success" else None
             if number is not None:
                 values.setdefault(key, []).append(number)
             elif key not in ("success", "env_error") and generation.is_2026 and generation.quirks:
@@ -130,7 +130,7 @@ def _correct_answers(caches: Sequence[dict[str, Any]], engine: EnvEngine) -> dic
     }
 
 
-def _number(value: Any) -> float | None:
+def number_of(value: Any) -> float | None:
     """The value as a float; None for what is no number, which makes no metric."""
     if isinstance(value, str | bytes):
         return None

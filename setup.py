@@ -1,7 +1,7 @@
 """Packaging: what is installed, what it needs, and where the configuration files go.
 
 ``config/`` stays at the top of the repository, where RAGEN's users look for it, and is installed as the package
-``ragen.config``, where :func:`ragen.llm_agent.config.loading.config_directory` finds it.
+``ragen.config``, where :func:`ragen.settings.config_directory` finds it.
 """
 
 import re

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ragen.env import BaseEnv
-from ragen.llm_agent.es_manager import EnvStateManager
+
+if TYPE_CHECKING:
+    from ragen.llm_agent.es_manager import EnvStateManager
 
 ROOM = "######\n#O____#\n#_####\n#X_###\n#_P_##\n######\n"
 
@@ -107,4 +109,6 @@ def inputs(envs: int) -> list[dict[str, Any]]:
 
 def manager(envs: int, env_config: dict[str, Any], **settings: Any) -> EnvStateManager:
     """A manager of such environments."""
+    from ragen.llm_agent.es_manager import EnvStateManager  # late: workers import this module for its environment
+
     return EnvStateManager(configuration(envs, env_config, **settings))

@@ -30,6 +30,7 @@ from ragen.llm_agent.manager.inputs import (
     group_seeds,
 )
 from ragen.llm_agent.manager.metrics import add_metrics, add_pass_at_k, add_rollout_info, largest_tiles
+from ragen.parallel.collector import collector_paused
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.env_record import EnvFailed, raise_failures
 from ragen.parallel.episode.turn import Observation, TurnResult, digest_observation, failed_turn, state_hash
@@ -106,6 +107,7 @@ class EnvStateManager(Closing):
     # Episodes
 
     @interrupts_held()
+    @collector_paused()
     def reset(self, seed: int | None = None) -> list[dict[str, Any]]:
         """Begin a new episode in every environment.
 
@@ -136,6 +138,7 @@ class EnvStateManager(Closing):
         return caches
 
     @interrupts_held()
+    @collector_paused()
     def step(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Play one turn in the environments named by the inputs.
 
@@ -156,6 +159,7 @@ class EnvStateManager(Closing):
         return self._play(asked)
 
     @interrupts_held()
+    @collector_paused()
     def _step_sequential(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """:meth:`step` in the main process, one environment after the other; those in lanes are brought home for it."""
         self._caches()
@@ -333,13 +337,7 @@ class EnvStateManager(Closing):
         history: list[dict[str, Any]] = []
         digest = self._engine.records[entry["env_id"]].journal.digest
         self._update_cache_history(history, shown, entry["max_actions_per_traj"], digest)
-        return {
-            "env_id": entry["env_id"],
-            "group_id": entry["group_id"],
-            "tag": entry["tag"],
-            "history": history,
-            "penalty": 0,
-        }
+        return {**{key: entry[key] for key in ("env_id", "group_id", "tag")}, "history": history, "penalty": 0}
 
 
 def _part(config: Any, name: str) -> Any:

@@ -7,6 +7,8 @@ No thread is used. A walk through it, and what can go wrong at each step:
 2. While lanes work, the caller does its own share (``meanwhile``).
 3. ``poll`` waits for replies, never longer than to the next deadline. Deadlines are per item and start when work on the
    item starts, which the worker's position tells; so ``poll`` looks again before an item that began meanwhile is due.
+   Each lane is looked at when its reply comes, and when it may be overdue, but not when others answer: what a reply
+   costs must not grow with the number of lanes.
 4. A lane whose connection ends has died: its handle says how, and at which item it was.
 5. A lane whose item is overdue writes its stacks, is killed, and only then is its position read: it cannot move any
    more. Nothing is left computing, and its late reply died with its connection.
@@ -20,16 +22,18 @@ What comes back comes back once, as the value of :func:`exchange`; nothing is ha
 from __future__ import annotations
 
 import contextlib
-import select
+import heapq
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
+from ragen.parallel.collector import collector_let_through
 from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.episode.sealed import CannotTravel
 from ragen.parallel.interrupts import interrupts_held, interrupts_let_through
 from ragen.parallel.lanes.failure import LaneFailure
 from ragen.parallel.lanes.lane import Lane, LaneDown, Request
+from ragen.parallel.lanes.waiting import Watch
 
 Share = TypeVar("Share")
 
@@ -49,7 +53,6 @@ class Answer(NamedTuple):
 Reply = Answer | LaneFailure
 
 _LOCK_PATIENCE = 0.2  # seconds between looks for an interrupt while another thread has the lane
-_LONGEST_WAIT = 600.0  # seconds of one poll, whose unit is the millisecond in 32 bits
 
 
 def exchange(
@@ -99,7 +102,10 @@ def _nothing() -> None:
 
 class _Exchange:
     def __init__(self) -> None:
-        self._waiting: set[Lane] = set()
+        self._waiting: dict[Lane, int] = {}  # and the descriptor that is watched, -1 before that
+        self._lanes: dict[int, Lane] = {}  # by that descriptor
+        self._watch = Watch()
+        self._looks: list[tuple[float, int, Lane]] = []  # a heap: when to look where a lane is; some have answered
         self._replies: dict[Lane, Reply] = {}
         self._idle_s = 0.0
 
@@ -110,6 +116,9 @@ class _Exchange:
             for lane, request in requests.items():
                 self._begin(lane, request)
             share = meanwhile()
+            for lane in self._waiting:
+                self._follow(lane)
+                self._look_later(lane)
             while self._waiting:
                 self._wait()
         finally:
@@ -117,7 +126,7 @@ class _Exchange:
         return share, {lane: self._replies[lane] for lane in requests}, self._idle_s
 
     def _begin(self, lane: Lane, request: Request) -> None:
-        self._waiting.add(lane)
+        self._waiting[lane] = -1
         try:
             lane.begin(request)
         except LaneDown as down:
@@ -127,24 +136,36 @@ class _Exchange:
             self._finish(lane, Answer(outcomes, lane.generation))
 
     def _finish(self, lane: Lane, reply: Reply) -> None:
-        self._waiting.discard(lane)
+        descriptor = self._waiting.pop(lane)
+        if self._lanes.pop(descriptor, None) is not None:
+            self._watch.discard(descriptor)
         self._replies[lane] = reply
+
+    def _follow(self, lane: Lane) -> None:
+        """Watch the descriptor that the lane's worker has now, for what is to be done there now."""
+        assert lane.handle is not None
+        before, now = self._waiting[lane], lane.handle.fileno()
+        if before != now and self._lanes.pop(before, None) is not None:
+            self._watch.discard(before)
+        self._waiting[lane], self._lanes[now] = now, lane
+        self._watch.add(now, lane.is_sending())
+
+    def _look_later(self, lane: Lane) -> None:
+        heapq.heappush(self._looks, (lane.next_look(), lane.order, lane))
 
     def _wait(self) -> None:
         """Wait for the next thing to happen: a reply, an end, or a deadline."""
-        by_descriptor = {lane.handle.fileno(): lane for lane in self._waiting if lane.handle is not None}
-        sending = [descriptor for descriptor, lane in by_descriptor.items() if lane.is_sending()]
         start = time.monotonic()
-        patience = min(lane.next_look() for lane in self._waiting) - start
-        with interrupts_let_through():
-            ready = wait_readable(by_descriptor, patience, sending)
-        self._idle_s += time.monotonic() - start
-        for descriptor in ready:
-            self._advance(by_descriptor[descriptor])
+        with interrupts_let_through(), collector_let_through():
+            ready = self._watch.wait(self._looks[0][0] - start)
         now = time.monotonic()
-        for lane in list(self._waiting):
-            if lane.deadline() < now:
-                self._finish(lane, lane.expire())
+        self._idle_s += now - start
+        for descriptor in ready:
+            self._advance(self._lanes[descriptor])
+        while self._looks and self._looks[0][0] <= now:
+            lane = heapq.heappop(self._looks)[2]
+            if lane in self._waiting:
+                self._look(lane)
 
     def _advance(self, lane: Lane) -> None:
         try:
@@ -154,21 +175,12 @@ class _Exchange:
         else:
             if outcomes is not None:
                 self._finish(lane, Answer(outcomes, lane.generation))
+            else:
+                self._follow(lane)
 
-
-def wait_readable(descriptors: Collection[int], seconds: float, writable: Collection[int] = ()) -> list[int]:
-    """Wait until one of these descriptors can be read from, or one of ``writable`` written to; those that can.
-
-    Args:
-        descriptors: What to wait for.
-        seconds: How long at most.
-        writable: Those of them that are also waited for until they can be written to.
-    """
-    seconds = max(0.0, min(seconds, _LONGEST_WAIT))
-    if not hasattr(select, "poll"):  # Windows
-        ready = select.select(list(descriptors), list(writable), [], seconds)
-        return list({*ready[0], *ready[1]})
-    poll = select.poll()
-    for descriptor in descriptors:
-        poll.register(descriptor, select.POLLIN | (select.POLLOUT if descriptor in writable else 0))
-    return [descriptor for descriptor, _ in poll.poll(seconds * 1000 + 1 if seconds else 0)]
+    def _look(self, lane: Lane) -> None:
+        """End a lane's worker if it is overdue, or look again when it may be."""
+        if lane.deadline() < time.monotonic():
+            self._finish(lane, lane.expire())
+        else:
+            self._look_later(lane)

@@ -1,0 +1,133 @@
+"""What an exchange does while lanes answer one after the other, with lanes whose workers are in this process."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from ragen.parallel.episode.outcome import Outcome
+from ragen.parallel.lanes import codec
+from ragen.parallel.lanes.exchange import Answer, ask
+from ragen.parallel.lanes.failure import Cause, LaneFailure
+from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
+from ragen.parallel.lanes.lane import Lane, Request
+from ragen.parallel.lanes.orders import Play
+from ragen.parallel.lanes.waiting import Watch
+
+LANES = 30
+
+
+class Here(WorkerHandle):
+    """Answers when the one before it has been heard."""
+
+    is_up = True
+
+    def __init__(self, before: list[Here]) -> None:
+        self._ours, self._theirs = socket.socketpair()
+        self._before = before[-1] if before else None
+        self.after: Here | None = None
+        if self._before is not None:
+            self._before.after = self
+        before.append(self)
+        self._reply: Message | None = None
+        self.is_mute = False
+        self._position = Position(0, 0, 0.0)
+
+    def send(self, message: Message) -> None:
+        number, _, order = codec.unpack_request(message)
+        self._position = Position(number, 0, time.monotonic())
+        self._reply = codec.pack_reply(number, [Outcome(item[0], "played") for item in order.items])  # type: ignore[attr-defined]
+        if self._before is None:
+            self.ring()
+
+    def ring(self) -> None:
+        if not self.is_mute:
+            self._theirs.send(b"!")
+
+    def fileno(self) -> int:
+        return self._ours.fileno()
+
+    def receive(self) -> Message | None:
+        if self.is_mute:
+            return None
+        if not self._ours.recv(1):
+            raise WorkerGone
+        if self.after is not None:
+            self.after.ring()
+        reply, self._reply = self._reply, None
+        return reply
+
+    def position(self) -> Position:
+        return self._position
+
+    def end(self) -> Ending:
+        self._ours.close()
+        self._theirs.close()
+        return Ending("here", -9, position=self._position)
+
+
+class Kind(LaneKind):
+    name, slots = "here", LANES
+
+    def __init__(self) -> None:
+        self.all: list[Here] = []
+
+    def start(self, lane: str, first: Message | None = None) -> Here:
+        return Here(self.all)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def lanes() -> Any:
+    kind = Kind()
+    made = [Lane(f"lane {index}", lambda: kind) for index in range(LANES)]
+    for lane in made:
+        lane.start()
+    yield made
+    for lane in made:
+        lane.end()
+
+
+def played(lanes: list[Lane], timeout: float = 20.0) -> list[Any]:
+    replies = ask({lane: Request(1, Play([(index, "a")]), timeout) for index, lane in enumerate(lanes)})
+    return [replies[lane] for lane in lanes]
+
+
+def test_a_reply_has_nobody_look_at_the_lanes_that_have_not_answered(
+    lanes: list[Lane], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: Counter[str] = Counter()
+    deadline = Lane.deadline
+    monkeypatch.setattr(Lane, "deadline", lambda lane: looks.update([lane.name]) or deadline(lane))
+    for _ in range(2):
+        assert all(isinstance(reply, Answer) for reply in played(lanes))
+    assert max(looks.values()) == 2  # once in each exchange, to know how long there is
+
+
+def test_a_lane_that_is_overdue_is_found_though_the_others_have_answered(lanes: list[Lane]) -> None:
+    assert isinstance(lanes[-1].handle, Here)
+    lanes[-1].handle.is_mute = True
+    *others, last = played(lanes, 0.2)
+    assert all(isinstance(reply, Answer) for reply in others)
+    assert isinstance(last, LaneFailure) and (last.cause, last.index) == (Cause.TIMEOUT, 0)
+
+
+def test_a_descriptor_is_waited_for_until_it_is_discarded_and_for_writing_only_if_asked() -> None:
+    watch, (one, other) = Watch(), socket.socketpair()
+    with one, other:
+        watch.add(one.fileno())
+        assert watch.wait(0) == []
+        watch.add(one.fileno(), writable=True)
+        assert watch.wait(0) == [one.fileno()]
+        watch.add(one.fileno())
+        other.send(b"!")
+        assert watch.wait(1) == [one.fileno()]
+        watch.discard(one.fileno())
+        assert watch.wait(0) == []
+    watch.discard(one.fileno())  # and nothing comes of what is not there

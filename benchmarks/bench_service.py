@@ -4,7 +4,8 @@
 small Ray cluster on this machine, and in it worker actors that play that many trajectories each, with no model: a turn
 is asked for as soon as the one before is there. Then the same workers ask an actor that gives back what it is given, a
 call for each turn. The rate of the second is what the same number of single calls could reach at best. With ``--think``
-each trajectory waits so many seconds between two turns, as for a model: what a turn takes is latency then.
+each trajectory waits so many seconds between two turns, as for a model: what a turn takes is latency then, and by how
+much the workers' own timers were late is printed beside it, which is what the machine added to it by being busy.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ MOVES = ("Up", "Down", "Left", "Right")
 ASKED = {"open": 1, "turns": 9}
 
 Turn = Callable[[int], Awaitable[bool]]  # the number of a turn; whether the episode goes on
+Taken = tuple[list[float], list[float]]  # seconds that turns took, and by which timers were late
 
 
 def configuration(tag: str, lanes: int) -> dict[str, Any]:
@@ -72,7 +74,7 @@ class Worker:
         session = self._sessions[place] = Session(self._service, tag, self._seed(place))
         await session.open()
 
-    async def play(self, tag: str, trajectories: int, seconds: float) -> tuple[int, list[float]]:
+    async def play(self, tag: str, trajectories: int, seconds: float) -> Taken:
         """Turns that were played in so many seconds, and what each took."""
 
         async def turn(place: int, number: int, draws: Random) -> bool:
@@ -89,7 +91,7 @@ class Worker:
         await asyncio.gather(*(session.close() for session in self._sessions.values()))
         self._sessions.clear()
 
-    async def echo(self, actor: Any, trajectories: int, seconds: float) -> tuple[int, list[float]]:
+    async def echo(self, actor: Any, trajectories: int, seconds: float) -> Taken:
         """Calls that were answered in so many seconds, and what each took."""
 
         async def turn(place: int, number: int, draws: Random) -> bool:
@@ -104,8 +106,8 @@ class Worker:
     def _seed(self, place: int) -> int:
         return 10_000 * self._number + place
 
-    async def _measure(self, trajectories: int, seconds: float, turn: Any, begin: Any) -> tuple[int, list[float]]:
-        end, took = time.perf_counter() + seconds, []
+    async def _measure(self, trajectories: int, seconds: float, turn: Any, begin: Any) -> Taken:
+        end, took, late = time.perf_counter() + seconds, [], []
 
         async def one(place: int) -> None:
             draws, number = Random(self._seed(place)), 0
@@ -118,19 +120,27 @@ class Worker:
                     await begin(place)
                     number = 0
                 if self._think:
+                    awake = time.perf_counter() + self._think
                     await asyncio.sleep(self._think)
+                    late.append(time.perf_counter() - awake)
 
         await asyncio.gather(*(one(place) for place in range(trajectories)))
-        return len(took), took
+        return took, late
 
 
-def told(name: str, answers: list[tuple[int, list[float]]], seconds: float) -> float:
+def told(name: str, answers: list[Taken], seconds: float) -> float:
     """Print a line; turns a second."""
-    took = sorted(value for _, values in answers for value in values)
-    rate = sum(count for count, _ in answers) / seconds
-    p50, p99 = (1000 * took[int(share * (len(took) - 1))] for share in (0.5, 0.99))
-    print(f"{name:24} {rate:9.0f} a second   p50 {p50:8.1f} ms   p99 {p99:8.1f} ms", flush=True)
+    took, late = (sorted(value for answer in answers for value in answer[which]) for which in (0, 1))
+    rate = len(took) / seconds
+    noise = f"   timers late: {quantiles(late)}" if late else ""
+    print(f"{name:24} {rate:9.0f} a second   {quantiles(took)}{noise}", flush=True)
     return rate
+
+
+def quantiles(ordered: list[float]) -> str:
+    """Median and 99th percentile of durations, in words."""
+    p50, p99 = (1000 * ordered[int(share * (len(ordered) - 1))] for share in (0.5, 0.99))
+    return f"p50 {p50:8.1f} ms   p99 {p99:8.1f} ms"
 
 
 def main() -> None:
@@ -148,6 +158,7 @@ def main() -> None:
     os.environ["RAY_AUTH_MODE"] = "disabled"
     environment = {"PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled"}
     ray.init(
+        address="local",
         num_cpus=asked.workers + 2,
         include_dashboard=False,
         object_store_memory=80 * 1024**2,

@@ -6,7 +6,8 @@ whoever asks first, belongs to nobody, and ends when nobody plays there any more
 that cannot be on this node, another node's is taken.
 
 All requests of a process go through one :class:`_Channel`: what is asked in one round of the event loop travels in one
-call. A thread asks for a sign of life every few seconds. A service that leaves one unanswered for
+frame of a line to the service (:mod:`ragen.agent_loop.line`), or in one call of Ray where that is on another machine. A
+thread asks for a sign of life every few seconds. A service that leaves one unanswered for
 ``agent_loop.service_timeout`` seconds, and then a second one, is ended, so that another takes its place.
 """
 
@@ -23,6 +24,7 @@ from contextlib import suppress
 from typing import Any
 
 from ragen.agent_loop.heartbeat import Heartbeat
+from ragen.agent_loop.line import Line, connected
 from ragen.agent_loop.lookup import find_service, gone, kill, told
 from ragen.agent_loop.service import Opened, SessionKey
 from ragen.agent_loop.service_actor import Answer, Request, Sign
@@ -135,6 +137,7 @@ class _Channel:
         self._is_scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = threading.Event()
+        self._line: Line | None = None
 
     async def greet(self) -> None:
         """Wait until the actor has given a sign of life, and ask for one every few seconds from then on."""
@@ -144,6 +147,9 @@ class _Channel:
             kill(self._actor)  # it may wait for its node to have room, and nobody would end it
             raise
         self.sign = sign
+        self._line = await connected(sign.door, self._me[0])
+        if self._line is not None:
+            self._keep(self._listen(self._line))
         watch = Heartbeat(self._actor, self._me, sign, self._limits.service_timeout)
         told = self.loop, self._stop, self.fail
         threading.Thread(target=watch.run, args=told, name="ragen heartbeat", daemon=True).start()
@@ -193,6 +199,8 @@ class _Channel:
         for future in self._pending.values():
             if not future.done():
                 future.set_exception(SessionLostError(text))
+        if self._line is not None:
+            self._line.close()
         for task in self._tasks:
             task.cancel()
 
@@ -212,12 +220,31 @@ class _Channel:
 
     def _send(self) -> None:
         self._is_scheduled = False
-        if self.error is None:
-            requests, self._unsent = self._unsent, []
+        if self.error is not None:
+            return
+        requests, self._unsent = self._unsent, []
+        if self._line is None:
             self._flying += 1
-            task = self.loop.create_task(self._exchange(requests))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._keep(self._exchange(requests))
+            return
+        try:
+            self._line.send(pickle.dumps(requests, pickle.HIGHEST_PROTOCOL))
+        except Exception as error:
+            self.fail(f"a request could not be sent to the environment service: {told(error)}")
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have a task until it is done, or the service gone."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _listen(self, line: Line) -> None:
+        """Hand out the answers that come on the line; its end is the service's."""
+        try:
+            while True:
+                self._hand_out(pickle.loads(await line.receive()))
+        except Exception as error:
+            self.fail(f"the environment service is gone: {told(error)}")
 
     async def _exchange(self, requests: list[Request]) -> None:
         """Bring requests; hand the answers out that come back."""
@@ -229,6 +256,11 @@ class _Channel:
             return
         finally:
             self._flying -= 1
+        self._hand_out(answers)
+        if self._unsent or (self._pending and not self._flying):
+            self._schedule()
+
+    def _hand_out(self, answers: list[Answer]) -> None:
         self.has_answered = self.has_answered or bool(answers)
         for number, is_result, value in answers:
             future = self._pending.get(number)
@@ -238,8 +270,6 @@ class _Channel:
                 future.set_result(value)
             else:
                 future.set_exception(value)
-        if self._unsent or (self._pending and not self._flying):
-            self._schedule()
 
 
 def _result(reference: Any) -> Coroutine[Any, Any, Any]:

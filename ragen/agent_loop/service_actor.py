@@ -8,7 +8,8 @@
 
 A call of :meth:`ServiceActor.exchange` brings requests and waits for answers, to these or to earlier ones. The next
 call of the same caller sends the one before home with what there is. So there is a call for each handful of turns, a
-slow environment holds up nobody's answers, and at most one call of a caller waits.
+slow environment holds up nobody's answers, and at most one call of a caller waits. Callers of the same machine have a
+line of their own (:mod:`ragen.agent_loop.line`), on which requests and answers go as they come, without these calls.
 
 Nobody owns the actor: it is detached, so that it outlives whoever asked for it first. It ends by itself when no caller
 has been there for ``linger`` seconds. Callers are there as long as their signs of life come. Where this process can see
@@ -29,6 +30,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ragen.agent_loop.line import Door, Line
 from ragen.agent_loop.service import EnvService
 from ragen.agent_loop.service_stats import ServiceStats
 from ragen.agent_loop.whose import ProcessId, can_see, is_running, this_process
@@ -52,9 +54,11 @@ class Sign(NamedTuple):
 
     Attributes:
         process: Where it runs.
+        door: Where callers of the same machine may have a line of their own; "" for nowhere.
     """
 
     process: ProcessId
+    door: str = ""
 
 
 @dataclass
@@ -67,6 +71,8 @@ class _Caller:
     outbox: list[Answer] = field(default_factory=list)
     waiting: asyncio.Future[None] | None = None
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    line: Line | None = None
+    is_answering: bool = False
 
     def is_there(self, now: float) -> bool:
         if can_see(self.process):
@@ -75,7 +81,18 @@ class _Caller:
 
     def put(self, answer: Answer) -> None:
         self.outbox.append(answer)
-        self.wake()
+        if self.line is None:
+            self.wake()
+        elif not self.is_answering:
+            self.is_answering = True
+            asyncio.get_running_loop().call_soon(self._answer)
+
+    def _answer(self) -> None:
+        """Send what is there by now."""
+        self.is_answering = False
+        answers, self.outbox = self.outbox, []
+        if self.line is not None:  # else there is nobody who waits for them any more
+            self.line.send(_packed(answers))
 
     def wake(self) -> None:
         if self.waiting is not None and not self.waiting.done():
@@ -113,6 +130,7 @@ class ServiceActor:
         """
         self._service = EnvService(config)
         self._process = this_process()
+        self._door = Door(self._serve)
         self._callers: dict[str, _Caller] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_ending = False
@@ -133,7 +151,7 @@ class ServiceActor:
             SessionLostError: The service is about to end.
         """
         self._hear(name, process)
-        return Sign(self._process)
+        return Sign(self._process, await self._door.open())
 
     async def exchange(self, name: str, process: ProcessId, packed: bytes) -> bytes:
         """Take requests, wait for answers.
@@ -150,12 +168,7 @@ class ServiceActor:
             SessionLostError: The service is about to end; nothing was begun.
         """
         caller = self._hear(name, process)
-        requests: list[Request] = pickle.loads(packed)
-        loop = asyncio.get_running_loop()
-        for request in requests:
-            task = loop.create_task(self._answer(caller, request))
-            caller.tasks.add(task)
-            task.add_done_callback(caller.tasks.discard)
+        self._begin(caller, packed)
         return _packed(await caller.collect())
 
     async def leave(self, name: str) -> None:
@@ -170,6 +183,7 @@ class ServiceActor:
     async def shut_down(self) -> None:
         """Close everything; the process is left to whoever has made it."""
         self._stop.set()
+        self._door.close()
         await self._service.shut_down()
 
     def _hear(self, name: str, process: ProcessId) -> _Caller:
@@ -181,6 +195,28 @@ class ServiceActor:
             caller = self._callers[name] = _Caller(name, process)
         caller.heard = self._deserted = time.monotonic()
         return caller
+
+    async def _serve(self, line: Line, name: str) -> None:
+        """Take requests from a line until it ends; what becomes of the caller then shows by its signs of life."""
+        caller = self._callers.get(name)
+        if caller is None or caller.line is not None:
+            return
+        caller.line = line
+        try:
+            while True:
+                packed = await line.receive()
+                caller.heard = time.monotonic()
+                self._begin(caller, packed)
+        except EOFError:
+            caller.line = None
+
+    def _begin(self, caller: _Caller, packed: bytes) -> None:
+        requests: list[Request] = pickle.loads(packed)
+        loop = asyncio.get_running_loop()
+        for request in requests:
+            task = loop.create_task(self._answer(caller, request))
+            caller.tasks.add(task)
+            task.add_done_callback(caller.tasks.discard)
 
     async def _answer(self, caller: _Caller, request: Request) -> None:
         number, verb, arguments, keywords = request
@@ -200,6 +236,8 @@ class ServiceActor:
         for task in list(caller.tasks):
             task.cancel()
         caller.wake()
+        if caller.line is not None:
+            caller.line.close()
         closed = self._service.close_all_of(name, was_lost)
         if closed and was_lost:
             log.warning("%d environments of process %d, which is gone, are closed", closed, caller.process.pid)

@@ -100,9 +100,10 @@ def simulate(envs: int, in_a_lane: int, turns: int) -> dict[str, Any]:
             manager.step(given)
             times.append((time.perf_counter() - start, time.thread_time() - main))
         kept = psutil.Process().memory_info().rss - memory
-    turn_s, main_s = (statistics.median(each) for each in zip(*times, strict=True))
+    turn_s = statistics.median(seconds for seconds, _ in times)
+    main_s = statistics.mean(main for _, main in times)
     parts = {part: watched.seconds[part] / turns for part in PARTS}
-    parts[PARTS[4]] += statistics.mean(main for _, main in times) - sum(parts.values())
+    parts[PARTS[4]] += main_s - sum(parts.values())
     told = {name: traffic[name] / turns for name in ("messages", "bytes")}
     sizes = {"envs": envs, "lanes": lanes, "turns": turns, "kept_bytes": kept}
     return {**sizes, "reset_s": reset_s, "turn_s": turn_s, "main_s": main_s, "parts": parts, **told}

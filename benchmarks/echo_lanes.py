@@ -3,7 +3,7 @@
     main process                                    echo server (a few processes)
     +-----------------------+   a request           +---------------------------+
     | Lane -- EchoHandle ---+---------------------->| every environment of the  |
-    | Lane -- EchoHandle ---+---------------------->| request has the same turn |
+    | Lane -- EchoHandle ---+---------------------->| request has had its turn  |
     |  ... thousands        |<----------------------+---------------------------+
     +-----------------------+   a reply of the usual size
 
@@ -33,7 +33,7 @@ from ragen.parallel.lanes.orders import Order, Play, Rebuild, Reset
 from ragen.parallel.process.channel import Channel
 
 SERVERS = "ECHO_LANES_SERVERS"  # environment variable: how many processes answer
-SHOWN = "######\n#O____#\n#_####\n#X_###\n#_P_##\n######\n0"  # as long as a small Sokoban room
+ROOM = "######\n#O____#\n#_####\n#X_###\n#_P_##\n######\n"  # as long as a small Sokoban room
 traffic: Counter[str] = Counter()  # messages and bytes of the main process, either way
 
 
@@ -152,17 +152,21 @@ class _Server:
 def answered(order: Order) -> list[Outcome]:
     """What every environment of a request gives."""
     if isinstance(order, Play):
-        return [Outcome(env_id, _turn(), 1e-5) for env_id, _ in order.items]
+        return [Outcome(env_id, _turn(env_id), 1e-5) for env_id, _ in order.items]
     if isinstance(order, Reset):
-        return [Outcome(item[0], ResetResult(SHOWN, SHOWN, None), 1e-5) for item in order.items]
+        return [Outcome(item[0], ResetResult(_shown(item[0]), _shown(item[0]), None), 1e-5) for item in order.items]
     if isinstance(order, Rebuild):
         return [Outcome(env_id, None) for index in range(len(order)) for env_id in order.envs_at(index)]
     return []
 
 
-def _turn() -> TurnResult:
-    info = {"action_is_effective": True, "action_is_valid": True, "success": False}
-    return TurnResult(["Up"], False, -0.1, False, info, SHOWN, SHOWN)
+def _turn(env_id: int) -> TurnResult:
+    info, shown = {"action_is_effective": True, "action_is_valid": True, "success": False}, _shown(env_id)
+    return TurnResult(["Up"], False, -0.1, False, info, shown, shown)
+
+
+def _shown(env_id: int) -> str:
+    return f"{ROOM}{env_id}"  # another one for each, as rooms are: equal texts travel once
 
 
 def serve(control: socket.socket) -> None:

@@ -107,7 +107,6 @@ class EnvStateManager(Closing):
     # Episodes
 
     @interrupts_held()
-    @collector_paused()
     def reset(self, seed: int | None = None) -> list[dict[str, Any]]:
         """Begin a new episode in every environment.
 
@@ -129,7 +128,8 @@ class EnvStateManager(Closing):
         self.rollout_cache = None
         self._branches.begin_episode()
         by_id = {entry["env_id"]: seeds[entry["group_id"]] for entry in self.envs}
-        observations = self._engine.reset(by_id, {"mode": self.mode})
+        with collector_paused(len(by_id)):
+            observations = self._engine.reset(by_id, {"mode": self.mode})
         raise_failures(observations, self._raises, at_build=True)
         caches = [self._begin_cache(entry, by_id[i], observations[i]) for i, entry in enumerate(self.envs)]
         # last, so that a reset that is interrupted can be made again
@@ -138,7 +138,6 @@ class EnvStateManager(Closing):
         return caches
 
     @interrupts_held()
-    @collector_paused()
     def step(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Play one turn in the environments named by the inputs.
 
@@ -159,7 +158,6 @@ class EnvStateManager(Closing):
         return self._play(asked)
 
     @interrupts_held()
-    @collector_paused()
     def _step_sequential(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """:meth:`step` in the main process, one environment after the other; those in lanes are brought home for it."""
         self._caches()
@@ -173,15 +171,16 @@ class EnvStateManager(Closing):
 
     def _play(self, asked: Asked) -> list[dict[str, Any]]:
         """Play the turns, and write them into statuses and histories in the order of the inputs."""
-        results = self._engine.play({env_id: turn for env_id, (turn, _) in asked.items()})
-        going_on, envs, caches = [], self.envs, self._caches()
-        for env_id, (_, env_input) in asked.items():
-            entry, cache = (envs[env_id], caches[env_id]) if env_id < len(envs) else self.branches[env_id]
-            result = results[env_id]
-            if type(result) is EnvFailed:
-                result = failed_turn(result.text, self._engine.records[env_id].observation)
-            if not self._log_env_state(entry, cache, env_input, result):
-                going_on.append(cache)
+        with collector_paused(len(asked)):
+            results = self._engine.play({env_id: turn for env_id, (turn, _) in asked.items()})
+            going_on, envs, caches = [], self.envs, self._caches()
+            for env_id, (_, env_input) in asked.items():
+                entry, cache = (envs[env_id], caches[env_id]) if env_id < len(envs) else self.branches[env_id]
+                result = results[env_id]
+                if type(result) is EnvFailed:
+                    result = failed_turn(result.text, self._engine.records[env_id].observation)
+                if not self._log_env_state(entry, cache, env_input, result):
+                    going_on.append(cache)
         raise_failures(results, self._raises)
         return going_on
 

@@ -5,8 +5,8 @@ stayed. A step of thousands of environments makes tens of thousands of objects, 
 them hundreds of times doubled what the step cost the main process, and cost the more per environment the more there
 were. With a pause they are looked at once, after the step.
 
-Environments at work in the main process, and whatever other threads do while lanes are waited for, have the collector
-as they are used to.
+Steps of few environments leave it alone. Environments at work in the main process, and whatever other threads do while
+lanes are waited for, have the collector as they are used to.
 """
 
 from __future__ import annotations
@@ -14,71 +14,77 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from threading import get_ident
+
+MANY = 256  # environments of a step from which on it is paused
+_pausing: set[int] = set()  # threads
+_lock = threading.Lock()  # held to change them
+_is_ours = False  # whether it was switched off here: one that somebody else has switched off stays so
 
 
-class _Collector:
-    """Counts who has it paused; a collector that somebody else has switched off stays so."""
+def _pause(thread: int) -> None:
+    global _is_ours
+    with _lock:
+        _pausing.add(thread)
+        if not _is_ours and gc.isenabled():
+            gc.disable()
+            _is_ours = True
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._pauses = 0  # of all threads
-        self._is_ours = False  # whether it was switched off here
-        self._here = threading.local()
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        if getattr(self._here, "is_pausing", False):
-            yield
-            return
-        self._here.is_pausing = True
-        self._pause()
-        try:
-            yield
-        finally:
-            self._resume()
-            self._here.is_pausing = False
-
-    @contextmanager
-    def let_through(self) -> Iterator[None]:
-        if not getattr(self._here, "is_pausing", False):
-            yield
-            return
-        self._here.is_pausing = False
-        self._resume()
-        try:
-            yield
-        finally:
-            self._pause()
-            self._here.is_pausing = True
-
-    def forget_in_child(self) -> None:
-        """In a fork of the process: other threads' pauses are not here, nor is this thread's own."""
-        self._lock = threading.Lock()
-        was_ours = self._is_ours
-        self._pauses, self._is_ours, self._here = 0, False, threading.local()
-        if was_ours:
+def _resume(thread: int) -> None:
+    global _is_ours
+    with _lock:
+        _pausing.discard(thread)
+        if not _pausing and _is_ours:
+            _is_ours = False
             gc.enable()
 
-    def _pause(self) -> None:
-        with self._lock:
-            self._pauses += 1
-            if self._pauses == 1 and gc.isenabled():
-                gc.disable()
-                self._is_ours = True
 
-    def _resume(self) -> None:
-        with self._lock:
-            self._pauses = max(0, self._pauses - 1)  # a fork has forgotten them
-            if not self._pauses and self._is_ours:
-                self._is_ours = False
-                gc.enable()
+class collector_paused:
+    """For the length of a block: the collector is off, in whatever thread; nests."""
+
+    __slots__ = ("_thread",)
+
+    def __init__(self, envs: int) -> None:
+        """Pause it if the block takes in the results of so many environments that it matters."""
+        thread = get_ident() if envs >= MANY else 0
+        self._thread = 0 if thread in _pausing else thread
+
+    def __enter__(self) -> None:
+        if self._thread:
+            _pause(self._thread)
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread:
+            _resume(self._thread)
 
 
-_collector = _Collector()
-collector_paused = _collector.paused  # for the length of a block; nests
-collector_let_through = _collector.let_through  # within such a block, where others' code runs or may run
+class collector_let_through:
+    """Within such a block, for the length of another: the collector is on, where others' code runs or may run."""
+
+    __slots__ = ("_thread",)
+
+    def __init__(self) -> None:
+        self._thread = get_ident() if _pausing and get_ident() in _pausing else 0
+
+    def __enter__(self) -> None:
+        if self._thread:
+            _resume(self._thread)
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread:
+            _pause(self._thread)
+
+
+def _forget_in_child() -> None:
+    """In a fork of the process: other threads are not here, and this one's pause is the parent's."""
+    global _lock, _is_ours
+    _lock = threading.Lock()
+    _pausing.clear()
+    if _is_ours:
+        _is_ours = False
+        gc.enable()
+
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_collector.forget_in_child)
+    os.register_at_fork(after_in_child=_forget_in_child)

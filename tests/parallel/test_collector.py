@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,11 +13,9 @@ import pytest
 
 from ragen.env import BaseEnv
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel.collector import collector_let_through, collector_paused
+from ragen.parallel.collector import MANY, collector_let_through, collector_paused
 from ragen.parallel.main_home import MainHome
 from support.episodes import config
-
-MANY = 400  # environments, whose results are several times as many objects as the collector lets pass
 
 
 @pytest.fixture(autouse=True)
@@ -40,19 +39,23 @@ class Asks(BaseEnv):
 
 
 def test_a_step_s_results_are_looked_at_once_it_is_over_and_not_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, at_work, looks = MainHome.run, [False], [0, 0]
+    where, looks = ["checking"], Counter[str]()
 
-    def watched(*given: Any) -> Any:
-        at_work[0] = True
-        try:
-            return run(*given)
-        finally:
-            at_work[0] = False
+    def within(owner: type, name: str, place: str) -> None:
+        function = getattr(owner, name)
 
-    def looked(phase: str, _: Any) -> None:
-        looks[at_work[0]] += phase == "start"
+        def watched(*given: Any) -> Any:
+            where.append(place)
+            try:
+                return function(*given)
+            finally:
+                where.pop()
 
-    monkeypatch.setattr(MainHome, "run", watched)
+        monkeypatch.setattr(owner, name, watched)
+
+    within(EnvStateManager, "_play", "taking in")
+    within(MainHome, "run", "playing")
+    looked = lambda phase, _: looks.update([where[-1]] if phase == "start" else [])  # noqa: E731
     settings = config({"Asks": {"env_type": f"{__name__}:Asks"}}, [("Asks", MANY)], use_multiprocessing=False)
     with EnvStateManager(settings) as manager:
         manager.reset()
@@ -63,12 +66,12 @@ def test_a_step_s_results_are_looked_at_once_it_is_over_and_not_meanwhile(monkey
         finally:
             gc.callbacks.pop()
         told = [cache["history"][0]["info"]["collector_is_on"] for cache in manager.get_rollout_states()]
-    assert all(told) and looks[True]  # an environment's own garbage goes when it always did
-    assert not looks[False]
+    assert all(told) and looks["playing"]  # an environment's own garbage goes when it always did
+    assert not looks["taking in"]
 
 
 def test_pauses_nest_and_what_raises_ends_them() -> None:
-    with pytest.raises(KeyError), collector_paused(), collector_paused():
+    with pytest.raises(KeyError), collector_paused(MANY), collector_paused(MANY):
         assert not gc.isenabled()
         with collector_let_through():
             assert gc.isenabled()
@@ -77,9 +80,14 @@ def test_pauses_nest_and_what_raises_ends_them() -> None:
     assert gc.isenabled()
 
 
+def test_few_environments_leave_it_alone() -> None:
+    with collector_paused(MANY - 1):
+        assert gc.isenabled()
+
+
 def test_a_collector_that_is_off_stays_off() -> None:
     gc.disable()
-    with collector_paused(), collector_let_through():
+    with collector_paused(MANY), collector_let_through():
         assert not gc.isenabled()
     assert not gc.isenabled()
     gc.enable()
@@ -89,12 +97,12 @@ def test_the_last_of_several_threads_switches_it_on() -> None:
     begun, ends = threading.Event(), threading.Event()
 
     def other() -> None:
-        with collector_paused():
+        with collector_paused(MANY):
             begun.set()
             ends.wait(10)
 
     thread = threading.Thread(target=other)
-    with collector_paused():
+    with collector_paused(MANY):
         thread.start()
         assert begun.wait(10)
     assert not gc.isenabled()
@@ -105,7 +113,7 @@ def test_the_last_of_several_threads_switches_it_on() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
 def test_a_fork_in_a_pause_has_its_collector_on() -> None:
-    with collector_paused():
+    with collector_paused(MANY):
         if not (child := os.fork()):
             os._exit(0 if gc.isenabled() else 1)
     assert os.waitpid(child, 0)[1] == 0

@@ -17,9 +17,9 @@ ROOM = "######\n#O____#\n#_####\n#X_###\n#_P_##\n######\n"
 
 @cache
 def _loops_per_second() -> float:
-    start = time.perf_counter()
+    start = time.thread_time()
     _loop(2_000_000)
-    return 2_000_000 / (time.perf_counter() - start)
+    return 2_000_000 / (time.thread_time() - start)
 
 
 def _loop(times: int) -> None:

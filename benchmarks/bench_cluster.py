@@ -1,12 +1,13 @@
 """Environments on the nodes of a Ray cluster: what a turn of very many costs, beside plain Ray actors.
 
-``python benchmarks/bench_cluster.py [--nodes 1 2 4] [--sizes 32 256 1024 4096] [--workloads wait10 wait50
-overlap10 wait1000 compute1] [--quick] [--json ROWS.json]`` starts a Ray cluster of so many simulated nodes on this machine (a raylet
-each), plays, and prints one markdown table. All contenders of a setup live at the same time and play a turn each,
-again and again, so that the ratios hold where the machine is busy with other things as well.
+``python benchmarks/bench_cluster.py [--nodes 1 2 4] [--sizes 32 256 1024 4096] [--workloads wait10 wait50 overlap10
+wait1000 compute1] [--quick] [--json ROWS.json]`` starts a Ray cluster of so many simulated nodes on this machine (a
+raylet each), plays, and prints one markdown table. All contenders of a setup live at the same time and play a turn
+each, again and again, so that the ratios hold where the machine is busy with other things as well.
 
 Ideal is what a turn would take if nothing but the environments took time: waits of a lane's environments one after the
-other (at the same time for ``overlap10`` and ``wait1000``, whose tags say ``overlap_waits``), computing shared by the processors.
+other (at the same time for ``overlap10`` and ``wait1000``, whose tags say ``overlap_waits``), computing shared by the
+processors.
 ``main`` is the processor time of the main process, all of its threads, for each environment and turn, without what it
 uses when nothing is played (Ray's threads).
 

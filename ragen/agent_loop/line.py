@@ -127,5 +127,8 @@ async def connected(address: str, name: str) -> Line | None:
 
 def _is_same_user(writer: asyncio.StreamWriter) -> bool:
     """Whether the process at the other end belongs to the user that this one belongs to."""
-    told = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    try:
+        told = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    except OSError:  # it has gone already
+        return False
     return _PEER.unpack(told)[1] == os.geteuid()

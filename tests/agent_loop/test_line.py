@@ -1,6 +1,7 @@
 """A caller's own line to the service of its machine: what goes over it, and what its end means."""
 
 import asyncio
+import os
 import pickle
 
 import pytest
@@ -132,3 +133,25 @@ def test_long_frames_arrive_whole_and_where_nobody_listens_there_is_no_line():
     (told, back), addresses, *nowhere = asyncio.run(work())
     assert told == ("me", LONG) and back == LONG
     assert addresses == 1 and nowhere == [None, None]
+
+
+def test_another_user_s_process_is_not_spoken_with(monkeypatch):
+    async def work():
+        visits = []
+
+        async def visit(line, name):
+            visits.append(name)
+
+        door = Door(visit)
+        address = await door.open()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "geteuid", lambda: -7)  # as both ends look to each other
+            assert await connected(address, "me") is None
+            reader, writer = await asyncio.open_unix_connection(f"\0{address}")
+            writer.write((2).to_bytes(8, "little") + b"me")
+            assert await reader.read() == b""
+        writer.close()
+        door.close()
+        return visits
+
+    assert asyncio.run(work()) == []

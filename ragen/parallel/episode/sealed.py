@@ -26,6 +26,7 @@ from ragen.parallel.episode.outcome import Raised, TimedOut
 from ragen.parallel.episode.spec import EnvSpec
 
 _PLAIN = frozenset({complex, Raised, TimedOut})
+OURS = ("ragen.parallel.", "ragen.games.", "ragen.container.", "ragen.meta.")  # packages whose values run no user's code
 _numbers: WeakKeyDictionary[type, int] = WeakKeyDictionary()  # of classes that were sent or received by value
 _classes: WeakValueDictionary[int, type] = WeakValueDictionary()
 _counter = itertools.count(1)
@@ -45,7 +46,7 @@ class PlainPickler(pickle.Pickler):
         is_name = issubclass(kind, type | FunctionType | BuiltinFunctionType)  # as which it is pickled
         origin = value if is_name else kind
         module = origin.__module__ or ""
-        if origin in _PLAIN or module.partition(".")[0] == "numpy" or module.startswith("ragen.parallel."):
+        if origin in _PLAIN or module.partition(".")[0] == "numpy" or module.startswith(OURS):
             return NotImplemented
         raise pickle.PicklingError(f"a {kind.__qualname__} is not plain")
 

@@ -16,13 +16,11 @@ from typing import Any, ClassVar
 from ragen.parallel.episode.host import EnvHost, ResetOrder
 from ragen.parallel.episode.journal import EpisodeJournal
 from ragen.parallel.episode.outcome import Outcome, Raised
-from ragen.parallel.episode.sealed import Sealed, SealedSpecs, sealed
+from ragen.parallel.episode.sealed import OURS, Sealed, SealedSpecs, sealed
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import named
 from ragen.parallel.interrupts import let_signals_pass
 from ragen.parallel.this_process import node_name
-
-PLAIN_RESULTS = "ragen.parallel."  # modules of named tuples that travel by their fields
 
 
 class Order(ABC):
@@ -298,9 +296,9 @@ def _not_loaded(error: BaseException) -> Raised:
 
 
 def flat(values: list[Any]) -> tuple[type | None, list[Any]]:
-    """Named tuples of one of the engine's classes as plain tuples or columns, with that class; others as they are."""
+    """Named tuples of one of the package's classes as plain tuples or columns, with that class; others as they are."""
     kind = type(values[0]) if values else None
-    if kind is None or not kind.__module__.startswith(PLAIN_RESULTS) or not hasattr(kind, "_fields"):
+    if kind is None or not kind.__module__.startswith(OURS) or not hasattr(kind, "_fields"):
         return None, values
     if set(map(type, values)) != {kind}:
         return None, values

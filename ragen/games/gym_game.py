@@ -20,7 +20,7 @@ from ragen.parallel.episode.global_rng import state_in_place
 from ragen.parallel.episode.journal import Change
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import named
-from ragen.parallel.episode.values import IMMUTABLE, copied, options_taken
+from ragen.parallel.episode.values import copied, options_taken
 
 NEVER, NOW, AT_END = range(
     3
@@ -164,21 +164,26 @@ class GymGame(Game):
 
     def play(self, env: Any, turn: GymTurn) -> GymResult:
         """Play a turn, or begin an episode instead of it, or as it ends the last one."""
-        action, begins, seed, options, place = turn
+        if turn[1] == NOW:
+            began, observation, info = self._begin(env, turn[2], turn[3])
+            return self._result(turn, (observation, 0.0, False, False, info), None, began)
+        return self.stepped(env, turn, self.step(env, detached(turn[0])))
+
+    def stepped(self, env: Any, turn: GymTurn, values: Any) -> GymResult:
+        """The result of a turn whose step gave these five values; begins an episode if it is to."""
+        observation, reward, terminated, truncated, info = values
+        terminated, truncated = bool(terminated), bool(truncated)
+        reward = detached(reward)
         final: Shown | None = None
         began: Began | None = None
-        if begins == NOW:
-            began, observation, info = self._begin(env, seed, options)
-            reward, terminated, truncated = 0.0, False, False
-        else:
-            observation, reward, terminated, truncated, info = self.step(env, detached(action))
-            terminated, truncated = bool(terminated), bool(truncated)
-            if type(reward) not in IMMUTABLE:
-                reward = copied(reward)
-            if begins and (terminated or truncated):
-                final = Shown(detached(observation), detached_info(info))
-                began, observation, info = self._begin(env, seed, options)
-        digest = digest_of(observation)
+        if turn[1] and (terminated or truncated):
+            final = Shown(detached(observation), detached_info(info))
+            began, observation, info = self._begin(env, turn[2], turn[3])
+        return self._result(turn, (observation, reward, terminated, truncated, info), final, began)
+
+    def _result(self, turn: GymTurn, values: Any, final: Shown | None, began: Began | None) -> GymResult:
+        observation, reward, terminated, truncated, info = values
+        digest, place = digest_of(observation), turn[4]
         if info:
             info = detached(info)
         observation = detached(observation) if place is None else left(observation, place)

@@ -15,7 +15,8 @@ import numpy as np
 
 from ragen.parallel.episode.values import IMMUTABLE, copied
 
-_SHORT = 64  # bytes that are as short as a digest with its object
+FIXED = IMMUTABLE | {np.float64, np.float32, np.int64, np.int32, np.bool_}  # kinds of numbers, which cannot change
+SHORT = 64  # bytes that are as short as a digest with its object
 _LONG = 4096  # bytes of an array from which two checksums stand for it
 
 
@@ -24,7 +25,7 @@ def detached(value: Any) -> Any:
     kind = type(value)
     if kind is np.ndarray and not value.dtype.hasobject:
         return value.copy()
-    if kind in IMMUTABLE or (isinstance(value, np.generic) and not isinstance(value, np.void)):
+    if kind in FIXED or (isinstance(value, np.generic) and not isinstance(value, np.void)):
         return value
     if kind is dict:
         return {key: detached(item) for key, item in value.items()}
@@ -44,8 +45,16 @@ def digest_of(observation: Any) -> Any:
         # two checksums are enough of a hash here, and cost a fifth of one
         pixels: Any = observation.reshape(-1).view(np.uint8)
         return b"%x %x " % (zlib.crc32(pixels), zlib.adler32(pixels)) + _form(observation.dtype, observation.shape)
-    found = _content(observation)
-    return found if len(found) <= _SHORT else hashlib.blake2b(found, digest_size=16).digest()
+    return _shortened(_content(observation))
+
+
+def digest_of_bytes(content: bytes, dtype: Any, shape: tuple[int, ...]) -> bytes:
+    """That of an array, or a number of NumPy's, of at most 4096 bytes, from its bytes."""
+    return _shortened(content + _form(dtype, shape))
+
+
+def _shortened(found: bytes) -> bytes:
+    return found if len(found) <= SHORT else hashlib.blake2b(found, digest_size=16).digest()
 
 
 def _content(value: Any) -> bytes:

@@ -25,13 +25,14 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ragen.errors import StateError
 from ragen.parallel.env_record import EnvFailed, EnvRecord
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import Change
+from ragen.parallel.episode.rows import Pages
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.values import copied
 from ragen.parallel.failures import Failures, OnFailure, say_nothing
@@ -46,6 +47,7 @@ from ragen.parallel.placement.placer import Spread
 from ragen.parallel.placement.spread import spread as spread_evenly
 from ragen.parallel.roster import Roster
 from ragen.parallel.round import Parts, Round
+from ragen.parallel.row_round import Rows
 from ragen.parallel.settings import Mode, Settings
 from ragen.parallel.stats import LaneStats, Stats, home_name
 
@@ -62,6 +64,7 @@ class EnvEngine:
         tags: All tags that there were.
         lock: Held while records are read or changed, never while environments are at work.
         main, homes: Where environments live.
+        rows: Plays turns of many environments in one piece.
         notices, stats_book, failures: What it says, counts, and does about failures.
     """
 
@@ -103,7 +106,8 @@ class EnvEngine:
         told = self.stats_book, self.notices, on_failure
         self.failures = Failures(self.settings, self.records, self.homes, *told, self._in_use)
         known = self.number, self.settings, self.records, self.tags, self.lock, self.notices, self.stats_book
-        self._parts = Parts(*known, self.failures, self.main, self._in_use.check_open)
+        self._parts = Parts(*known, self.failures, self.main, Pages(), self._in_use.check_open)
+        self.rows = Rows(self._parts, self._in_use, self._before_turns)
         self._roster = Roster(self._parts, self.homes, self._in_use)
         for spec in specs:
             self.add(spec)
@@ -212,24 +216,24 @@ class EnvEngine:
         """
         with self._in_use.claimed(actions):
             with self.lock:
-                records = self.records
-                for env_id in actions:
-                    record = records[env_id]
-                    if not record.journal.has_begun and record.failed is None:
-                        raise StateError(f"env {env_id} was not reset yet: reset it before it is played.")
-                is_time = self._use_lanes == "auto" and self.homes.may_look_again(self.stats_book.episode)
-                if is_time and self._in_use.env_ids == actions.keys():
-                    self.homes.look_again(self.stats_book.episode)
+                self._before_turns(actions)
             items = {env_id: (env_id, action) for env_id, action in actions.items()}
-            asked = Round(self._parts, Play, items, self.settings.step_timeout)
-            values = asked.run()
+            values = (asked := Round(self._parts, Play, items, self.settings.step_timeout)).run()
             with self.lock:
                 for env_id, action in actions.items():
                     if type(value := values[env_id]) is not EnvFailed:
-                        records[env_id].commit_turn(action, value)
+                        self.records[env_id].commit_turn(action, value)
                 if actions:
                     self.stats_book.count_call(asked.call_time(), are_turns=True)
             return {env_id: values[env_id] for env_id in actions}
+
+    def _before_turns(self, env_ids: Collection[int]) -> None:
+        for record in [self.records[env_id] for env_id in env_ids]:
+            if not record.has_begun and record.failed is None:
+                raise StateError(f"env {record.env_id} was not reset yet: reset it before it is played.")
+        is_time = self._use_lanes == "auto" and self.homes.may_look_again(self.stats_book.episode)
+        if is_time and len(self._in_use.env_ids) == len(env_ids):
+            self.homes.look_again(self.stats_book.episode)
 
     def call(self, env_ids: Iterable[int], name: str, *arguments: Any, **keywords: Any) -> dict[int, Any]:
         """Call a method of environments between two turns, or read an attribute; journalled like a turn.
@@ -295,10 +299,7 @@ class EnvEngine:
 
     @interrupts_held()
     def begin_chapter(self) -> None:
-        """For environments that begin their episodes one by one: now and then, as if all had begun one together.
-
-        What lanes have failed at is forgotten, and homes are decided on by what was measured since the last time.
-        """
+        """Now and then, where episodes begin one by one: forget old failures of lanes, and decide on homes again."""
         with self.lock:
             self._in_use.check_open()
             if not self._in_use.env_ids:  # of other threads

@@ -11,6 +11,7 @@ from ragen.parallel.episode.game import EpisodeStart
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
 from ragen.parallel.episode.outcome import Raised
+from ragen.parallel.episode.rows import Page, Pages, Reader
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.lanes.lane import Lane
 
@@ -56,8 +57,7 @@ class EnvRecord:
         home: The lane it was assigned to; None for the main process.
         lane: Where it lives now: its home, or a quarantine lane.
         generation: Which worker of ``lane`` has it loaded.
-        journal: What was played.
-        observation: What it last showed.
+        pages: Turns of many environments of its engine, which belong to its journal too.
         in_sync: Whether its replica stands exactly at the end of its journal. It stops being so the moment anything is
             asked of it, and is so again once that is committed.
         bound_to_main: It turned out not to work in a worker.
@@ -67,6 +67,7 @@ class EnvRecord:
         failed: Why its episode is over, if it has failed for good.
         origin: The environment that it descends from by forks, whose moves it follows; None if it is no fork.
         record: What of a result goes into the journal: the game's.
+        reader: What of the pages is in the journal already.
     """
 
     spec: EnvSpec
@@ -74,8 +75,7 @@ class EnvRecord:
     home: Lane | None = None
     lane: Lane | None = None
     generation: int = NOT_LOADED
-    journal: EpisodeJournal = field(default_factory=EpisodeJournal)
-    observation: Any = ""
+    pages: Pages = field(default_factory=Pages, repr=False)
     in_sync: bool = False
     bound_to_main: bool = False
     is_suspect: bool = False
@@ -84,10 +84,43 @@ class EnvRecord:
     failed: EnvFailed | None = None
     origin: int | None = None
     record: Callable[[Any], tuple[Any, ...]] = field(init=False, repr=False)
+    reader: Reader = field(init=False, repr=False)
+    _journal: EpisodeJournal = field(default_factory=EpisodeJournal, init=False)
+    _observation: Any = field(default="", init=False)
 
     def __post_init__(self) -> None:
         """Keep what is asked at every turn at hand."""
         self.record = self.spec.game.record
+        self.reader = Reader(self.pages)
+
+    @property
+    def journal(self) -> EpisodeJournal:
+        """What was played."""
+        if self.reader.is_behind:
+            self._read_pages()
+        return self._journal
+
+    @property
+    def observation(self) -> Any:
+        """What it last showed."""
+        if self.reader.is_behind:
+            self._read_pages()
+        return self._observation
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it was reset."""
+        return self._journal.has_begun
+
+    def catch_up(self, far: int) -> None:
+        """Read the pages if there are so many, so that they are not kept for this one."""
+        if self.reader.distance > far:
+            self._read_pages()
+
+    def _read_pages(self) -> None:
+        for turn, result in self.reader.read(self.env_id):
+            self._journal.entries.append(JournalTurn(turn, self.record(result)))
+            self._observation = result.observation
 
     @property
     def is_loaded(self) -> bool:
@@ -110,26 +143,31 @@ class EnvRecord:
     def commit_reset(self, order: ResetOrder, value: Any) -> Any:
         """Begin the journal of a new episode; what the environment shows, or why it failed."""
         if isinstance(value, EnvFailed):
-            self.journal, self.observation = EpisodeJournal(settings=self.journal.lasting()), ""
+            self._write(EpisodeJournal(settings=self._journal.lasting()), "")
             return value
-        self.observation, digest, before = value
-        self._begin_journal(EpisodeStart(order.seed, order.options, digest, before))
+        observation, digest, before = value
+        self._begin_journal(EpisodeStart(order.seed, order.options, digest, before), observation)
         self._commit()
-        return self.observation
+        return observation
 
     def commit_fork(self, journal: EpisodeJournal, observation: Any) -> None:
         """Begin with the journal of another environment."""
-        self.journal, self.observation = journal, observation
+        self._write(journal, observation)
         self._commit()
+
+    def commit_page(self, page: Page, index: int) -> None:
+        """Begin the next episode with a turn of a page; that of one in which none began is read when it is needed."""
+        start, observation = page.start(self.spec.game.start, index)
+        self._begin_journal(start, observation)
 
     def commit_turn(self, action: Any, result: Any) -> None:
         """Make a turn part of the episode, or begin the next one with it."""
         start = self.spec.game.start(action, result)
         if start is None:
             self.journal.entries.append(tuple.__new__(JournalTurn, (action, self.record(result))))
+            self._observation = result.observation
         else:
-            self._begin_journal(start)
-        self.observation = result.observation
+            self._begin_journal(start, result.observation)
         self.in_sync = True
         if self.failures or self.kills:
             self.failures = self.kills = 0
@@ -147,8 +185,13 @@ class EnvRecord:
         error.__cause__ = value.exception()
         return error
 
-    def _begin_journal(self, start: EpisodeStart) -> None:
-        self.journal = EpisodeJournal(*start, settings=self.journal.lasting(), has_begun=True)
+    def _begin_journal(self, start: EpisodeStart, observation: Any) -> None:
+        # pages hold turns alone, and none is a change that lasts
+        self._write(EpisodeJournal(*start, settings=self._journal.lasting(), has_begun=True), observation)
+
+    def _write(self, journal: EpisodeJournal, observation: Any) -> None:
+        self.reader.skip()
+        self._journal, self._observation = journal, observation
 
     def _commit(self) -> None:
         self.in_sync = True

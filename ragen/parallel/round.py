@@ -28,6 +28,7 @@ from typing import Any
 from ragen.parallel.env_record import IN_MAIN, EnvRecord
 from ragen.parallel.episode.journal import Divergence, EpisodeJournal
 from ragen.parallel.episode.outcome import Outcome, Raised, TimedOut
+from ragen.parallel.episode.rows import Pages
 from ragen.parallel.failures import Asked, Failures
 from ragen.parallel.interrupts import interrupts_come_too_late
 from ragen.parallel.lanes.exchange import Answer, exchange
@@ -57,6 +58,7 @@ class Parts:
         lock: Held while records are read or changed.
         notices, stats, failures: What is said, counted, and done about failures.
         main: The environments that live in the main process.
+        pages: Turns that were played in one piece.
         check_open: Raises if the engine was closed.
     """
 
@@ -69,6 +71,7 @@ class Parts:
     stats: Stats
     failures: Failures
     main: MainHome
+    pages: Pages
     check_open: Callable[[], None]
 
 
@@ -93,7 +96,7 @@ class Round:
     def run(self) -> dict[int, Any]:
         """Play until every environment has its value."""
         items, values, parts = self.asked.items, self.values, self._parts
-        todo = list(items)
+        todo = [env_id for env_id in items if env_id not in values]
         while todo:
             parts.check_open()  # another thread may have abandoned it
             with parts.lock:
@@ -198,7 +201,7 @@ class Round:
     def _take(self, lane: Lane | None, order: Order, outcomes: list[Outcome], generation: int) -> float:
         """Keep what succeeded, and decide on what did not; the seconds that environments took."""
         records, stats = self._records, self._parts.stats
-        is_play, is_rebuild = type(order) is Play, isinstance(order, Rebuild)
+        is_play, is_rebuild = isinstance(order, Play), isinstance(order, Rebuild)
         good = outcomes
         if not _FAILED.isdisjoint([type(outcome[1]) for outcome in outcomes]):
             good = [outcome for outcome in outcomes if not _is_failure(order, outcome[1])]

@@ -81,6 +81,13 @@ class Stats:
         tally.turns += turns
         return seconds
 
+    def count_row(self, lane: Lane | None, tag: str, turns: int, seconds: float, waited: float) -> None:
+        """Count turns of one tag that a home has played in one piece."""
+        tally = self._tally(lane)
+        tally.busy_s += seconds
+        tally.turns += turns
+        self.episode.add(tag, seconds, waited, turns)
+
     def measure(self, tags: Mapping[str, Sequence[Outcome]], are_turns: bool) -> None:
         """Count what resets or turns of each tag have cost."""
         for tag, outcomes in tags.items():

@@ -114,7 +114,7 @@ def ids_from(ids: Any, count: int) -> list[int]:
 def options_source(given: OptionsSource, count: int) -> Callable[[int, int], Options]:
     """What tells the options of an autoreset, by the index of the sub-environment and the number of its episode."""
     if given is None or callable(given):
-        return given or _nothing
+        return given or nothing
     if isinstance(given, Mapping):
         same = dict(given)
         return lambda index, episode: same
@@ -127,12 +127,13 @@ def options_source(given: OptionsSource, count: int) -> Callable[[int, int], Opt
 def seeds_source(given: SeedsSource, count: int) -> Callable[[int, int], int | None]:
     """What tells the seed of an autoreset likewise."""
     if given is None or callable(given):
-        return given or _nothing
+        return given or nothing
     if len(given) != count:
         raise ConfigError(f"autoreset_seeds: expected one for each of {count} environments, got {len(given)}.")
     each = list(given)
     return lambda index, episode: each[index]
 
 
-def _nothing(index: int, episode: int) -> None:
+def nothing(index: int, episode: int) -> None:
+    """What tells that an autoreset has no options, and no seed."""
     return None

@@ -11,6 +11,7 @@ from gymnasium import Space
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from ragen.games.gym_game import GymResult, Shown
+from ragen.parallel.row_round import Played
 from ragen.vector.fleet import UNKNOWN
 from ragen.vector.infos import Infos, merged
 
@@ -52,6 +53,10 @@ class Batches:
             infos[index] = each.info
         return self.observed(last), merged(infos, self._count)
 
+    def of_all(self, found: Sequence[GymResult] | Sequence[Played]) -> Stepped:
+        """What a step of all environments gave."""
+        return self.of_rows(found) if type(found[0]) is Played else self.of_step(found)  # type: ignore[arg-type]
+
     def of_step(self, results: Sequence[GymResult]) -> Stepped:
         """What a step of environments gave, in their order."""
         observations, rewards, terminated, truncated, infos, _, finals, _ = zip(*results, strict=True)
@@ -64,6 +69,38 @@ class Batches:
             np.array(truncated, dtype=np.bool_),
             merged(infos),
         )
+
+    def of_rows(self, played: Sequence[Played]) -> Stepped:
+        """What a step of all environments gave, in one piece for each home."""
+        rewards = np.empty(self._count)
+        terminated, truncated = np.zeros(self._count, np.bool_), np.zeros(self._count, np.bool_)
+        infos: dict[int, Infos] = {}
+        for places, _, result in played:
+            rewards[... if places is None else places] = result.rewards
+            for place, (has_ended, was_cut) in result.ends.items():
+                index = place if places is None else places[place]
+                terminated[index], truncated[index] = has_ended, was_cut
+            for place in result.infos.keys() | result.begins.keys():
+                final = result.begins.get(place, (None, None))[0]
+                index = place if places is None else places[place]
+                infos[index] = _with_final(result.infos.get(place, {}), final)
+        told = merged([infos.get(index, {}) for index in range(self._count)]) if infos else {}
+        return self._observed_in_rows(played), rewards, terminated, truncated, told
+
+    def _observed_in_rows(self, played: Sequence[Played]) -> Any:
+        arrays = [result.batch() for _, _, result in played]
+        if any(array is None for array in arrays):
+            items: list[Any] = [None] * self._count
+            for places, row, result in played:
+                for place in range(len(row)):
+                    items[place if places is None else places[place]] = result.one(place).observation
+            return self.observed(items)
+        if self._copies and len(arrays) == 1:
+            return arrays[0]
+        whole = np.empty_like(self.observations) if self._copies else self.observations
+        for (places, _, _), array in zip(played, arrays, strict=True):
+            whole[... if places is None else places] = array
+        return whole
 
     def _blank(self) -> Any:
         from gymnasium.vector.utils import iterate

@@ -15,7 +15,7 @@ class EnvFn:
         replayable: Whether it can be rebuilt from its seed and actions.
     """
 
-    preload = ("gymnasium", "ragen.games.gym_game", __name__)
+    preload = ("gymnasium", "ragen.games.gym_row", __name__)
 
     def __init__(self, build: Callable[[], Any], uses_global_rng: bool = False, replayable: bool = True) -> None:
         """Build environments with this function."""

@@ -4,6 +4,8 @@
            last
     given: a result for each, in the order of the indices; of one that has failed too (truncated, with the reason)
 
+All of them at once are asked in one piece (:mod:`ragen.games.gym_row`) where nothing is out of the ordinary.
+
 Nothing here knows of batches or spaces. Different environments may be used by several threads at the same time.
 """
 
@@ -17,11 +19,13 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 
 from ragen.errors import EpisodeOverError
-from ragen.games.gym_game import AT_END, NEVER, NOW, GymResult, GymTurn, Shown
+from ragen.games.gym_game import AT_END, GYM, NEVER, NOW, GymResult, GymTurn, Shown
+from ragen.games.gym_row import USUAL, Form, GymRow, GymRowResult, Moment
 from ragen.games.slab import IN_SLAB, Place, Slab
 from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings
 from ragen.parallel.episode.turn import named
-from ragen.vector.arguments import Options
+from ragen.parallel.row_round import Played
+from ragen.vector.arguments import Options, nothing
 
 CHAPTER = 32  # turns of each environment after which homes are decided on again, and old failures forgotten
 UNKNOWN = object()  # the last observation of an environment that has shown none yet
@@ -33,9 +37,9 @@ class Fleet:
     Attributes:
         engine: Where they live.
         autoreset: When an environment whose episode has ended begins the next one.
-        last: What each showed last.
         slab: Where large observations are left, if some are.
-        is_over: Whose episode has ended, so that the next step begins another one or is refused.
+        form: What observations usually are, where they are small arrays.
+        over: Those whose episodes have ended, so that the next step begins another one or is refused.
     """
 
     def __init__(
@@ -60,9 +64,14 @@ class Fleet:
         self.autoreset = autoreset
         self._next_options, self._next_seed = next_options, next_seed
         count = len(specs)
-        self.last: list[Any] = [UNKNOWN] * count
-        self.is_over = [False] * count
-        self._is_reset = [False] * count
+        self._ids = list(range(count))
+        self._in_rows = all(spec.game is GYM and not spec.uses_global_rng for spec in specs)
+        self._plans_all = next_options is not nothing or next_seed is not nothing
+        self.form: Form | None = None
+        self._last: list[Any] = [UNKNOWN] * count
+        self._newest: list[Played] = []  # what was shown since, where all was shown in rows
+        self.over: set[int] = set()
+        self._unset = set(self._ids)  # those that were never reset
         self._failed: set[int] = set()
         self._failures = [0] * count
         self._episodes = [0] * count
@@ -71,6 +80,15 @@ class Fleet:
         self.slab: Slab | None = None
         self._turns = 0  # since the last chapter began
         self._slots = [0] * count  # which row holds what each showed last
+
+    @property
+    def last(self) -> list[Any]:
+        """What each showed last."""
+        newest, self._newest = self._newest, []
+        for _, row, result in newest:
+            for place, index in enumerate(row.env_ids):
+                self._last[index] = result.one(place).observation
+        return self._last
 
     def reset(self, ids: Sequence[int], seeds: Sequence[int | None], options: Sequence[Options]) -> list[Shown]:
         """Begin new episodes.
@@ -109,17 +127,38 @@ class Fleet:
             Exception: With ``on_env_failure="raise"``, that of an environment that failed; the others were stepped.
         """
         self._refuse_unready(ids)
-        self._turns += len(ids)
-        if self._turns > CHAPTER * len(self.last):
-            self._turns = 0
-            self.engine.begin_chapter()
+        self._count(len(ids))
         lost = [index for index in ids if index in self._failed] if self._failed else []
         turns = {i: self._turn(i, action) for i, action in zip(ids, actions, strict=True) if i not in lost}
         results: dict[int, Any] = self.engine.play(turns) if turns else {}
         if self.slab is not None:
             self._find_in_slab(results, self.slab)
         results |= {index: self._as_result(shown) for index, shown in self._reset_lost(lost).items()}
-        ended_now = [index for index in turns if isinstance(results[index], EnvFailed)]
+        return self._taken(ids, results, [index for index in turns if isinstance(results[index], EnvFailed)])
+
+    def step_all(self, actions: Any) -> list[GymResult] | list[Played]:
+        """:meth:`step` of all environments, in one piece where that can be.
+
+        Args:
+            actions: A list, or a column of an array; not written into any more.
+
+        Returns:
+            What each home gave in one piece; or a result for each, where something was out of the ordinary.
+        """
+        if not self._in_rows or self.slab is not None or self._failed or not self.engine.rows.can_play():
+            return self.step(self._ids, list(actions))
+        self._refuse_unready(self._ids)
+        self._count(len(self._ids))
+        found = self.engine.rows.play(self._row(actions))
+        if isinstance(found, dict):
+            return self._taken(self._ids, found, [i for i, value in found.items() if isinstance(value, EnvFailed)])
+        self._newest = found
+        for _, row, result in found:
+            self._note_row(row, result)
+        return found
+
+    def _taken(self, ids: Sequence[int], results: dict[int, Any], ended_now: Sequence[int]) -> list[GymResult]:
+        """Note what environments gave, and begin the next episodes of those that have failed just now, if it is time."""
         self._note(results)
         self._raise_first(results.values())
         shown = {index: self.last[index] for index in ended_now}
@@ -134,14 +173,30 @@ class Fleet:
         slab, self.slab = self.slab, None
         if slab is not None:
             slab.close()
-            self.last = [UNKNOWN] * len(self.last)
+            self._last = [UNKNOWN] * len(self._ids)
 
     # What is asked
 
+    def _count(self, turns: int) -> None:
+        self._turns += turns
+        if self._turns > CHAPTER * len(self._ids):
+            self._turns = 0
+            self.engine.begin_chapter()
+
+    def _row(self, actions: Any) -> GymRow:
+        """A turn of each."""
+        plan = self._plan
+        special: dict[int, Moment] = {index: (NOW, *plan(index), None) for index in sorted(self.over)}
+        if self.autoreset is not AutoresetMode.SAME_STEP:
+            return GymRow(self._ids, actions, self.form, USUAL, special)
+        if self._plans_all:
+            special = {index: (AT_END, *plan(index), None) for index in self._ids} | special
+        return GymRow(self._ids, actions, self.form, (AT_END, None, None, None), special)
+
     def _refuse_unready(self, ids: Sequence[int]) -> None:
-        if never := [index for index in ids if not self._is_reset[index]]:
+        if self._unset and (never := [index for index in ids if index in self._unset]):
             raise ResetNeeded(f"Environments {never} were stepped before their first reset: call `reset` first.")
-        if self.autoreset is AutoresetMode.DISABLED and (over := [index for index in ids if self.is_over[index]]):
+        if self.autoreset is AutoresetMode.DISABLED and (over := [i for i in ids if i in self.over]):
             raise EpisodeOverError(
                 f"The episodes of environments {over} are over, and with autoreset_mode DISABLED nothing resets them: "
                 "call `reset` with these in `options['reset_mask']` first. No environment was stepped."
@@ -149,7 +204,7 @@ class Fleet:
 
     def _turn(self, index: int, action: Any) -> GymTurn:
         place = None if self.slab is None else Place(self.slab.address, 1 - self._slots[index], index)
-        if self.is_over[index]:
+        if index in self.over:
             return GymTurn(action, NOW, *self._plan(index), place)
         if self.autoreset is AutoresetMode.SAME_STEP:
             return GymTurn(action, AT_END, *self._plan(index), place)
@@ -181,7 +236,7 @@ class Fleet:
         found = self.engine.reset(seeds, own_options=options)
         for index, shown in found.items():
             is_failed = isinstance(shown, EnvFailed)
-            self._is_reset[index], self.is_over[index] = True, is_failed
+            self._unset.discard(index)
             if is_failed:
                 self._fail(index)
             else:
@@ -198,10 +253,20 @@ class Fleet:
                 self._begun(index, result.observation)
             else:
                 self.last[index] = result.observation
-                self.is_over[index] = result.terminated or result.truncated
+                if result.terminated or result.truncated:
+                    self.over.add(index)
+
+    def _note_row(self, row: GymRow, result: GymRowResult) -> None:
+        for place in result.begins:
+            self._next_episode(row.env_ids[place])
+        self.over.update([row.env_ids[place] for place in result.ends if place not in result.begins])
 
     def _begun(self, index: int, observation: Any) -> None:
-        self.last[index], self.is_over[index] = observation, False
+        self.last[index] = observation
+        self._next_episode(index)
+
+    def _next_episode(self, index: int) -> None:
+        self.over.discard(index)
         self._episodes[index] += 1
         self._planned[index] = None
 
@@ -209,7 +274,7 @@ class Fleet:
         if index not in self._failed:
             self._failures[index] += 1
         self._failed.add(index)
-        self.is_over[index] = True
+        self.over.add(index)
 
     def _find_in_slab(self, results: dict[int, Any], slab: Slab) -> None:
         """Put the rows in place of what stands for them; they hold what environments show now."""

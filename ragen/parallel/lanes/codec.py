@@ -20,11 +20,13 @@ from ragen.parallel.interrupts import let_signals_pass
 from ragen.parallel.lanes import orders
 from ragen.parallel.lanes.handle import Message
 from ragen.parallel.lanes.orders import Order, flat, unflat
+from ragen.parallel.lanes.row_order import PlayRow
 
 _HEAD = struct.Struct("<QQQ")  # number of the request, number of the engine, whether it asks for turns
 _KINDS: tuple[type[Order], ...] = (
     orders.Reset,
     orders.Play,
+    PlayRow,
     orders.Call,
     orders.Fork,
     orders.Rebuild,
@@ -43,6 +45,7 @@ def pack_request(number: int, engine: int, order: Order) -> Message:
     try:
         return _packed((_name(order), order.fields(seal=False)), number, engine, isinstance(order, orders.Play))
     except Exception:  # whatever the pickling of something that is not plain raises
+        order = order.singly()
         return _packed((_name(order), order.fields(seal=True)), number, engine, isinstance(order, orders.Play))
 
 
@@ -58,7 +61,7 @@ def pack_reply(number: int, outcomes: Sequence[Outcome]) -> Message:
     try:
         return _packed(_rows(outcomes), number)
     except Exception:
-        return _packed(_rows([_fit(outcome) for outcome in outcomes]), number)
+        return _packed(_rows([_fit(single) for outcome in outcomes for single in outcome.singly()]), number)
 
 
 def number_of(message: Message) -> int:

@@ -68,6 +68,10 @@ class Order(ABC):
         """Some of the items as an order of their own, for workers that take few at a time."""
         return self
 
+    def singly(self) -> Order:
+        """The same order with an item for each environment, which can be sealed one by one."""
+        return self
+
 
 class _ItemOrder(Order):
     """Items that start with an env_id."""

@@ -1,0 +1,234 @@
+"""Turns of many gymnasium environments in one piece: what :mod:`ragen.games.gym_game` does, without an object for each.
+
+Observations that are small arrays of the expected type and shape are kept as their bytes, which are at once the copy that
+leaves the environment, most of the digest, and, put together, the batch. All that is out of the ordinary (an episode
+that begins, an observation of another shape) is done by the game itself, turn by turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ragen.games.gym_game import GYM, NEVER, Began, GymResult, GymTurn, Shown
+from ragen.games.slab import Place
+from ragen.games.values import FIXED, SHORT, detached, digest_of, digest_of_bytes
+from ragen.parallel.episode.game import UNINTERRUPTED
+from ragen.parallel.episode.rows import Row, RowBroken, RowResult
+
+Moment = tuple[int, int | None, dict[str, Any] | None, Place | None]  # a GymTurn without its action
+USUAL: Moment = (NEVER, None, None, None)
+MOST = 4096  # bytes of an observation that is kept so: more of them gain nothing
+UNINTERRUPTED.add(__file__)
+
+
+class Form(NamedTuple):
+    """What observations usually are.
+
+    Attributes:
+        dtype: Of arrays, as text.
+        shape: Likewise; () for NumPy's scalars.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of one."""
+        return np.dtype(self.dtype).itemsize * int(np.prod(self.shape, dtype=np.int64))
+
+    def holds(self, observation: Any) -> bool:
+        """Whether an observation is such a one."""
+        kind = np.ndarray if self.shape else np.dtype(self.dtype).type
+        return (
+            type(observation) is kind and observation.dtype is np.dtype(self.dtype) and observation.shape == self.shape
+        )
+
+
+class GymRow(Row):
+    """A turn of each of some environments.
+
+    Attributes:
+        actions: An action for each: a column of an array, or a list; the row's own, and written by nobody.
+        form: What observations usually are; None where they are not arrays.
+        usual: What most turns are, but for their actions.
+        special: What the others are, by index.
+    """
+
+    __slots__ = ("actions", "form", "special", "usual")
+
+    def __init__(
+        self,
+        env_ids: Sequence[int],
+        actions: Any,
+        form: Form | None,
+        usual: Moment = USUAL,
+        special: dict[int, Moment] | None = None,
+    ) -> None:
+        """Ask for these."""
+        self.env_ids, self.actions, self.form = env_ids, actions, form
+        self.usual, self.special = usual, special or {}
+
+    def __reduce__(self) -> Any:
+        return GymRow, (list(self.env_ids), self.actions, self.form, self.usual, self.special)
+
+    def turn(self, index: int) -> GymTurn:
+        """What is asked of one of them."""
+        return GymTurn(self.actions[index], *self.special.get(index, self.usual))
+
+    def part(self, indices: Sequence[int]) -> GymRow:
+        """Some of them."""
+        actions = self.actions
+        actions = actions[list(indices)] if isinstance(actions, np.ndarray) else [actions[index] for index in indices]
+        special = {}
+        if self.special:
+            special = {new: self.special[old] for new, old in enumerate(indices) if old in self.special}
+        return GymRow([self.env_ids[index] for index in indices], actions, self.form, self.usual, special)
+
+    def _given(self) -> list[Any]:
+        """The actions, in copies that environments may keep."""
+        actions = self.actions
+        if isinstance(actions, np.ndarray):
+            return list(actions.copy() if actions.ndim > 1 else actions)
+        return [detached(action) for action in actions]
+
+    def play(self, envs: Sequence[Any], watch: Any) -> GymRowResult:
+        """Play all turns; see :meth:`Row.play`."""
+        result = GymRowResult(self.form)
+        try:
+            self._play(envs, watch, result)
+        except BaseException as error:
+            raise RowBroken(result) from error
+        return result
+
+    def _play(self, envs: Sequence[Any], watch: Any, result: GymRowResult) -> None:
+        form = self.form or Form("|O", (-1,))
+        dtype, shape, kind = np.dtype(form.dtype), form.shape, np.ndarray if form.shape else np.dtype(form.dtype).type
+        special, begins, mark = self.special, self.usual[0], watch.mark
+        shown, rewards, odd, infos, ends = result.shown, result.rewards, result.odd, result.infos, result.ends
+        watch.since = perf_counter()
+        for index, (env, action) in enumerate(zip(envs, self._given(), strict=True)):
+            watch.at = index
+            if mark is not None:
+                mark(index)
+            if special and index in special:
+                result.add(GYM.play(env, self.turn(index)))
+            else:
+                observation, reward, terminated, truncated, info = env.step(action)
+                if terminated or truncated:
+                    if begins:
+                        stepped = observation, reward, terminated, truncated, info
+                        result.add(GYM.stepped(env, self.turn(index), stepped))
+                        watch.since = perf_counter()
+                        continue
+                    ends[index] = bool(terminated), bool(truncated)
+                if info:
+                    infos[index] = detached(info)
+                if type(observation) is kind and observation.dtype is dtype and observation.shape == shape:
+                    shown.append(observation.tobytes())
+                else:
+                    odd[index] = detached(observation), digest_of(observation)
+                    shown.append(b"")
+                rewards.append(reward if type(reward) in FIXED else detached(reward))
+            watch.since = perf_counter()
+
+
+class GymRowResult(RowResult):
+    """What came of a row, by column.
+
+    Attributes:
+        form: What observations usually are.
+        shown: Bytes of each observation; none of one that is odd.
+        odd: By index, observations that are something else, with their digests.
+        rewards: Of each turn.
+        ends: By index, whether an episode was terminated and whether it was truncated; of those that were.
+        infos: By index, what was told; of those that told something.
+        begins: By index, what an episode ended with and how the next one began, of those that began in this turn.
+        digests: Of each observation, once the bytes are forgotten.
+    """
+
+    __slots__ = ("begins", "digests", "ends", "form", "infos", "odd", "rewards", "shown")
+
+    def __init__(self, form: Form | None) -> None:
+        """Nothing yet."""
+        self.form = form
+        self.shown: list[bytes] = []
+        self.odd: dict[int, tuple[Any, Any]] = {}
+        self.rewards: list[Any] = []
+        self.ends: dict[int, tuple[bool, bool]] = {}
+        self.infos: dict[int, Any] = {}
+        self.begins: dict[int, tuple[Shown | None, Began]] = {}
+        self.digests: list[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    def __reduce__(self) -> Any:
+        kept = (self.shown, self.odd, self.rewards, self.ends, self.infos, self.begins)
+        return _row_result, (self.form, kept)
+
+    def add(self, result: GymResult) -> None:
+        """Take in a turn that the game has played."""
+        observation, reward, terminated, truncated, info, digest, final, began = result
+        index = len(self.rewards)
+        if self.form is not None and self.form.holds(observation):
+            self.shown.append(observation.tobytes())
+        else:
+            self.shown.append(b"")
+            self.odd[index] = observation, digest
+        self.rewards.append(reward)
+        if terminated or truncated:
+            self.ends[index] = terminated, truncated
+        if info:
+            self.infos[index] = info
+        if began is not None:
+            self.begins[index] = final, began
+
+    def one(self, index: int) -> GymResult:
+        """What came of one of them."""
+        observation, digest = self._observed(index)
+        terminated, truncated = self.ends.get(index, (False, False))
+        final, began = self.begins.get(index, (None, None))
+        info = self.infos.get(index, {})
+        return GymResult(observation, self.rewards[index], terminated, truncated, info, digest, final, began)
+
+    def _observed(self, index: int) -> tuple[Any, Any]:
+        if index in self.odd:
+            return self.odd[index]
+        assert self.form is not None
+        if self.digests is not None:
+            return None, self.digests[index]
+        dtype, shape = np.dtype(self.form.dtype), self.form.shape
+        found = np.frombuffer(self.shown[index], dtype).reshape(shape).copy()
+        return found if shape else found[()], digest_of_bytes(self.shown[index], dtype, shape)
+
+    def observation(self, index: int) -> Any:
+        """What one of them shows."""
+        return self._observed(index)[0]
+
+    def begun(self) -> Sequence[int]:
+        """Indices of those in whose turn an episode began."""
+        return list(self.begins)
+
+    def forget(self) -> None:
+        """Keep no more of observations than a journal does, where that is less."""
+        if self.form is not None and self.digests is None and self.form.size > SHORT:
+            self.digests = [None if index in self.odd else self._observed(index)[1] for index in range(len(self))]
+            self.shown = []
+
+    def batch(self) -> np.ndarray | None:
+        """All observations as one array of their own; None where some are odd."""
+        if self.odd or self.form is None:
+            return None
+        found = np.frombuffer(bytearray().join(self.shown), self.form.dtype)
+        return found.reshape(len(self.shown), *self.form.shape)
+
+
+def _row_result(form: Any, kept: tuple[Any, ...]) -> GymRowResult:
+    result = GymRowResult(form)
+    result.shown, result.odd, result.rewards, result.ends, result.infos, result.begins = kept
+    return result

@@ -1,0 +1,172 @@
+"""A round of turns that are asked in one piece, where nothing is out of the ordinary; see :mod:`.episode.rows`.
+
+    row --> environments all in sync, none suspect, none failed?  --no--> a round as any other
+                          |
+                         yes, one order for each home
+                          v
+            exchange --> every home gave one result for all of its environments? --no--> what came is kept as single
+                          |                                                              results, and the rest is decided
+                         yes                                                             on as in any other round
+                          v
+            a page for each home, instead of a line in each journal
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+from ragen.parallel.env_record import IN_MAIN, EnvFailed
+from ragen.parallel.episode.outcome import Outcome, RowOf
+from ragen.parallel.episode.rows import FAR, Row, RowItems, RowResult
+from ragen.parallel.in_use import InUse
+from ragen.parallel.interrupts import interrupts_come_too_late
+from ragen.parallel.lanes.lane import Lane
+from ragen.parallel.lanes.orders import Order, Play
+from ragen.parallel.lanes.row_order import PlayRow
+from ragen.parallel.round import Parts, Round
+
+
+class Played(NamedTuple):
+    """What one home gave for its part of a row.
+
+    Attributes:
+        places: Indices in the row; None for all, in order.
+        row: The part.
+        result: What came of it.
+    """
+
+    places: Sequence[int] | None
+    row: Row
+    result: RowResult
+
+
+class RowRound(Round):
+    """One call that plays a row.
+
+    Attributes:
+        played: What homes gave in one piece.
+    """
+
+    def __init__(self, parts: Parts, row: Row, timeout: float) -> None:
+        """Ask for these turns; each may take so many seconds."""
+        super().__init__(parts, Play, RowItems(row), timeout)
+        self._row = row
+        self.played: list[Played] = []
+        self._places: dict[int, int] = {}
+
+    def run(self) -> dict[int, Any]:
+        """Play; single results by env_id, or none where all came in one piece."""
+        parts = self._parts
+        with parts.lock:
+            orders = self._row_orders()
+        if orders:
+            self._exchange(orders)
+            if sum([len(each.row) for each in self.played]) == len(self._row):
+                parts.notices.sum_up()
+                interrupts_come_too_late()
+                return {}
+            for each in self.played:
+                ids = each.row.env_ids
+                self.values.update({env_id: each.result.one(index) for index, env_id in enumerate(ids)})
+            self.played = []
+        return super().run()
+
+    def _row_orders(self) -> dict[Lane | None, Order]:
+        """An order for each home; none where an environment needs something else first."""
+        homes: dict[Lane | None, list[int]] = {}
+        records = [self._records[env_id] for env_id in self._row.env_ids]
+        for place, record in enumerate(records):
+            if not record.in_sync or record.failures or record.kills or record.is_suspect or record.failed is not None:
+                return {}
+            lane = record.lane
+            if record.generation != (IN_MAIN if lane is None else lane.current):
+                return {}
+            if lane in homes:
+                homes[lane].append(place)
+            else:
+                homes[lane] = [place]
+        for record in records:
+            record.in_sync = False
+        if len(homes) == 1:
+            return {lane: PlayRow(self._row) for lane in homes}
+        self._places = {env_id: place for place, env_id in enumerate(self._row.env_ids)}
+        return {lane: PlayRow(self._row.part(places)) for lane, places in homes.items()}
+
+    def _take(self, lane: Lane | None, order: Order, outcomes: list[Outcome], generation: int) -> float:
+        rows = [outcome for outcome in outcomes if type(outcome[1]) is RowOf]
+        if not rows:
+            return super()._take(lane, order, outcomes, generation)
+        seconds = 0.0
+        for _, (env_ids, result), took, waited in rows:
+            whole = len(env_ids) == len(self._row)
+            places = None if whole else [self._places[env_id] for env_id in env_ids]
+            part = self._row if places is None else self._row.part(places)
+            self.played.append(Played(places, part, result))
+            self._parts.stats.count_row(lane, next(iter(self._parts.tags)), len(env_ids), took, waited)
+            seconds += took
+        singles = [outcome for outcome in outcomes if type(outcome[1]) is not RowOf]
+        return seconds + (super()._take(lane, order, singles, generation) if singles else 0.0)
+
+
+class Rows:
+    """Plays rows in the environments of one engine."""
+
+    def __init__(self, parts: Parts, in_use: InUse, before: Callable[[Collection[int]], None]) -> None:
+        """Play these.
+
+        Args:
+            parts: What a round has of the engine.
+            in_use: The environments that calls are using.
+            before: What the engine does before turns of some environments.
+        """
+        self._parts, self._in_use, self._before = parts, in_use, before
+        self._is_due = FAR
+
+    def can_play(self) -> bool:
+        """Whether there is but one tag, so that what a row costs can be told."""
+        return len(self._parts.tags) == 1
+
+    def play(self, row: Row) -> list[Played] | dict[int, Any]:
+        """Play turns, like :meth:`EnvEngine.play`.
+
+        Args:
+            row: The turns; the engine's from then on.
+
+        Returns:
+            What each home gave; or, where something was out of the ordinary, single results by env_id, and
+            :class:`EnvFailed` of those that have failed.
+
+        Raises:
+            StateError: The engine is closed, an environment was not reset, or another thread is using it.
+            InputError: There is no such environment.
+        """
+        parts = self._parts
+        with self._in_use.claimed(row.env_ids):
+            with parts.lock:
+                self._before(row.env_ids)
+            asked = RowRound(parts, row, parts.settings.step_timeout)
+            values = asked.run()
+            with parts.lock:
+                parts.stats.count_call(asked.call_time(), are_turns=True)
+                if values:
+                    for index, env_id in enumerate(row.env_ids):
+                        if type(values[env_id]) is not EnvFailed:
+                            parts.records[env_id].commit_turn(row.turn(index), values[env_id])
+                    return values
+                self._commit(row, asked.played)
+            return asked.played
+
+    def _commit(self, row: Row, played: list[Played]) -> None:
+        """Make the turns part of the episodes."""
+        records, pages = self._parts.records, self._parts.pages
+        for each in played:
+            page = pages.add(each.row, each.result)
+            for index in each.result.begun():
+                records[each.row.env_ids[index]].commit_page(page, index)
+        for env_id in row.env_ids:
+            records[env_id].in_sync = True
+        if pages.last.number >= self._is_due:
+            self._is_due = pages.last.number + FAR
+            for record in records.values():
+                record.catch_up(FAR)

@@ -11,10 +11,12 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 SEED = "_np_random_seed"  # what gymnasium's environments and their users read back
 OWN = "_np_random"
+_FRESH = ("PCG64", "PCG64DXSM")  # generators that tell their state in numbers, in a dictionary made for it
 
 State = list[tuple[int, tuple[Any, ...], Any]]  # how many wrappers deep, where, and the state
 
@@ -24,10 +26,13 @@ def states(env: Any) -> State:
     getattr(getattr(env, "unwrapped", env), "np_random", None)
     found: State = []
     for depth, layer in enumerate(_layers(env)):
-        for name, value in list(_attributes(layer).items()):
-            if name == SEED:
-                found.append((depth, (name,), value))
-            else:
+        attributes = _attributes(layer)
+        if SEED in attributes:
+            found.append((depth, (SEED,), attributes[SEED]))
+        if _STATELESS.issuperset(map(type, attributes.values())):  # as most wrappers
+            continue
+        for name, value in attributes.items():
+            if type(value) not in _STATELESS and name != SEED:
                 found += [(depth, (name, *path), state) for path, state in _states_in(value)]
     return found
 
@@ -60,32 +65,56 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 def _states_in(value: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """States of a generator, or of a space and the spaces in it, with their paths."""
-    kind = type(value)
-    if kind.__module__.startswith("numpy.random"):
+    what = _sort_of(type(value))
+    if what is NUMPY:
         state = _numpy_state(value)
         if state is not None:
             yield (), state
-    elif kind is random.Random:
+    elif what is PYTHON:
         yield (), ("random", value.getstate())
-    elif _is_space(value):
+    elif what is PLAIN_SPACE:
+        if (own := value.__dict__.get(OWN)) is not None:
+            yield (OWN,), _numpy_state(own)
+    elif what is SPACE:
         for name, part in _attributes(value).items():
-            if name == OWN and part is not None:
+            if part is None or (type(part) in _STATELESS and name not in ("spaces", OWN)):
+                continue
+            if name == OWN:
                 yield (name,), _numpy_state(part)
             elif name == "spaces" and part:
                 for key, space in part.items() if isinstance(part, dict) else enumerate(part):
                     yield from (((name, key, *path), state) for path, state in _states_in(space))
-            elif _is_space(part):
+            elif _sort_of(type(part)) in (SPACE, PLAIN_SPACE):
                 yield from (((name, *path), state) for path, state in _states_in(part))
 
 
-def _is_space(value: Any) -> bool:
-    return hasattr(value, "contains") and hasattr(value, "sample")
+NOTHING, NUMPY, PYTHON, SPACE, PLAIN_SPACE = range(5)
+"""Sorts of values: without a generator, a generator, a space with perhaps some in it, one that has only its own."""
+
+_STATELESS: set[type] = set()  # those of sort NOTHING: every attribute is looked at at every reset without a seed
+
+
+@lru_cache(maxsize=1000)
+def _sort_of(kind: type) -> int:
+    """What sort of value those of a class are."""
+    module = kind.__module__
+    if module.startswith("numpy.random"):
+        return NUMPY
+    if kind is random.Random:
+        return PYTHON
+    if hasattr(kind, "contains") and hasattr(kind, "sample"):
+        is_plain = module.startswith("gymnasium.spaces.") and kind.__name__ in ("Box", "Discrete", "MultiDiscrete")
+        return PLAIN_SPACE if is_plain else SPACE
+    if len(_STATELESS) < 1000:  # classes may be made all the time
+        _STATELESS.add(kind)
+    return NOTHING
 
 
 def _numpy_state(generator: Any) -> Any:
     bits = getattr(generator, "bit_generator", None)
     if bits is not None:
-        return type(generator).__name__, copy.deepcopy(bits.state)
+        state = bits.state
+        return type(generator).__name__, state if state["bit_generator"] in _FRESH else copy.deepcopy(state)
     return ("RandomState", generator.get_state(legacy=False)) if hasattr(generator, "get_state") else None
 
 

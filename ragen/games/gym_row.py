@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ragen.games.gym_game import GYM, NEVER, Began, GymResult, GymTurn, Shown
+from ragen.games.gym_game import GYM, NEVER, GymResult, GymTurn
 from ragen.games.slab import Place
 from ragen.games.values import FIXED, SHORT, detached, digest_of, digest_of_bytes
 from ragen.parallel.episode.game import UNINTERRUPTED
@@ -31,15 +31,17 @@ class Form(NamedTuple):
     Attributes:
         dtype: Of arrays, as text.
         shape: Likewise; () for NumPy's scalars.
+        size: Bytes of one.
     """
 
     dtype: str
     shape: tuple[int, ...]
+    size: int
 
-    @property
-    def size(self) -> int:
-        """Bytes of one."""
-        return np.dtype(self.dtype).itemsize * int(np.prod(self.shape, dtype=np.int64))
+    @classmethod
+    def of(cls, dtype: Any, shape: tuple[int, ...]) -> Form:
+        """Arrays of a type and a shape."""
+        return cls(dtype.str, shape, dtype.itemsize * int(np.prod(shape, dtype=np.int64)))
 
     def holds(self, observation: Any) -> bool:
         """Whether an observation is such a one."""
@@ -47,6 +49,9 @@ class Form(NamedTuple):
         return (
             type(observation) is kind and observation.dtype is np.dtype(self.dtype) and observation.shape == self.shape
         )
+
+
+_NONE = Form("|O", (-1,), 0)  # which no observation has
 
 
 class GymRow(Row):
@@ -106,34 +111,34 @@ class GymRow(Row):
         return result
 
     def _play(self, envs: Sequence[Any], watch: Any, result: GymRowResult) -> None:
-        form = self.form or Form("|O", (-1,))
+        form = self.form or _NONE
         dtype, shape, kind = np.dtype(form.dtype), form.shape, np.ndarray if form.shape else np.dtype(form.dtype).type
         special, begins, mark = self.special, self.usual[0], watch.mark
         shown, rewards, odd, infos, ends = result.shown, result.rewards, result.odd, result.infos, result.ends
         watch.since = perf_counter()
-        for index, (env, action) in enumerate(zip(envs, self._given(), strict=True)):
-            watch.at = index
+        for env, action in zip(envs, self._given(), strict=True):
             if mark is not None:
-                mark(index)
-            if special and index in special:
-                result.add(GYM.play(env, self.turn(index)))
+                mark(len(rewards))
+            if special and len(rewards) in special:
+                result.add(GYM.play(env, self.turn(len(rewards))))
+                watch.since = perf_counter()
+                continue
+            observation, reward, terminated, truncated, info = env.step(action)
+            if terminated or truncated:
+                if begins:
+                    stepped = observation, reward, terminated, truncated, info
+                    result.add(GYM.stepped(env, self.turn(len(rewards)), stepped))
+                    watch.since = perf_counter()
+                    continue
+                ends[len(rewards)] = bool(terminated), bool(truncated)
+            if info:
+                infos[len(rewards)] = detached(info)
+            if type(observation) is kind and observation.dtype is dtype and observation.shape == shape:
+                shown.append(observation.tobytes())
             else:
-                observation, reward, terminated, truncated, info = env.step(action)
-                if terminated or truncated:
-                    if begins:
-                        stepped = observation, reward, terminated, truncated, info
-                        result.add(GYM.stepped(env, self.turn(index), stepped))
-                        watch.since = perf_counter()
-                        continue
-                    ends[index] = bool(terminated), bool(truncated)
-                if info:
-                    infos[index] = detached(info)
-                if type(observation) is kind and observation.dtype is dtype and observation.shape == shape:
-                    shown.append(observation.tobytes())
-                else:
-                    odd[index] = detached(observation), digest_of(observation)
-                    shown.append(b"")
-                rewards.append(reward if type(reward) in FIXED else detached(reward))
+                odd[len(rewards)] = detached(observation), digest_of(observation)
+                shown.append(b"")
+            rewards.append(reward if type(reward) in FIXED else detached(reward))
             watch.since = perf_counter()
 
 
@@ -147,7 +152,7 @@ class GymRowResult(RowResult):
         rewards: Of each turn.
         ends: By index, whether an episode was terminated and whether it was truncated; of those that were.
         infos: By index, what was told; of those that told something.
-        begins: By index, what an episode ended with and how the next one began, of those that began in this turn.
+        begins: By index, the game's own results of turns in which an episode began.
         digests: Of each observation, once the bytes are forgotten.
     """
 
@@ -161,7 +166,7 @@ class GymRowResult(RowResult):
         self.rewards: list[Any] = []
         self.ends: dict[int, tuple[bool, bool]] = {}
         self.infos: dict[int, Any] = {}
-        self.begins: dict[int, tuple[Shown | None, Began]] = {}
+        self.begins: dict[int, GymResult] = {}
         self.digests: list[Any] | None = None
 
     def __len__(self) -> int:
@@ -173,7 +178,7 @@ class GymRowResult(RowResult):
 
     def add(self, result: GymResult) -> None:
         """Take in a turn that the game has played."""
-        observation, reward, terminated, truncated, info, digest, final, began = result
+        observation, reward, terminated, truncated, info, digest, _, began = result
         index = len(self.rewards)
         if self.form is not None and self.form.holds(observation):
             self.shown.append(observation.tobytes())
@@ -186,15 +191,16 @@ class GymRowResult(RowResult):
         if info:
             self.infos[index] = info
         if began is not None:
-            self.begins[index] = final, began
+            self.begins[index] = result
 
     def one(self, index: int) -> GymResult:
         """What came of one of them."""
+        if index in self.begins:
+            return self.begins[index]
         observation, digest = self._observed(index)
         terminated, truncated = self.ends.get(index, (False, False))
-        final, began = self.begins.get(index, (None, None))
         info = self.infos.get(index, {})
-        return GymResult(observation, self.rewards[index], terminated, truncated, info, digest, final, began)
+        return GymResult(observation, self.rewards[index], terminated, truncated, info, digest)
 
     def _observed(self, index: int) -> tuple[Any, Any]:
         if index in self.odd:
@@ -205,10 +211,6 @@ class GymRowResult(RowResult):
         dtype, shape = np.dtype(self.form.dtype), self.form.shape
         found = np.frombuffer(self.shown[index], dtype).reshape(shape).copy()
         return found if shape else found[()], digest_of_bytes(self.shown[index], dtype, shape)
-
-    def observation(self, index: int) -> Any:
-        """What one of them shows."""
-        return self._observed(index)[0]
 
     def begun(self) -> Sequence[int]:
         """Indices of those in whose turn an episode began."""

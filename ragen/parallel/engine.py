@@ -107,7 +107,7 @@ class EnvEngine:
         self.failures = Failures(self.settings, self.records, self.homes, *told, self._in_use)
         known = self.number, self.settings, self.records, self.tags, self.lock, self.notices, self.stats_book
         self._parts = Parts(*known, self.failures, self.main, Pages(), self._in_use.check_open)
-        self.rows = Rows(self._parts, self._in_use, self._before_turns)
+        self.rows = Rows(self._parts, self.homes, self._in_use, self._before_turns)
         self._roster = Roster(self._parts, self.homes, self._in_use)
         for spec in specs:
             self.add(spec)
@@ -227,8 +227,8 @@ class EnvEngine:
                     self.stats_book.count_call(asked.call_time(), are_turns=True)
             return {env_id: values[env_id] for env_id in actions}
 
-    def _before_turns(self, env_ids: Collection[int]) -> None:
-        for record in [self.records[env_id] for env_id in env_ids]:
+    def _before_turns(self, env_ids: Collection[int], are_known: bool = False) -> None:
+        for record in [self.records[env_id] for env_id in env_ids] if not are_known else ():
             if not record.has_begun and record.failed is None:
                 raise StateError(f"env {record.env_id} was not reset yet: reset it before it is played.")
         is_time = self._use_lanes == "auto" and self.homes.may_look_again(self.stats_book.episode)

@@ -22,7 +22,12 @@ from ragen.parallel.this_process import usable_cpus
 
 
 class Homes:
-    """The lanes of one engine, and its quarantine."""
+    """The lanes of one engine, and its quarantine.
+
+    Attributes:
+        quarantine: Lanes for those that may kill their worker.
+        moves: How often environments have left their homes.
+    """
 
     def __init__(
         self,
@@ -40,6 +45,7 @@ class Homes:
             main: The home that is no lane.
         """
         self.quarantine = Quarantine(settings.workers)
+        self.moves = 0
         self._number, self._settings, self._records = number, settings, records
         self._main = main
         self._pool: WorkerPool | None = None
@@ -181,6 +187,7 @@ class Homes:
         leaving: dict[Lane, list[int]] = defaultdict(list)
         guests = []
         for record in list(records):
+            self.moves += 1
             was_loaded = record.is_loaded
             record.in_sync, record.generation = False, NOT_LOADED  # first: closing it may be interrupted
             if record.lane is None:

@@ -16,6 +16,7 @@ class InUse:
     Attributes:
         env_ids: Of all threads.
         is_closed: Whether the engine is, and none can be used any more.
+        calls: How many there were.
     """
 
     def __init__(self, known: Collection[int], lock: Any) -> None:
@@ -27,6 +28,7 @@ class InUse:
         """
         self.env_ids: set[int] = set()
         self.is_closed = False
+        self.calls = 0
         self._known, self._lock = known, lock
 
     @contextmanager
@@ -41,6 +43,7 @@ class InUse:
         with interrupts_held():
             wanted = set(env_ids)
             with self._lock:
+                self.calls += 1
                 if unknown := wanted.difference(self._known):
                     raise InputError(f"there is no environment {sorted(unknown, key=str)[0]!r} in this engine.")
                 if taken := self.env_ids & wanted:
@@ -51,6 +54,28 @@ class InUse:
             finally:
                 with self._lock:
                     self.env_ids -= wanted
+
+    @contextmanager
+    def claimed_again(self, env_ids: frozenset[int], calls: int) -> Iterator[bool]:
+        """The same for the environments of an earlier call, if there was no other since; tells whether that is so.
+
+        Args:
+            env_ids: Those environments.
+            calls: What :attr:`calls` was then.
+        """
+        self.check_open()
+        with interrupts_held():
+            with self._lock:
+                is_next = self.calls == calls and not self.env_ids
+                if is_next:
+                    self.calls += 1
+                    self.env_ids |= env_ids
+            try:
+                yield is_next
+            finally:
+                if is_next:
+                    with self._lock:
+                        self.env_ids -= env_ids
 
     def check_open(self) -> None:
         """Raise a ``StateError`` if the engine is closed."""

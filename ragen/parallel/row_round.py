@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
-from ragen.parallel.env_record import IN_MAIN, EnvFailed
+from ragen.parallel.env_record import IN_MAIN, EnvFailed, EnvRecord
 from ragen.parallel.episode.outcome import Outcome, RowOf
 from ragen.parallel.episode.rows import FAR, Row, RowItems, RowResult
+from ragen.parallel.homes import Homes
 from ragen.parallel.in_use import InUse
 from ragen.parallel.interrupts import interrupts_come_too_late
 from ragen.parallel.lanes.lane import Lane
@@ -62,15 +63,28 @@ class RowRound(Round):
             orders = self._row_orders()
         if orders:
             self._exchange(orders)
-            if sum([len(each.row) for each in self.played]) == len(self._row):
-                parts.notices.sum_up()
-                interrupts_come_too_late()
+            if self._is_whole():
                 return {}
-            for each in self.played:
-                ids = each.row.env_ids
-                self.values.update({env_id: each.result.one(index) for index, env_id in enumerate(ids)})
-            self.played = []
         return super().run()
+
+    def run_again(self, records: list[EnvRecord]) -> dict[int, Any]:
+        """:meth:`run` where all environments are known to stand at the end of their journals, in the main process."""
+        for record in records:
+            record.in_sync = False
+        self._take(None, order := PlayRow(self._row), self._play_in_main(order), IN_MAIN)
+        return {} if self._is_whole() else super().run()
+
+    def _is_whole(self) -> bool:
+        """Whether every home gave one result; else what came so is kept as single ones."""
+        if sum([len(each.row) for each in self.played]) == len(self._row):
+            self._parts.notices.sum_up()
+            interrupts_come_too_late()
+            return True
+        for each in self.played:
+            ids = each.row.env_ids
+            self.values.update({env_id: each.result.one(index) for index, env_id in enumerate(ids)})
+        self.played = []
+        return False
 
     def _row_orders(self) -> dict[Lane | None, Order]:
         """An order for each home; none where an environment needs something else first."""
@@ -110,18 +124,24 @@ class RowRound(Round):
 
 
 class Rows:
-    """Plays rows in the environments of one engine."""
+    """Plays rows in the environments of one engine.
 
-    def __init__(self, parts: Parts, in_use: InUse, before: Callable[[Collection[int]], None]) -> None:
+    Most calls ask the same environments as the last one, which all live in the main process, and nothing has happened
+    to any environment in between: what was looked at then is not looked at again.
+    """
+
+    def __init__(self, parts: Parts, homes: Homes, in_use: InUse, before: Callable[[Collection[int], bool], None]) -> None:
         """Play these.
 
         Args:
             parts: What a round has of the engine.
+            homes: Where environments live.
             in_use: The environments that calls are using.
-            before: What the engine does before turns of some environments.
+            before: What the engine does before turns of some environments; told whether they are those of the last turns.
         """
-        self._parts, self._in_use, self._before = parts, in_use, before
+        self._parts, self._homes, self._in_use, self._before = parts, homes, in_use, before
         self._is_due = FAR
+        self._last: _Last | None = None
 
     def can_play(self) -> bool:
         """Whether there is but one tag, so that what a row costs can be told."""
@@ -141,32 +161,63 @@ class Rows:
             StateError: The engine is closed, an environment was not reset, or another thread is using it.
             InputError: There is no such environment.
         """
-        parts = self._parts
+        last, self._last = self._last, None
+        if last is not None and last.row_ids is row.env_ids:
+            with self._in_use.claimed_again(last.env_ids, last.calls) as is_next:
+                if is_next:
+                    return self._play(row, last)
         with self._in_use.claimed(row.env_ids):
-            with parts.lock:
-                self._before(row.env_ids)
-            asked = RowRound(parts, row, parts.settings.step_timeout)
-            values = asked.run()
-            with parts.lock:
-                parts.stats.count_call(asked.call_time(), are_turns=True)
-                if values:
-                    for index, env_id in enumerate(row.env_ids):
-                        if type(values[env_id]) is not EnvFailed:
-                            parts.records[env_id].commit_turn(row.turn(index), values[env_id])
-                    return values
-                self._commit(row, asked.played)
-            return asked.played
+            return self._play(row, None)
 
-    def _commit(self, row: Row, played: list[Played]) -> None:
+    def _play(self, row: Row, last: _Last | None) -> list[Played] | dict[int, Any]:
+        parts = self._parts
+        with parts.lock:
+            self._before(row.env_ids, last is not None)
+        asked = RowRound(parts, row, parts.settings.step_timeout)
+        is_again = last is not None and last.moves == self._homes.moves
+        values = asked.run_again(last.records) if last is not None and is_again else asked.run()
+        with parts.lock:
+            parts.stats.count_call(asked.call_time(), are_turns=True)
+            if values:
+                for index, env_id in enumerate(row.env_ids):
+                    if type(values[env_id]) is not EnvFailed:
+                        parts.records[env_id].commit_turn(row.turn(index), values[env_id])
+                return values
+            records = last.records if last is not None else [parts.records[env_id] for env_id in row.env_ids]
+            self._commit(asked.played, records)
+            if records[0].lane is None and len(asked.played) == 1:
+                env_ids = last.env_ids if last is not None else frozenset(row.env_ids)
+                self._last = _Last(row.env_ids, env_ids, records, self._in_use.calls, self._homes.moves)
+        return asked.played
+
+    def _commit(self, played: list[Played], records: list[EnvRecord]) -> None:
         """Make the turns part of the episodes."""
-        records, pages = self._parts.records, self._parts.pages
+        by_id, pages = self._parts.records, self._parts.pages
         for each in played:
             page = pages.add(each.row, each.result)
             for index in each.result.begun():
-                records[each.row.env_ids[index]].commit_page(page, index)
-        for env_id in row.env_ids:
-            records[env_id].in_sync = True
+                by_id[each.row.env_ids[index]].commit_page(page, index)
+        for record in records:
+            record.in_sync = True
         if pages.last.number >= self._is_due:
             self._is_due = pages.last.number + FAR
-            for record in records.values():
+            for record in by_id.values():
                 record.catch_up(FAR)
+
+
+class _Last(NamedTuple):
+    """The last call, if it was a row in the main process.
+
+    Attributes:
+        row_ids: The row's own list of environments.
+        env_ids: The same as a set.
+        records: What is known of each.
+        calls: How many calls there were then.
+        moves: How often environments had moved then.
+    """
+
+    row_ids: Sequence[int]
+    env_ids: frozenset[int]
+    records: list[EnvRecord]
+    calls: int
+    moves: int

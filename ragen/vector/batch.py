@@ -81,7 +81,7 @@ class Batches:
                 index = place if places is None else places[place]
                 terminated[index], truncated[index] = has_ended, was_cut
             for place in result.infos.keys() | result.begins.keys():
-                final = result.begins.get(place, (None, None))[0]
+                final = result.begins[place].final if place in result.begins else None
                 index = place if places is None else places[place]
                 infos[index] = _with_final(result.infos.get(place, {}), final)
         told = merged([infos.get(index, {}) for index in range(self._count)]) if infos else {}

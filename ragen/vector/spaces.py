@@ -129,7 +129,7 @@ def form_of(space: Space[Any]) -> Form | None:
     kinds = gym_spaces.Box, gym_spaces.Discrete, gym_spaces.MultiBinary, gym_spaces.MultiDiscrete
     if type(space) not in kinds or space.dtype is None or space.shape is None or space.dtype.kind not in "biuf":
         return None
-    form = Form(space.dtype.str, tuple(space.shape))
+    form = Form.of(space.dtype, tuple(space.shape))
     return form if 0 < form.size <= MOST else None
 
 

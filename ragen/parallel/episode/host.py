@@ -67,7 +67,6 @@ class EnvHost:
 
     Attributes:
         mark: What is told the position.
-        at: Index of the item that is worked on.
         since: When an environment was last given something to do, on ``time.perf_counter()``; 0 while none is at work.
     """
 
@@ -83,7 +82,7 @@ class EnvHost:
         self._replicas: dict[int, Replica] = {}
         self._rng_users: set[int] = set()  # those that may draw from the global generators
         self.mark = mark
-        self.at = 0
+        self._at = 0
         self.since = 0.0
         self._keeps_outer_rng = keeps_outer_rng
         self._overlapping: set[int] = set()  # those that have threads of their own
@@ -201,7 +200,7 @@ class EnvHost:
         with self._outer_rng(items), interrupts_let_through():  # not while the outer state is given back
             start = perf_counter()
             for index, item in enumerate(items, first):
-                self.at = index
+                self._at = index
                 if mark is not None:
                     mark(index)
                 env_id = item[0]
@@ -271,7 +270,7 @@ class EnvHost:
         if self._overlap.restart_clock():
             return
         if self.mark is not None:
-            self.mark(self.at)
+            self.mark(self._at)
         self.since = perf_counter()
 
     def _reset_one(self, replica: Replica, order: ResetOrder, first: dict[Any, tuple[Replica, Any]]) -> ResetResult:

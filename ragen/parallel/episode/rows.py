@@ -52,8 +52,8 @@ class Row(ABC):
 
         Args:
             envs: The environments, as the game has built them.
-            watch: Is told, before each, its index in ``at`` and the time in ``since``; and ``watch.mark``, if any, is
-                called with the index.
+            watch: Is told, before each, the time in ``since``; and ``watch.mark``, if there is one, is called with its
+                index.
 
         Raises:
             RowBroken: An environment raised.
@@ -154,7 +154,7 @@ class Page:
     def forget_shown(self, newer: Page) -> None:
         """What was shown is old, if a newer page is about the same environments."""
         if self._row is not None and self._result is not None and newer._row is not None:
-            if len(self._row) == len(newer._row) and self._row.env_ids == newer._row.env_ids:
+            if self._row.env_ids is newer._row.env_ids or self._row.env_ids == newer._row.env_ids:
                 self._result.forget()
 
 

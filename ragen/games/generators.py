@@ -65,7 +65,8 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 def _states_in(value: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """States of a generator, or of a space and the spaces in it, with their paths."""
-    what = _sort_of(type(value))
+    kind: Any = type(value)
+    what = _sort_of(kind)
     if what is NUMPY:
         state = _numpy_state(value)
         if state is not None:
@@ -84,7 +85,7 @@ def _states_in(value: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
             elif name == "spaces" and part:
                 for key, space in part.items() if isinstance(part, dict) else enumerate(part):
                     yield from (((name, key, *path), state) for path, state in _states_in(space))
-            elif _sort_of(type(part)) in (SPACE, PLAIN_SPACE):
+            elif _is_space(part):
                 yield from (((name, *path), state) for path, state in _states_in(part))
 
 
@@ -95,10 +96,10 @@ _STATELESS: set[type] = set()  # those of sort NOTHING: every attribute is looke
 
 
 @lru_cache(maxsize=1000)
-def _sort_of(kind: type) -> int:
+def _sort_of(kind: Any) -> int:
     """What sort of value those of a class are."""
     module = kind.__module__
-    if module.startswith("numpy.random"):
+    if any(each.__module__.startswith("numpy.random") for each in kind.__mro__):  # gym had a class of its own
         return NUMPY
     if kind is random.Random:
         return PYTHON
@@ -108,6 +109,11 @@ def _sort_of(kind: type) -> int:
     if len(_STATELESS) < 1000:  # classes may be made all the time
         _STATELESS.add(kind)
     return NOTHING
+
+
+def _is_space(value: Any) -> bool:
+    kind: Any = type(value)
+    return _sort_of(kind) in (SPACE, PLAIN_SPACE)
 
 
 def _numpy_state(generator: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Gymnasium's games: environments whose ``step`` gives five values, and older ones that give four.
+"""Gymnasium's games: environments whose ``step`` gives five values; older ones are in :mod:`ragen.games.gym_old`.
 
 An episode may begin within a turn: gymnasium's vector environments reset a sub-environment in the step after its
 episode's end, or in the very step that ends it. Both happen here, where the environment lives, and what the journal of
@@ -20,7 +20,7 @@ from ragen.parallel.episode.global_rng import state_in_place
 from ragen.parallel.episode.journal import Change
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import named
-from ragen.parallel.episode.values import copied, options_taken
+from ragen.parallel.episode.values import copied
 
 NEVER, NOW, AT_END = range(
     3
@@ -226,9 +226,9 @@ class GymGame(Game):
         """Call a method, set or read an attribute, through wrappers."""
         name = change.name
         if name == DESCRIBE:
-            return describe(env)
+            return self.describe(env)
         if name == CHECK:
-            return check(env, *change.arguments)
+            return self.check(env, *change.arguments)
         if name == READ:
             found = _get(env, change.arguments[0])
             return IsMethod() if callable(found) else found
@@ -240,56 +240,34 @@ class GymGame(Game):
         found = _get(env, name)
         return found(*change.arguments, **change.keywords) if callable(found) else found
 
+    # What a vector environment has to know
 
-class GymOldGame(GymGame):
-    """Environments of the older interface: ``reset`` gives an observation alone, ``step`` four values.
+    def spaces(self, env: Any) -> tuple[Any, Any]:
+        """Its observation space and its action space, of gymnasium's classes."""
+        return env.observation_space, env.action_space
 
-    A seed is given by ``seed(seed)`` where ``reset`` does not take one, and of the options those that ``reset`` takes,
-    such as ``task``. What was cut short says so in ``info["TimeLimit.truncated"]``.
-    """
+    def describe(self, env: Any) -> Description:
+        """What a vector environment has to know of one of its sub-environments."""
+        metadata, mode = getattr(env, "metadata", None) or {}, getattr(env, "render_mode", None)
+        return Description(_dumped(self.spaces(env)), _dumped(dict(metadata)), mode)
 
-    def shown(self, env: Any, seed: int | None, options: Options) -> tuple[Any, Any]:
-        """Reset it; observation and info."""
-        taken = options_taken(type(env).reset)
-        given = {key: value for key, value in copied(dict(options or {})).items() if taken is None or key in taken}
-        if seed is not None:
-            if taken is not None and "seed" in taken:
-                given["seed"] = seed
-            elif hasattr(env, "seed"):
-                env.seed(seed)
-        shown = env.reset(**given)
-        return shown if _is_pair(shown) else (shown, {})
+    def check(self, env: Any, is_same: bool, spaces: bytes) -> tuple[bool, bool]:
+        """Whether an environment's observation space and action space are those that others have.
 
-    def step(self, env: Any, action: Any) -> Any:
-        """Step it; its end is told apart as the five values do."""
-        observation, reward, done, info = env.step(action)
-        truncated = bool(info.get("TimeLimit.truncated", False))
-        return observation, reward, bool(done) and not truncated, bool(done) and truncated, info
+        Args:
+            env: The environment.
+            is_same: Whether observation spaces have to be equal; else their shapes and types have.
+            spaces: The others', pickled.
+        """
+        from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 
-
-GYM, GYM_OLD = GymGame(), GymOldGame()
+        observation, action = _loaded(spaces)
+        mine, my_action = self.spaces(env)
+        fits = observation == mine if is_same else is_space_dtype_shape_equiv(observation, mine)
+        return bool(fits), bool(action == my_action)
 
 
-def describe(env: Any) -> Description:
-    """What a vector environment has to know of one of its sub-environments."""
-    spaces = env.observation_space, env.action_space
-    return Description(_dumped(spaces), _dumped(dict(env.metadata)), env.render_mode)
-
-
-def check(env: Any, is_same: bool, spaces: bytes) -> tuple[bool, bool]:
-    """Whether an environment's observation space and action space are those that others have.
-
-    Args:
-        env: The environment.
-        is_same: Whether observation spaces have to be equal; else their shapes and types have.
-        spaces: The others', pickled.
-    """
-    from gymnasium.spaces.utils import is_space_dtype_shape_equiv
-
-    observation, action = _loaded(spaces)
-    mine = env.observation_space
-    fits = observation == mine if is_same else is_space_dtype_shape_equiv(observation, mine)
-    return bool(fits), bool(action == env.action_space)
+GYM = GymGame()
 
 
 @lru_cache(maxsize=4)
@@ -304,10 +282,6 @@ def _dumped(value: Any) -> bytes:
         import cloudpickle
 
         return cloudpickle.dumps(value)
-
-
-def _is_pair(shown: Any) -> bool:
-    return isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], dict)
 
 
 def _get(env: Any, name: str) -> Any:

@@ -1,7 +1,7 @@
 """Turns of many gymnasium environments in one piece: what :mod:`ragen.games.gym_game` does, without an object for each.
 
-Observations that are small arrays of the expected type and shape are kept as their bytes, which are at once the copy that
-leaves the environment, most of the digest, and, put together, the batch. All that is out of the ordinary (an episode
+Observations that are small arrays of the expected type and shape are kept as their bytes, which are at once the copy
+that leaves the environment, most of the digest, and, put together, the batch. All that is out of the ordinary (an episode
 that begins, an observation of another shape) is done by the game itself, turn by turn.
 """
 
@@ -197,20 +197,32 @@ class GymRowResult(RowResult):
         """What came of one of them."""
         if index in self.begins:
             return self.begins[index]
-        observation, digest = self._observed(index)
-        terminated, truncated = self.ends.get(index, (False, False))
+        reward, terminated, truncated, digest = self.recorded(index)
         info = self.infos.get(index, {})
-        return GymResult(observation, self.rewards[index], terminated, truncated, info, digest)
+        return GymResult(self._observed(index), reward, terminated, truncated, info, digest)
 
-    def _observed(self, index: int) -> tuple[Any, Any]:
+    def recorded(self, index: int) -> tuple[Any, ...]:
+        """Reward, flags and digest of one of them."""
+        terminated, truncated = self.ends.get(index, (False, False))
+        return self.rewards[index], terminated, truncated, self._digest(index)
+
+    def _digest(self, index: int) -> Any:
+        if index in self.begins:
+            return self.begins[index].digest
         if index in self.odd:
-            return self.odd[index]
-        assert self.form is not None
+            return self.odd[index][1]
         if self.digests is not None:
-            return None, self.digests[index]
+            return self.digests[index]
+        assert self.form is not None
+        return digest_of_bytes(self.shown[index], np.dtype(self.form.dtype), self.form.shape)
+
+    def _observed(self, index: int) -> Any:
+        if index in self.odd:
+            return self.odd[index][0]
+        assert self.form is not None and self.digests is None
         dtype, shape = np.dtype(self.form.dtype), self.form.shape
         found = np.frombuffer(self.shown[index], dtype).reshape(shape).copy()
-        return found if shape else found[()], digest_of_bytes(self.shown[index], dtype, shape)
+        return found if shape else found[()]
 
     def begun(self) -> Sequence[int]:
         """Indices of those in whose turn an episode began."""
@@ -219,7 +231,7 @@ class GymRowResult(RowResult):
     def forget(self) -> None:
         """Keep no more of observations than a journal does, where that is less."""
         if self.form is not None and self.digests is None and self.form.size > SHORT:
-            self.digests = [None if index in self.odd else self._observed(index)[1] for index in range(len(self))]
+            self.digests = [self._digest(index) for index in range(len(self))]
             self.shown = []
 
     def batch(self) -> np.ndarray | None:

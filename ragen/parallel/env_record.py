@@ -118,9 +118,11 @@ class EnvRecord:
             self._read_pages()
 
     def _read_pages(self) -> None:
-        for turn, result in self.reader.read(self.env_id):
-            self._journal.entries.append(JournalTurn(turn, self.record(result)))
-            self._observation = result.observation
+        page = None
+        for page, line in self.reader.read(self.env_id):  # noqa: B007  # the last one is needed
+            self._journal.entries.append(line)
+        if page is not None:
+            self._observation = page.shown(self.env_id)
 
     @property
     def is_loaded(self) -> bool:

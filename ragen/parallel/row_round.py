@@ -1,14 +1,8 @@
 """A round of turns that are asked in one piece, where nothing is out of the ordinary; see :mod:`.episode.rows`.
 
-    row --> environments all in sync, none suspect, none failed?  --no--> a round as any other
-                          |
-                         yes, one order for each home
-                          v
-            exchange --> every home gave one result for all of its environments? --no--> what came is kept as single
-                          |                                                              results, and the rest is decided
-                         yes                                                             on as in any other round
-                          v
-            a page for each home, instead of a line in each journal
+A row goes as one order to each home if all environments stand at the end of their journals, and none is suspect or has
+failed; and it becomes a page for each home if every home gave one result for all of its environments. Otherwise what
+came is kept as single results, and the round goes on as any other (:mod:`ragen.parallel.round`).
 """
 
 from __future__ import annotations
@@ -18,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ragen.parallel.env_record import IN_MAIN, EnvFailed, EnvRecord
 from ragen.parallel.episode.outcome import Outcome, RowOf
-from ragen.parallel.episode.rows import FAR, Row, RowItems, RowResult
+from ragen.parallel.episode.rows import FAR, Row, RowItems
 from ragen.parallel.homes import Homes
 from ragen.parallel.in_use import InUse
 from ragen.parallel.interrupts import interrupts_come_too_late
@@ -27,19 +21,21 @@ from ragen.parallel.lanes.orders import Order, Play
 from ragen.parallel.lanes.row_order import PlayRow
 from ragen.parallel.round import Parts, Round
 
+Before = Callable[[Collection[int], bool], None]
+
 
 class Played(NamedTuple):
     """What one home gave for its part of a row.
 
     Attributes:
         places: Indices in the row; None for all, in order.
-        row: The part.
-        result: What came of it.
+        row: The part, of the class that was asked.
+        result: What came of it: the game's :class:`RowResult`.
     """
 
     places: Sequence[int] | None
-    row: Row
-    result: RowResult
+    row: Any
+    result: Any
 
 
 class RowRound(Round):
@@ -130,14 +126,14 @@ class Rows:
     to any environment in between: what was looked at then is not looked at again.
     """
 
-    def __init__(self, parts: Parts, homes: Homes, in_use: InUse, before: Callable[[Collection[int], bool], None]) -> None:
+    def __init__(self, parts: Parts, homes: Homes, in_use: InUse, before: Before) -> None:
         """Play these.
 
         Args:
             parts: What a round has of the engine.
             homes: Where environments live.
             in_use: The environments that calls are using.
-            before: What the engine does before turns of some environments; told whether they are those of the last turns.
+            before: What the engine does before turns of some environments; is told whether they are those of the last.
         """
         self._parts, self._homes, self._in_use, self._before = parts, homes, in_use, before
         self._is_due = FAR

@@ -12,18 +12,18 @@ from gymnasium.spaces import Box, MultiBinary, MultiDiscrete
 from gymnasium.vector.utils import iterate
 
 from ragen.games.gym_game import CHECK, DESCRIBE, GYM, NOT_TO_CALL, READ, Description, IsMethod
+from ragen.games.gym_old import GYM_OLD
 from ragen.parallel import EnvEngine, EnvSpec
 from ragen.parallel.episode.journal import Change
 from ragen.parallel.episode.values import copied
 from ragen.vector.env_fn import EnvFn
 
-
 _COLUMNS = Box, MultiBinary, MultiDiscrete  # batches of actions that are taken apart along their first axis
 
 
-def spec_of(build: EnvFn, index: int) -> EnvSpec:
+def spec_of(build: EnvFn, index: int, old_api: bool = False) -> EnvSpec:
     """What the engine has to know of a sub-environment."""
-    return EnvSpec.of(build, env_id=index, tag="env", game=GYM)
+    return EnvSpec.of(build, env_id=index, tag="env", game=GYM_OLD if old_api else GYM)
 
 
 def descriptions(engine: EnvEngine, count: int | None) -> list[Description]:
@@ -38,7 +38,7 @@ def metadata(description: Description) -> dict[str, Any]:
 
 
 def fits(engine: EnvEngine, is_same: bool, shared: bytes) -> list[tuple[bool, bool]]:
-    """Whether each sub-environment has these spaces; see :func:`ragen.games.gym_game.check`."""
+    """Whether each sub-environment has these spaces; see :meth:`ragen.games.gym_game.GymGame.check`."""
     return list(_values(engine.read(engine.records, CHECK, is_same, shared)))
 
 
@@ -95,9 +95,9 @@ def actions_of(space: Space[Any], actions: Any, count: int) -> list[Any]:
 
 def column_of(space: Space[Any], actions: Any, count: int) -> Any:
     """:func:`actions_of` as a column of an array, where they are an array of numbers; else as a list."""
-    if type(space) in _COLUMNS and isinstance(actions, np.ndarray) and actions.ndim and not actions.dtype.hasobject:
-        if len(actions) == count:
-            return actions.copy()
+    is_array = isinstance(actions, np.ndarray) and not actions.dtype.hasobject and actions.shape[:1] == (count,)
+    if is_array and type(space) in _COLUMNS:
+        return actions.copy()
     return actions_of(space, actions, count)
 
 

@@ -158,7 +158,7 @@ class Fleet:
         return found
 
     def _taken(self, ids: Sequence[int], results: dict[int, Any], ended_now: Sequence[int]) -> list[GymResult]:
-        """Note what environments gave, and begin the next episodes of those that have failed just now, if it is time."""
+        """Note what environments gave, and begin the next episodes of those that have failed now, if it is time."""
         self._note(results)
         self._raise_first(results.values())
         shown = {index: self.last[index] for index in ended_now}

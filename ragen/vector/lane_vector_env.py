@@ -71,6 +71,7 @@ class LaneVectorEnv(Asking):
         autoreset_options: OptionsSource = None,
         autoreset_seeds: SeedsSource = None,
         uses_global_rng: bool = False,
+        old_api: bool = False,
     ) -> None:
         """Start workers, build the sub-environments there, and learn their spaces.
 
@@ -99,6 +100,9 @@ class LaneVectorEnv(Asking):
             autoreset_seeds: Seeds of autoresets likewise; None goes on with the generators.
             uses_global_rng: Whether sub-environments draw from ``random`` or ``numpy.random``, whose states are then
                 kept apart for each; costs some microseconds a step.
+            old_api: Whether sub-environments have the interface of ``gym`` before 0.26: ``reset`` gives an observation
+                alone, ``step`` four values. Their spaces may be ``gym``'s; options are given as far as ``reset`` takes
+                them.
 
         Raises:
             ValueError: An argument cannot work, or shared memory does not fit the space.
@@ -123,7 +127,7 @@ class LaneVectorEnv(Asking):
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         next_options = arguments.options_source(autoreset_options, self.num_envs)
         next_seed = arguments.seeds_source(autoreset_seeds, self.num_envs)
-        specs = [attributes.spec_of(EnvFn(fn, uses_global_rng), index) for index, fn in enumerate(env_fns)]
+        specs = [attributes.spec_of(EnvFn(fn, uses_global_rng), index, old_api) for index, fn in enumerate(env_fns)]
         self._fleet = Fleet(specs, settings, self.autoreset_mode, next_options, next_seed)
         self._flights = Flights(self._fleet.step)
         try:

@@ -5,7 +5,7 @@ import pytest
 from gymnasium.vector import VectorEnv
 
 from ragen.games.columns import packed, unpacked
-from ragen.games.gym_game import GymOldGame, GymTurn
+from ragen.games.gym_game import GymTurn
 from ragen.games.values import detached, digest_of
 from ragen.vector.infos import merged
 from support.gym_envs import same
@@ -87,26 +87,3 @@ def test_infos_are_merged_as_gymnasium_does(infos):
     for index, info in enumerate(infos):
         expected = envs._add_info(expected, info, index)
     same(merged(infos), expected)
-
-
-class _Old:
-    """An environment of the older interface, with tasks."""
-
-    def seed(self, seed):
-        self.seeded = seed
-
-    def reset(self, task=None):
-        self.task, self.steps = task, 0
-        return np.zeros(2)
-
-    def step(self, action):
-        self.steps += 1
-        return np.full(2, action), 1.0, self.steps > 1, {"TimeLimit.truncated": self.steps > 2}
-
-
-def test_older_environments_get_a_task_and_tell_truncation_apart():
-    env, game = _Old(), GymOldGame()
-    shown = game.reset(env, 7, {"task": 3, "mode": "train"})
-    assert (env.seeded, env.task, shown.info) == (7, 3, {})
-    flags = [(result.terminated, result.truncated) for result in (game.play(env, GymTurn(1)) for _ in range(3))]
-    assert flags == [(False, False), (True, False), (False, True)]

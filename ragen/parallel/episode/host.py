@@ -116,7 +116,7 @@ class EnvHost:
     def play_row(self, row: Row) -> list[Outcome]:
         """Play turns in one piece: one outcome, which holds a :class:`RowOf`; or one for each, where one raised."""
         found = [self._replicas[env_id] for env_id in row.env_ids]
-        if self._rng_users or self._overlapping or any([replica.env is None for replica in found]):
+        if self._rng_users or self._overlapping or None in [replica.env for replica in found]:
             return self.play(row.items())
         with interrupts_let_through():
             start, computed = perf_counter(), thread_time()
@@ -139,10 +139,10 @@ class EnvHost:
         """What came of the turns before the one that raised, of that one, and of those after it, one by one."""
         error, at = broken.__cause__, len(broken.played)
         assert error is not None
-        let_signals_pass(error)
         if isinstance(error, Overdue):
             value: Any = TimedOut("play", str(error), "".join(traceback.format_exception(error)))
         else:
+            let_signals_pass(error)
             value = Raised.of(error, "play", travels=not self._keeps_outer_rng)
         played = [Outcome(row.env_ids[index], broken.played.one(index)) for index in range(at)]
         after = self._each(row.items()[at + 1 :], "play", replicas.play, at + 1)

@@ -1,4 +1,4 @@
-"""Turns of many environments in one piece: what is asked as a row, what came of it, and the pages that rows leave behind.
+"""Turns of many environments in one piece: what is asked as a row, what came of it, and the pages that it leaves.
 
 A round gives every environment an item and an outcome of its own, and writes a line into its journal; for an
 environment that steps in 4 us that costs more than the step. Where nothing is out of the ordinary, turns are asked as a
@@ -9,9 +9,9 @@ environment that steps in 4 us that costs more than the step. Where nothing is o
       |                          +-- where env 3's episode began: it has read no further
       +-- where env 0's did
 
-An environment's journal reads its lines off the pages when somebody asks for it, which is what a failure, a fork, a move
-or a change do; the lines are those that single turns would have written. A page that all have read or left behind is
-gone by itself.
+An environment's journal reads its lines off the pages when somebody asks for it, which is what a failure, a fork, a
+move or a change do; the lines are those that single turns would have written. A page that all have read or left behind
+is gone by itself.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ragen.parallel.episode.game import EpisodeStart
+from ragen.parallel.episode.journal import JournalTurn
 
 FAR = 1024  # pages that an episode may be behind before it reads them, so that others can go
 
@@ -76,6 +77,10 @@ class RowResult(ABC):
     @abstractmethod
     def one(self, index: int) -> Any:
         """What came of one of them, as the game gives it for one alone."""
+
+    @abstractmethod
+    def recorded(self, index: int) -> tuple[Any, ...]:
+        """What a journal keeps of :meth:`one`: what the game's ``record`` gives of it."""
 
     @abstractmethod
     def begun(self) -> Sequence[int]:
@@ -134,14 +139,24 @@ class Page:
         self.next: Page | None = None
         self._places: dict[int, int] | None = None
 
-    def find(self, env_id: int) -> tuple[Any, Any] | None:
-        """The turn of an environment, and what came of it; None if it is not on this page."""
-        if self._row is None or self._result is None:
-            return None
+    def _find(self, env_id: int) -> int | None:
         if self._places is None:
-            self._places = {each: place for place, each in enumerate(self._row.env_ids)}
-        place = self._places.get(env_id)
-        return None if place is None else (self._row.turn(place), self._result.one(place))
+            ids = self._row.env_ids if self._row is not None else ()
+            self._places = {each: place for place, each in enumerate(ids)}
+        return self._places.get(env_id)
+
+    def line(self, env_id: int) -> JournalTurn | None:
+        """What an environment's journal holds of this page; None if it is not on it."""
+        place = self._find(env_id)
+        if place is None or self._row is None or self._result is None:
+            return None
+        return tuple.__new__(JournalTurn, (self._row.turn(place), self._result.recorded(place)))
+
+    def shown(self, env_id: int) -> Any:
+        """What an environment showed, which is on it."""
+        place = self._find(env_id)
+        assert place is not None and self._result is not None
+        return self._result.one(place).observation
 
     def start(self, start: Callable[[Any, Any], EpisodeStart | None], index: int) -> tuple[EpisodeStart, Any]:
         """How the episode began that began in a turn of this page, by the game's ``start``, and what it shows."""
@@ -153,9 +168,10 @@ class Page:
 
     def forget_shown(self, newer: Page) -> None:
         """What was shown is old, if a newer page is about the same environments."""
-        if self._row is not None and self._result is not None and newer._row is not None:
-            if self._row.env_ids is newer._row.env_ids or self._row.env_ids == newer._row.env_ids:
-                self._result.forget()
+        if self._row is None or self._result is None or newer._row is None:
+            return
+        if self._row.env_ids is newer._row.env_ids or self._row.env_ids == newer._row.env_ids:
+            self._result.forget()
 
 
 class Pages:
@@ -203,11 +219,9 @@ class Reader:
         """Have nothing to do with any page that there is."""
         self._at = self._pages.last
 
-    def read(self, env_id: int) -> Iterator[tuple[Any, Any]]:
-        """The turns of an environment on the pages that it has not read, and what came of them."""
+    def read(self, env_id: int) -> Iterator[tuple[Page, JournalTurn]]:
+        """The lines of an environment's journal on pages that it has not read, each with its page."""
         while (page := self._at.next) is not None:
-            if (found := page.find(env_id)) is not None:
-                yield found
+            if (line := page.line(env_id)) is not None:
+                yield page, line
             self._at = page
-
-

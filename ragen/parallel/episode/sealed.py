@@ -26,7 +26,7 @@ from ragen.parallel.episode.outcome import Raised, TimedOut
 from ragen.parallel.episode.spec import EnvSpec
 
 _PLAIN = frozenset({complex, Raised, TimedOut})
-OURS = ("ragen.parallel.", "ragen.games.", "ragen.container.", "ragen.meta.")  # packages whose values run no user's code
+OURS = ("ragen.parallel.", "ragen.games.", "ragen.container.", "ragen.meta.")  # whose values run no code of a user's
 _numbers: WeakKeyDictionary[type, int] = WeakKeyDictionary()  # of classes that were sent or received by value
 _classes: WeakValueDictionary[int, type] = WeakValueDictionary()
 _counter = itertools.count(1)

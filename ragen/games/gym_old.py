@@ -1,0 +1,88 @@
+"""Games of the older interface, that of ``gym`` before its version 0.26; nothing here needs that package.
+
+Their spaces may be of ``gym``'s own classes, which gymnasium does not know: they are told by the names of these, and
+made anew.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ragen.errors import EnvError
+from ragen.games.gym_game import GymGame
+from ragen.parallel.episode.game import Options
+from ragen.parallel.episode.values import copied, options_taken
+
+
+class GymOldGame(GymGame):
+    """Environments whose ``reset`` gives an observation alone, and ``step`` four values.
+
+    A seed is given by ``seed(seed)`` where ``reset`` does not take one, and of the options those that ``reset`` takes,
+    such as ``task``. What was cut short says so in ``info["TimeLimit.truncated"]``. A ``reset`` that gives an info
+    besides, or a ``step`` of five values, is taken as it is.
+    """
+
+    def shown(self, env: Any, seed: int | None, options: Options) -> tuple[Any, Any]:
+        """Reset it; observation and info."""
+        taken = options_taken(type(env).reset)
+        given = {key: value for key, value in copied(dict(options or {})).items() if taken is None or key in taken}
+        if seed is not None:
+            if taken is not None and "seed" in taken:
+                given["seed"] = seed
+            elif hasattr(env, "seed"):
+                env.seed(seed)
+        shown = env.reset(**given)
+        return shown if _is_pair(shown) else (shown, {})
+
+    def step(self, env: Any, action: Any) -> Any:
+        """Step it; its end is told apart as the five values do."""
+        values = env.step(action)
+        if len(values) == 5:
+            return values
+        observation, reward, done, info = values
+        truncated = bool(info.get("TimeLimit.truncated", False))
+        return observation, reward, bool(done) and not truncated, bool(done) and truncated, info
+
+    def spaces(self, env: Any) -> tuple[Any, Any]:
+        """Its observation space and its action space.
+
+        Raises:
+            EnvError: One is of a class that is not known.
+        """
+        return space_of(env.observation_space), space_of(env.action_space)
+
+
+GYM_OLD = GymOldGame()
+
+
+def space_of(space: Any) -> Any:
+    """A space of gymnasium's like one of ``gym``'s; itself if it is gymnasium's already.
+
+    Raises:
+        EnvError: Its class is not known.
+    """
+    import gymnasium.spaces as known
+
+    name = type(space).__name__
+    if isinstance(space, known.Space):
+        return space
+    if name == "Box":
+        return known.Box(space.low, space.high, space.shape, space.dtype)
+    if name == "Discrete":
+        return known.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
+    if name == "MultiBinary":
+        return known.MultiBinary(space.n)
+    if name == "MultiDiscrete":
+        return known.MultiDiscrete(space.nvec)
+    if name == "Tuple":
+        return known.Tuple([space_of(part) for part in space.spaces])
+    if name == "Dict":
+        return known.Dict({key: space_of(part) for key, part in space.spaces.items()})
+    raise EnvError(
+        f"{space!r} is a space of {type(space).__module__}, and none of Box, Discrete, MultiBinary, MultiDiscrete, "
+        "Tuple and Dict: give the environment one of gymnasium's spaces."
+    )
+
+
+def _is_pair(shown: Any) -> bool:
+    return isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], dict)

@@ -1,8 +1,8 @@
 """Turns of many gymnasium environments in one piece: what :mod:`ragen.games.gym_game` does, without an object for each.
 
 Observations that are small arrays of the expected type and shape are kept as their bytes, which are at once the copy
-that leaves the environment, most of the digest, and, put together, the batch. All that is out of the ordinary (an episode
-that begins, an observation of another shape) is done by the game itself, turn by turn.
+that leaves the environment, most of the digest, and, put together, the batch. All that is out of the ordinary (an
+episode that begins, an observation of another shape) is done by the game itself, turn by turn.
 """
 
 from __future__ import annotations

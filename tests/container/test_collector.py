@@ -13,6 +13,7 @@ from ragen.container.projections import create_projection_function
 from ragen.env.trajectory_collector import TrajectoryCollector, filter_group_data, to_list_of_dict
 from ragen.errors import CollectError, ConfigError, InputError
 from ragen.llm_agent.tokenizer import load_tokenizer
+from support.image_processor import TOKENS, StandInProcessor
 from support.stand_ins import StandInActor, StandInWorkers, any_move
 
 SOKOBAN = {"dim_x": 6, "dim_y": 6, "num_boxes": 1}
@@ -261,3 +262,25 @@ def test_rows_of_a_batch_are_dicts():
 def test_keys_that_cannot_work_are_named(wrong, match):
     with pytest.raises(ConfigError, match=match):
         TrajectoryCollector(config(**wrong), TOKENIZER)
+
+
+def test_images_go_through_the_processor_in_the_place_of_what_is_seen_now():
+    class Seeing(StandInActor):
+        def generate_sequences(self, asked: Any) -> Any:
+            self.chats = [chat[0]["content"] for chat in asked.non_tensor_batch["messages_list"]]
+            self.shown = [data["images"] for data in asked.non_tensor_batch["multi_modal_data"]]
+            return super().generate_sequences(asked)
+
+    processor, actor = StandInProcessor(), Seeing(lambda items: "<action>up</action>")
+    kwargs = {**SOKOBAN, "max_steps": 3, "render_mode": "rgb_array"}
+    container = MultiProcessEnvironmentContainer("sokoban", 2, 2, 42, kwargs, settings={"use_lanes": False})
+    with SokobanEnvironmentManager(container, create_projection_function("sokoban"), "sokoban") as envs:
+        batch = TrajectoryCollector(config(), processor.tokenizer, processor).multi_turn_loop(prompts(), actor, envs)
+    objects = batch.non_tensor_batch
+    assert set(objects) >= {*COLUMNS, "multi_modal_inputs"} and set(batch.batch.keys()) >= TENSORS and len(batch) == 12
+    assert (batch.batch["prompts"] == processor.image_token_id).sum(-1).tolist() == [TOKENS] * 12
+    for inputs, seen in zip(objects["multi_modal_inputs"], objects["anchor_obs"], strict=True):
+        assert inputs["pixel_values"][0].tolist() == seen.astype(np.float32).mean((0, 1)).tolist()
+    before, image, after = actor.chats[0]  # of the last turn
+    assert image["image"] is actor.shown[0][0] and len(actor.shown[0]) == 1
+    assert before["text"].count("image>") == 2 and "image>" not in after["text"], "two of the history, told as such"

@@ -82,17 +82,16 @@ class PromptEncoder:
         return data_proto(tensors, objects, {})
 
     def _chat(self, text: str, image: Any) -> list[Message]:
-        text = self._control.defuse(text)
+        defuse = self._control.defuse
         if self._processor is None:
-            return [{"role": "user", "content": text}]
-        before, mark, after = text.partition(IMAGE)
-        items: list[Message] = [{"type": "text", "text": before}]
-        if mark and image is not None:
-            from PIL import Image
+            return [{"role": "user", "content": defuse(text)}]
+        before, mark, after = text.rpartition(IMAGE)  # the last is what is seen now; others are of the history
+        if not mark or image is None:
+            return [{"role": "user", "content": [{"type": "text", "text": defuse(text)}]}]
+        from PIL import Image
 
-            items += [{"type": "image", "image": Image.fromarray(image)}, {"type": "text", "text": after}]
-        else:
-            items[0]["text"] = text
+        seen: Message = {"type": "image", "image": Image.fromarray(image)}
+        items = [{"type": "text", "text": defuse(before)}, seen, {"type": "text", "text": defuse(after)}]
         return [{"role": "user", "content": items}]
 
     def _fitted(self, chat: EncodedChat, row: int) -> EncodedChat:

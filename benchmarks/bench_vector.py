@@ -1,12 +1,17 @@
 """Vector environments side by side: gymnasium's, Stable-Baselines3's, tianshou's, PufferLib's and ours.
 
     python benchmarks/bench_vector.py                                          # a short table
-    python benchmarks/bench_vector.py --works cartpole wait10ms --envs 8 128 512 --workers 8 --json out.json
+    python benchmarks/bench_vector.py --quick                                  # some seconds
+    python benchmarks/bench_vector.py --whole --json out.json --table out.md   # every work, 8 to 512 environments
+    python benchmarks/bench_vector.py --works cartpole wait10ms --envs 8 128 --workers 8
 
 Each contender steps the same environments with the same actions. Contenders are alive at the same time and take turns,
-so that a disturbance of the machine hits all of them; shown is the median time of a vector step, and what it costs an
-environment above the bare work, which is ``SyncVectorEnv``'s own time for works that compute. Packages that are not
-installed are left out.
+so that a disturbance of the machine hits all of them; shown are the median and the least time of a vector step, the
+median beside ``SyncVectorEnv``'s, what a step costs each environment above the bare work, and what starting takes in
+seconds and memory. The bare work is a loop over environments that does nothing with what they give; for contenders with
+processes it counts shared among so many as there are processors or workers, for waits as many as wait at a time.
+Packages that are not installed are told, and left out; so are contenders with a process for each environment where
+those are more than ``--most-processes``.
 """
 
 from __future__ import annotations
@@ -19,6 +24,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -26,6 +33,7 @@ import numpy as np
 import psutil
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.vector.utils import batch_space
 
 from ragen.vector import LaneVectorEnv
 
@@ -70,6 +78,33 @@ WORKS: dict[str, Callable[[], gymnasium.Env]] = {
 }
 
 
+class Bare:
+    """The environments alone."""
+
+    def __init__(self, fns: Sequence[Callable[[], gymnasium.Env]]) -> None:
+        """Build them."""
+        self._envs = [fn() for fn in fns]
+
+    def reset(self) -> None:
+        """Begin, each with its own seed."""
+        self._over = [env.reset(seed=index) and False for index, env in enumerate(self._envs)]
+
+    def step(self, actions: Sequence[Any]) -> None:
+        """Step all, or reset those that are over."""
+        for index, (env, action) in enumerate(zip(self._envs, actions, strict=True)):
+            if self._over[index]:
+                env.reset()
+                self._over[index] = False
+            else:
+                _, _, terminated, truncated, _ = env.step(action)
+                self._over[index] = terminated or truncated
+
+    def close(self) -> None:
+        """Close them."""
+        for env in self._envs:
+            env.close()
+
+
 class Contender:
     """A vector environment to be timed."""
 
@@ -89,38 +124,38 @@ class Contender:
         self.times.append(time.perf_counter() - start)
 
 
-def contenders(work: str, count: int, workers: int, names: Sequence[str]) -> dict[str, Callable[[], Contender]]:
+OTHERS = {"sb3": "stable_baselines3", "tianshou": "tianshou", "pufferlib": "pufferlib"}  # packages that may be missing
+ONE_EACH = ("async", "async, pipes", "sb3", "tianshou")  # contenders with a process for each environment
+
+
+def contenders(work: str, count: int, workers: int) -> dict[str, Callable[[], Contender]]:
     """What makes each contender that is installed."""
     fns = [WORKS[work]] * count
-
-    def ours(**given: Any) -> Callable[[], Contender]:
-        return gym(partial(LaneVectorEnv, fns, **given))
 
     def gym(make: Callable[[], Any]) -> Callable[[], Contender]:
         return partial(Contender, make, lambda envs, actions: envs.step(actions), lambda envs: envs.reset(seed=0))
 
+    def other(make: Callable[[], Any]) -> Callable[[], Contender]:
+        return partial(Contender, make, lambda envs, actions: envs.step(actions), lambda envs: envs.reset())
+
     found = {
+        "bare": other(partial(Bare, fns)),
         "sync": gym(partial(SyncVectorEnv, fns)),
         "async": gym(partial(AsyncVectorEnv, fns)),
         "async, pipes": gym(partial(AsyncVectorEnv, fns, shared_memory=False)),
-        "lanes": ours(workers=workers),
-        "lanes, pipes": ours(workers=workers, shared_memory=False),
-        "lanes, auto": ours(workers="auto"),
-        "lanes, none": ours(workers=0),
+        "lanes": gym(partial(LaneVectorEnv, fns, workers=workers)),
+        "lanes, pipes": gym(partial(LaneVectorEnv, fns, workers=workers, shared_memory=False)),
+        "lanes, auto": gym(partial(LaneVectorEnv, fns, workers="auto")),
+        "lanes, none": gym(partial(LaneVectorEnv, fns, workers=0)),
     }
     with suppress(ImportError):
         from stable_baselines3.common.vec_env import SubprocVecEnv
 
-        found["sb3"] = partial(
-            Contender, partial(SubprocVecEnv, fns), lambda envs, actions: envs.step(actions), lambda envs: envs.reset()
-        )
+        found["sb3"] = other(partial(SubprocVecEnv, fns))
     with suppress(ImportError):
         from tianshou.env import SubprocVectorEnv
 
-        make = partial(SubprocVectorEnv, fns, share_memory=True)
-        found["tianshou"] = partial(
-            Contender, make, lambda envs, actions: envs.step(actions), lambda envs: envs.reset()
-        )
+        found["tianshou"] = other(partial(SubprocVectorEnv, fns, share_memory=True))
     with suppress(ImportError):
         import pufferlib.emulation
         import pufferlib.vector
@@ -133,45 +168,60 @@ def contenders(work: str, count: int, workers: int, names: Sequence[str]) -> dic
             num_envs=count,
             num_workers=max(w for w in range(1, workers + 1) if count % w == 0),
         )
-        found["pufferlib"] = partial(
-            Contender, make, lambda envs, actions: envs.step(actions), lambda envs: envs.reset(seed=0)
-        )
-    return {name: make for name, make in found.items() if not names or name in names}
+        found["pufferlib"] = gym(make)
+    return found
 
 
-def compare(work: str, count: int, workers: int, seconds: float, names: Sequence[str]) -> list[dict[str, Any]]:
+def chosen(work: str, count: int, given: argparse.Namespace) -> dict[str, Callable[[], Contender]]:
+    """The contenders that are asked for; the bare work always."""
+    found = contenders(work, count, given.workers)
+    if given.only:
+        found = {name: make for name, make in found.items() if name in given.only or name == "bare"}
+    if count > given.most_processes:
+        found = {name: make for name, make in found.items() if name not in ONE_EACH}
+    return found
+
+
+def compare(work: str, count: int, given: argparse.Namespace) -> list[dict[str, Any]]:
     """Time all contenders at one work and number of environments."""
     alive: dict[str, Contender] = {}
+    space = batch_space(WORKS[work]().action_space, count)
+    space.seed(0)
+    actions = space.sample()
     try:
-        for name, make in contenders(work, count, workers, names).items():
+        for name, make in chosen(work, count, given).items():
             alive[name] = make()
-        space = next(iter(alive.values())).envs.action_space
-        actions = np.stack([space.sample() for _ in range(count)]) if next(iter(alive)) == "sb3" else space.sample()
-        end = time.perf_counter() + seconds * len(alive)
-        while time.perf_counter() < end or len(next(iter(alive.values())).times) < 12:
+        end = time.perf_counter() + given.seconds * len(alive)
+        while time.perf_counter() < end or len(alive["bare"].times) < 12:
             for contender in alive.values():
                 for _ in range(3):  # the first after the others' work is not typical
                     contender.step(actions)
     finally:
         for contender in alive.values():
             contender.envs.close()
-    bare = statistics.median(alive["sync"].times[3:]) if "sync" in alive else float("nan")
-    rows = []
-    for name, contender in alive.items():
-        steps = statistics.median(contender.times[3:])
-        rows.append(
-            {
-                "work": work,
-                "envs": count,
-                "contender": name,
-                "step_ms": steps * 1e3,
-                "us_env": steps / count * 1e6,
-                "of_sync": steps / bare,
-                "start_s": contender.start_s,
-                "memory_mb": contender.memory_mb,
-            }
-        )
-    return rows
+    middles = {name: statistics.median(contender.times[3:]) for name, contender in alive.items()}
+    return [
+        {
+            "work": work,
+            "envs": count,
+            "contender": name,
+            "step_ms": middles[name] * 1e3,
+            "least_ms": min(contender.times) * 1e3,
+            "of_sync": middles[name] / middles.get("sync", float("nan")),
+            "above_us": (middles[name] - middles["bare"] / _ways(name, work, count, given)) / count * 1e6,
+            "start_s": contender.start_s,
+            "memory_mb": contender.memory_mb,
+        }
+        for name, contender in alive.items()
+    ]
+
+
+def _ways(name: str, work: str, count: int, given: argparse.Namespace) -> int:
+    """Among how many a contender shares the work at best."""
+    if name in ("bare", "sync", "lanes, auto", "lanes, none"):
+        return 1
+    processes = count if name in ONE_EACH else min(given.workers, count)
+    return processes if work.startswith("wait") else min(processes, os.cpu_count() or 1)
 
 
 def _memory() -> float:
@@ -184,32 +234,77 @@ def _memory() -> float:
     return total / 1e6
 
 
-def main() -> None:
-    """Print a table."""
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Figures as a table in Markdown: a line for each work and number of environments, milliseconds a vector step."""
+    names = list(dict.fromkeys(row["contender"] for row in rows))
+    lines = [f"| work | environments | {' | '.join(names)} |", f"|---|---:|{'---:|' * len(names)}"]
+    for work, count in dict.fromkeys((row["work"], row["envs"]) for row in rows):
+        found = {row["contender"]: row for row in rows if (row["work"], row["envs"]) == (work, count)}
+        cells = [f"{found[name]['step_ms']:.3g}" if name in found else "" for name in names]
+        lines.append(f"| {work} | {count} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def read_arguments() -> argparse.Namespace:
+    """What the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--works", nargs="+", choices=WORKS, default=["cartpole", "1ms", "wait10ms", "picture84"])
     parser.add_argument("--envs", nargs="+", type=int, default=[8, 32])
     parser.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1))
     parser.add_argument("--seconds", type=float, default=1.0, help="for each contender at each point")
     parser.add_argument("--only", nargs="+", default=[], help="names of contenders")
-    parser.add_argument("--json", help="file for the figures")
-    given = parser.parse_args()
-    rows = []
-    print(
-        f"{'work':10} {'envs':>4} {'contender':14} {'ms a step':>10} {'us/env':>8} {'x sync':>7} {'start':>7} {'MB':>7}"
+    parser.add_argument("--most-processes", type=int, default=128, help="of a contender with one for each environment")
+    parser.add_argument(
+        "--quick", action="store_true", help="CartPole with 8 and 128 environments, no processes but ours"
     )
-    for work in given.works:
+    parser.add_argument("--whole", action="store_true", help="every work, with 8, 32, 128 and 512 environments")
+    parser.add_argument("--json", help="file for the figures")
+    parser.add_argument("--table", help="file for a table in Markdown")
+    given = parser.parse_args()
+    if given.quick:
+        given.works, given.envs, given.seconds, given.most_processes = ["cartpole"], [8, 128], 0.3, 0
+    if given.whole:
+        given.works, given.envs = [work for work in WORKS if work != "nothing"], [8, 32, 128, 512]
+    return given
+
+
+def installed(works: Sequence[str]) -> list[str]:
+    """The works that can be done; tells what is missing."""
+    for name, package in OTHERS.items():
+        if find_spec(package) is None:
+            print(f"{name} is left out: {package} is not installed.")
+    if "ant" in works and find_spec("mujoco") is None:
+        print('ant is left out: mujoco is not installed (pip install "gymnasium[mujoco]").')
+        return [work for work in works if work != "ant"]
+    return list(works)
+
+
+def main() -> None:
+    """Print a table."""
+    given, rows = read_arguments(), []
+    works = installed(given.works)
+    print(
+        f"{'work':10} {'envs':>4} {'contender':14} {'ms a step':>10} {'least':>10} {'x sync':>7} {'us above':>9} "
+        f"{'start':>7} {'MB':>7}"
+    )
+    for work in works:
         for count in given.envs:
-            for row in compare(work, count, given.workers, given.seconds, given.only):
+            if count > given.most_processes and not given.only:
+                print(
+                    f"{work:10} {count:4} {', '.join(ONE_EACH)}: left out, more than {given.most_processes} processes"
+                )
+            for row in compare(work, count, given):
                 rows.append(row)
                 print(
                     f"{row['work']:10} {row['envs']:4} {row['contender']:14} {row['step_ms']:10.3f} "
-                    f"{row['us_env']:8.2f} {row['of_sync']:7.2f} {row['start_s']:6.2f}s {row['memory_mb']:7.0f}",
+                    f"{row['least_ms']:10.3f} {row['of_sync']:7.2f} {row['above_us']:9.2f} {row['start_s']:6.2f}s "
+                    f"{row['memory_mb']:7.0f}",
                     flush=True,
                 )
     if given.json:
-        with open(given.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
+        Path(given.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    if given.table:
+        Path(given.table).write_text(table(rows), encoding="utf-8")
 
 
 if __name__ == "__main__":

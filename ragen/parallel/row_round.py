@@ -50,7 +50,7 @@ class RowRound(Round):
         super().__init__(parts, Play, RowItems(row), timeout)
         self._row = row
         self.played: list[Played] = []
-        self._places: dict[int, int] = {}
+        self._places: dict[Lane | None, list[int]] = {}  # of each home's environments in the row
 
     def run(self) -> dict[int, Any]:
         """Play; single results by env_id, or none where all came in one piece."""
@@ -100,7 +100,7 @@ class RowRound(Round):
             record.in_sync = False
         if len(homes) == 1:
             return {lane: PlayRow(self._row) for lane in homes}
-        self._places = {env_id: place for place, env_id in enumerate(self._row.env_ids)}
+        self._places = homes
         return {lane: PlayRow(self._row.part(places)) for lane, places in homes.items()}
 
     def _take(self, lane: Lane | None, order: Order, outcomes: list[Outcome], generation: int) -> float:
@@ -109,14 +109,20 @@ class RowRound(Round):
             return super()._take(lane, order, outcomes, generation)
         seconds = 0.0
         for _, (env_ids, result), took, waited in rows:
-            whole = len(env_ids) == len(self._row)
-            places = None if whole else [self._places[env_id] for env_id in env_ids]
-            part = self._row if places is None else self._row.part(places)
-            self.played.append(Played(places, part, result))
+            self.played.append(self._played(lane, order, env_ids, result))
             self._parts.stats.count_row(lane, next(iter(self._parts.tags)), len(env_ids), took, waited)
             seconds += took
         singles = [outcome for outcome in outcomes if type(outcome[1]) is not RowOf]
         return seconds + (super()._take(lane, order, singles, generation) if singles else 0.0)
+
+    def _played(self, lane: Lane | None, order: Order, env_ids: Sequence[int], result: Any) -> Played:
+        if len(env_ids) == len(self._row):
+            return Played(None, self._row, result)
+        if isinstance(order, PlayRow) and len(env_ids) == len(order):
+            return Played(self._places[lane], order.row, result)
+        known = {env_id: place for place, env_id in enumerate(self._row.env_ids)}  # a lane that takes few at a time
+        places = [known[env_id] for env_id in env_ids]
+        return Played(places, self._row.part(places), result)
 
 
 class Rows:

@@ -1,4 +1,4 @@
-"""A processor as transformers have them, small enough to be read: an image becomes four tokens, and its mean colours."""
+"""A processor as transformers have them, small enough to be read: an image is four tokens, and its mean colours."""
 
 from __future__ import annotations
 

@@ -220,9 +220,8 @@ class EnvEngine:
             items = {env_id: (env_id, action) for env_id, action in actions.items()}
             values = (asked := Round(self._parts, Play, items, self.settings.step_timeout)).run()
             with self.lock:
-                for env_id, action in actions.items():
-                    if type(value := values[env_id]) is not EnvFailed:
-                        self.records[env_id].commit_turn(action, value)
+                for env_id in [each for each in actions if type(values[each]) is not EnvFailed]:
+                    self.records[env_id].commit_turn(actions[env_id], values[env_id])
                 if actions:
                     self.stats_book.count_call(asked.call_time(), are_turns=True)
             return {env_id: values[env_id] for env_id in actions}
@@ -231,9 +230,9 @@ class EnvEngine:
         for record in [self.records[env_id] for env_id in env_ids] if not are_known else ():
             if not record.has_begun and record.failed is None:
                 raise StateError(f"env {record.env_id} was not reset yet: reset it before it is played.")
-        is_time = self._use_lanes == "auto" and self.homes.may_look_again(self.stats_book.episode)
-        if is_time and len(self._in_use.env_ids) == len(env_ids):
-            self.homes.look_again(self.stats_book.episode)
+        is_auto, episode = self._use_lanes == "auto", self.stats_book.episode
+        if is_auto and self.homes.may_look_again(episode) and len(self._in_use.env_ids) == len(env_ids):
+            self.homes.look_again(episode)
 
     def call(self, env_ids: Iterable[int], name: str, *arguments: Any, **keywords: Any) -> dict[int, Any]:
         """Call a method of environments between two turns, or read an attribute; journalled like a turn.

@@ -138,8 +138,10 @@ def test_without_any_node_left_the_main_process_goes_on(honest: list[list[dict[s
 
         def lose_all(turn: int) -> None:
             if turn == 2:
+                workers = [lane.pid for lane in manager.lane_stats()[1:] if lane.pid]
                 for name in THREE:
                     cluster.remove(name)
+                assert until(lambda: all(map(is_over, workers)))  # a moment after their agents
 
         assert freeze(play(manager, TURNS, lose_all)) == honest[0]
         assert manager.lane_stats()[0].envs == 8

@@ -48,6 +48,7 @@ WARM_UP = 5.0  # minutes until memory is to be flat
 GROWTH = 0.05  # that still counts as flat
 SILENCE = 6.0  # seconds after which Ray gives up a node of this cluster
 SHORT_STOP, LONG_STOP = (0.2, 2.0), 2 * SILENCE
+REST = 5.0  # seconds between attempts to start a node
 GONE = 10.0  # seconds after which nothing of a closed manager may be there
 MARK = "RAGEN_DAY_IN_SMALL"  # environment variable of all that is started here
 TAGS: dict[str, dict[str, Any]] = {
@@ -91,6 +92,7 @@ class Room:
         self.done: Counter[str] = Counter()
         self._cluster, self._nodes, self._every = cluster, nodes, every
         self._chance = random.Random(seed)
+        self._rest = 0.0  # no node is started before
         self._stopped: list[tuple[float, list[psutil.Process]]] = []  # and when they are to go on
         self._kinds: dict[str, Callable[[psutil.Process], bool]] = {
             "worker": lambda raylet: self._kill(raylet, "ragen lane"),
@@ -116,8 +118,8 @@ class Room:
     def _disturb(self) -> None:
         weights = [{"silence": 1, "node": 2}.get(kind, 3) for kind in self._kinds]
         kind = self._chance.choices(list(self._kinds), weights)[0]
-        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
-            raylet = psutil.Process(self._cluster.raylet_pid(self._chance.randrange(self._nodes)))
+        with suppress(psutil.NoSuchProcess, ValueError):  # it has ended meanwhile, or there is none
+            raylet = psutil.Process(self._cluster.raylet_pid(self._chance.randrange(len(self._cluster.node_ids()))))
             self.done[kind] += self._kinds[kind](raylet)
 
     def _kill(self, raylet: psutil.Process, title: str) -> bool:
@@ -159,15 +161,22 @@ class Room:
 
     def _replace(self) -> None:
         """Start a node for each one whose raylet has ended."""
-        for index in reversed(range(self._nodes)):
+        for index in reversed(range(len(self._cluster.node_ids()))):
             if not _lives(self._cluster.raylet_pid(index)):
                 self._cluster.remove_node(index)
+        if time.monotonic() < self._rest:
+            return
+        try:
+            while len(self._cluster.node_ids()) < self._nodes:
                 self._cluster.add_node()
+        except Exception as error:  # Ray has none of its own for a node that is not there in time
+            self._rest = time.monotonic() + REST
+            print(f"a node did not start: {error}", file=sys.stderr)
 
 
 def room(main: Connection, nodes: int, every: float, seed: int) -> None:
     """The process of the cluster: tells its address, waits until it is told to disturb, and then until it is over."""
-    with LocalCluster(nodes, silence=SILENCE) as cluster:
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), LocalCluster(nodes, silence=SILENCE) as cluster:
         main.send(cluster.address)
         with suppress(EOFError, OSError):  # main has gone
             main.recv()

@@ -23,12 +23,13 @@ from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel.nodes import ray_cluster, wire
 from ragen.parallel.nodes.agent import Agent
 from ragen.parallel.nodes.kind import RayKind
-from ragen.parallel.nodes.link import Link, Node, Stage
+from ragen.parallel.nodes.link import SILENCE, Link, Node, Stage
 from ragen.parallel.nodes.options import RayOptions
 from ragen.parallel.settings import Settings
 from support.episodes import config, freeze, play, sequential
 from support.leftovers import is_over, processes, titled, until
 from support.simulated_nodes import SimulatedCluster
+from support.slow_wire import SlowWire
 
 pytestmark = pytest.mark.cluster
 
@@ -215,6 +216,35 @@ def test_a_node_that_is_silent_for_a_while_is_not_given_up(honest: list[list[dic
         assert restarts(manager) == 0 and cluster.placed == sorted(cluster.placed, key=THREE.index)
 
 
+def test_a_network_that_is_slower_than_turns_may_be_costs_nobody_his_worker(
+    honest: list[list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contact, wires = SimulatedCluster.contact, {}
+
+    def over_a_wire(cluster: SimulatedCluster, node: Node, *arguments: Any) -> wire.Contact:
+        found = contact(cluster, node, *arguments)
+        if node.name != "two":
+            return found
+        wires["two"] = stack.enter_context(SlowWire(found.port))
+        return found._replace(port=wires["two"].port)
+
+    monkeypatch.setattr(SimulatedCluster, "contact", over_a_wire)
+    with contextlib.ExitStack() as stack, on_nodes(step_timeout=0.5) as (manager, cluster):
+
+        def slow_down(turn: int) -> None:
+            if turn == 2:
+                assert "two" in used(manager)
+                wires["two"].delay = 0.4  # there and back takes longer than any turn may
+            elif turn == 3:
+                wires["two"].stand_still(1.3 * SILENCE)
+            elif turn == 4:
+                wires["two"].delay = 0.0
+
+        assert freeze(play(manager, TURNS, slow_down)) == honest[0]
+        assert restarts(manager) == 0 and cluster.placed == sorted(cluster.placed, key=THREE.index)
+        assert used(manager) == set(THREE)
+
+
 def test_a_node_that_joins_is_used_from_the_next_reset_on(honest: list[list[dict[str, Any]]]) -> None:
     with on_nodes() as (manager, cluster):
         cluster.remove("three")
@@ -224,6 +254,7 @@ def test_a_node_that_joins_is_used_from_the_next_reset_on(honest: list[list[dict
         assert until(lambda: is_open(manager, "four"))
         assert freeze(play(manager, TURNS)) == honest[1]
         assert used(manager) == {"one", "two", "four"}
+        assert until(lambda: link_to(manager, "three") is None), "of what has left nothing is kept"
 
 
 def test_an_agent_that_ends_is_placed_again() -> None:

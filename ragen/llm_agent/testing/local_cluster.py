@@ -42,7 +42,8 @@ class LocalCluster(Closing):
             "health_check_timeout_ms": round(350 * silence),
             "health_check_failure_threshold": 2,
         }
-        self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": health, **common})
+        head = {"num_cpus": 0, "_system_config": health, **common}
+        self._cluster = Cluster(initialize_head=True, head_node_args=head)
         self._nodes: list[Any] = []
         try:
             for _ in range(nodes):

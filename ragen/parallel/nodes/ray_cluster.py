@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from ragen.errors import ConfigError, LaneStartError
@@ -24,10 +25,15 @@ _HEAD = "node:__internal_head__"
 
 _lock = threading.RLock()
 _users = 0  # of a connection that was made here
+_job_has = ""  # the runtime_env that it was made with
 
 
 class RayCluster:
-    """The cluster that this process is connected to, as far as lanes need it."""
+    """The cluster that this process is connected to, as far as lanes need it.
+
+    Attributes:
+        installed: What is installed on nodes on which an agent was placed, by node id and name.
+    """
 
     def __init__(self, options: RayOptions, start_method: str, preload: Sequence[str], startup_timeout: float) -> None:
         """Connect, or start a local cluster, unless this process is connected already.
@@ -43,6 +49,7 @@ class RayCluster:
             LaneStartError: There is no Ray, or no such cluster.
         """
         self._options, self._how, self._startup_timeout = options, (start_method, list(preload)), startup_timeout
+        self.installed: dict[str, dict[str, str]] = {}
         self._actors: dict[str, Any] = {}
         self._is_ours = _connect(options)
         try:
@@ -145,6 +152,7 @@ class RayCluster:
         except ray.exceptions.RayError as error:
             raise LaneStartError(_failure(error)) from error
         here = versions()
+        self.installed[node.node_id] = {**told["versions"], **told["installed"]}
         if different := [
             f"{name} {there} (here {here[name]})" for name, there in told["versions"].items() if there != here[name]
         ]:
@@ -152,7 +160,6 @@ class RayCluster:
         return told["contact"]
 
     def _placed(self, node: Node, claims: dict[str, float]) -> Any:
-        import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
         strategy: Any = NodeAffinitySchedulingStrategy(node.node_id, soft=False)
@@ -160,14 +167,16 @@ class RayCluster:
             index, _ = max(bundles[node.node_id], key=lambda bundle: bundle[1].get("CPU", 0.0))
             strategy = PlacementGroupSchedulingStrategy(self._group, index, placement_group_capture_child_tasks=False)
         own = {name: amount for name, amount in claims.items() if name not in ("CPU", "GPU")}
+        shipped = self._options.environment() if self._options.runtime_env != _job_has else {}
         return (
-            ray.remote(NodeAgent)
+            _agent_class()
             .options(
                 num_cpus=claims.get("CPU", 0),
                 num_gpus=claims.get("GPU", 0),
                 resources=own,
                 max_restarts=0,
                 scheduling_strategy=strategy,
+                runtime_env=shipped or None,
             )
             .remote()
         )
@@ -202,9 +211,17 @@ class RayCluster:
             _disconnect()
 
 
+@cache
+def _agent_class() -> Any:
+    """The actor's class, made once: Ray keeps each one that it was ever given."""
+    import ray
+
+    return ray.remote(NodeAgent)
+
+
 def _connect(options: RayOptions) -> bool:
     """Connect to a cluster; whether that was done here, and is to be undone."""
-    global _users
+    global _users, _job_has
     try:
         import ray
     except ImportError as error:
@@ -219,27 +236,44 @@ def _connect(options: RayOptions) -> bool:
             )
         if ray.is_initialized():
             _refuse_another(options, ray.get_runtime_context().gcs_address)
+            _refuse_local_paths(options)
             _users += bool(_users)
             return bool(_users)
         address = options.address or os.environ.get("RAY_ADDRESS")
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+        shipped: dict[str, Any] = {"runtime_env": options.environment()} if options.runtime_env else {}
         own: dict[str, Any] = {} if address else {"object_store_memory": _LOCAL_STORE, "include_dashboard": False}
         try:
-            ray.init(address=address or "local", **own, **quiet)
+            ray.init(address=address or "local", **own, **shipped, **quiet)
         except Exception as error:  # of many kinds
             which = f"the cluster at {address!r} cannot be used" if address else "no local cluster can be started"
             raise LaneStartError(f"backend 'ray': {which}: {type(error).__name__}: {error}") from error
-        _users = 1
+        if not address:
+            _warn_if_open()
+        _users, _job_has = 1, options.runtime_env
         return True
 
 
+def _warn_if_open() -> None:
+    """Tell of a cluster that was started here, and that serves whoever can speak with it."""
+    mode = os.environ.get("RAY_AUTH_MODE")  # which Ray sets to "token" as it switches that on
+    if (mode or "").lower() != "token":
+        what = f"RAY_AUTH_MODE={mode} is set" if mode else "this version of Ray asks for no token by itself"
+        log.warning(
+            "backend 'ray': whoever reaches the ports of this machine may run code on the cluster that was started "
+            "for lanes, since %s. Unset it, or say RAY_AUTH_MODE=token, where others are in the same network.",
+            what,
+        )
+
+
 def _disconnect() -> None:
-    global _users
+    global _users, _job_has
     import ray
 
     with _lock:
         _users -= 1
         if not _users:
+            _job_has = ""
             ray.shutdown()
 
 
@@ -250,6 +284,16 @@ def _refuse_another(options: RayOptions, connected: str) -> None:
         f"ray.address = {options.address!r}: this process is connected to the cluster at {connected!r} already; leave "
         "the key out, or call ray.shutdown() before."
     )
+
+
+def _refuse_local_paths(options: RayOptions) -> None:
+    """What is on this machine is shipped when a process connects, and not after."""
+    if options.runtime_env != _job_has and (local := options.local_paths()):
+        raise ConfigError(
+            f"ray.runtime_env: {', '.join(local)} cannot be shipped any more, since this process is connected to a "
+            "cluster already: give it to ray.init(runtime_env=...), or to `ray job submit --working-dir`, or name a "
+            "package that the nodes can reach, such as file:///shared/code.zip."
+        )
 
 
 def _placement_group(name: str | None) -> Any:

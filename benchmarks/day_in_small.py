@@ -116,7 +116,7 @@ class Room:
         self._go_on(float("inf"))
 
     def _disturb(self) -> None:
-        weights = [{"silence": 1, "node": 2}.get(kind, 3) for kind in self._kinds]
+        weights = [{"silence": 1, "node": 2}.get(kind, 4) for kind in self._kinds]
         kind = self._chance.choices(list(self._kinds), weights)[0]
         with suppress(psutil.NoSuchProcess, ValueError):  # it has ended meanwhile, or there is none
             raylet = psutil.Process(self._cluster.raylet_pid(self._chance.randrange(len(self._cluster.node_ids()))))

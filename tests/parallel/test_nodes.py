@@ -355,6 +355,7 @@ def test_a_wish_travels_as_it_is() -> None:
         ({"nodes": []}, "es_manager.ray.nodes = []: expected"),
         ({"nodes": [3]}, "es_manager.ray.nodes = [3]: expected"),
         ({"placement_group": ""}, "es_manager.ray.placement_group = '': expected a text, or null."),
+        ({"runtime_env": "."}, "es_manager.ray.runtime_env = '.': expected a mapping of plain values"),
         ("all", "es_manager.ray = 'all': expected a mapping"),
     ],
 )
@@ -380,10 +381,24 @@ def test_nodes_are_named_by_id_address_or_host(nodes: Any, found: str) -> None:
 
 
 def test_settings_take_options_as_a_mapping() -> None:
+    shipped = RayOptions.of({"runtime_env": {"working_dir": ".", "py_modules": ["s3://there/a.zip", "b"]}})
+    assert shipped.environment()["py_modules"] == ["s3://there/a.zip", "b"] and shipped.local_paths() == [".", "b"]
+    assert hash(shipped) != hash(RayOptions()) and RayOptions.of({"runtime_env": None}) == RayOptions()
     settings = Settings.of(backend="ray", ray={"num_cpus": 0.5, "resources": {"box": 1}, "nodes": ["a", "b"]})
     assert settings.ray == RayOptions(num_cpus=0.5, resources=(("box", 1),), nodes=("a", "b"))
     assert settings.ray.claims() == {"CPU": 0.5, "box": 1}
     assert hash(settings.ray) == hash(RayOptions.of({"num_cpus": 0.5, "resources": {"box": 1}, "nodes": ["a", "b"]}))
+
+
+@pytest.mark.parametrize(("mode", "warns"), [("token", False), ("disabled", True), (None, True)])
+def test_a_cluster_that_is_started_without_a_token_is_warned_of(
+    mode: str | None, warns: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    if mode:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    ray_cluster._warn_if_open()
+    assert ("may run code on the cluster" in caplog.text) == warns
 
 
 def test_a_kind_forgets_its_nodes_in_a_fork(caplog: pytest.LogCaptureFixture) -> None:

@@ -20,7 +20,7 @@ import pytest
 
 from ragen.errors import ConfigError, LaneStartError
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel.nodes import ray_cluster, wire
+from ragen.parallel.nodes import connection, ray_cluster, wire
 from ragen.parallel.nodes.agent import Agent
 from ragen.parallel.nodes.kind import RayKind
 from ragen.parallel.nodes.link import SILENCE, Link, Node, Stage
@@ -390,6 +390,13 @@ def test_settings_take_options_as_a_mapping() -> None:
     assert hash(settings.ray) == hash(RayOptions.of({"num_cpus": 0.5, "resources": {"box": 1}, "nodes": ["a", "b"]}))
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere.invalid:6379", "127.0.0.1:99999"])
+def test_a_cluster_that_does_not_answer_is_not_waited_for(address: str) -> None:
+    with pytest.raises(LaneStartError, match=f"nobody answers at '{address}'"):
+        connection._expect_answer(address)
+    connection._expect_answer("auto")
+
+
 @pytest.mark.parametrize(("mode", "warns"), [("token", False), ("disabled", True), (None, True)])
 def test_a_cluster_that_is_started_without_a_token_is_warned_of(
     mode: str | None, warns: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -397,7 +404,7 @@ def test_a_cluster_that_is_started_without_a_token_is_warned_of(
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     if mode:
         monkeypatch.setenv("RAY_AUTH_MODE", mode)
-    ray_cluster._warn_if_open()
+    connection._warn_if_open()
     assert ("may run code on the cluster" in caplog.text) == warns
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -12,20 +10,16 @@ from functools import cache
 from typing import Any
 
 from ragen.errors import ConfigError, LaneStartError
+from ragen.parallel.nodes import connection
 from ragen.parallel.nodes.actor import NodeAgent, versions
 from ragen.parallel.nodes.link import Node
 from ragen.parallel.nodes.options import CURRENT, WORKERS, RayOptions
 from ragen.parallel.nodes.wire import Contact
 
-log = logging.getLogger(__name__)
-
-_LOCAL_STORE = 80 << 20  # bytes of object store of a cluster of our own, which keeps nothing there
 _PATIENCE = 0.5  # seconds between looks whether an agent is still wanted
 _HEAD = "node:__internal_head__"
 
 _lock = threading.RLock()
-_users = 0  # of a connection that was made here
-_job_has = ""  # the runtime_env that it was made with
 
 
 class RayCluster:
@@ -51,7 +45,7 @@ class RayCluster:
         self._options, self._how, self._startup_timeout = options, (start_method, list(preload)), startup_timeout
         self.installed: dict[str, dict[str, str]] = {}
         self._actors: dict[str, Any] = {}
-        self._is_ours = _connect(options)
+        self._is_ours = connection.connect(options)
         try:
             self._group = _placement_group(options.placement_group)
         except BaseException:
@@ -152,7 +146,7 @@ class RayCluster:
         except ray.exceptions.RayError as error:
             raise LaneStartError(_failure(error)) from error
         here = versions()
-        self.installed[node.node_id] = {**told["versions"], **told["installed"]}
+        self.installed[node.node_id] = {**told["versions"], **told.get("installed", {})}
         if different := [
             f"{name} {there} (here {here[name]})" for name, there in told["versions"].items() if there != here[name]
         ]:
@@ -167,7 +161,7 @@ class RayCluster:
             index, _ = max(bundles[node.node_id], key=lambda bundle: bundle[1].get("CPU", 0.0))
             strategy = PlacementGroupSchedulingStrategy(self._group, index, placement_group_capture_child_tasks=False)
         own = {name: amount for name, amount in claims.items() if name not in ("CPU", "GPU")}
-        shipped = self._options.environment() if self._options.runtime_env != _job_has else {}
+        shipped = connection.to_ship(self._options)
         return (
             _agent_class()
             .options(
@@ -208,7 +202,7 @@ class RayCluster:
         """Let go of the connection, if it was made for lanes; a local cluster ends with it."""
         if self._is_ours:
             self._is_ours = False
-            _disconnect()
+            connection.disconnect()
 
 
 @cache
@@ -217,83 +211,6 @@ def _agent_class() -> Any:
     import ray
 
     return ray.remote(NodeAgent)
-
-
-def _connect(options: RayOptions) -> bool:
-    """Connect to a cluster; whether that was done here, and is to be undone."""
-    global _users, _job_has
-    try:
-        import ray
-    except ImportError as error:
-        raise LaneStartError(
-            f"backend 'ray' needs Ray, which cannot be imported ({error}): pip install ray."
-        ) from error
-    with _lock:
-        if ray.util.client.ray.is_connected():
-            raise ConfigError(
-                "backend 'ray': this process is connected over Ray Client (ray://), which gives no way to speak with "
-                "nodes; run the program on a node of the cluster (`ray job submit` does)."
-            )
-        if ray.is_initialized():
-            _refuse_another(options, ray.get_runtime_context().gcs_address)
-            _refuse_local_paths(options)
-            _users += bool(_users)
-            return bool(_users)
-        address = options.address or os.environ.get("RAY_ADDRESS")
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
-        shipped: dict[str, Any] = {"runtime_env": options.environment()} if options.runtime_env else {}
-        own: dict[str, Any] = {} if address else {"object_store_memory": _LOCAL_STORE, "include_dashboard": False}
-        try:
-            ray.init(address=address or "local", **own, **shipped, **quiet)
-        except Exception as error:  # of many kinds
-            which = f"the cluster at {address!r} cannot be used" if address else "no local cluster can be started"
-            raise LaneStartError(f"backend 'ray': {which}: {type(error).__name__}: {error}") from error
-        if not address:
-            _warn_if_open()
-        _users, _job_has = 1, options.runtime_env
-        return True
-
-
-def _warn_if_open() -> None:
-    """Tell of a cluster that was started here, and that serves whoever can speak with it."""
-    mode = os.environ.get("RAY_AUTH_MODE")  # which Ray sets to "token" as it switches that on
-    if (mode or "").lower() != "token":
-        what = f"RAY_AUTH_MODE={mode} is set" if mode else "this version of Ray asks for no token by itself"
-        log.warning(
-            "backend 'ray': whoever reaches the ports of this machine may run code on the cluster that was started "
-            "for lanes, since %s. Unset it, or say RAY_AUTH_MODE=token, where others are in the same network.",
-            what,
-        )
-
-
-def _disconnect() -> None:
-    global _users, _job_has
-    import ray
-
-    with _lock:
-        _users -= 1
-        if not _users:
-            _job_has = ""
-            ray.shutdown()
-
-
-def _refuse_another(options: RayOptions, connected: str) -> None:
-    if options.address in (None, "auto", connected):
-        return
-    raise ConfigError(
-        f"ray.address = {options.address!r}: this process is connected to the cluster at {connected!r} already; leave "
-        "the key out, or call ray.shutdown() before."
-    )
-
-
-def _refuse_local_paths(options: RayOptions) -> None:
-    """What is on this machine is shipped when a process connects, and not after."""
-    if options.runtime_env != _job_has and (local := options.local_paths()):
-        raise ConfigError(
-            f"ray.runtime_env: {', '.join(local)} cannot be shipped any more, since this process is connected to a "
-            "cluster already: give it to ray.init(runtime_env=...), or to `ray job submit --working-dir`, or name a "
-            "package that the nodes can reach, such as file:///shared/code.zip."
-        )
 
 
 def _placement_group(name: str | None) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -68,7 +69,7 @@ def run(config: Any) -> int:
     try:
         reports = inquire(cluster, specs, settings)
         if not reports:
-            print(f"error: {cluster.why_none()}")
+            print(f"error: {cluster.why_none()}", file=sys.stderr)
             return UNSOUND
     finally:
         cluster.close()

@@ -61,7 +61,8 @@ def test_nodes_that_are_fit_are_told_in_a_table_alone(ask, monkeypatch):
 
 
 def test_a_cluster_that_is_not_there_is_an_error(ask, monkeypatch):
-    assert ask()[0] == cluster.UNSOUND
+    code, told = ask()
+    assert code == cluster.UNSOUND and told.err == "error: there is none.\n"
 
     def nowhere(*_):
         raise LaneStartError("the cluster at 'box-9:6379' cannot be used")

@@ -257,9 +257,12 @@ def test_a_node_that_joins_is_used_from_the_next_reset_on(honest: list[list[dict
         assert until(lambda: link_to(manager, "three") is None), "of what has left nothing is kept"
 
 
-def test_an_agent_that_ends_is_placed_again() -> None:
+def test_an_agent_that_ends_after_a_long_life_is_placed_again_at_once() -> None:
     with on_nodes() as (manager, cluster):
         play(manager, 1)
+        kind: Any = manager._engine.homes.pool.kind
+        kind._losses["two"].count = 5  # in a row, long ago
+        kind._links["two"].opened -= 100
         cluster.kill_agent("two")
         assert until(lambda: cluster.placed.count("two") == 2 and is_open(manager, "two"))
         play(manager, 1)

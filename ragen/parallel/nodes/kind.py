@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 LOOK = 1.0  # seconds between looks at which nodes there are
 ROOM_TIMEOUT = 5.0  # seconds for others to give up what they claim
-_LONGEST_REST = 64.0  # seconds until an agent is placed once more on a node whose agents always end
+_LONGEST_REST = 64.0  # seconds until an agent is placed once more on a node whose agents always end sooner than that
 _CLOSE_TIMEOUT = 5.0  # seconds for all links together
 
 
@@ -207,6 +207,8 @@ class RayKind(LaneKind):
             return False
         now = time.monotonic()
         if not losses.until:
+            if link.opened is not None and link.heard - link.opened > _LONGEST_REST:
+                losses.count = 0
             losses.until = now + min(2.0**losses.count - 1, _LONGEST_REST)
             losses.count += 1
         if now < losses.until:

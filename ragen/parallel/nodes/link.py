@@ -116,7 +116,8 @@ class Link:
         stage: How far it is.
         why: Why it is gone, in words; "" while it is not.
         contact: How the agent is reached, once the link is open.
-        heard: When the agent was last heard, on ``time.monotonic()``.
+        opened: When it opened, on ``time.monotonic()``; None while it did not.
+        heard: When the agent was last heard, likewise.
         beats: Where each worker was then.
         round_trip_s: Seconds that a message there and back takes.
         skew_s: Seconds by which the node's clock is ahead of ours, as far as messages can tell.
@@ -128,6 +129,7 @@ class Link:
         self.node, self.seats = node, seats
         self.stage, self.why = Stage.OPENING, ""
         self.contact: Contact | None = None
+        self.opened: float | None = None
         self.heard = time.monotonic()
         self.beats: dict[str, Beat] = {}
         self.round_trip_s = self.skew_s = 0.0
@@ -233,7 +235,7 @@ class Link:
             pings.append((took, question.value - (time.time() - took / 2)))
         self.round_trip_s, self.contact = statistics.median(took for took, _ in pings), contact
         self.skew_s = min(pings)[1]
-        self.stage = Stage.OPEN
+        self.opened, self.stage = time.monotonic(), Stage.OPEN
         self._wake_workers()
         log.debug("node %s is there, a message and back takes %.1f ms", self.node.name, 1e3 * self.round_trip_s)
 

@@ -48,7 +48,7 @@ def cluster() -> Iterator[LocalCluster]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "disabled")  # as other tests of Ray do in this process, which reads it once
         patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-        with LocalCluster(3) as cluster:
+        with LocalCluster(3, silence=4.0) as cluster:  # a busy machine is slow, and not dead
             yield cluster
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ragen.llm_agent.config.command_line import add_config_arguments, run_command
+from ragen.llm_agent.config.command_line import add_config_arguments, main_of
 from ragen.parallel.settings import Settings
 
 if TYPE_CHECKING:
@@ -41,20 +41,6 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return top
 
 
-def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Run the command.
-
-    Args:
-        argv: Its arguments; None takes the process's own.
-        prog: The program's name.
-
-    Returns:
-        The exit code: 0 where all nodes can be used, 1 where one cannot or there is no such cluster, 2 for a
-        configuration that cannot work.
-    """
-    return run_command(parser(prog), argv, run)
-
-
 def run(config: Any) -> int:
     """Look at the cluster of a configuration, and print what was found; the exit code."""
     from ragen.llm_agent.config.environments import read_config
@@ -75,6 +61,11 @@ def run(config: Any) -> int:
         cluster.close()
     _show(reports, list(by_tag))
     return SOUND if all(report.is_sound for report in reports) else UNSOUND
+
+
+main = main_of(parser, PROG, run)
+"""Runs the command. Exit codes: 0 where all nodes can be used, 1 where one cannot or there is no such cluster, 2 for a
+configuration that cannot work."""
 
 
 def _show(reports: Sequence[NodeReport], tags: Sequence[str]) -> None:

@@ -54,6 +54,7 @@ FORWARDS = {
     "ragen.env.environment_factory": {"ragen.llm_agent"},
     "ragen.parallel.check": {"ragen.tools"},
     "ragen.parallel.replay": {"ragen.tools"},
+    "ragen.tools.cluster": {"ragen.cli"},
 }
 """Modules that only pass on names of higher floors, as these were asked for there; nothing below imports them."""
 

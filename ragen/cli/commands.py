@@ -47,6 +47,7 @@ COMMANDS = {
         Command("replay", "play a failure again, from its capsule", "ragen.tools.replay"),
         Command("play", "play an environment by hand", "ragen.env.__main__"),
         Command("doctor", "say what this machine can do, and what is missing", "ragen.cli.doctor"),
+        Command("cluster", "say whether environments can be played on a Ray cluster's nodes", "ragen.cli.cluster"),
         Command("completion", "let the shell complete commands, options and keys", "ragen.cli.completion"),
     )
 }

@@ -7,18 +7,28 @@ Without Ray's part the same is tried in ``tests/parallel/test_nodes.py``, and wh
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import psutil
 import pytest
 
+from ragen.cli import cluster as command
 from ragen.errors import ConfigError, LaneStartError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.local_cluster import LocalCluster
+from ragen.parallel import EnvSpec, Settings
+from ragen.parallel.nodes.inquiry import inquire
+from ragen.parallel.nodes.options import RayOptions
+from ragen.parallel.nodes.ray_cluster import RayCluster
 from support.episodes import Holder, config, freeze, play, sequential
+from support.faulty_envs import Walk
 from support.leftovers import until
 
 ray = pytest.importorskip("ray")
@@ -38,7 +48,7 @@ def cluster() -> Iterator[LocalCluster]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "disabled")  # as other tests of Ray do in this process, which reads it once
         patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-        with LocalCluster(3) as cluster:
+        with LocalCluster(3, silence=4.0) as cluster:  # a busy machine is slow, and not dead
             yield cluster
 
 
@@ -150,6 +160,45 @@ def test_a_node_that_stops_is_left_when_ray_says_that_it_is_dead(
                 if process.is_running():
                     process.resume()
             cluster.remove_node(index_of(cluster, node))
+
+
+def test_code_that_is_on_no_node_is_shipped_by_ray_or_named_with_the_node(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "only_in_main.py").write_text("from support.faulty_envs import Walk\nclass Mine(Walk): pass\n")
+    with ZipFile(tmp_path / "shipped.zip", "w") as package:
+        package.write(here / "only_in_main.py", "shipped/only_in_main.py")
+    monkeypatch.syspath_prepend(here)
+    settings = walks(ray={"runtime_env": {"working_dir": f"file://{tmp_path}/shipped.zip"}})
+    settings["custom_envs"]["Good"]["env_type"] = "only_in_main:Mine"
+    expected = sequential(settings, TURNS)
+    shutil.rmtree(here)
+    with EnvStateManager(settings) as manager:
+        assert freeze(play(manager, TURNS)) == expected[0]
+        assert lanes(manager).keys() == {node_id[:6] for node_id in cluster.node_ids()}
+    specs = [EnvSpec.of(sys.modules["only_in_main"].Mine, tag="Mine"), EnvSpec.of(Walk, None, 1)]
+    for report in inquire(RayCluster(RayOptions(), "forkserver", [], 60.0), specs, Settings()):
+        assert report.missing.keys() == {"Mine"} and not report.is_sound
+        assert f"No module named 'only_in_main' (on node {report.node.name}: install it" in report.missing["Mine"]
+    with pytest.raises(ConfigError, match=r"ray.runtime_env: \. cannot be shipped any more"):
+        EnvStateManager(walks(ray={"runtime_env": {"working_dir": "."}}))
+
+
+def test_the_command_says_of_each_node_what_it_can_do(
+    cluster: LocalCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command.main(["es_manager.ray.nodes=worker"]) == command.SOUND
+    told = capsys.readouterr().out
+    assert "3 of 3 nodes can play SimpleSokoban." in told and "no token" in told
+    for node_id in cluster.node_ids():
+        (row,) = [line for line in told.splitlines() if f"/{node_id[:6]}" in line]
+        assert re.search(r"yes +│ equal +│ found +│ 2 +│ [\d.]+ ms +│ [+-]0\.\d\d s", row)
+    monkeypatch.setattr("ragen.__version__", "0.0.1")  # here; the nodes have imported it before
+    assert command.main(["es_manager.ray.nodes=worker", "es_manager.ray.num_cpus=3"]) == command.UNSOUND
+    told = capsys.readouterr().out
+    assert told.count("(here 0.0.1); install the same version there") == 3 and told.count("no room for a lane") == 3
 
 
 def test_an_actor_has_a_manager_and_nothing_is_left_when_it_is_killed(honest: list[list[dict[str, Any]]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -18,10 +19,13 @@ from ragen.games.slab import Place, Slab
 from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings
 from ragen.parallel.episode.turn import Turn
 from ragen.parallel.lanes.orders import Fork
+from ragen.parallel.nodes import ray_cluster
+from ragen.parallel.nodes.handle import NodeHandle
 from support import gym_envs
 from support.faulty_envs import Clock, FaultConfig, Faulty, GlobalDraws, Unreplayable, Walk
 from support.forking import BUILT_IN, OTHERS, Kind, bare, drawn, recorded, straight
 from support.leftovers import is_over, until
+from support.simulated_nodes import SimulatedCluster
 
 PATIENT = {"step_timeout": 20.0, "reset_timeout": 20.0, "startup_timeout": 20.0, "max_workers": 2}
 TURN = Turn(("a",), 9)
@@ -112,9 +116,10 @@ def the_shop_is_open() -> None:
 
 
 @pytest.fixture(params=["process", "executor", "main"])
-def make(request: pytest.FixtureRequest) -> Iterator[Make]:
-    """Makes engines in main and over both kinds of workers, closed in the end."""
+def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """Makes engines in main and over each kind of workers, closed in the end; nodes are simulated."""
     made: list[EnvEngine] = []
+    monkeypatch.setattr(ray_cluster, "RayCluster", SimulatedCluster)
     where = {"use_lanes": False} if request.param == "main" else {"use_lanes": True, "backend": request.param}
 
     def make_one(specs: Iterable[EnvSpec] = (), **settings: Any) -> EnvEngine:
@@ -126,8 +131,11 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
         engine.close()
 
 
+nodes = pytest.param("ray", marks=pytest.mark.cluster)
 in_main = pytest.mark.parametrize("make", ["main"], indirect=True)
-in_lanes = pytest.mark.parametrize("make", ["process", "executor"], indirect=True)
+in_lanes = pytest.mark.parametrize("make", ["process", "executor", nodes], indirect=True)
+on_nodes = pytest.mark.parametrize("make", [nodes], indirect=True)
+everywhere = pytest.mark.parametrize("make", ["process", "executor", "main", nodes], indirect=True)
 
 
 def began(make: Make, env_class: Any = Walk, turns: int = 4, config: Any = None, **settings: Any) -> EnvEngine:
@@ -174,7 +182,14 @@ def ways(engine: EnvEngine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 # What a fork is
 
 
-@pytest.mark.parametrize("name", [*BUILT_IN, *OTHERS])
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        *itertools.product(("process", "executor", "main"), (*BUILT_IN, *OTHERS)),
+        *(pytest.param("ray", name, marks=pytest.mark.cluster) for name in ("sokoban-images", "draws", "walk")),
+    ],
+    indirect=["make"],
+)
 def test_forks_at_any_turn_play_on_as_if_nobody_had_forked(make: Make, name: str) -> None:
     kind = {**BUILT_IN, **OTHERS}[name]
     turns = drawn(kind, 12, seed=3)
@@ -280,6 +295,7 @@ def test_built_in_environments_are_copied_where_they_stand(
     assert how[2:] == ["replay"]
 
 
+@everywhere
 @pytest.mark.parametrize(("env_class", "played"), [(Copies, "walk"), (CopiesDraws, "draws")])
 def test_what_cannot_be_replayed_is_copied(make: Make, env_class: type[Walk], played: str) -> None:
     engine = began(make, env_class)
@@ -354,6 +370,37 @@ def test_workers_killed_before_during_and_after_change_nothing(
     kill(engine)
     engine.fork(0, [2], 2)
     kill(engine)
+    assert on(engine, [2], turns[2:3])[2] == expected[3:4]
+    assert on(engine, range(3), turns[3:]) == dict.fromkeys(range(3), expected[4:])
+
+
+@on_nodes
+@pytest.mark.parametrize("when", ["before", "during", "after"])
+@pytest.mark.parametrize("kind", [OTHERS["walk"], BUILT_IN["sokoban"]])
+def test_a_node_that_is_lost_changes_nothing(
+    make: Make, kind: Kind, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = drawn(kind, 6, seed=9)
+    expected = straight(kind, SEED, turns)
+    engine = make([kind.spec(0)])
+    engine.reset({0: SEED})
+    on(engine, [0], turns[:3])
+    cluster, node = SimulatedCluster.last, next(lane.node for lane in engine.stats() if lane.envs)
+    sent = NodeHandle.send
+
+    def send(handle: NodeHandle, message: Any) -> None:
+        sent(handle, message)
+        if when == "during" and node in cluster.there:
+            cluster.remove(node)
+
+    if when == "before":
+        cluster.remove(node)
+    monkeypatch.setattr(NodeHandle, "send", send)
+    engine.fork(0, [1])
+    engine.fork(0, [2], 2)
+    if when == "after":
+        cluster.remove(node)
+    assert node not in cluster.there
     assert on(engine, [2], turns[2:3])[2] == expected[3:4]
     assert on(engine, range(3), turns[3:]) == dict.fromkeys(range(3), expected[4:])
 

@@ -20,15 +20,16 @@ import pytest
 
 from ragen.errors import ConfigError, LaneStartError
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel.nodes import ray_cluster, wire
+from ragen.parallel.nodes import connection, ray_cluster, wire
 from ragen.parallel.nodes.agent import Agent
 from ragen.parallel.nodes.kind import RayKind
-from ragen.parallel.nodes.link import Link, Node, Stage
+from ragen.parallel.nodes.link import SILENCE, Link, Node, Stage
 from ragen.parallel.nodes.options import RayOptions
 from ragen.parallel.settings import Settings
 from support.episodes import config, freeze, play, sequential
 from support.leftovers import is_over, processes, titled, until
 from support.simulated_nodes import SimulatedCluster
+from support.slow_wire import SlowWire
 
 pytestmark = pytest.mark.cluster
 
@@ -138,8 +139,10 @@ def test_without_any_node_left_the_main_process_goes_on(honest: list[list[dict[s
 
         def lose_all(turn: int) -> None:
             if turn == 2:
+                workers = [lane.pid for lane in manager.lane_stats()[1:] if lane.pid]
                 for name in THREE:
                     cluster.remove(name)
+                assert until(lambda: all(map(is_over, workers)))  # a moment after their agents
 
         assert freeze(play(manager, TURNS, lose_all)) == honest[0]
         assert manager.lane_stats()[0].envs == 8
@@ -213,6 +216,35 @@ def test_a_node_that_is_silent_for_a_while_is_not_given_up(honest: list[list[dic
         assert restarts(manager) == 0 and cluster.placed == sorted(cluster.placed, key=THREE.index)
 
 
+def test_a_network_that_is_slower_than_turns_may_be_costs_nobody_his_worker(
+    honest: list[list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contact, wires = SimulatedCluster.contact, {}
+
+    def over_a_wire(cluster: SimulatedCluster, node: Node, *arguments: Any) -> wire.Contact:
+        found = contact(cluster, node, *arguments)
+        if node.name != "two":
+            return found
+        wires["two"] = stack.enter_context(SlowWire(found.port))
+        return found._replace(port=wires["two"].port)
+
+    monkeypatch.setattr(SimulatedCluster, "contact", over_a_wire)
+    with contextlib.ExitStack() as stack, on_nodes(step_timeout=0.5) as (manager, cluster):
+
+        def slow_down(turn: int) -> None:
+            if turn == 2:
+                assert "two" in used(manager)
+                wires["two"].delay = 0.4  # there and back takes longer than any turn may
+            elif turn == 3:
+                wires["two"].stand_still(1.3 * SILENCE)
+            elif turn == 4:
+                wires["two"].delay = 0.0
+
+        assert freeze(play(manager, TURNS, slow_down)) == honest[0]
+        assert restarts(manager) == 0 and cluster.placed == sorted(cluster.placed, key=THREE.index)
+        assert used(manager) == set(THREE)
+
+
 def test_a_node_that_joins_is_used_from_the_next_reset_on(honest: list[list[dict[str, Any]]]) -> None:
     with on_nodes() as (manager, cluster):
         cluster.remove("three")
@@ -222,11 +254,15 @@ def test_a_node_that_joins_is_used_from_the_next_reset_on(honest: list[list[dict
         assert until(lambda: is_open(manager, "four"))
         assert freeze(play(manager, TURNS)) == honest[1]
         assert used(manager) == {"one", "two", "four"}
+        assert until(lambda: link_to(manager, "three") is None), "of what has left nothing is kept"
 
 
-def test_an_agent_that_ends_is_placed_again() -> None:
+def test_an_agent_that_ends_after_a_long_life_is_placed_again_at_once() -> None:
     with on_nodes() as (manager, cluster):
         play(manager, 1)
+        kind: Any = manager._engine.homes.pool.kind
+        kind._losses["two"].count = 5  # in a row, long ago
+        kind._links["two"].opened -= 100
         cluster.kill_agent("two")
         assert until(lambda: cluster.placed.count("two") == 2 and is_open(manager, "two"))
         play(manager, 1)
@@ -322,6 +358,7 @@ def test_a_wish_travels_as_it_is() -> None:
         ({"nodes": []}, "es_manager.ray.nodes = []: expected"),
         ({"nodes": [3]}, "es_manager.ray.nodes = [3]: expected"),
         ({"placement_group": ""}, "es_manager.ray.placement_group = '': expected a text, or null."),
+        ({"runtime_env": "."}, "es_manager.ray.runtime_env = '.': expected a mapping of plain values"),
         ("all", "es_manager.ray = 'all': expected a mapping"),
     ],
 )
@@ -347,10 +384,31 @@ def test_nodes_are_named_by_id_address_or_host(nodes: Any, found: str) -> None:
 
 
 def test_settings_take_options_as_a_mapping() -> None:
+    shipped = RayOptions.of({"runtime_env": {"working_dir": ".", "py_modules": ["s3://there/a.zip", "b"]}})
+    assert shipped.environment()["py_modules"] == ["s3://there/a.zip", "b"] and shipped.local_paths() == [".", "b"]
+    assert hash(shipped) != hash(RayOptions()) and RayOptions.of({"runtime_env": None}) == RayOptions()
     settings = Settings.of(backend="ray", ray={"num_cpus": 0.5, "resources": {"box": 1}, "nodes": ["a", "b"]})
     assert settings.ray == RayOptions(num_cpus=0.5, resources=(("box", 1),), nodes=("a", "b"))
     assert settings.ray.claims() == {"CPU": 0.5, "box": 1}
     assert hash(settings.ray) == hash(RayOptions.of({"num_cpus": 0.5, "resources": {"box": 1}, "nodes": ["a", "b"]}))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere.invalid:6379", "127.0.0.1:99999"])
+def test_a_cluster_that_does_not_answer_is_not_waited_for(address: str) -> None:
+    with pytest.raises(LaneStartError, match=f"nobody answers at '{address}'"):
+        connection._expect_answer(address)
+    connection._expect_answer("auto")
+
+
+@pytest.mark.parametrize(("mode", "warns"), [("token", False), ("disabled", True), (None, True)])
+def test_a_cluster_that_is_started_without_a_token_is_warned_of(
+    mode: str | None, warns: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    if mode:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    connection._warn_if_open()
+    assert ("may run code on the cluster" in caplog.text) == warns
 
 
 def test_a_kind_forgets_its_nodes_in_a_fork(caplog: pytest.LogCaptureFixture) -> None:

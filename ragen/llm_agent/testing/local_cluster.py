@@ -14,23 +14,19 @@ from typing import Any
 from ragen.closing import Closing
 
 OBJECT_STORE = 80 << 20  # bytes for each node: lanes keep nothing there
-QUICK = {  # Ray's own view of a node that has fallen silent: within 2 s instead of half a minute
-    "health_check_initial_delay_ms": 0,
-    "health_check_period_ms": 300,
-    "health_check_timeout_ms": 700,
-    "health_check_failure_threshold": 2,
-}
+SILENCE = 2.0  # seconds after which Ray says that a node that has fallen silent is dead, instead of half a minute
 
 
 class LocalCluster(Closing):
     """A head without processors for lanes, and nodes; this process is connected to it."""
 
-    def __init__(self, nodes: int = 3, cpus: int = 2) -> None:
+    def __init__(self, nodes: int = 3, cpus: int = 2, silence: float = SILENCE) -> None:
         """Start it.
 
         Args:
             nodes: How many nodes, the head not counted.
             cpus: How many processors each of them says that it has.
+            silence: Seconds, more or less, after which Ray takes a node that says nothing for dead.
         """
         if "RAY_AUTH_MODE" not in os.environ:  # before Ray is imported, which reads it once
             os.environ["RAY_AUTH_MODE"] = "token"
@@ -40,7 +36,14 @@ class LocalCluster(Closing):
 
         self._ray, self._cpus = ray, cpus
         common = {"object_store_memory": OBJECT_STORE, "include_dashboard": False}
-        self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": QUICK, **common})
+        health = {
+            "health_check_initial_delay_ms": 0,
+            "health_check_period_ms": round(150 * silence),
+            "health_check_timeout_ms": round(350 * silence),
+            "health_check_failure_threshold": 2,
+        }
+        head = {"num_cpus": 0, "_system_config": health, **common}
+        self._cluster = Cluster(initialize_head=True, head_node_args=head)
         self._nodes: list[Any] = []
         try:
             for _ in range(nodes):

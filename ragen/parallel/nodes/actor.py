@@ -27,6 +27,15 @@ def versions() -> dict[str, str]:
     }
 
 
+def installed() -> dict[str, str]:
+    """What a node is asked for beside that, to be told where it differs."""
+    import ray
+
+    import ragen
+
+    return {"ragen": ragen.__version__, "ray": ray.__version__}
+
+
 class NodeAgent:
     """Starts the agent of its node when it is asked to."""
 
@@ -39,14 +48,15 @@ class NodeAgent:
             preload: Modules that workers will need.
 
         Returns:
-            ``contact`` and ``versions``.
+            ``contact``, ``versions`` and ``installed``.
         """
         import ray
 
         address = ray.util.get_node_ip_address()
         agent = Agent(address, name, start_method, preload)
         threading.Thread(target=_leave_after, args=[agent], name="ragen agent leaves", daemon=True).start()
-        return {"contact": Contact(address, agent.port, agent.secret), "versions": versions()}
+        contact = Contact(address, agent.port, agent.secret)
+        return {"contact": contact, "versions": versions(), "installed": installed()}
 
 
 def _leave_after(agent: Agent) -> None:

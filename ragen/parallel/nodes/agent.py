@@ -197,7 +197,7 @@ class Agent:
                 hosted = self._hosted.get(worker)
             value = hosted.vitals.stacks(command["pid"]) if hosted else ""
         else:
-            value = None  # a ping
+            value = time.time()  # a ping
         return {"number": command["number"], "value": value}
 
     def _beat(self, lines: Lines, sending: threading.Lock) -> None:

@@ -27,6 +27,7 @@ from ragen.parallel.process.channel import Channel
 END_TIMEOUT = 5.0  # seconds that an agent gets to end a worker; it needs milliseconds
 _CALL_TIMEOUT = 10.0  # seconds
 _STACKS_TIMEOUT = 1.0  # seconds
+_LONGEST_WAY = 30.0  # seconds after which a request is taken to have come to a node that lives, and does not say so
 
 
 class NodeHandle(WorkerHandle):
@@ -55,6 +56,7 @@ class NodeHandle(WorkerHandle):
         self._channel: Channel | None = None
         self._unsent: list[Message] = []
         self._request, self._asked = 0, time.monotonic()  # the last one, and when it was sent
+        self._arrival = (0.0, 0.0)  # when a request was sent, and when it was known to have come to the node
         self._ending: Ending | None = None
         link.add(self)
 
@@ -182,11 +184,18 @@ class NodeHandle(WorkerHandle):
 
     # What the agent says
 
+    def reached(self, sent: float, heard: float) -> None:
+        """What was sent to the node before ``sent`` was there before ``heard``."""
+        asked = self._asked
+        if sent >= asked and self._arrival[0] != asked:
+            self._arrival = (asked, heard)
+
     def position(self) -> Position | None:
         """Where the worker is, by the agent's last beat; None before it is up.
 
-        No time passes for it from one beat to the next, so that it is overdue only if a beat said so. While the node is
-        silent time goes on, after a while that it may need to be heard.
+        No time passes for it from one beat to the next, so that it is overdue only if a beat said so; and none before
+        its request is known to have come to the node, however slow the network is. While the node is silent time goes
+        on, after a while that it may need to be heard.
         """
         if self._ending is not None:
             return self._ending.position
@@ -195,7 +204,10 @@ class NodeHandle(WorkerHandle):
         now, heard, beat = time.monotonic(), self.link.heard, self.link.beats.get(self._token)
         silent = max(0.0, now - max(heard, self._asked) - SILENCE)
         if beat is None or beat.number != self._request:  # it has not begun, or that was not told yet
-            return Position(self._request, 0, now - max(0.0, heard - self._asked) - silent)
+            sent, arrived = self._arrival
+            if sent != self._asked:
+                arrived = self._asked + _LONGEST_WAY
+            return Position(self._request, 0, now - max(0.0, heard - arrived) - silent)
         return Position(beat.number, beat.item, now - beat.age - silent)
 
     def stacks(self) -> str:

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 LOOK = 1.0  # seconds between looks at which nodes there are
 ROOM_TIMEOUT = 5.0  # seconds for others to give up what they claim
-_LONGEST_REST = 64.0  # seconds until an agent is placed once more on a node whose agents always end
+_LONGEST_REST = 64.0  # seconds until an agent is placed once more on a node whose agents always end sooner than that
 _CLOSE_TIMEOUT = 5.0  # seconds for all links together
 
 
@@ -172,8 +172,9 @@ class RayKind(LaneKind):
                 log.debug("nodes cannot be listed: %s", error)
 
     def _look(self) -> None:
-        """Have an agent placed on each node that has none."""
+        """Have an agent placed on each node that has none, and forget those that are no more."""
         nodes = self._cluster.nodes()
+        self._forget_all_but({node.node_id for node in nodes})
         with self._lock:
             links = dict(self._links)
         missing = [node for node in nodes if self._is_due(node, links.get(node.node_id))]
@@ -188,6 +189,15 @@ class RayKind(LaneKind):
                 if not self._closing.is_set():
                     self._links[node.node_id] = Link(node, seats, self._cluster)
 
+    def _forget_all_but(self, known: set[str]) -> None:
+        """Of nodes that have left the cluster nothing is needed, unless to say why there is no other one."""
+        with self._lock:
+            if self._present():
+                left = [key for key, link in self._links.items() if link.stage is Stage.GONE and key not in known]
+                for key in left:
+                    del self._links[key]
+                    self._losses.pop(key, None)
+
     def _is_due(self, node: Node, link: Link | None) -> bool:
         """Whether an agent is to be placed on this node now."""
         losses = self._losses.setdefault(node.node_id, _Losses())
@@ -197,6 +207,8 @@ class RayKind(LaneKind):
             return False
         now = time.monotonic()
         if not losses.until:
+            if link.opened is not None and link.heard - link.opened > _LONGEST_REST:
+                losses.count = 0
             losses.until = now + min(2.0**losses.count - 1, _LONGEST_REST)
             losses.count += 1
         if now < losses.until:

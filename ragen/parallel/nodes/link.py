@@ -6,7 +6,8 @@
        +------------------------>  gone  <---------------------------+
 
 Each link has a thread, which reads. What is asked of the agent waits in the thread that asks, never for long. A node
-that is silent is not gone: its workers' deadlines go on, after a while that a slow network is allowed.
+that is silent is not gone: its workers' deadlines go on, after a while that a slow network is allowed. Each beat is
+answered by a ping, whose answer tells workers that what was sent to them before has come to their node.
 """
 
 from __future__ import annotations
@@ -96,6 +97,9 @@ class Worker(Protocol):
     def kill(self) -> None:
         """The link is gone."""
 
+    def reached(self, sent: float, heard: float) -> None:
+        """What main had sent to the node before ``sent`` was there before ``heard``, on ``time.monotonic()``."""
+
 
 class _Question:
     def __init__(self) -> None:
@@ -112,9 +116,11 @@ class Link:
         stage: How far it is.
         why: Why it is gone, in words; "" while it is not.
         contact: How the agent is reached, once the link is open.
-        heard: When the agent was last heard, on ``time.monotonic()``.
+        opened: When it opened, on ``time.monotonic()``; None while it did not.
+        heard: When the agent was last heard, likewise.
         beats: Where each worker was then.
         round_trip_s: Seconds that a message there and back takes.
+        skew_s: Seconds by which the node's clock is ahead of ours, as far as messages can tell.
         workers: Those of this node that were not ended yet.
     """
 
@@ -123,9 +129,10 @@ class Link:
         self.node, self.seats = node, seats
         self.stage, self.why = Stage.OPENING, ""
         self.contact: Contact | None = None
+        self.opened: float | None = None
         self.heard = time.monotonic()
         self.beats: dict[str, Beat] = {}
-        self.round_trip_s = 0.0
+        self.round_trip_s = self.skew_s = 0.0
         self.workers: set[Worker] = set()
         self._cluster = cluster
         self._closing = threading.Event()
@@ -133,6 +140,7 @@ class Link:
         self._lines: Lines | None = None
         self._numbers = itertools.count()
         self._questions: dict[int, _Question] = {}
+        self._pings: dict[int, float] = {}  # when each was sent that follows a beat
         self._thread = threading.Thread(target=self._run, name=f"ragen node {node.name}", daemon=True)
         self._thread.start()
 
@@ -215,7 +223,7 @@ class Link:
             self._end("was closed" if self._closing.is_set() else why)
 
     def _open(self, contact: Contact) -> None:
-        times = []
+        pings: list[tuple[float, float]] = []  # how long each took, and how far off the node's clock was in the middle
         for _ in range(_PINGS):
             begin, number, question = time.monotonic(), next(self._numbers), _Question()
             self._questions[number] = question
@@ -223,9 +231,11 @@ class Link:
             while not question.answered.is_set() and not self._closing.is_set():
                 if why := self._hear():
                     raise LaneStartError(why)
-            times.append(time.monotonic() - begin)
-        self.round_trip_s, self.contact = statistics.median(times), contact
-        self.stage = Stage.OPEN
+            took = time.monotonic() - begin
+            pings.append((took, question.value - (time.time() - took / 2)))
+        self.round_trip_s, self.contact = statistics.median(took for took, _ in pings), contact
+        self.skew_s = min(pings)[1]
+        self.opened, self.stage = time.monotonic(), Stage.OPEN
         self._wake_workers()
         log.debug("node %s is there, a message and back takes %.1f ms", self.node.name, 1e3 * self.round_trip_s)
 
@@ -237,12 +247,21 @@ class Link:
                 self.heard = time.monotonic()
                 if "beat" in value:
                     self.beats = {token: Beat(*beat) for token, beat in value["beat"].items()}
+                    self._ping()
+                elif (sent := self._pings.pop(value["number"], None)) is not None:
+                    for worker in list(self.workers):
+                        worker.reached(sent, self.heard)
                 elif (question := self._questions.pop(value["number"], None)) is not None:
                     question.value = value["value"]
                     question.answered.set()
         except TimeoutError:
             return self._cluster.verdict(self.node)
         return ""
+
+    def _ping(self) -> None:
+        number, now = next(self._numbers), time.monotonic()
+        self._pings[number] = now
+        self._tell({"do": "ping", "number": number})
 
     def _end(self, why: str) -> None:
         self.why, self.stage = why, Stage.GONE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -28,6 +29,8 @@ class RayOptions:
             begins), address or host name.
         placement_group: Name of a placement group whose bundles the claims are made of, ``"current"`` for the one that
             this process is in; None for none.
+        runtime_env: What Ray is to see to on the nodes before a lane starts there, such as code to be shipped: its
+            ``runtime_env``, as JSON; "" for nothing beside what the job has.
     """
 
     address: str | None = None
@@ -35,6 +38,7 @@ class RayOptions:
     resources: tuple[tuple[str, float], ...] = ()
     nodes: str | tuple[str, ...] = ALL
     placement_group: str | None = None
+    runtime_env: str = ""
 
     def __post_init__(self) -> None:
         """Check every value.
@@ -91,6 +95,17 @@ class RayOptions:
             text = str(error)
             raise ConfigError(key + text.removeprefix("ray") if text.startswith("ray.") else text) from None
 
+    def environment(self) -> dict[str, Any]:
+        """``runtime_env`` as Ray takes it."""
+        return json.loads(self.runtime_env) if self.runtime_env else {}
+
+    def local_paths(self) -> list[str]:
+        """What ``runtime_env`` ships from this machine, which Ray does for a whole job alone."""
+        given = self.environment()
+        listed = given.get("py_modules") or []
+        paths = [given.get("working_dir"), *(listed if isinstance(listed, list) else [listed])]
+        return [str(path) for path in paths if path and "://" not in str(path)]
+
     def claims(self) -> dict[str, float]:
         """What one lane claims, by Ray's names."""
         return {name: amount for name, amount in (("CPU", self.num_cpus), *self.resources) if amount}
@@ -104,7 +119,20 @@ def _hashable(values: Mapping[str, Any], key: str) -> dict[str, Any]:
         nodes = tuple(nodes)
     elif not isinstance(nodes, str):
         raise ConfigError(f"{key}.nodes = {nodes!r}: expected 'all', 'worker', or a list of nodes.")
-    return {"resources": tuple(sorted((str(name), amount) for name, amount in resources.items())), "nodes": nodes}
+    amounts = tuple(sorted((str(name), amount) for name, amount in resources.items()))
+    return {"resources": amounts, "nodes": nodes, "runtime_env": _as_json(values.get("runtime_env"), key)}
+
+
+def _as_json(given: Any, key: str) -> str:
+    if not given:
+        return ""
+    try:
+        if not isinstance(given, Mapping):
+            raise TypeError
+        return json.dumps(given, sort_keys=True)
+    except (TypeError, ValueError):
+        expected = "expected a mapping of plain values, such as {working_dir: .}"
+        raise ConfigError(f"{key}.runtime_env = {given!r}: {expected}, which ray.init takes.") from None
 
 
 def _expect_amount(name: str, value: Any) -> None:

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import os
 import threading
 import time
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from ragen.errors import ConfigError, LaneStartError
+from ragen.parallel.nodes import connection
 from ragen.parallel.nodes.actor import NodeAgent, versions
 from ragen.parallel.nodes.link import Node
 from ragen.parallel.nodes.options import CURRENT, WORKERS, RayOptions
 from ragen.parallel.nodes.wire import Contact
 
-log = logging.getLogger(__name__)
-
-_LOCAL_STORE = 80 << 20  # bytes of object store of a cluster of our own, which keeps nothing there
 _PATIENCE = 0.5  # seconds between looks whether an agent is still wanted
 _HEAD = "node:__internal_head__"
 
 _lock = threading.RLock()
-_users = 0  # of a connection that was made here
 
 
 class RayCluster:
-    """The cluster that this process is connected to, as far as lanes need it."""
+    """The cluster that this process is connected to, as far as lanes need it.
+
+    Attributes:
+        installed: What is installed on nodes on which an agent was placed, by node id and name.
+    """
 
     def __init__(self, options: RayOptions, start_method: str, preload: Sequence[str], startup_timeout: float) -> None:
         """Connect, or start a local cluster, unless this process is connected already.
@@ -43,8 +43,9 @@ class RayCluster:
             LaneStartError: There is no Ray, or no such cluster.
         """
         self._options, self._how, self._startup_timeout = options, (start_method, list(preload)), startup_timeout
+        self.installed: dict[str, dict[str, str]] = {}
         self._actors: dict[str, Any] = {}
-        self._is_ours = _connect(options)
+        self._is_ours = connection.connect(options)
         try:
             self._group = _placement_group(options.placement_group)
         except BaseException:
@@ -145,6 +146,7 @@ class RayCluster:
         except ray.exceptions.RayError as error:
             raise LaneStartError(_failure(error)) from error
         here = versions()
+        self.installed[node.node_id] = {**told["versions"], **told.get("installed", {})}
         if different := [
             f"{name} {there} (here {here[name]})" for name, there in told["versions"].items() if there != here[name]
         ]:
@@ -152,7 +154,6 @@ class RayCluster:
         return told["contact"]
 
     def _placed(self, node: Node, claims: dict[str, float]) -> Any:
-        import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
         strategy: Any = NodeAffinitySchedulingStrategy(node.node_id, soft=False)
@@ -160,14 +161,16 @@ class RayCluster:
             index, _ = max(bundles[node.node_id], key=lambda bundle: bundle[1].get("CPU", 0.0))
             strategy = PlacementGroupSchedulingStrategy(self._group, index, placement_group_capture_child_tasks=False)
         own = {name: amount for name, amount in claims.items() if name not in ("CPU", "GPU")}
+        shipped = connection.to_ship(self._options)
         return (
-            ray.remote(NodeAgent)
+            _agent_class()
             .options(
                 num_cpus=claims.get("CPU", 0),
                 num_gpus=claims.get("GPU", 0),
                 resources=own,
                 max_restarts=0,
                 scheduling_strategy=strategy,
+                runtime_env=shipped or None,
             )
             .remote()
         )
@@ -199,57 +202,15 @@ class RayCluster:
         """Let go of the connection, if it was made for lanes; a local cluster ends with it."""
         if self._is_ours:
             self._is_ours = False
-            _disconnect()
+            connection.disconnect()
 
 
-def _connect(options: RayOptions) -> bool:
-    """Connect to a cluster; whether that was done here, and is to be undone."""
-    global _users
-    try:
-        import ray
-    except ImportError as error:
-        raise LaneStartError(
-            f"backend 'ray' needs Ray, which cannot be imported ({error}): pip install ray."
-        ) from error
-    with _lock:
-        if ray.util.client.ray.is_connected():
-            raise ConfigError(
-                "backend 'ray': this process is connected over Ray Client (ray://), which gives no way to speak with "
-                "nodes; run the program on a node of the cluster (`ray job submit` does)."
-            )
-        if ray.is_initialized():
-            _refuse_another(options, ray.get_runtime_context().gcs_address)
-            _users += bool(_users)
-            return bool(_users)
-        address = options.address or os.environ.get("RAY_ADDRESS")
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
-        own: dict[str, Any] = {} if address else {"object_store_memory": _LOCAL_STORE, "include_dashboard": False}
-        try:
-            ray.init(address=address or "local", **own, **quiet)
-        except Exception as error:  # of many kinds
-            which = f"the cluster at {address!r} cannot be used" if address else "no local cluster can be started"
-            raise LaneStartError(f"backend 'ray': {which}: {type(error).__name__}: {error}") from error
-        _users = 1
-        return True
-
-
-def _disconnect() -> None:
-    global _users
+@cache
+def _agent_class() -> Any:
+    """The actor's class, made once: Ray keeps each one that it was ever given."""
     import ray
 
-    with _lock:
-        _users -= 1
-        if not _users:
-            ray.shutdown()
-
-
-def _refuse_another(options: RayOptions, connected: str) -> None:
-    if options.address in (None, "auto", connected):
-        return
-    raise ConfigError(
-        f"ray.address = {options.address!r}: this process is connected to the cluster at {connected!r} already; leave "
-        "the key out, or call ray.shutdown() before."
-    )
+    return ray.remote(NodeAgent)
 
 
 def _placement_group(name: str | None) -> Any:

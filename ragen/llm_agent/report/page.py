@@ -11,6 +11,7 @@ from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY
 from ragen.llm_agent.evaluation.statistics import effective_episodes, wilson_interval
 from ragen.llm_agent.report.assets import SCRIPT, STYLE, policy
 from ragen.llm_agent.report.browser import Browser, Episode
+from ragen.llm_agent.report.lineage import render_trees
 from ragen.llm_agent.report.plots import COLOURS, curves, histogram, share_bar, swimlanes
 from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.rollout.timeline import Timeline
@@ -52,6 +53,7 @@ class Report:
 def render(report: Report) -> str:
     """A report as HTML, one self-contained page."""
     parts = [_head(report), _results(report.episodes), _history(report.history), _time(report), _lanes(report.lanes)]
+    parts.append(render_trees(report.episodes))
     if report.episodes:
         parts.append(f"<h2>Trajectories</h2>{Browser().render(report.episodes)}")
     return (

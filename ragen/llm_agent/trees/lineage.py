@@ -63,7 +63,7 @@ class Forest:
     """The trees of a rollout; chains are trees of one leaf.
 
     Attributes:
-        nodes: By environment, parents before their branches.
+        nodes: By environment, in the order of ids, in which parents come before their branches.
     """
 
     nodes: Mapping[int, Node]
@@ -72,14 +72,15 @@ class Forest:
     def of(cls, caches: Sequence[Mapping[str, Any]]) -> Forest:
         """Read rollout caches, or records of ``rollouts.jsonl``.
 
-        A branch whose parent is not among them stands for itself: all its turns are its own.
+        A branch whose parent is not among them stands for itself: all its turns are its own. So does one whose parent
+        cannot be its parent, since it came later or has not so many turns; the manager makes none of these.
 
         Args:
             caches: With ``env_id``, ``history`` (of records: ``actions``), and of branches ``parent`` and ``turn``.
         """
         given = {cache["env_id"]: cache for cache in caches}
-        nodes = {env_id: _node(cache, given) for env_id, cache in given.items()}
-        return cls(dict(sorted(nodes.items(), key=lambda item: (_depth(item[1], nodes), item[0]))))
+        played = {env_id: _turns_played(cache) for env_id, cache in given.items()}
+        return cls({env_id: _node(given[env_id], played) for env_id in sorted(given)})
 
     @property
     def has_branches(self) -> bool:
@@ -155,16 +156,17 @@ def forest_of(caches: Sequence[Mapping[str, Any]]) -> Forest:
     return Forest.of(caches) if any("parent" in cache for cache in caches) else Forest({})
 
 
-def _node(cache: Mapping[str, Any], given: Mapping[int, Any]) -> Node:
-    played = len(cache["actions"]) if "history" not in cache else sum("actions" in turn for turn in cache["history"])
-    group, parent = cache.get("group_id", cache["env_id"]), cache.get("parent")
-    if parent is None or parent not in given:
-        return Node(cache["env_id"], None, 0, played, group)
-    return Node(cache["env_id"], parent, cache["turn"], played, group)
+def _node(cache: Mapping[str, Any], played: Mapping[int, int]) -> Node:
+    env_id, group = cache["env_id"], cache.get("group_id", cache["env_id"])
+    parent, turn = cache.get("parent"), cache.get("turn")
+    if not isinstance(parent, int) or not isinstance(turn, int) or parent >= env_id:
+        return Node(env_id, None, 0, played[env_id], group)
+    if not 0 <= turn <= min(played.get(parent, -1), played[env_id]):
+        return Node(env_id, None, 0, played[env_id], group)
+    return Node(env_id, parent, turn, played[env_id], group)
 
 
-def _depth(node: Node, nodes: Mapping[int, Node]) -> int:
-    depth = 0
-    while node.parent is not None:
-        node, depth = nodes[node.parent], depth + 1
-    return depth
+def _turns_played(cache: Mapping[str, Any]) -> int:
+    if "history" in cache:
+        return sum("actions" in turn for turn in cache["history"])
+    return len(cache["actions"])

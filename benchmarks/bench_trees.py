@@ -4,9 +4,8 @@
 
 Both start from the same warmed-up weights of a seed and play ``config/tiny_trees.yaml``: groups of eight trajectories,
 as eight chains, or as two trees of four leaves each. Tokens are those of replies, and of prompts that were asked, each
-prompt once however many replies it got.
-Figures go to a file of JSON beside the picture; with ``--draw`` nothing is trained, and
-the picture is drawn from that file again.
+prompt once however many replies it got. Every validation is written to ``trees.jsonl`` beside the picture at once;
+``--draw`` trains nothing, and draws what is there.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ KINDS = {
     "trees, plain GRPO": ["agent_proxy.branching.advantages=grpo"],
 }
 COMMON = ["es_manager.use_multiprocessing=false", "es_manager.capsule_dir=null"]
-MOMENTS = 12  # at which it is validated, over all tokens
+MOMENTS = 8  # at which it is validated, over all tokens
 
 
 def main() -> None:
@@ -39,32 +38,49 @@ def main() -> None:
     arguments.add_argument("--output", type=Path, default=Path("docs/images/trees.png"))
     arguments.add_argument("--draw", action="store_true", help="draw what the last call found")
     given = arguments.parse_args()
-    figures = given.output.with_suffix(".json")
+    figures = given.output.with_suffix(".jsonl")
     if not given.draw:
-        runs = list(trained(given.tokens, given.seeds, given.warm_up))
-        figures.write_text(json.dumps(runs) + "\n", "utf-8")
-    draw(json.loads(figures.read_text("utf-8")), given.output)
+        with figures.open("w", encoding="utf-8") as file:
+            for point in trained(given.tokens, given.seeds, given.warm_up):
+                file.write(json.dumps(point) + "\n")
+                file.flush()
+    points = [json.loads(line) for line in figures.read_text("utf-8").splitlines()]
+    tell(points)
+    draw(points, given.output)
 
 
 def trained(tokens: int, seeds: int, warm_up: int) -> Iterator[dict[str, Any]]:
-    """Every kind for every seed; what came of it as a line, and as figures."""
+    """The curves of every kind for every seed, point by point."""
     import torch
 
     torch.set_num_threads(1)
-    for seed in range(seeds):
-        keys = [*COMMON, f"trainer.seed={seed}", f"warm_up.steps={warm_up}"]
-        model, tokenizer = warmed_up(load_config("tiny_trees", keys))
-        for kind, overrides in KINDS.items():
-            config = load_config("tiny_trees", [*keys, *overrides])
-            points = list(curve(config, copy.deepcopy(model), tokenizer, tokens))
-            first, last = points[0], points[-1]
-            print(
-                f"seed {seed}, {kind}: {first['success']:.3f} -> {last['success']:.3f} after {last['step']} steps, "
-                f"{last['tokens']:,.0f} tokens, {last['response_tokens']:,.0f} of them replies, {last['leaves']:,.0f} "
-                f"trajectories; as chains these would take {last['chain_tokens']:,.0f}",
-                flush=True,
-            )
-            yield {"seed": seed, "kind": kind, "points": points}
+    keys = {seed: [*COMMON, f"trainer.seed={seed}", f"warm_up.steps={warm_up}"] for seed in range(seeds)}
+    warm = {seed: warmed_up(load_config("tiny_trees", given)) for seed, given in keys.items()}
+    for kind, overrides in KINDS.items():
+        for seed, given in keys.items():
+            model, tokenizer = warm[seed]
+            config = load_config("tiny_trees", [*given, *overrides])
+            for point in curve(config, copy.deepcopy(model), tokenizer, tokens):
+                yield {"kind": kind, "seed": seed, **point}
+
+
+def tell(points: list[dict[str, Any]]) -> None:
+    """A line for each curve: where it began, where it ended, and what that took."""
+    for (kind, seed), curve_points in curves(points).items():
+        first, last = curve_points[0], curve_points[-1]
+        print(
+            f"{kind}, seed {seed}: {first['success']:.3f} -> {last['success']:.3f} after {last['step']} steps, "
+            f"{last['tokens']:,.0f} tokens, {last['response_tokens']:,.0f} of them replies; {last['leaves']:,.0f} "
+            f"trajectories, which take {last['chain_tokens']:,.0f} tokens as chains"
+        )
+
+
+def curves(points: list[dict[str, Any]]) -> dict[tuple[str, int], list[dict[str, Any]]]:
+    """Points by kind and seed."""
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for point in points:
+        found.setdefault((point["kind"], point["seed"]), []).append(point)
+    return found
 
 
 def warmed_up(config: Any) -> tuple[Any, Any]:
@@ -113,30 +129,25 @@ def curve(config: Any, model: Any, tokenizer: Any, most: int) -> Iterator[dict[s
             counts["chain_tokens"] += found["tree/chain_prompt_tokens"] + found["tree/chain_response_tokens"]
 
 
-def draw(runs: list[dict[str, Any]], picture: Path) -> None:
+def draw(points: list[dict[str, Any]], picture: Path) -> None:
     """Success over all tokens, and over those of replies alone; a thin line a seed, a thick one their mean."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), layout="constrained")
-    for axes, over, name in zip(
-        figure.subplots(1, 2, sharey=True),
-        ("tokens", "response_tokens"),
-        ("prompts and replies", "replies"),
-        strict=True,
-    ):
+    both = figure.subplots(1, 2, sharey=True)
+    for axes, over, name in zip(both, ("tokens", "response_tokens"), ("prompts and replies", "replies"), strict=True):
         for place, kind in enumerate(KINDS):
-            ways = [run["points"] for run in runs if run["kind"] == kind]
-            for points in ways:
-                axes.plot(
-                    [p[over] for p in points], [p["success"] for p in points], color=f"C{place}", alpha=0.35, lw=0.9
-                )
-            pairs = list(zip(*ways, strict=False))
-            mean = [fmean(p[over] for p in at) for at in pairs], [fmean(p["success"] for p in at) for at in pairs]
-            axes.plot(*mean, color=f"C{place}", marker="o", markersize=3, lw=2, label=kind)
-        axes.set(xlabel=f"tokens of {name}", ylim=(0.4, 1.0))
+            ways = [way for (of, _), way in curves(points).items() if of == kind]
+            for way in ways:
+                axes.plot([p[over] for p in way], [p["success"] for p in way], color=f"C{place}", alpha=0.4, lw=0.9)
+            moments = list(zip(*ways, strict=False))
+            at = [fmean(p[over] for p in each) for each in moments]
+            rates = [fmean(p["success"] for p in each) for each in moments]
+            axes.plot(at, rates, color=f"C{place}", marker="o", markersize=3, lw=2, label=kind)
+        axes.set(xlabel=f"tokens of {name}")
         axes.grid(alpha=0.3)
-    figure.axes[0].set_ylabel("success at validation, in chains")
-    figure.axes[0].legend(fontsize=8)
+    both[0].set_ylabel("success at validation, in chains")
+    both[0].legend(fontsize=8)
     figure.savefig(picture, dpi=110)
     print(f"picture in {picture}")
 

@@ -1,21 +1,4 @@
-"""``agent_proxy.branching``: whether rollouts are trees, and where they branch; see ``docs/branching.md``.
-
-====================================================  ==============  ================================================
-key                                                   default         meaning
-====================================================  ==============  ================================================
-``agent_proxy.branching.when``                        null            null: chains; ``every_turn``, ``after_turn``,
-                                                                      ``entropy``, or ``package.module:function``
-``agent_proxy.branching.turns``                       ``[1]``         ``after_turn``: after so many turns; 0: the reset
-``agent_proxy.branching.threshold``                   null            ``entropy``: nats a token, from where on
-``agent_proxy.branching.width``                       2               replies that are asked for where it branches
-``agent_proxy.branching.max_leaves``                  8               most trajectories of a tree
-``agent_proxy.branching.budget_tokens``               null            a tree that had so many tokens of prompts and
-                                                                      replies branches no more; null: no bound
-``agent_proxy.branching.advantages``                  ``tree``        ``tree``: against siblings; ``grpo``: against all
-                                                                      trajectories of the group
-``agent_proxy.branching.modes``                       ``[train]``     which rollouts: ``train``, ``val``
-====================================================  ==============  ================================================
-"""
+"""``agent_proxy.branching``: whether rollouts are trees, and where they branch; see ``docs/branching.md``."""
 
 from __future__ import annotations
 
@@ -36,9 +19,18 @@ KEYS = ("when", "turns", "threshold", "width", "max_leaves", "budget_tokens", "a
 
 @dataclass(frozen=True)
 class BranchingSettings:
-    """Where rollouts branch; the table above says what each attribute means.
+    """Where rollouts branch; the keys are those under ``agent_proxy.branching``.
 
     Attributes:
+        when: ``every_turn``, ``after_turn``, ``entropy``, or the path of a function, ``package.module:function``, which
+            is given an :class:`~ragen.llm_agent.trees.policy.OpenNode` and answers yes, no, or how many replies.
+        turns: ``after_turn``: after so many turns of an episode; 0 is the reset.
+        threshold: ``entropy``: how uncertain the last reply has to have been, in nats a token.
+        width: Replies that are asked for where it branches.
+        max_leaves: Most trajectories of a tree.
+        budget_tokens: A tree that took so many tokens of prompts and replies branches no more; its leaves play on.
+        advantages: ``tree``: against siblings; ``grpo``: against all trajectories of the group.
+        modes: Which rollouts branch: ``train``, ``val``.
         by_std: Whether advantages are divided by the siblings' standard deviation:
             ``algorithm.norm_adv_by_std_in_grpo``, as for chains.
         decide: The function that ``when`` names; None for the kinds that have a name.

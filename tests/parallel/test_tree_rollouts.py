@@ -207,6 +207,7 @@ def test_the_command_writes_lineage_and_counts_what_shares_nothing(tmp_path: Pat
     assert f"{len(rows) - 6} of them are branches" in capsys.readouterr().out
     page = (tmp_path / "report.html").read_text("utf-8")
     assert page.count("<details open>") == len(forest.segments) and "then 2 ways" in page
+    assert page.count('data-label="episodes">2<') == len(GAMES), "which is how many share nothing"
     assert "<h2>Trees</h2>" in render(report_of_rows(tmp_path / "rollouts.jsonl"))
     with pytest.raises(ConfigError, match="a tree that was stopped has to be played anew"):
         command.run(configuration("mode=train", f"output_dir={tmp_path}", "resume=true"))

@@ -20,13 +20,14 @@ def render_trees(episodes: Sequence[Episode]) -> str:
     Args:
         episodes: All trajectories of a page.
     """
-    forest = Forest.of([episode.state for episode in episodes])
+    known = {each.state["env_id"]: each for each in episodes if isinstance(each.state["env_id"], int)}
+    forest = Forest.of([episode.state for episode in known.values()])
     if not forest.has_branches:
         return ""
-    writer = _Writer(forest, {episode.state["env_id"]: episode for episode in episodes})
+    writer = _Writer(forest, known)
     roots = [node.env_id for node in forest.nodes.values() if node.parent is None]
     trees = "".join(writer.tree(env_id) for env_id in roots)
-    note = "A number of trajectories below; what stands above a fork was played once, and is shared by all below it."
+    note = "What stands above a fork was played once, and is shared by all below it."
     return f'<h2>Trees</h2><p class="soft">{note}</p>{trees}'
 
 

@@ -26,15 +26,17 @@ TREES = ("agent_proxy.branching.when=every_turn", "agent_proxy.branching.width=3
 SAID = [f"so</think><answer>{said}</answer>" for said in ("Phoenix", "Dragon", "Right", "Down", "Left || Down")]
 
 
-@pytest.fixture(scope="module", params=["sampled", "text"])
+@pytest.fixture(scope="module", params=[("sampled", "tree"), ("text", "grpo")], ids="-".join)
 def rollout(request, tmp_path_factory):
     """A backend that writes anything, in tokens of its own choice: rows are split, replies malformed and cut off."""
     folder = tmp_path_factory.mktemp("run")
-    config = small_config(folder, *TREES, f"agent_proxy.training_tokens={request.param}")
+    tokens, advantages = request.param
+    kinds = (f"agent_proxy.training_tokens={tokens}", f"agent_proxy.branching.advantages={advantages}")
+    config = small_config(folder, *TREES, *kinds)
     backend = RecordingBackend(TOKENIZER, texts=(*TEXTS[2:4], *SAID))
     with LLMAgentProxy(config, BackendActor(backend, config, TOKENIZER), TOKENIZER) as proxy:
         batch = proxy.rollout(no_prompts())
-        yield request.param, backend, proxy.rollout_states, batch
+        yield tokens, backend, proxy.rollout_states, batch
 
 
 def test_every_reply_is_learnt_in_one_row_and_masked_in_all_others(rollout):
@@ -60,7 +62,10 @@ def test_every_reply_is_learnt_in_one_row_and_masked_in_all_others(rollout):
 
 
 def test_every_token_has_the_advantage_of_its_segment(rollout):
-    _, _, states, batch = rollout
+    tokens, _, states, batch = rollout
+    if tokens == "text":
+        assert "advantages" not in set(batch.batch.keys()), "with plain GRPO a trainer makes them of rm_scores"
+        return
     forest = Forest.of(states)
     scores = {state["env_id"]: total_reward(state) + state["penalty"] for state in states}
     found = segment_advantages(forest, scores, by_std=False)
@@ -108,15 +113,14 @@ def test_the_trainers_log_probabilities_are_those_that_trees_were_drawn_with(tmp
     assert "advantages" in batch.columns
 
 
-@pytest.mark.parametrize("advantages", ["tree", "grpo"])
-def test_a_run_trains_with_trees(tmp_path, advantages):
-    keys = ("agent_proxy.branching.when=after_turn", f"agent_proxy.branching.advantages={advantages}")
-    assert train(small_config(tmp_path, *keys, steps=1), quiet=True).finished
+def test_a_run_trains_with_trees(tmp_path):
+    keys = "agent_proxy.branching.when=after_turn"
+    assert train(small_config(tmp_path, keys, steps=1), quiet=True).finished
     *_, before, last = metrics_of(tmp_path)
     assert last["tree/leaves"] > last["tree/trees"] == 4 and last["actor/grad_norm"] > 0
     assert before["step"] == 0 and "tree/leaves" not in before, "validation is in chains"
     with pytest.raises(ConfigError, match=r"branching.width was 2 and is 3"):
-        train(small_config(tmp_path, *keys, "agent_proxy.branching.width=3"), quiet=True)
+        train(small_config(tmp_path, keys, "agent_proxy.branching.width=3"), quiet=True)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Success over tokens: the tiny model trained with trees and with chains, until both took the same number of tokens.
 
-``python benchmarks/bench_trees.py [--tokens 300000] [--seeds 0 1] [--warm-up 150] [--output docs/images/trees.png]``
+``python benchmarks/bench_trees.py [--tokens 250000] [--seeds 0 1] [--output docs/images/trees.png]``
 
-Both start from the same warmed-up weights of a seed and play ``config/tiny_trees.yaml``: groups of eight trajectories,
+All start from the same warmed-up weights, those of ``trainer.seed: 0``; a seed decides what is drawn. They play ``config/tiny_trees.yaml``: groups of eight trajectories,
 as eight chains, or as two trees of four leaves each. Tokens are those of replies, and of prompts that were asked, each
 prompt once however many replies it got. Every validation is written to ``trees.jsonl`` beside the picture at once;
 ``--draw`` trains nothing, and draws what is there.
@@ -26,22 +26,23 @@ KINDS = {
     "trees, plain GRPO": ["agent_proxy.branching.advantages=grpo"],
 }
 COMMON = ["es_manager.use_multiprocessing=false", "es_manager.capsule_dir=null"]
-MOMENTS = 6  # at which it is validated, over all tokens
+MOMENTS = 5  # at which it is validated, over all tokens
 
 
 def main() -> None:
     """Train, write the figures, draw."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--tokens", type=int, default=300_000, help="of each run")
+    arguments.add_argument("--tokens", type=int, default=250_000, help="of each run")
     arguments.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    arguments.add_argument("--warm-up", type=int, default=150, help="steps of it")
+    arguments.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    arguments.add_argument("--weights", type=Path, help="a run's checkpoints/warm_up_....pt, to warm up no more")
     arguments.add_argument("--output", type=Path, default=Path("docs/images/trees.png"))
     arguments.add_argument("--draw", action="store_true", help="draw what the last call found")
     given = arguments.parse_args()
     figures = given.output.with_suffix(".jsonl")
     if not given.draw:
         with figures.open("w", encoding="utf-8") as file:
-            for point in trained(given.tokens, given.seeds, given.warm_up):
+            for point in trained(given.tokens, given.seeds, given.kinds, given.weights):
                 file.write(json.dumps(point) + "\n")
                 file.flush()
     points = [json.loads(line) for line in figures.read_text("utf-8").splitlines()]
@@ -49,17 +50,15 @@ def main() -> None:
     draw(points, given.output)
 
 
-def trained(tokens: int, seeds: Sequence[int], warm_up: int) -> Iterator[dict[str, Any]]:
-    """The curves of every kind for every seed, point by point."""
+def trained(tokens: int, seeds: Sequence[int], kinds: Sequence[str], weights: Path | None) -> Iterator[dict[str, Any]]:
+    """The curves of some kinds for every seed, point by point."""
     import torch
 
     torch.set_num_threads(1)
-    keys = {seed: [*COMMON, f"trainer.seed={seed}", f"warm_up.steps={warm_up}"] for seed in seeds}
-    warm = {seed: warmed_up(load_config("tiny_trees", given)) for seed, given in keys.items()}
-    for kind, overrides in KINDS.items():
-        for seed, given in keys.items():
-            model, tokenizer = warm[seed]
-            config = load_config("tiny_trees", [*given, *overrides])
+    model, tokenizer = warmed_up(load_config("tiny_trees", [*COMMON, "trainer.seed=0"]), weights)
+    for kind in kinds:
+        for seed in seeds:
+            config = load_config("tiny_trees", [*COMMON, f"trainer.seed={seed}", *KINDS[kind]])
             for point in curve(config, copy.deepcopy(model), tokenizer, tokens):
                 yield {"kind": kind, "seed": seed, **point}
 
@@ -83,8 +82,10 @@ def curves(points: list[dict[str, Any]]) -> dict[tuple[str, int], list[dict[str,
     return found
 
 
-def warmed_up(config: Any) -> tuple[Any, Any]:
-    """The model that all kinds of a seed begin with, and its tokenizer."""
+def warmed_up(config: Any, weights: Path | None) -> tuple[Any, Any]:
+    """The model that everything begins with, and its tokenizer."""
+    import torch
+
     from ragen.llm_agent.tokenizer import load_tokenizer
     from ragen.training.settings import TrainerSettings
     from ragen.training.tiny_model import build_model
@@ -92,6 +93,9 @@ def warmed_up(config: Any) -> tuple[Any, Any]:
 
     settings, tokenizer = TrainerSettings.read(config), load_tokenizer()
     model = build_model(settings.model, tokenizer, settings.seed)
+    if weights is not None:
+        model.load_state_dict(torch.load(weights, weights_only=False)["model"])
+        return model.eval(), tokenizer
     rows = demonstrations(config, tokenizer, settings.warm_up)
     learning = WarmUp(model.train(), rows, settings.warm_up, tokenizer.pad_token_id, settings.seed)
     for step in range(settings.warm_up.steps):

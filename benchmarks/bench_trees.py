@@ -2,10 +2,10 @@
 
 ``python benchmarks/bench_trees.py [--tokens 250000] [--seeds 0 1] [--output docs/images/trees.png]``
 
-All start from the same warmed-up weights, those of ``trainer.seed: 0``; a seed decides what is drawn. They play ``config/tiny_trees.yaml``: groups of eight trajectories,
-as eight chains, or as two trees of four leaves each. Tokens are those of replies, and of prompts that were asked, each
-prompt once however many replies it got. Every validation is written to ``trees.jsonl`` beside the picture at once;
-``--draw`` trains nothing, and draws what is there.
+All start from the same warmed-up weights, those of ``trainer.seed: 0``; a seed decides what is drawn. They play
+``config/tiny_trees.yaml``: groups of eight trajectories, as eight chains, or as two trees of four leaves each. Tokens
+are those of replies, and of prompts that were asked, each prompt once however many replies it got. Every validation is
+written to ``trees.jsonl`` beside the picture at once; ``--draw`` trains nothing, and draws what is there.
 """
 
 from __future__ import annotations

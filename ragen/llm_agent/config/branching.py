@@ -9,6 +9,7 @@ from typing import Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.config.reading import choice, count, texts
 
 SECTION = "agent_proxy.branching"
 EVERY_TURN, AFTER_TURN, ENTROPY = KINDS = ("every_turn", "after_turn", "entropy")
@@ -65,18 +66,16 @@ class BranchingSettings:
             when=when,
             turns=_turns(config),
             threshold=_threshold(config, when),
-            width=_count("width", setting(config, "agent_proxy.branching.width", int, 2), 2),
-            max_leaves=_count("max_leaves", setting(config, "agent_proxy.branching.max_leaves", int, 8), 1),
-            budget_tokens=_bound(setting(config, "agent_proxy.branching.budget_tokens", int, None)),
-            advantages=setting(config, "agent_proxy.branching.advantages", str, TREE),
-            modes=tuple(setting(config, "agent_proxy.branching.modes", _sequence(), ["train"])),
+            width=count(config, "agent_proxy.branching.width", 2, 2),
+            max_leaves=count(config, "agent_proxy.branching.max_leaves", 8, 1),
+            budget_tokens=count(config, "agent_proxy.branching.budget_tokens", None, 1),
+            advantages=choice(config, "agent_proxy.branching.advantages", TREE, ADVANTAGES),
+            modes=texts(config, "agent_proxy.branching.modes", ("train",), MODES),
             by_std=setting(config, "algorithm.norm_adv_by_std_in_grpo", bool, True),
             decide=None if when in KINDS else _function(when),
         )
-        if settings.advantages not in ADVANTAGES:
-            raise ConfigError(f"{SECTION}.advantages is {settings.advantages!r}; expected one of tree, grpo.")
-        if not settings.modes or not set(settings.modes) <= set(MODES):
-            raise ConfigError(f"{SECTION}.modes is {list(settings.modes)!r}; expected some of train, val.")
+        if not settings.modes:
+            raise ConfigError(f"{SECTION}.modes is []; expected some of train, val.")
         _check_others(config)
         return settings
 
@@ -109,16 +108,6 @@ def _check_others(config: Any) -> None:
             raise ConfigError(
                 f"{SECTION}.when is set, and {key} is true, which takes chains alone; expected one of them."
             )
-
-
-def _count(name: str, value: int, low: int) -> int:
-    if value < low:
-        raise ConfigError(f"{SECTION}.{name} is {value}; expected at least {low}.")
-    return value
-
-
-def _bound(value: int | None) -> int | None:
-    return None if value is None else _count("budget_tokens", value, 1)
 
 
 def _turns(config: Any) -> tuple[int, ...]:

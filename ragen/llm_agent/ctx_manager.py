@@ -28,6 +28,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import InputError
+from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.context import FULL, ContextSettings, custom_env, environment_tags
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.prompting.chat_template import ChatTemplate
@@ -110,7 +111,12 @@ class ContextManager:
             return
         marker = ReplyMarker(self._template, control, tokenizer.eos_token)
         encoder = ChatEncoder(tokenizer, self._template, marker, processor)
-        self._batches = BatchBuilder(self.settings, self._narrator, encoder, opening_tag, tokenizer, processor)
+        branching = BranchingSettings.read(config)
+        if branching is not None and mode not in branching.modes:
+            branching = None
+        self._batches = BatchBuilder(
+            self.settings, self._narrator, encoder, opening_tag, tokenizer, processor, branching
+        )
         self._batches.check_lengths(prompts)
         _warn_about_thoughts(self.settings, marker)
 
@@ -140,6 +146,9 @@ class ContextManager:
             ``non_tensor_batch``: ``env_ids``, ``group_ids``, ``tags``, ``messages_list``, ``correct_answer`` where
             there is one, and with a processor ``multi_modal_data`` and ``multi_modal_inputs``; for training also
             ``episode_ids``: a row's trajectory, by its place in ``env_outputs``.
+            Where rollouts branch, ``loss_mask`` is 1 on every turn in one row only, that of who played it;
+            ``parents`` (-1 without) and ``shared_turns`` say whose turns a row shares, and ``advantages``
+            (``agent_proxy.branching.advantages: tree``) has those of each token against its siblings'.
             ``meta_info["metrics"]``, for training: means over the environments of each tag.
             Generation 2026 has ids of dtype int64 and not object, ``original_rm_scores`` equal to ``rm_scores``,
             columns for collapse detection (:mod:`ragen.llm_agent.tokens.collapse`), ``uid`` in turn modes, and of the

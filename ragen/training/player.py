@@ -14,8 +14,10 @@ from ragen.closing import Closing
 from ragen.errors import ConfigError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends.hf import HfBackend
+from ragen.llm_agent.config.branching import GRPO, SECTION, TREE, BranchingSettings
 from ragen.llm_agent.config.context import FULL, SAMPLED, ContextSettings
 from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.trees.lineage import forest_of
 from ragen.training.trajectories import Group, TokenRow, Trajectory, all_members
 
 if TYPE_CHECKING:
@@ -70,6 +72,29 @@ def check_settings(config: Any) -> None:
         raise ConfigError(
             f"configuration key 'agent_proxy.reward_normalization.method' is {settings.method!r} with "
             "trainer.reward_sign: -1; expected 'identity', since rewards are negated and penalties are not."
+        )
+    _check_branching(config, sign)
+
+
+def _check_branching(config: Any, sign: int) -> None:
+    """See that trees can be learnt from as the rest of the configuration says.
+
+    Raises:
+        ConfigError: They cannot.
+    """
+    branching = BranchingSettings.read(config)
+    if branching is None or "train" not in branching.modes:
+        return
+    estimator = setting(config, "algorithm.adv_estimator", str, GRPO)
+    if estimator == "gae" or (branching.advantages == TREE and estimator != GRPO):
+        raise ConfigError(
+            f"configuration key 'algorithm.adv_estimator' is {estimator!r} with {SECTION}.advantages: "
+            f"{branching.advantages}; expected {GRPO!r}, since turns that rows share are learnt once."
+        )
+    if branching.advantages == TREE and sign == -1:
+        raise ConfigError(
+            f"configuration key 'trainer.reward_sign' is -1 with {SECTION}.advantages: {TREE}, which are made of the "
+            f"rewards as they are; expected 1, or advantages: {GRPO}."
         )
 
 
@@ -126,10 +151,13 @@ class Player(Closing):
 
     def _groups(self, rollouts: DataProto) -> list[Group]:
         columns = rollouts.non_tensor_batch
+        weights = forest_of(self.proxy.rollout_states).weights
         members: dict[Any, list[Trajectory]] = {}
         for _, places in groupby(range(len(rollouts)), key=columns["episode_ids"].__getitem__):
             found = list(places)
-            members.setdefault(columns["group_ids"][found[0]], []).append(self._trajectory(rollouts, found))
+            member = self._trajectory(rollouts, found)
+            member = replace(member, weight=weights.get(member.env_id, 1.0))
+            members.setdefault(columns["group_ids"][found[0]], []).append(member)
         return [Group(f"{self._rollouts}/{group_id}", found) for group_id, found in members.items()]
 
     def _trajectory(self, rollouts: DataProto, places: list[int]) -> Trajectory:
@@ -182,6 +210,14 @@ def success_metrics(played: Sequence[Played], tags: Sequence[str]) -> dict[str, 
     """
     rates = {f"{tag}/success": fmean(one.metrics[f"{tag}/success"] for one in played) for tag in tags}
     members = [member for one in played for group in one.groups for member in group.members]
-    sizes = {f"{tag}/success": sum(member.tag == tag for member in members) for tag in tags}
-    overall = sum(rates[name] * sizes[name] for name in rates) / len(members)
-    return {**rates, "success": overall, "reward": fmean(member.reward for member in members)}
+    sizes = {f"{tag}/success": sum(member.weight for member in members if member.tag == tag) for tag in tags}
+    total = sum(sizes.values())
+    overall = sum(rates[name] * sizes[name] for name in rates) / total
+    reward = sum(member.weight * member.reward for member in members) / total
+    return {**rates, "success": overall, "reward": reward}
+
+
+def tree_totals(played: Sequence[Played]) -> dict[str, float]:
+    """What the trees of some rollouts came to, ``tree/..``; nothing where they were chains."""
+    names = [name for name in played[0].metrics if name.startswith("tree/")]
+    return {name: sum(one.metrics[name] for one in played) for name in names if all(name in p.metrics for p in played)}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.errors import ConfigError
+from ragen.llm_agent.config.branching import without_idle
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import flat_settings, setting
 from ragen.llm_agent.config.reading import choice, count, texts
@@ -111,4 +112,4 @@ def about_training(config: Any) -> dict[str, Any]:
     tags = {tag for mode in MODES for tag in setting(config, f"es_manager.{mode}.env_configs.tags", Sequence)}
     about = flat_settings(config, (*DECISIVE, *(f"custom_envs.{tag}" for tag in sorted(tags))))
     about |= Generation.read(config).about
-    return {key: value for key, value in about.items() if not key.startswith(ONLY_HOW_FAST)}
+    return {key: value for key, value in without_idle(about).items() if not key.startswith(ONLY_HOW_FAST)}

@@ -35,7 +35,7 @@ from ragen.training.checkpoints import (
 from ragen.training.curves import draw_curve
 from ragen.training.display import Display
 from ragen.training.filtering import Sample, sample_groups
-from ragen.training.player import Played, Player, success_metrics
+from ragen.training.player import Played, Player, success_metrics, tree_totals
 from ragen.training.run_report import REPORT_FILE, RunReport
 from ragen.training.settings import AUTO, TrainerSettings, about_training
 from ragen.training.surroundings import make_folder, no_progress_bar
@@ -241,7 +241,7 @@ class TinyTrainer(Closing):
         played = time.perf_counter()
         metrics = {f"train/{name}": value for name, value in success_metrics(batches, self._tags).items()}
         metrics["train/split_trajectories"] = fmean(one.metrics["split_trajectories"] for one in batches)
-        metrics |= sample.metrics()
+        metrics |= tree_totals(batches) | sample.metrics()
         with self._learning():
             metrics |= self._update(learner, sample)
         self.step += 1

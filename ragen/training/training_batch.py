@@ -24,7 +24,7 @@ class TrainingBatch:
     Attributes:
         input_ids: int64 ``(rows, tokens)``, padded on the left.
         attention_mask: int64 ``(rows, tokens)``.
-        response_mask: float32 ``(rows, tokens - 1)``, 1 at tokens that the model chose.
+        response_mask: float32 ``(rows, tokens - 1)``, 1 at tokens that the model chose and that are learnt here.
         rewards: float32 ``(rows, tokens - 1)``, what verl calls ``token_level_rewards``.
         uids: The group of each row.
         episodes: The trajectory of each row, numbered through the batch; most have one row.
@@ -115,7 +115,16 @@ def training_batch(groups: Sequence[Group], pad_id: int) -> TrainingBatch:
         uids=object_array(uid for _, uid, _ in origins),
         episodes=[episode for episode, _, _ in origins],
         scores=torch.tensor([member.score for _, _, member in origins], dtype=torch.float32),
+        columns=_advantages(rows),
     )
+
+
+def _advantages(rows: Sequence[TokenRow]) -> dict[str, Tensor]:
+    """The rows' own advantages as a column; none where one has none."""
+    known = [row.advantages for row in rows if row.advantages is not None]
+    if len(known) < len(rows):
+        return {}
+    return {"advantages": left_padded(known, 0, torch.float32)[:, 1:].contiguous()}
 
 
 def batch_of_rows(rows: Sequence[TokenRow], pad_id: int) -> TrainingBatch:

@@ -16,13 +16,15 @@ class TokenRow:
 
     Attributes:
         ids: The tokens.
-        mask: For each token, 1 if the model chose it, else 0.
+        mask: For each token, 1 if the model chose it and it is learnt here, else 0.
         scores: For each token, the score that stands on it.
+        advantages: For each token its advantage, where the rollout says it; else None.
     """
 
     ids: list[int]
     mask: list[int]
     scores: list[float]
+    advantages: list[float] | None = None
 
     @classmethod
     def formulated(cls, rollouts: DataProto, place: int, scores: str = "rm_scores") -> Self:
@@ -36,10 +38,13 @@ class TokenRow:
         batch = rollouts.batch
         seen = batch["attention_mask"][place].bool()
         after_first = seen[1:]
-        mask, found = (batch[name][place][after_first].tolist() for name in ("response_mask", scores))
+        mask, found = (batch[name][place][after_first].tolist() for name in ("loss_mask", scores))
         ids = batch["input_ids"][place][seen].tolist()
         lead = len(ids) - len(mask)  # 1 where the row is the longest: then nothing speaks of its first token
-        return cls(ids, [0] * lead + [int(one) for one in mask], [0.0] * lead + found)
+        advantages = None
+        if "advantages" in set(batch.keys()):
+            advantages = [0.0] * lead + batch["advantages"][place][after_first].tolist()
+        return cls(ids, [0] * lead + [int(one) for one in mask], [0.0] * lead + found, advantages)
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ class Trajectory:
         reward: The sum of the environment's rewards, with the sign of ``trainer.reward_sign``.
         score: What it is trained on: rewards and penalties, normalised as the configuration says.
         rows: Its tokens. One row, or several where the model was not shown what it had written token by token.
+        weight: How much it counts in means: 1, or the share of its tree that it stands for.
     """
 
     env_id: int
@@ -59,6 +65,7 @@ class Trajectory:
     reward: float
     score: float
     rows: list[TokenRow] = field(default_factory=list)
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -117,6 +117,8 @@ class Learner:
             critic = self.critic
             columns["values"] = without_gradient(lambda part: values(critic, part), batch, self.settings.max_tokens)
         batch = batch.with_columns(**columns)
+        if "advantages" in batch.columns:  # rollouts of trees bring their own
+            return batch
         advantages, returns = advantages_and_returns(batch, self.settings)
         return batch.with_columns(advantages=advantages, returns=returns)
 

@@ -100,6 +100,7 @@ def demonstration_config(config: Any, settings: WarmUpSettings) -> Any:
         f"{section}.group_size": 1,
         "seed.train": settings.seed,
         "agent_proxy.training_tokens": TEXT,
+        "agent_proxy.branching.when": None,
         "actor.scripted.random": settings.random,
         "actor.scripted.malformed": settings.malformed,
         "actor.scripted.seed": settings.seed,

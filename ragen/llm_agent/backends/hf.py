@@ -107,7 +107,8 @@ class HfBackend:
         device = read_device(config)
         model = load_model(config, device)
         seed = setting(config, "actor.hf.seed", int, None)
-        return cls(model, tokenizer, batch_size, batch_tokens, seed)
+        share_prompts = setting(config, "actor.hf.share_prompts", bool, False)
+        return cls(model, tokenizer, batch_size, batch_tokens, seed, share_prompts)
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         """See :meth:`Backend.generate`."""

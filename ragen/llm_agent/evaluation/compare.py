@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ragen.commands import refusing
 from ragen.errors import ConfigError
 from ragen.llm_agent.evaluation.replies import JUDGED, outcome
-from ragen.llm_agent.evaluation.results import ALL, print_whole
+from ragen.llm_agent.evaluation.results import ALL, independent, print_whole
 from ragen.llm_agent.evaluation.statistics import mean, paired_interval, sign_test
 from ragen.llm_agent.evaluation.tables import plain_table
 from ragen.llm_agent.rollout.rollout_file import read_records, rows_of
@@ -98,7 +98,7 @@ def _by_key(records: Iterable[Record]) -> dict[Key, Record]:
     """Records by tag, seed and place among those of the same tag and seed."""
     places: defaultdict[tuple[str, int | None], int] = defaultdict(int)
     keyed: dict[Key, Record] = {}
-    for record in sorted(records, key=lambda record: record["env_id"]):
+    for record in sorted(independent(records), key=lambda record: record["env_id"]):
         same = (record["tag"], record["seed"])
         keyed[*same, places[same]] = record
         places[same] += 1

@@ -71,8 +71,10 @@ def evaluate(records: Sequence[Record]) -> list[TagResult]:
     """The result of each tag, in the order in which the tags first occur, and of all if there are several.
 
     Args:
-        records: Of trajectories, see :mod:`~ragen.llm_agent.rollout.trajectories`.
+        records: Of trajectories, see :mod:`~ragen.llm_agent.rollout.trajectories`; branches are left out, since an
+            interval and ``pass@k`` are of episodes that know nothing of each other.
     """
+    records = independent(records)
     tags: dict[str, list[Record]] = {}
     for record in records:
         tags.setdefault(record["tag"], []).append(record)
@@ -123,11 +125,24 @@ def _counts(groups: Sequence[Sequence[float]]) -> list[int]:
 
 def with_pass_at_k(records: Sequence[dict[str, Any]], group_size: int) -> list[dict[str, Any]]:
     """The records with the ``pass@k`` of their whole group among their metrics, as the environment manager has it."""
-    passed = {group: max(members) for group, members in groups_of(records).items()}
+    passed = {group: max(members) for group, members in groups_of(independent(records)).items()}
     return [
-        record | {"metrics": record["metrics"] | {f"{record['tag']}/pass@{group_size}": passed[record["group_id"]]}}
+        record
+        if is_branch(record)
+        else record
+        | {"metrics": record["metrics"] | {f"{record['tag']}/pass@{group_size}": passed[record["group_id"]]}}
         for record in records
     ]
+
+
+def is_branch(record: Record) -> bool:
+    """Whether a trajectory shares turns with another one, and went on from there."""
+    return record.get("parent") is not None
+
+
+def independent(records: Iterable[Record]) -> list[Record]:
+    """The records without those of branches: what an evaluation counts, whose episodes must not share turns."""
+    return [record for record in records if not is_branch(record)]
 
 
 def states_of(records: Iterable[Record]) -> list[dict[str, Any]]:

@@ -147,6 +147,11 @@ class Branches:
         return Branch(mine, {"env_id": env_id, **known, "history": history, "penalty": penalty, **lineage})
 
 
+def entry_of(manager: Any, env_id: int) -> dict[str, Any]:
+    """The entry of an environment of a manager, of the configuration or a branch."""
+    return manager.envs[env_id] if env_id < len(manager.envs) else manager.branches[env_id].entry
+
+
 def history_until(history: Sequence[dict[str, Any]], turn: int) -> list[dict[str, Any]]:
     """A copy of so many turns of a history, and of what the next one began with."""
     played = [copied({name: value for name, value in each.items() if name != "metrics"}) for each in history[:turn]]

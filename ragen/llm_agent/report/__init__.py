@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from ragen.files import write_whole
 from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.manager.branching import entry_of
 from ragen.llm_agent.report.browser import Episode
 from ragen.llm_agent.report.page import Report, render
 from ragen.llm_agent.rollout.timeline import Timeline
@@ -93,7 +94,7 @@ def write_report(report: Report, path: Path) -> None:
 
 def _episode(proxy: PlayedRollout, es_manager: Any, state: Mapping[str, Any]) -> Episode:
     env_id = state["env_id"]
-    entry = es_manager.envs[env_id]
+    entry = entry_of(es_manager, env_id)
     names = getattr(entry["config"], "action_lookup", None)
     return Episode(
         state=state,

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY
+from ragen.llm_agent.evaluation.results import is_branch
 from ragen.llm_agent.evaluation.statistics import effective_episodes, wilson_interval
 from ragen.llm_agent.report.assets import SCRIPT, STYLE, policy
 from ragen.llm_agent.report.browser import Browser, Episode
+from ragen.llm_agent.report.lineage import render_trees
 from ragen.llm_agent.report.plots import COLOURS, curves, histogram, share_bar, swimlanes
 from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.rollout.timeline import Timeline
@@ -51,7 +53,14 @@ class Report:
 
 def render(report: Report) -> str:
     """A report as HTML, one self-contained page."""
-    parts = [_head(report), _results(report.episodes), _history(report.history), _time(report), _lanes(report.lanes)]
+    parts = [
+        _head(report),
+        _results(_independent(report.episodes)),
+        _history(report.history),
+        _time(report),
+        _lanes(report.lanes),
+    ]
+    parts.append(render_trees(report.episodes))
     if report.episodes:
         parts.append(f"<h2>Trajectories</h2>{Browser().render(report.episodes)}")
     return (
@@ -70,6 +79,11 @@ def _head(report: Report) -> str:
     )
     notes = "".join(f"<p>{shown(note, 2000)}</p>" for note in report.notes)
     return f"<h1>{shown(report.title, 200)}</h1><dl>{facts}</dl>{notes}"
+
+
+def _independent(episodes: Sequence[Episode]) -> list[Episode]:
+    """Those that share no turns with another one, which alone can be counted."""
+    return [episode for episode in episodes if not is_branch(episode.state)]
 
 
 def _results(episodes: Sequence[Episode]) -> str:

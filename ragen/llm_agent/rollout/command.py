@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.errors import BackendError, ConfigError, LimitReachedError
 from ragen.llm_agent.backends.activity import Activity
+from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.command_line import add_config_arguments, main_of
 from ragen.llm_agent.config.loading import one_line, setting, unread_sections
 from ragen.llm_agent.config.reading import choice
@@ -90,6 +91,7 @@ def run(config: Any) -> int:
     wants_report(config)
     setting(config, "raw", bool, True)
     limits = Limits.read(config)
+    _check_trees(config, mode)
     backend_class(setting(config, "actor.backend", str))
     read_config(config, mode)  # again below: what is cheap to check comes before what is slow to import
     file = RolloutFile(path, about_run(config, mode), setting(config, "resume", bool, False))
@@ -119,6 +121,20 @@ main = main_of(parser, PROG, run)
 Its exit code: 0, 1 if the rollout failed, 2 for a configuration that cannot work, 3 if environments failed in more than
 5 % of the episodes, 4 if a limit ended it, 130 after Ctrl-C, 143 after SIGTERM.
 """
+
+
+def _check_trees(config: Any, mode: str) -> None:
+    """See that a rollout of trees begins anew, and say where chains are played though trees are described."""
+    branching = BranchingSettings.read(config)
+    if branching is None:
+        return
+    if mode not in branching.modes:
+        print(f"agent_proxy.branching.modes lacks {mode}: chains are played", file=sys.stderr)
+    elif setting(config, "resume", bool, False):
+        raise ConfigError(
+            "'resume' is true, and agent_proxy.branching.when is set: a tree that was stopped has to be played anew; "
+            "use resume=false, or chains."
+        )
 
 
 def create_tokenizer(config: Any, light: bool = False) -> Any:
@@ -209,7 +225,7 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
     """Put the file in order, and print what all of it comes to; the exit code."""
     from rich.console import Console
 
-    from ragen.llm_agent.evaluation.results import evaluate, print_results, states_of, write_results
+    from ragen.llm_agent.evaluation.results import evaluate, independent, print_results, states_of, write_results
     from ragen.llm_agent.evaluation.tables import print_summary, summarise
 
     es_manager, _ = proxy.prepare(val=mode == "val")
@@ -219,10 +235,13 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
     results, usage = evaluate(records), file.count(usage_of(proxy))
     write_results(results, usage, file.path.with_name("results.json"))
     console = Console(markup=False, emoji=False, highlight=False)
-    tags = summarise(states_of(records), group_size, penalty)
+    counted_ones = independent(records)
+    tags = summarise(states_of(counted_ones), group_size, penalty)
     print_summary(console, tags, proxy.seconds, total, es_manager.lane_stats(), es_manager.placement())
     print_results(console, results, usage)
     console.print(f"{len(records)} trajectories in {file.path}", soft_wrap=True)
+    if branches := len(records) - len(counted_ones):
+        console.print(f"{branches} of them are branches, which share turns: results are of the others", soft_wrap=True)
     if file.journal is not None and not setting(proxy.config, "raw", bool, True) and not proxy.failures:
         file.journal.drop_texts()
     _tell_failures(console, proxy, len(records) - len(file.kept))
@@ -304,13 +323,14 @@ def _tell_failures(console: Console, proxy: LLMAgentProxy, played: int) -> None:
 
 def records_of(proxy: LLMAgentProxy, mode: str, states: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Episodes that are over as records; see :mod:`~ragen.llm_agent.rollout.trajectories`."""
+    from ragen.llm_agent.manager.branching import entry_of
     from ragen.llm_agent.rollout.trajectories import trajectory
 
     es_manager, ctx_manager = proxy.prepare(val=mode == "val")
     raw = setting(proxy.config, "raw", bool, True)
     for state in states:
         env_id = state["env_id"]
-        seed = es_manager.envs[env_id]["status"].seed
+        seed = entry_of(es_manager, env_id)["status"].seed
         told = getattr(proxy.actor, "replies", {}).get(env_id, ())
         replies = told if any(told) else None
         yield trajectory(state, ctx_manager.transcript(state), seed, mode, proxy.failures.get(env_id), replies, raw)

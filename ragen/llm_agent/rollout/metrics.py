@@ -6,6 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ragen.llm_agent.trees.lineage import Forest
+
 
 def mean_metrics(rollouts: Sequence[dict[str, Any]], env_nums: Mapping[str, int] | None = None) -> dict[str, float]:
     """The mean of every metric over the environments of its tag.
@@ -17,7 +19,11 @@ def mean_metrics(rollouts: Sequence[dict[str, Any]], env_nums: Mapping[str, int]
     Returns:
         ``<tag>/<metric>``: the sum over all environments of the tag divided by their number, those without the metric
         included; ``<tag>/non-zero/<metric>``: the mean of the values that are not 0, where there are any.
+        Where there are branches, leaves count as :attr:`~ragen.llm_agent.trees.lineage.Forest.weights` says, so that
+        means are of the same thing as those of chains; ``pass@k``, which branches have none of, is of the others.
     """
+    if any("parent" in rollout for rollout in rollouts):
+        return _tree_means(rollouts, Forest.of(rollouts).weights)
     values = _values(rollouts)
     sizes = Counter(rollout.get("tag") for rollout in rollouts)
     means = {}
@@ -29,6 +35,26 @@ def mean_metrics(rollouts: Sequence[dict[str, Any]], env_nums: Mapping[str, int]
         tag, _, metric = name.partition("/")
         if non_zero := [value for value in found if value != 0]:
             means[f"{tag}/non-zero/{metric}"] = sum(non_zero) / len(non_zero)
+    return means
+
+
+def _tree_means(rollouts: Sequence[dict[str, Any]], weights: Mapping[int, float]) -> dict[str, float]:
+    """The means of :func:`mean_metrics` over leaves that count by their weights."""
+    sums: dict[str, float] = defaultdict(float)
+    not_zero: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    sizes: dict[str, float] = defaultdict(float)
+    for rollout in rollouts:
+        weight = weights[rollout["env_id"]]
+        sizes[rollout["tag"]] += weight
+        for name, value in rollout.get("metrics", {}).items():
+            share = 1.0 if "/pass@" in name else weight
+            sums[name] += share * float(value)
+            not_zero[name] += [(share, float(value))] if value else []
+    means = {name: total / sizes[name.partition("/")[0]] for name, total in sums.items()}
+    for name, found in not_zero.items():
+        tag, _, metric = name.partition("/")
+        if found:
+            means[f"{tag}/non-zero/{metric}"] = sum(w * v for w, v in found) / sum(w for w, _ in found)
     return means
 
 

@@ -10,8 +10,8 @@ actions, actions into the environments (:mod:`~ragen.llm_agent.es_manager`)::
 
 ``rollout`` is for training. An evaluation needs no batch of tokens, in which every row is as wide as the longest
 trajectory, and calls ``play``. How the turns of many environments follow on one another is the loop's business:
-:mod:`~ragen.llm_agent.rollout.lockstep`, :mod:`~.overlapping` or :mod:`~.paced`. A player has a loop; a loop is
-given the player for the time of a rollout, and keeps none.
+:mod:`~ragen.llm_agent.rollout.lockstep`, :mod:`~.overlapping`, :mod:`~.paced` or :mod:`~.trees`. A player has a loop;
+a loop is given the player for the time of a rollout, and keeps none.
 
 Importing this module imports neither torch nor verl: the command answers ``--help`` and refuses a bad configuration at
 once, and worker processes, which may import the main module, stay small.
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from ragen.closing import Closing
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.turns import read_max_turn
-from ragen.llm_agent.rollout.requests import failures_of, name_requests
+from ragen.llm_agent.rollout.requests import TalksToActors, failures_of, name_requests
 from ragen.llm_agent.rollout.timeline import Timeline
 from ragen.llm_agent.rollout.worker_modes import WorkerModes
 
@@ -276,7 +276,7 @@ class RolloutPlayer(Closing):
     def play_turn(
         self,
         es_manager: EnvStateManager,
-        ctx_manager: ContextManager,
+        ctx_manager: TalksToActors,
         active: Sequence[dict[str, Any]],
         meta_info: Mapping[str, Any],
     ) -> list[dict[str, Any]]:

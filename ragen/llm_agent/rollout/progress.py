@@ -45,8 +45,9 @@ class Progress:
         self._start = time.monotonic()
 
     def over(self, trajectories: int) -> None:
-        """So many more are finished."""
+        """So many more are finished; where rollouts branch, there may be more than were expected."""
         self.finished += trajectories
+        self._trajectories = max(self._trajectories, self.finished)
 
     def words(self) -> str:
         """All of it in a line."""

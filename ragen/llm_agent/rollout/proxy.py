@@ -8,6 +8,8 @@ the turns of all are played together.
 collects them; see :mod:`ragen.llm_agent.collecting`. Where that cannot be made, two lines say so, and everything is as
 with ``false``. The default is false: environments are parallel either way, and false keeps RAGEN's rows, one for a
 whole trajectory, which its recipes are tuned for.
+
+With ``agent_proxy.branching.when`` rollouts are trees; see :mod:`~ragen.llm_agent.rollout.trees`.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from ragen.llm_agent.backends.base import AnswersSingly
+from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.rollout.lockstep import LockstepLoop
 from ragen.llm_agent.rollout.paced import PacedLoop
-from ragen.llm_agent.rollout.player import OverCallback, RolloutPlayer, TurnCallback
+from ragen.llm_agent.rollout.player import OverCallback, RolloutLoop, RolloutPlayer, TurnCallback
 
 if TYPE_CHECKING:
     from verl import DataProto
@@ -60,7 +63,8 @@ class LLMAgentProxy(RolloutPlayer):
         self._turn_rollouts: TurnRollouts | None = None
         is_single = isinstance(actor_rollout_wg, AnswersSingly) and not hasattr(actor_rollout_wg, "generate_sequences")
         ordinary = PacedLoop() if is_single else LockstepLoop()
-        super().__init__(config, actor_rollout_wg, tokenizer, self.parallel or ordinary)
+        branching = _branching(config, ordinary)  # refuses to be had together with the other
+        super().__init__(config, actor_rollout_wg, tokenizer, self.parallel or branching)
 
     @property
     def parallel_envs(self) -> bool:
@@ -133,6 +137,16 @@ class LLMAgentProxy(RolloutPlayer):
         finally:
             if self._turn_rollouts is not None:
                 self._turn_rollouts.close()
+
+
+def _branching(config: Any, chains: RolloutLoop) -> RolloutLoop:
+    """The loop that plays trees, where the configuration wants them; else the one that plays chains."""
+    settings = BranchingSettings.read(config)
+    if settings is None:
+        return chains
+    from ragen.llm_agent.rollout.trees import TreeLoop
+
+    return TreeLoop(settings, chains, config)
 
 
 def _overlapping(config: Any) -> OverlappingLoop | None:

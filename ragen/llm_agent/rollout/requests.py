@@ -1,12 +1,27 @@
-"""What a batch of prompts says of each, and what came back without a reply."""
+"""What a batch of prompts says of each, who writes it, and what came back without a reply."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from ragen.llm_agent.tokens.prompt_batch import AnyBatch
+    from verl import DataProto
+
+    from ragen.llm_agent.tokens.prompt_batch import AnyBatch, PromptBatch
+
+
+class TalksToActors(Protocol):
+    """What writes a turn's prompts and reads its replies, such as a ``ContextManager``, whose methods these are."""
+
+    def get_lm_inputs(self, env_outputs: Sequence[dict[str, Any]]) -> DataProto:
+        """The prompts as tensors."""
+
+    def get_prompts(self, env_outputs: Sequence[dict[str, Any]]) -> PromptBatch:
+        """The prompts without tensors."""
+
+    def get_env_inputs(self, lm_outputs: AnyBatch) -> list[dict[str, Any]]:
+        """The replies as inputs of environments."""
 
 
 def name_requests(lm_inputs: AnyBatch, active: Sequence[Mapping[str, Any]]) -> None:

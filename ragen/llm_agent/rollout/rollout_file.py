@@ -22,6 +22,7 @@ from ragen.errors import ConfigError
 from ragen.files import write_whole
 from ragen.llm_agent.backends.endpoint import shown_address
 from ragen.llm_agent.backends.journal import ReplyJournal
+from ragen.llm_agent.config.branching import without_idle
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import differing, flat_settings, one_line, setting
 from ragen.llm_agent.evaluation.results import with_pass_at_k
@@ -277,4 +278,4 @@ def about_run(config: Any, mode: str) -> dict[str, Any]:
         about["actor.base_url"] = shown_address(setting(config, "actor.base_url", str, "")) or None
     if not setting(config, "raw", bool, True):
         about["raw"] = False
-    return {key: value for key, value in about.items() if not key.startswith(ONLY_HOW_FAST)}
+    return {key: value for key, value in without_idle(about).items() if not key.startswith(ONLY_HOW_FAST)}

@@ -1,8 +1,9 @@
 """A finished rollout as plain records, one trajectory each, and as lines of JSON.
 
 A record has ``env_id, group_id, tag, seed, mode``, the whole chat as ``messages`` in OpenAI form, per turn ``actions``,
-``rewards`` and ``infos``, and over the trajectory ``penalty``, ``success`` and ``metrics``. One that ended because a
-prompt got no reply has ``error``, one whose environment failed ``env_error``. Where the actor tells of its replies,
+``rewards`` and ``infos``, and over the trajectory ``penalty``, ``success`` and ``metrics``. A branch has besides
+``parent``, the environment that it goes on from, and ``turn``, how many turns it shares with it. One that ended because
+a prompt got no reply has ``error``, one whose environment failed ``env_error``. Where the actor tells of its replies,
 ``replies`` has a mapping for each, see :func:`~ragen.llm_agent.backends.base.reply_facts`.
 """
 
@@ -54,6 +55,7 @@ def trajectory(
         "success": bool(state["metrics"].get(f"{state['tag']}/success", 0.0)),
         "metrics": state["metrics"],
     }
+    record |= {name: state[name] for name in ("parent", "turn") if name in state}
     if "correct_answer" in state:
         record["correct_answer"] = state["correct_answer"]
     if replies is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ragen.errors import ConfigError, InputError
+from ragen.llm_agent.config.branching import TREE, BranchingSettings
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, SAMPLED, ContextSettings
 from ragen.llm_agent.prompting.conversation import Message, Narrator, Row, prompt_rows, trajectory_rows, turn_rows
 from ragen.llm_agent.rollout.metrics import mean_metrics, overall_metrics
@@ -26,12 +27,17 @@ from ragen.llm_agent.tokens.dataproto import (
     token_tensors,
 )
 from ragen.llm_agent.tokens.encoding import ChatEncoder, EncodedChat
-from ragen.llm_agent.tokens.learning_tensors import masks_of, reply_lengths, scores_of
+from ragen.llm_agent.tokens.learning_tensors import advantages_of, masks_of, reply_lengths, scores_of
 from ragen.llm_agent.tokens.sampled_tokens import Exchange
 from ragen.llm_agent.tokens.training_rows import TrainingRow, exchanged_row, sampled_rows, written_row
+from ragen.llm_agent.trees.counts import tree_metrics
+from ragen.llm_agent.trees.lineage import Forest, forest_of
 
 if TYPE_CHECKING:
     from verl import DataProto
+
+NO_PARENT = -1
+"""What the column ``parents`` has of a trajectory that is no branch."""
 
 Encode = Callable[[list[list[Message]]], list[EncodedChat]]
 
@@ -47,6 +53,7 @@ class BatchBuilder:
         opening_tag: What prompts end with.
         tokenizer: For what fills up rows.
         processor: Takes images; None for text alone.
+        branching: How rollouts are branched; None where they are chains.
     """
 
     settings: ContextSettings
@@ -55,6 +62,7 @@ class BatchBuilder:
     opening_tag: str
     tokenizer: Any
     processor: Any = None
+    branching: BranchingSettings | None = None
 
     def prompts(self, rollouts: Sequence[dict[str, Any]]) -> DataProto:
         """The batch for generation; see :meth:`~ragen.llm_agent.ctx_manager.ContextManager.get_lm_inputs`."""
@@ -124,14 +132,23 @@ class BatchBuilder:
         return object_array(values)
 
     def _learning_batch(self, rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]]) -> DataProto:
-        encoded = [each.encoded for each in rows]
-        tensors = self._tokens(encoded) | masks_of(encoded, self.settings) | scores_of(rows, rollouts, self.settings)
+        encoded, forest = [each.encoded for each in rows], forest_of(rollouts)
+        tensors = self._tokens(encoded) | masks_of(rows, self.settings, forest)
+        tensors |= scores_of(rows, rollouts, self.settings)
+        if self.branching is not None and self.branching.advantages == TREE:
+            tensors["advantages"] = advantages_of(rows, rollouts, self.settings, self.branching.by_std)
         log_probs = [each.log_probs for each in rows if each.length]
         if log_probs and None not in log_probs:
             tensors["rollout_log_probs"] = score_tensor(encoded, [each.log_probs or [] for each in rows])
         objects = self._objects([each.row for each in rows], [each.chat for each in rows], encoded)
         objects["episode_ids"] = self._numbers(each.row.episode for each in rows)
-        return data_proto(tensors, objects, {"metrics": self._metrics(rollouts, rows)})
+        metrics = self._metrics(rollouts, rows)
+        if self.branching is not None or forest.has_branches:
+            owners = [each.row.rollout for each in rows]
+            objects["parents"] = self._numbers(each.get("parent", NO_PARENT) for each in owners)
+            objects["shared_turns"] = self._numbers(each.get("turn", 0) for each in owners)
+            metrics |= tree_metrics(Forest.of(rollouts), rollouts)
+        return data_proto(tensors, objects, {"metrics": metrics})
 
     @property
     def _learns_samples(self) -> bool:

@@ -1,4 +1,7 @@
-"""What a training batch says of its tokens: which are learnt, and what they earned."""
+"""What a training batch says of its tokens: which are learnt, what they earned, and what siblings make of that.
+
+Rows of trees share turns. A turn is learnt in the row of the environment that played it, and masked in all others.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ragen.llm_agent.config.context import FULL, ContextSettings
 from ragen.llm_agent.tokens.dataproto import mask_tensor, score_tensor
 from ragen.llm_agent.tokens.encoding import EncodedChat
+from ragen.llm_agent.tokens.masks import Span
 from ragen.llm_agent.tokens.scores import normalized_totals, total_reward, trajectory_scores, turn_scores
 from ragen.llm_agent.tokens.training_rows import TrainingRow
+from ragen.llm_agent.trees.advantages import segment_advantages
+from ragen.llm_agent.trees.lineage import Forest
 
 if TYPE_CHECKING:
     import torch
@@ -30,12 +36,56 @@ def scores_of(rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]], s
     return {"rm_scores": score_tensor(encoded, final), "original_rm_scores": score_tensor(encoded, original)}
 
 
-def masks_of(encoded: Sequence[EncodedChat], settings: ContextSettings) -> Tensors:
-    """``loss_mask`` and ``response_mask``; see :func:`.mask_tensor`."""
-    response_mask = loss_mask = mask_tensor(encoded, [chat.replies for chat in encoded])
+def masks_of(rows: Sequence[TrainingRow], settings: ContextSettings, forest: Forest) -> Tensors:
+    """``loss_mask``, without what another row learns, and ``response_mask``, with it; see :func:`.mask_tensor`."""
+    encoded = [each.encoded for each in rows]
+    own = [[span for _, span in own_replies(each, forest)] for each in rows]
+    loss_mask = mask_tensor(encoded, own)
     if settings.window_mode == FULL and not settings.enable_response_mask:
-        loss_mask = mask_tensor(encoded, [[(chat.body, len(chat.ids))] for chat in encoded])
-    return {"loss_mask": loss_mask.clone(), "response_mask": response_mask}
+        loss_mask = mask_tensor(encoded, [_own_body(chat, spans) for chat, spans in zip(encoded, own, strict=True)])
+    return {"loss_mask": loss_mask, "response_mask": mask_tensor(encoded, [chat.replies for chat in encoded])}
+
+
+def own_replies(row: TrainingRow, forest: Forest) -> list[tuple[int, Span]]:
+    """The turns that a row learns, from 0, and their tokens, without turns that another environment has played."""
+    replies, env_id = row.encoded.replies, row.row.rollout.get("env_id", -1)
+    numbered = list(enumerate(replies, row.row.stop - len(replies)))
+    return [each for each in numbered if not forest.has_branches or forest.owner(env_id, each[0]) == env_id]
+
+
+def _own_body(chat: EncodedChat, own: Sequence[Span]) -> list[Span]:
+    """A row from its first user message on, or from where the last turn that it shares ends."""
+    if len(own) == len(chat.replies):
+        return [(chat.body, len(chat.ids))]
+    return [(chat.replies[len(chat.replies) - len(own) - 1][1], len(chat.ids))] if own else []
+
+
+def advantages_of(
+    rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]], settings: ContextSettings, by_std: bool
+) -> torch.Tensor:
+    """The advantage of each token that is learnt, from its segment's siblings; see :mod:`ragen.llm_agent.trees`.
+
+    Args:
+        rows: The rows.
+        rollouts: The rollout caches that they are of.
+        settings: How scores are normalised first, if at all.
+        by_std: Whether advantages are divided by the siblings' standard deviation.
+
+    Returns:
+        float32 ``(rows, tokens - 1)``, aligned with ``responses``; 0 elsewhere.
+    """
+    forest = Forest.of(rollouts)
+    scores = dict(zip((each["env_id"] for each in rollouts), normalized_totals(rollouts, settings), strict=True))
+    found = segment_advantages(forest, scores, by_std)
+    placed = [
+        [
+            (token, found[forest.segment_of(each.row.rollout["env_id"], turn)])
+            for turn, span in own_replies(each, forest)
+            for token in range(*span)
+        ]
+        for each in rows
+    ]
+    return score_tensor([each.encoded for each in rows], placed)
 
 
 def reply_lengths(rows: Sequence[TrainingRow]) -> Mapping[str, float]:

@@ -1,0 +1,148 @@
+"""``agent_proxy.branching``: whether rollouts are trees, and where they branch; see ``docs/branching.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from ragen.errors import ConfigError
+from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.config.reading import choice, count, texts
+
+SECTION = "agent_proxy.branching"
+EVERY_TURN, AFTER_TURN, ENTROPY = KINDS = ("every_turn", "after_turn", "entropy")
+TREE, GRPO = ADVANTAGES = ("tree", "grpo")
+MODES = ("train", "val")
+KEYS = ("when", "turns", "threshold", "width", "max_leaves", "budget_tokens", "advantages", "modes")
+
+
+@dataclass(frozen=True)
+class BranchingSettings:
+    """Where rollouts branch; the keys are those under ``agent_proxy.branching``.
+
+    Attributes:
+        when: ``every_turn``, ``after_turn``, ``entropy``, or the path of a function, ``package.module:function``, which
+            is given an :class:`~ragen.llm_agent.trees.policy.OpenNode` and answers yes, no, or how many replies.
+        turns: ``after_turn``: after so many turns of an episode; 0 is the reset.
+        threshold: ``entropy``: how uncertain the last reply has to have been, in nats a token.
+        width: Replies that are asked for where it branches.
+        max_leaves: Most trajectories of a tree.
+        budget_tokens: A tree that took so many tokens of prompts and replies branches no more; its leaves play on.
+        advantages: ``tree``: against siblings; ``grpo``: against all trajectories of the group.
+        modes: Which rollouts branch: ``train``, ``val``.
+        by_std: Whether advantages are divided by the siblings' standard deviation:
+            ``algorithm.norm_adv_by_std_in_grpo``, as for chains.
+        decide: The function that ``when`` names; None for the kinds that have a name.
+    """
+
+    when: str
+    turns: tuple[int, ...] = (1,)
+    threshold: float = 0.0
+    width: int = 2
+    max_leaves: int = 8
+    budget_tokens: int | None = None
+    advantages: str = TREE
+    modes: tuple[str, ...] = ("train",)
+    by_std: bool = True
+    decide: Callable[[Any], Any] | None = None
+
+    @classmethod
+    def read(cls, config: Any) -> BranchingSettings | None:
+        """Read and check the keys; None where rollouts are chains.
+
+        Raises:
+            ConfigError: A key is unknown, has a value that cannot work, or another key cannot be had with it.
+        """
+        given = setting(config, "agent_proxy.branching", Mapping, {})
+        for name in given:
+            if name not in KEYS:
+                raise ConfigError(f"configuration key '{SECTION}.{name}' is not known; it has {', '.join(KEYS)}.")
+        when = setting(config, "agent_proxy.branching.when", str, None)
+        if when is None:
+            return None
+        settings = cls(
+            when=when,
+            turns=_turns(config),
+            threshold=_threshold(config, when),
+            width=count(config, "agent_proxy.branching.width", 2, 2),
+            max_leaves=count(config, "agent_proxy.branching.max_leaves", 8, 1),
+            budget_tokens=count(config, "agent_proxy.branching.budget_tokens", None, 1),
+            advantages=choice(config, "agent_proxy.branching.advantages", TREE, ADVANTAGES),
+            modes=texts(config, "agent_proxy.branching.modes", ("train",), MODES),
+            by_std=setting(config, "algorithm.norm_adv_by_std_in_grpo", bool, True),
+            decide=None if when in KINDS else _function(when),
+        )
+        if not settings.modes:
+            raise ConfigError(f"{SECTION}.modes is []; expected some of train, val.")
+        _check_others(config)
+        return settings
+
+
+def refuse_branching(config: Any, who: str) -> None:
+    """See that rollouts are chains, where nothing else can be played.
+
+    Args:
+        config: The whole configuration.
+        who: What plays them.
+
+    Raises:
+        ConfigError: They are to be trees.
+    """
+    if BranchingSettings.read(config) is not None:
+        raise ConfigError(f"{SECTION}.when is set, and {who} plays chains alone; expected null.")
+
+
+def without_idle(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Flat keys without those of branching where rollouts are chains: they decide nothing then."""
+    if about.get(f"{SECTION}.when") is not None:
+        return dict(about)
+    return {key: value for key, value in about.items() if not f"{key}.".startswith(f"{SECTION}.")}
+
+
+def _check_others(config: Any) -> None:
+    """See that nothing else is asked for that plays chains alone."""
+    for key in ("agent_proxy.use_parallel_rollout", "use_parallel_envs", "quirks"):
+        if setting(config, key, bool, False):
+            raise ConfigError(
+                f"{SECTION}.when is set, and {key} is true, which takes chains alone; expected one of them."
+            )
+
+
+def _turns(config: Any) -> tuple[int, ...]:
+    turns = tuple(setting(config, "agent_proxy.branching.turns", _sequence(), [1]))
+    if not turns or any(not isinstance(turn, int) or isinstance(turn, bool) or turn < 0 for turn in turns):
+        raise ConfigError(f"{SECTION}.turns is {list(turns)!r}; expected numbers of turns, 0 for the reset.")
+    return turns
+
+
+def _threshold(config: Any, when: str) -> float:
+    threshold = setting(config, "agent_proxy.branching.threshold", float, None)
+    if when == ENTROPY and (threshold is None or threshold <= 0):
+        raise ConfigError(f"{SECTION}.threshold is {threshold!r}; {ENTROPY!r} needs a number of nats a token above 0.")
+    return threshold or 0.0
+
+
+def _function(path: str) -> Callable[[Any], Any]:
+    """The function of a path."""
+    module, colon, name = path.partition(":")
+    if not colon or not module or not name:
+        raise ConfigError(
+            f"{SECTION}.when is {path!r}; expected one of {', '.join(KINDS)}, or package.module:function."
+        )
+    try:
+        found = getattr(import_module(module), name)
+    except Exception as error:
+        raise ConfigError(
+            f"{SECTION}.when is {path!r}, which cannot be had: {type(error).__name__}: {error}"
+        ) from error
+    if not callable(found):
+        raise ConfigError(f"{SECTION}.when is {path!r}, which is no function.")
+    return found
+
+
+def _sequence() -> tuple[type, ...]:
+    from omegaconf import ListConfig
+
+    return list, tuple, ListConfig

@@ -1,0 +1,104 @@
+"""Where to branch, and how widely: a pure function of what was played so far.
+
+What was played does not depend on where environments live, nor do the decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ragen.errors import InputError
+from ragen.llm_agent.config.branching import AFTER_TURN, ENTROPY, EVERY_TURN, BranchingSettings
+
+
+class OpenNode(NamedTuple):
+    """An environment whose next reply was not asked for yet; what a function of one's own is given.
+
+    Attributes:
+        env_id: The environment.
+        tree: The environment that its tree began with.
+        tag: The environment's tag.
+        turn: How many turns it has played.
+        surprise: The mean of ``-log p`` over the tokens of its last reply, in nats, which estimates the entropy that
+            they were drawn with; None before the first reply, or where the actor does not tell.
+        history: Its turns, and what it shows now, as in a rollout cache. Not to be changed.
+    """
+
+    env_id: int
+    tree: int
+    tag: str
+    turn: int
+    surprise: float | None
+    history: Sequence[Mapping[str, Any]]
+
+
+class Use(NamedTuple):
+    """How far a tree has grown.
+
+    Attributes:
+        leaves: How many trajectories it has.
+        tokens: How many tokens its prompts and replies had so far, each once.
+    """
+
+    leaves: int
+    tokens: int
+
+
+def widths(nodes: Sequence[OpenNode], used: Mapping[int, Use], settings: BranchingSettings) -> list[int]:
+    """How many replies to ask for at each node; 1 goes on as a chain.
+
+    Where a tree has less room than its nodes want, they get one reply more each, in turns, as long as there is room.
+
+    Args:
+        nodes: Of one turn.
+        used: By tree.
+        settings: When and how widely.
+
+    Raises:
+        InputError: A function of one's own answered with something else, or ``entropy`` lacks log-probabilities.
+    """
+    wanted = [_wanted(node, settings) for node in nodes]
+    room = {tree: settings.max_leaves - use.leaves for tree, use in used.items()}
+    if settings.budget_tokens is not None:
+        room |= {tree: 0 for tree, use in used.items() if use.tokens >= settings.budget_tokens}
+    given = [1] * len(nodes)
+    for width in range(2, max(wanted, default=1) + 1):
+        for place, node in enumerate(nodes):
+            if wanted[place] >= width and room[node.tree] > 0:
+                given[place] = width
+                room[node.tree] -= 1
+    return given
+
+
+def _wanted(node: OpenNode, settings: BranchingSettings) -> int:
+    width = settings.width
+    if settings.decide is not None:
+        return _decided(node, settings.when, settings.decide, width)
+    splits = {
+        EVERY_TURN: lambda: True,
+        AFTER_TURN: lambda: node.turn in settings.turns,
+        ENTROPY: lambda: node.turn > 0 and _surprise(node) >= settings.threshold,
+    }
+    return width if splits[settings.when]() else 1
+
+
+def _surprise(node: OpenNode) -> float:
+    if node.surprise is None:
+        raise InputError(
+            f"agent_proxy.branching.when is {ENTROPY!r}, and the actor did not tell the log-probabilities of the reply "
+            f"of env_id = {node.env_id}, turn {node.turn}; use an actor that does (hf, vllm), or another 'when'."
+        )
+    return node.surprise
+
+
+def _decided(node: OpenNode, path: str, decide: Callable[[OpenNode], Any], width: int) -> int:
+    answer = decide(node)
+    if isinstance(answer, bool):
+        return width if answer else 1
+    if isinstance(answer, int) and answer >= 1:
+        return answer
+    raise InputError(
+        f"{path}, which agent_proxy.branching.when names, answered {answer!r} for env_id = {node.env_id}; expected "
+        "true, false, or how many replies to ask for, at least 1."
+    )

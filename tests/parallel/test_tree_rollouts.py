@@ -1,0 +1,234 @@
+"""Rollouts that branch: the same trees wherever environments live, every prompt once, and rows that tell lineage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragen.errors import ConfigError
+from ragen.llm_agent.backends import Reply, create_backend
+from ragen.llm_agent.ctx_manager import ContextManager
+from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.llm_agent.evaluation.results import evaluate, with_pass_at_k
+from ragen.llm_agent.report import render, report_of
+from ragen.llm_agent.report.command import report_of_rows
+from ragen.llm_agent.rollout import command
+from ragen.llm_agent.rollout.actor import BackendActor
+from ragen.llm_agent.rollout.proxy import LLMAgentProxy
+from ragen.llm_agent.tokenizer import LightTokenizer
+from ragen.llm_agent.tokens.prompt_batch import PromptBatch
+from ragen.llm_agent.trees.lineage import Forest
+from support.episodes import backend as kind_of_workers
+from support.episodes import freeze
+
+TOKENIZER = LightTokenizer()
+GAMES = ["SimpleSokoban", "FrozenLake", "Bandit"]
+Kill = Callable[[object], None]
+
+
+@cache
+def base() -> Any:
+    """Three games, a group of two each, four turns, a third of the replies thoughtless."""
+    from ragen.llm_agent.config.loading import load_config
+
+    part = [
+        f"es_manager.{mode}.{key}"
+        for mode in ("train", "val")
+        for key in (
+            *(f"env_configs.tags=[{','.join(GAMES)}]", "env_configs.n_groups=[1,1,1]", "env_groups=3"),
+            "group_size=2",
+        )
+    ]
+    usual = ["agent_proxy.max_turn=4", "agent_proxy.branching.when=every_turn", "agent_proxy.branching.max_leaves=5"]
+    workers = ["es_manager.use_multiprocessing=false", "es_manager.max_workers=2", "es_manager.capsule_dir=null"]
+    return load_config("base", [*part, *usual, *workers, "actor.scripted.random=0.35", "actor.scripted.malformed=0.1"])
+
+
+def configuration(*overrides: str) -> Any:
+    from omegaconf import OmegaConf
+
+    changes = OmegaConf.from_dotlist([f"es_manager.backend={kind_of_workers()}", *overrides])
+    return OmegaConf.merge(base(), changes)
+
+
+class Asked(BackendActor):
+    """The scripted actor; remembers what it was asked."""
+
+    def __init__(self, config: Any, fails: frozenset[tuple[int, int]] = frozenset()) -> None:
+        super().__init__(create_backend(config, TOKENIZER), config, TOKENIZER)
+        self.requests: list[Any] = []
+        generate = self.backend.generate
+
+        def remembering(requests: Any, sampling: Any) -> list[Reply]:
+            self.requests += requests
+            return [
+                Reply("", error="lost") if (request.env_id, request.turn) in fails else reply
+                for request, reply in zip(requests, generate(requests, sampling), strict=True)
+            ]
+
+        self.backend.generate = remembering  # type: ignore[method-assign]
+
+
+def played(config: Any, on_turn: Any = None, actor: Any = None) -> list[dict[str, Any]]:
+    """The states of a rollout for training."""
+    with LLMAgentProxy(config, actor or Asked(config), TOKENIZER) as proxy:
+        told = None if on_turn is None else lambda turn, _: on_turn(proxy.train_es_manager, turn)
+        return proxy.play({}, on_turn=told)
+
+
+# The same trees everywhere
+
+
+@pytest.fixture(scope="module")
+def here() -> Any:
+    return freeze(played(configuration()))
+
+
+def test_trees_are_the_same_in_lanes_and_where_these_are_killed(here: Any, backend: str, kill_lanes: Kill) -> None:
+    in_lanes = configuration("es_manager.use_multiprocessing=true")
+    killed: list[int] = []
+
+    def kill(manager: Any, turn: int) -> None:
+        if turn in (1, 3):
+            kill_lanes(manager)
+            killed.append(turn)
+
+    assert freeze(played(in_lanes)) == here
+    assert freeze(played(in_lanes, kill)) == here and killed == [1, 3]
+    assert freeze(played(configuration("actor.scripted.seed=1"))) != here
+
+
+def test_every_leaf_is_what_its_replies_would_have_led_to_as_a_chain(here: Any) -> None:
+    config = configuration()
+    caches, read = played(config), ContextManager(config, TOKENIZER)
+    assert freeze(caches) == here and Forest.of(caches).has_branches
+    with EnvStateManager(config) as manager:
+        for cache in caches:
+            manager.reset(10000)
+            env_id = next(each["env_id"] for each in manager.envs if each["group_id"] == cache["group_id"])
+            for turn in cache["history"][:-1]:
+                said = {"env_ids": [env_id], "response_texts": [str(turn["llm_raw_response"])]}
+                manager.step(read.get_env_inputs(PromptBatch(said)))  # type: ignore[arg-type]
+            straight = manager.get_rollout_states()[env_id]
+            assert alike(straight) == alike(cache)
+
+
+def alike(cache: dict[str, Any]) -> Any:
+    """A cache without what it has as a branch or as a member of a group alone."""
+    metrics = {name: value for name, value in cache["metrics"].items() if "/pass@" not in name}
+    return freeze([cache["history"], cache["penalty"], metrics])
+
+
+# Who is asked what
+
+
+def test_a_prompt_is_written_once_and_answered_as_often_as_the_tree_is_wide() -> None:
+    config = configuration("agent_proxy.branching.width=3", "agent_proxy.branching.max_leaves=9")
+    actor, written = Asked(config), []
+    with LLMAgentProxy(config, actor, TOKENIZER) as proxy:
+        _, ctx_manager = proxy.prepare()
+        write = ctx_manager.get_prompts
+        ctx_manager.get_prompts = lambda caches: (written.extend(c["env_id"] for c in caches), write(caches))[1]
+        caches = proxy.play({})
+    forest = Forest.of(caches)
+    turns = [(node.env_id, turn) for node in forest.nodes.values() for turn in range(node.turn, node.played)]
+    assert sorted(turns) == sorted((request.env_id, request.turn) for request in actor.requests)
+    assert len(written) == len({forest.point(*each) for each in turns}) < len(turns)
+    asked = {(request.env_id, request.turn): list(request.messages) for request in actor.requests}
+    for point, members in forest.points.items():
+        assert len({json.dumps(asked[env_id, point.turn]) for env_id in members}) == 1
+    leaves = [list(map(forest.root, forest.nodes)).count(root) for root in range(6)]
+    assert max(leaves) == 9 and [asked for asked in leaves if asked > 9] == []
+
+
+def test_a_budget_ends_the_branching_and_not_the_playing() -> None:
+    few = configuration("agent_proxy.branching.budget_tokens=1")
+    forest = Forest.of(played(few))
+    assert {point.turn for point in forest.points} == {0}, "nothing was used yet when the first prompts were written"
+    chains = [
+        node.played for node in Forest.of(played(configuration("agent_proxy.branching.when=null"))).nodes.values()
+    ]
+    assert [forest.nodes[root].played for root in range(6)] == chains
+
+
+def test_a_branch_without_a_reply_ends_alone() -> None:
+    config = configuration()
+    free = {cache["env_id"]: cache for cache in played(config)}
+    lost = next(e for e, c in free.items() if c.get("turn") == 0)
+    actor = Asked(config, frozenset({(lost, 0)}))
+    with LLMAgentProxy(config, actor, TOKENIZER) as proxy:
+        states = {state["env_id"]: state for state in proxy.play({})}
+        assert proxy.failures == {lost: "lost"}
+    assert len(states[lost]["history"]) == 1 and states[lost]["parent"] == free[lost]["parent"]
+    assert len(states) > 6
+
+
+def test_validation_is_played_in_chains_unless_it_is_named() -> None:
+    for modes, expected in (("[train]", False), ("[val,train]", True)):
+        config = configuration(f"agent_proxy.branching.modes={modes}")
+        with LLMAgentProxy(config, Asked(config), TOKENIZER) as proxy:
+            assert Forest.of(proxy.play({"validate": True}, val=True)).has_branches is expected
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["actor.backend=openai", "actor_rollout_ref.rollout.do_sample=false"], "all branches would be the same"),
+        (["agent_proxy.use_parallel_rollout=true"], "use_parallel_rollout is true, which takes chains alone"),
+    ],
+)
+def test_what_cannot_branch_is_refused_before_anything_is_built(overrides: list[str], said: str) -> None:
+    config = configuration(*overrides)
+    with pytest.raises(ConfigError, match=said):
+        LLMAgentProxy(config, BackendActor(create_backend(configuration(), TOKENIZER), config, TOKENIZER), TOKENIZER)
+
+
+# What is written
+
+
+def test_the_command_writes_lineage_and_counts_what_shares_nothing(tmp_path: Path, capsys: Any) -> None:
+    config = configuration("mode=train", f"output_dir={tmp_path}", "report=true")
+    assert command.run(config) == 0
+    rows = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text("utf-8").splitlines()]
+    forest = Forest.of(rows)
+    assert forest.has_branches and [row["env_id"] for row in rows] == sorted(row["env_id"] for row in rows)
+    assert [("parent" in row, "turn" in row) for row in rows] == [(row["env_id"] >= 6,) * 2 for row in rows]
+    for row in rows[6:]:
+        parent, shared = rows[row["parent"]], row["turn"]
+        assert row["actions"][:shared] == parent["actions"][:shared] and row["seed"] == parent["seed"]
+        assert not any("pass@" in name for name in row["metrics"])
+    results = {each["tag"]: each for each in json.loads((tmp_path / "results.json").read_text())["tags"]}
+    assert {tag: results[tag]["episodes"] for tag in GAMES} == dict.fromkeys(GAMES, 2)
+    assert f"{len(rows) - 6} of them are branches" in capsys.readouterr().out
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert page.count("<details open>") == len(forest.segments) and "then 2 ways" in page
+    assert page.count('data-label="episodes">2<') == len(GAMES), "which is how many share nothing"
+    assert "<h2>Trees</h2>" in render(report_of_rows(tmp_path / "rollouts.jsonl"))
+    with pytest.raises(ConfigError, match="a tree that was stopped has to be played anew"):
+        command.run(configuration("mode=train", f"output_dir={tmp_path}", "resume=true"))
+
+
+def test_pass_at_k_and_evaluations_know_no_branches() -> None:
+    def row(env_id: int, success: bool, **lineage: int) -> dict[str, Any]:
+        seen = {"tag": "A", "seed": 1, "metrics": {}, "rewards": [1.0], "penalty": 0}
+        return {"env_id": env_id, "group_id": 0, "success": success, **seen, **lineage}
+
+    rows = [row(0, False), row(1, False), row(2, True, parent=0, turn=1)]
+    (result,) = evaluate(rows)
+    assert (result.episodes, result.success) == (2, 0.0)
+    assert [each["metrics"] for each in with_pass_at_k(rows, 2)] == [{"A/pass@2": 0.0}, {"A/pass@2": 0.0}, {}]
+
+
+def test_a_report_of_a_proxy_shows_branches_too() -> None:
+    config = configuration()
+    with LLMAgentProxy(config, Asked(config), TOKENIZER) as proxy:
+        states = proxy.play({})
+        report = report_of(proxy, "train")
+        assert [episode.seed for episode in report.episodes[:6]] == [10000, 10000, 10001, 10001, 10002, 10002]
+        by_id = {episode.state["env_id"]: episode for episode in report.episodes}
+        assert all(by_id[s["env_id"]].seed == by_id[s["parent"]].seed for s in states if "parent" in s)

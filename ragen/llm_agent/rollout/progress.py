@@ -48,6 +48,10 @@ class Progress:
         """So many more are finished."""
         self.finished += trajectories
 
+    def replies(self) -> int:
+        """How many replies came."""
+        return self._activity.replies
+
     def words(self) -> str:
         """All of it in a line."""
         usage, doing = self._used(), self._activity

@@ -2,7 +2,8 @@
 
 A record has ``env_id, group_id, tag, seed, mode``, the whole chat as ``messages`` in OpenAI form, per turn ``actions``,
 ``rewards`` and ``infos``, and over the trajectory ``penalty``, ``success`` and ``metrics``. One that ended because a
-prompt got no reply has ``error``, one whose environment failed ``env_error``. Where the actor tells of its replies,
+prompt got no reply has ``error``, one whose environment failed ``env_error``. What the environment showed in the end is
+``last_state``, where that is text. Where the actor tells of its replies,
 ``replies`` has a mapping for each, see :func:`~ragen.llm_agent.backends.base.reply_facts`.
 """
 
@@ -15,7 +16,7 @@ from typing import Any
 
 from ragen.files import replacing
 
-RAW = ("messages", "infos", "correct_answer")
+RAW = ("messages", "infos", "last_state", "correct_answer")
 """What of a record is text that somebody wrote."""
 
 
@@ -54,6 +55,9 @@ def trajectory(
         "success": bool(state["metrics"].get(f"{state['tag']}/success", 0.0)),
         "metrics": state["metrics"],
     }
+    last = state["history"][-1] if state["history"] else {}
+    if "actions" not in last and isinstance(last.get("state"), str) and not last.get("images"):
+        record["last_state"] = last["state"]
     if "correct_answer" in state:
         record["correct_answer"] = state["correct_answer"]
     if replies is not None:

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent
 
 OPENAI = ["openai>=1.60"]
 AGENT_LOOP = ["verl>=0.9.1", "TransferQueue>=0.1.10", "cachetools>=5", "fastapi>=0.115", "uvicorn>=0.30"]
+LIVE = ["starlette>=0.40", "uvicorn>=0.30"]
 TEST = [
     "tensorboard>=2.16",
     "pytest>=8",
@@ -22,6 +23,7 @@ TEST = [
     "setuptools>=77",
     *OPENAI,
     *AGENT_LOOP,
+    *LIVE,
 ]
 
 EXTRAS = {
@@ -31,6 +33,7 @@ EXTRAS = {
     "openai": OPENAI,
     "vllm": ["vllm>=0.11"],
     "agent-loop": AGENT_LOOP,
+    "live": LIVE,
     "bench": ["stable-baselines3>=2.4"],
     "meta": ["gymnasium[mujoco]>=1.2.1"],
     "train": ["tensorboard>=2.16", "wandb>=0.17"],
@@ -77,7 +80,10 @@ setup(
     packages=[*find_packages(include=["ragen", "ragen.*"]), "ragen.config"],
     package_dir={"ragen.config": "config"},
     package_data={
-        "ragen": ["py.typed", *(f"**/*.{kind}" for kind in ("json", "jsonl", "csv", "parquet", "gz", "txt", "jinja"))],
+        "ragen": [
+            "py.typed",
+            *(f"**/*.{kind}" for kind in ("json", "jsonl", "csv", "parquet", "gz", "txt", "jinja", "css", "js")),
+        ],
         "ragen.config": ["**/*.yaml"],
     },
     install_requires=[

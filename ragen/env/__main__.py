@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from ragen.commands import refusing
+from ragen.env.keys import typed
 from ragen.env.play import build_env, play
 from ragen.env.registry import REGISTERED_ENVS
 
@@ -45,7 +46,8 @@ def main(arguments: list[str] | None = None, prog: str = PROG) -> int:
     try:
         env = build_env(options.type, options.settings)
         try:
-            play(env, options.type, sys.stdin, sys.stdout, seed=options.seed, mode=options.mode, image=options.image)
+            with typed(sys.stdin, sys.stdout) as lines:
+                play(env, options.type, lines, sys.stdout, seed=options.seed, mode=options.mode, image=options.image)
         finally:
             env.close()
     except KeyboardInterrupt:

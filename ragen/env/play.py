@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from ragen.env.checks import SEED_LIMIT
+from ragen.env.keys import ARROWS, KeyReader
 from ragen.env.registry import resolve_env
 from ragen.errors import ConfigError, InputError
 
@@ -155,8 +156,9 @@ def play(
     seed = secrets.randbelow(SEED_LIMIT) if seed is None else seed
     env.reset(seed, mode)
     _keep_picture(env, env_type, image)
-    print(f"{env_type}, seed {seed}. One action a line; {_QUIT!r} or the end of input ends.", file=out)
     lookup = getattr(env.config, "action_lookup", None)
+    keys = " Arrow keys move." if isinstance(lines, KeyReader) and _has_arrows(lookup) else ""
+    print(f"{env_type}, seed {seed}. One action a line; {_QUIT!r} or the end of input ends.{keys}", file=out)
     if image is not None:
         print(f"Picture: {image}", file=out)
     print(f"Actions: {_legal(env, lookup)}\n\n{_state(env)}", file=out)
@@ -182,6 +184,10 @@ def _legal(env: Any, lookup: dict[int, str] | None) -> str:
     if lookup:
         return ", ".join(f"{name} ({key})" for key, name in lookup.items())
     return getattr(env, "action_hint", "any text")
+
+
+def _has_arrows(lookup: dict[int, str] | None) -> bool:
+    return {name.lower() for name in ARROWS.values()} <= {name.lower() for name in (lookup or {}).values()}
 
 
 def _ask(lines: TextIO, out: TextIO, echo: bool) -> str | None:

@@ -33,11 +33,11 @@ from ragen.llm_agent.config.context import FULL, ContextSettings, custom_env, en
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.prompting.chat_template import ChatTemplate
 from ragen.llm_agent.prompting.control_tokens import ALWAYS, ControlTokens
-from ragen.llm_agent.prompting.conversation import Message, Narrator, trajectory_rows
+from ragen.llm_agent.prompting.conversation import Message, Narrator, plain_messages, trajectory_rows
 from ragen.llm_agent.prompting.prompts import tag_prompt
 from ragen.llm_agent.prompting.replies import REPLY_TAGS, ReplyParser
 from ragen.llm_agent.quirks.batches import RagenBatches, history_objects
-from ragen.llm_agent.tokens.batches import BatchBuilder
+from ragen.llm_agent.tokens.batches import BatchBuilder, asked
 from ragen.llm_agent.tokens.collapse import CollapseColumns, CollapseSettings
 from ragen.llm_agent.tokens.dataproto import object_array
 from ragen.llm_agent.tokens.encoding import ChatEncoder
@@ -164,19 +164,21 @@ class ContextManager:
             return self._batches.prompts(rollouts)
         return self._training_batch(rollouts, include_collapse_data)
 
-    def get_prompts(self, env_outputs: Sequence[dict[str, Any]]) -> PromptBatch:
+    def get_prompts(self, env_outputs: Sequence[dict[str, Any]], with_tokens: bool = True) -> PromptBatch:
         """The prompts of :meth:`get_lm_inputs` without tensors: imports neither torch nor verl.
 
         Args:
             env_outputs: See there.
+            with_tokens: Whether whoever answers reads tokens. If not, only prompts that might be too long are
+                tokenised, which may be most of the work.
 
         Returns:
-            The columns of ``get_lm_inputs``, and each prompt's tokens in ``prompt_ids``.
+            The columns of ``get_lm_inputs``, and each prompt's tokens in ``prompt_ids``; None where nobody needs them.
 
         Raises:
             InputError: A tag is unknown, or a single turn is too long for the model.
         """
-        columns, ids = self._batches.prompt_columns(self._tagged(env_outputs))
+        columns, ids = self._batches.prompt_columns(self._tagged(env_outputs), with_tokens)
         return PromptBatch(columns | {"prompt_ids": object_array(ids)})
 
     def _tagged(self, env_outputs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -275,6 +277,21 @@ class ContextManager:
         settings = replace(self.settings, window_mode=FULL)
         narrator = replace(self._narrator, settings=settings, with_images=False)
         return narrator.messages(trajectory_rows([rollout], None)[0])
+
+    def prompt(self, rollout: dict[str, Any], turn: int) -> list[Message]:
+        """What the model was shown at a turn: of a long chat, the part that windows and lengths left.
+
+        Args:
+            rollout: A rollout cache. It is not changed.
+            turn: Its place, from 0.
+
+        Returns:
+            The chat up to the turn's state; images stay ``<images>`` marks.
+        """
+        if self.settings.quirks:
+            return plain_messages(self._batches.asked_chat(rollout, turn))
+        columns, _ = self._batches.prompt_columns(self._tagged([asked(rollout, turn)]), with_tokens=False)
+        return plain_messages(columns["messages_list"][0])
 
     def _reply_texts(self, lm_outputs: AnyBatch) -> list[str]:
         texts = lm_outputs.non_tensor_batch.get("response_texts")

@@ -30,6 +30,7 @@ from ragen.llm_agent.manager.inputs import (
     group_seeds,
 )
 from ragen.llm_agent.manager.metrics import add_metrics, add_pass_at_k, add_rollout_info, largest_tiles
+from ragen.llm_agent.manager.showing import show
 from ragen.parallel.collector import collector_paused
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.env_record import EnvFailed, raise_failures
@@ -252,6 +253,8 @@ class EnvStateManager(Closing):
     def render(self) -> list[Any]:
         """What each environment shows now, branches last: text, or a list of ``(H, W, 3)`` uint8 arrays."""
         return [self._engine.records[cache["env_id"]].observation for cache in self._caches()]
+
+    show = show
 
     def lane_stats(self) -> list[LaneStats]:
         """What each home (main first, then lanes) hosts and has done since this manager was made."""

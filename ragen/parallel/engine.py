@@ -322,8 +322,6 @@ class EnvEngine:
         with self.lock:
             return self.stats_book.lanes(self.records.values(), of_this_thread)
 
-    # The end
-
     def abandon(self) -> None:
         """Be closed to calls, also to those that are under way in other threads, whose workers are killed."""
         self._in_use.is_closed = True
@@ -339,6 +337,7 @@ class EnvEngine:
         """
         self._in_use.is_closed = True
         try:
+            self.notices.forget()
             self.main.close(self.settings.step_timeout)
         finally:
             self.homes.close(forgotten)

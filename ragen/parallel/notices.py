@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+import re
 from collections.abc import Hashable, Iterable
 from itertools import groupby
 from typing import NamedTuple
 
 from ragen.parallel.episode.spec import EnvSpec
 
+_NUMBER = re.compile(r"\d+")
+
 
 class _Kind(NamedTuple):
     tag: str
-    what: str
+    what: str  # without its numbers
     then: str
+
+
+class _Counted:
+    """Failures of a kind that were not told one by one.
+
+    Attributes:
+        told: How many environments were told of, the first included.
+        env_ids: Those that were not yet.
+        whats: What happened to these, in words.
+    """
+
+    def __init__(self) -> None:
+        self.told = 1
+        self.env_ids: set[int] = set()
+        self.whats: set[str] = set()
 
 
 class Notices:
@@ -23,28 +40,30 @@ class Notices:
     def __init__(self, log: logging.Logger) -> None:
         """Write into this log."""
         self._log = log
-        self._said: set[_Kind] = set()
+        self._said: dict[_Kind, _Counted] = {}
         self._said_once: set[Hashable] = set()
-        self._more: dict[_Kind, set[int]] = defaultdict(set)
 
     def warn(self, spec: EnvSpec, what: str, then: str, story: str, cause: BaseException | None = None) -> None:
         """Warn of what happened to an environment, or count it with those of its tag of which the same was said.
 
-        One warning of each kind is in full until :meth:`forget`, what comes after it is one line for each call.
+        One warning of each kind is in full until :meth:`forget`, what comes after it is counted: that is told when
+        they are twice as many as when it was told last.
 
         Args:
             spec: The environment.
-            what: What happened, in words that do not tell one environment from another.
+            what: What happened, in words that but for numbers do not tell one environment from another.
             then: What follows, a sentence.
             story: What happened, in full, a sentence.
             cause: The exception whose traceback belongs to it.
         """
-        kind = _Kind(spec.tag, what, then)
-        if kind in self._said:
-            self._more[kind].add(spec.env_id)
-        else:
-            self._said.add(kind)
+        kind = _Kind(spec.tag, _NUMBER.sub("..", what), then)
+        counted = self._said.get(kind)
+        if counted is None:
+            self._said[kind] = _Counted()
             self._log.warning("%s %s", story, then, exc_info=cause)
+        else:
+            counted.env_ids.add(spec.env_id)
+            counted.whats.add(what)
 
     def once(self, key: Hashable, message: str) -> None:
         """Warn of something that lasts; the next time it is information only."""
@@ -58,15 +77,24 @@ class Notices:
         else:
             self._log.warning("%s", message)
 
-    def sum_up(self) -> None:
-        """Tell what was only counted since this was last called."""
-        more, self._more = self._more, defaultdict(set)
-        for kind, env_ids in more.items():
-            listed = _ranges(env_ids)
-            self._log.warning("and %d more of tag %r (env %s): %s. %s", len(env_ids), kind.tag, listed, *kind[1:])
+    def sum_up(self, is_end: bool = False) -> None:
+        """Tell what was only counted, where it has become much more since this was last told.
+
+        Args:
+            is_end: Whether to tell all of it.
+        """
+        for kind, counted in self._said.items():
+            if not counted.env_ids or (len(counted.env_ids) < counted.told and not is_end):
+                continue
+            what = counted.whats.pop() if len(counted.whats) == 1 else kind.what
+            told = (len(counted.env_ids), kind.tag, _ranges(counted.env_ids), what, kind.then)
+            self._log.warning("and %d more of tag %r (env %s): %s. %s", *told)
+            counted.told += len(counted.env_ids)
+            counted.env_ids, counted.whats = set(), set()
 
     def forget(self) -> None:
         """From now on tell everything in full again, once."""
+        self.sum_up(is_end=True)
         self._said.clear()
 
 

@@ -12,7 +12,7 @@ from ragen.llm_agent.config.branching import without_idle
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import flat_settings, setting
 from ragen.llm_agent.config.reading import choice, count, texts
-from ragen.llm_agent.report import wants_report
+from ragen.llm_agent.config.report import wants_report
 from ragen.llm_agent.rollout.rollout_file import ONLY_HOW_FAST
 from ragen.training.filtering import FilterSettings
 from ragen.training.tiny_model import TinyModelSettings
@@ -92,7 +92,7 @@ class TrainerSettings:
             resume=choice(config, "trainer.resume_mode", AUTO, (AUTO, DISABLE)),
             loggers=loggers,
             project=setting(config, "trainer.project_name", str, "ragen"),
-            report=wants_report(config),
+            report=wants_report(config, is_served=False),
             threads=count(config, "trainer.threads", 1, low=1),
             model=TinyModelSettings.read(config),
             warm_up=WarmUpSettings.read(config),

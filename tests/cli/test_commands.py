@@ -12,6 +12,7 @@ import pytest
 import ragen
 from ragen.cli.commands import COMMANDS
 from ragen.cli.main import USAGE_ERROR, main
+from ragen.llm_agent.report.packs import unpacked
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {"torch", "verl", "transformers", "tensordict", "ray", "hydra", "omegaconf", "numpy", "rich", "matplotlib"}
@@ -146,8 +147,10 @@ def test_a_report_is_written_from_the_rows_of_a_run(capsys, tmp_path):
     code, out, _ = run(capsys, "report", str(tmp_path))
     page = (tmp_path / "report.html").read_text("utf-8")
     assert code == 0 and "2 trajectories" in out
-    assert "a-model" in page and page.count('class="episode"') == 2
-    assert 'class="grid"' in page and "no reply &lt;script&gt;" in page
+    (data,) = re.findall(r'class="pack" data-first="0">([^<]*)<', page)
+    bodies = unpacked(data)
+    assert "a-model" in page and len(bodies) == 2
+    assert 'class="grid"' in bodies[0] and "no reply &lt;script&gt;" in bodies[1] and "no reply &lt;script&gt;" in page
 
 
 @pytest.mark.parametrize("content", [None, "", '{"a": 1}\n', json.dumps(row(messages=3)) + "\n"])
@@ -166,3 +169,10 @@ def test_two_runs_are_compared_by_their_folders_or_their_rows(capsys, tmp_path):
         (tmp_path / name / "rollouts.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
     code, out, _ = run(capsys, "compare", str(tmp_path / "a"), str(tmp_path / "b/rollouts.jsonl"), "--seeds")
     assert code == 0 and "Lake, A better: 0, 1, 2, 3" in out
+    assert not list(tmp_path.rglob("*.html"))
+    code, out, _ = run(capsys, "compare", str(tmp_path / "a"), str(tmp_path / "b"), "report=true")
+    page = (tmp_path / "b" / "compared_with_a.html").read_text("utf-8")
+    assert code == 0 and "compared_with_a.html" in out
+    assert page.count('class="better-a" title="seed') == 4 and "only A succeeds" in page and "-100.0%" in page
+    code, _, err = run(capsys, "compare", str(tmp_path / "a"), str(tmp_path / "b"), "repotr=true")
+    assert code == 2 and "'repotr=true' is not understood" in err

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from ragen.commands import REFUSED
 from ragen.env import REGISTERED_ENVS, __main__
+from ragen.env.keys import typed
 from ragen.env.play import build_env, play
 from ragen.errors import ConfigError, InputError
 
@@ -174,3 +176,20 @@ def test_bad_arguments_give_one_sentence_and_exit_code_2(
     captured = capsys.readouterr()
     assert message in captured.err
     assert "Traceback" not in captured.err
+
+
+def test_arrow_keys_move_at_a_terminal_and_words_are_taken_as_before() -> None:
+    """Up, a word with a letter taken back, a key that is none, and the end; the terminal's mode is as it was."""
+    termios, pty = pytest.importorskip("termios"), pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    env = build_env("sokoban", ["dim_x=6"])
+    with os.fdopen(theirs, "r+b", buffering=0) as raw, io.TextIOWrapper(raw, "utf-8", write_through=True) as terminal:
+        with typed(terminal, terminal) as lines:
+            os.write(ours, b"\x1b[A\x1bOC" + b"dowx\x7fn\r" + b"\x1b[15~" + b"q\x04uit\r")
+            out = io.StringIO()
+            play(env, "sokoban", lines, out, seed=1)
+        assert termios.tcgetattr(terminal.fileno()) == before
+    os.close(ours)
+    assert "Arrow keys move." in out.getvalue() and "is none of" not in out.getvalue()
+    assert "Left after 3 actions" in out.getvalue()

@@ -74,7 +74,7 @@ def test_the_command_prints_a_table_and_the_seeds(tmp_path, capsys, monkeypatch)
     b = write(tmp_path / "b.jsonl", records("110"))
     assert main([a, b, "--seeds"]) == 0
     out = capsys.readouterr().out
-    assert "66.7%" in out and "1 episodes left out" in out and "seeds A:B" in out
+    assert "66.7%" in out and "1 episode left out" in out and "seeds A:B" in out
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_the_command_prints_and_writes_the_results(tmp_path, capsys, monkeypatch
     monkeypatch.setenv("COLUMNS", "160")
     assert run(tmp_path) == 0
     out = capsys.readouterr().out
-    assert all(word in out for word in ("Success", "95% interval", "pass@2", "failures", "no reply", "all"))
+    assert all(word in out for word in ("Results", "95% interval", "pass@2", "failures", "no reply", "all"))
     results = json.loads((tmp_path / "results.json").read_text("utf-8"))
     assert [tag["tag"] for tag in results["tags"]][-1] == "all"
     assert results["tags"][-1]["episodes"] == 8

@@ -8,7 +8,18 @@ import pytest
 from PIL import Image
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.report import Episode, Report, browser, render, wants_report, write_report
+from ragen.llm_agent.report import (
+    About,
+    Episode,
+    Report,
+    packs,
+    plots,
+    render,
+    trajectory,
+    wants_live,
+    wants_report,
+    write_report,
+)
 from ragen.llm_agent.report.assets import SCRIPT, STYLE, policy
 from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.rollout import command
@@ -69,8 +80,23 @@ def episode(*turns, tag="Maze", env_id=0, success=1.0, penalty=0, **others):
     return Episode(state, seed=7, **others)
 
 
+def opened(html):
+    """A page and, behind it, every trajectory as its script opens it."""
+    bodies = re.findall(r'<script type="text/plain" class="pack" data-first="(\d+)">([^<]*)</script>', html)
+    return html + "".join("".join(packs.unpacked(data)) for _, data in bodies)
+
+
+def index_of(html):
+    """The list's index, as its script reads it."""
+    return json.loads(re.search(r'<script type="application/json" id="index">(.*?)</script>', html)[1])
+
+
+def html_of(*episodes, **others):
+    return opened(render(Report("A run", episodes=episodes, **others)))
+
+
 def page_of(*episodes, **others):
-    return Page(render(Report("A run", episodes=episodes, **others)))
+    return Page(html_of(*episodes, **others))
 
 
 # Untrusted text
@@ -79,7 +105,8 @@ def page_of(*episodes, **others):
 @pytest.mark.parametrize("evil", EVIL, ids=range(len(EVIL)))
 def test_what_models_and_environments_write_is_text_wherever_it_is_shown(evil):
     harmless = episode(turn("S", "R", ["a"], key="v"), tag="T", home="H", error="E")
-    evils = episode(turn(evil, evil, [evil], **{evil: evil}), tag=evil, home=evil, error=evil)
+    chat = [{"role": evil, "content": evil}, {"role": "assistant", "content": evil}]
+    evils = episode(turn(evil, evil, [evil], **{evil: evil}), tag=evil, home=evil, error=evil, chat=chat)
     names = episode(turn(actions=[1]), names={1: evil}, tag="T")
     timeline = Timeline()
     timeline.add(Span(evil, evil, timeline.start, timeline.start + 1, evil))
@@ -95,17 +122,21 @@ def test_what_models_and_environments_write_is_text_wherever_it_is_shown(evil):
         seconds={evil: 1.0},
         history=[{f"{evil}/success": 0.5}],
         notes=[evil],
+        about=About({evil: evil}, evil, {evil: evil}),
+        usage={"cost": 1.0},
     )
-    plain = page_of(harmless, episode(turn()))
-    assert page.tags.count("script") == 1 and page.tags[-1] == "script" == plain.tags[-1]
-    assert set(page.tags) <= {*plain.tags, "img", "polyline", "code", "span", "i"}
+    told = {"about": About({"a": "b"}, "c", {"d": "e"}), "usage": {"cost": 1.0}}
+    plain = page_of(harmless, episode(turn(), chat=chat[:0], error="E", success=0.0), **told)
+    types = [value for tag, name, value in page.attributes if tag == "script" and name == "type"]
+    assert page.tags.count("script") == 3 and types == ["application/json", "text/plain"]
+    assert set(page.tags) <= {*plain.tags, "img", "polyline", "code", "span", "i", "button", "figure", "figcaption"}
     assert not any(name.startswith("on") for _, name, _ in page.attributes)
     assert all(value.startswith("data:image/png;base64,") for _, name, value in page.attributes if name == "src")
     assert not {name for _, name, _ in page.attributes} & {"href", "action", "formaction", "srcdoc", "autofocus"}
 
 
 def test_a_page_full_of_evil_is_encodable_and_balanced():
-    html = render(Report(EVIL[0], episodes=[episode(*(turn(evil, evil, [evil]) for evil in EVIL))]))
+    html = html_of(episode(*(turn(evil, evil, [evil]) for evil in EVIL)), notes=EVIL)
     html.encode("utf-8")
     assert Page(html).stack == []
 
@@ -133,16 +164,18 @@ def test_a_policy_lets_the_page_s_own_script_run_and_nothing_else():
     assert f'content="{policy()}"' in html and "default-src 'none'" in policy()
     assert html.index("Content-Security-Policy") < html.index("<style>")
     assert "://" not in html and "@import" not in STYLE and "url(" not in STYLE
-    assert all(word not in SCRIPT for word in ("innerHTML", "document.write", "insertAdjacent", "fetch", "outerHTML"))
+    assert all(word not in SCRIPT for word in ("document.write", "insertAdjacent", "outerHTML", "eval(", "Function("))
+    assert (
+        SCRIPT.count("innerHTML") == 2 == SCRIPT.count("made.innerHTML = body") + SCRIPT.count("part.innerHTML = html")
+    )
+    assert "connect-src" not in policy() and "connect-src 'self'" in policy(is_live=True)
 
 
 # What is shown
 
 
 def test_thought_answer_and_what_stands_around_them_are_told_apart():
-    html = render(
-        Report("r", episodes=[episode(turn(reply="<think>left is a wall</think> so <answer>Up</answer> bye"))])
-    )
+    html = html_of(episode(turn(reply="<think>left is a wall</think> so <answer>Up</answer> bye")))
     blocks = dict(re.findall(r'<div class="text (\w+)"[^>]*>(.*?)</div>', html))
     assert blocks["thought"] == "left is a wall" and blocks["answer"] == "Up"
     assert re.findall(r'class="text rest"[^>]*>(.*?)</div>', html) == [" so ", " bye"]
@@ -151,18 +184,18 @@ def test_thought_answer_and_what_stands_around_them_are_told_apart():
 def test_a_malformed_reply_is_shown_as_it_is():
     page = page_of(episode(turn(reply="<think>never ends", actions=[]), penalty=-0.1))
     assert "<think>never ends" in page.text and "nothing was executed" in page.text
-    assert ("span", "class", "bad") in page.attributes
+    assert ("p", "class", "bad") in page.attributes
 
 
 @pytest.mark.parametrize("tag", ["<think>", "<answer>"])
 def test_megabytes_of_tags_that_never_close_are_shown_as_any_malformed_reply(tag):
     """A search that starts again at every tag would take hours."""
-    html = render(Report("r", episodes=[episode(turn(reply=tag * 300_000, actions=[]))]))
+    html = html_of(episode(turn(reply=tag * 300_000, actions=[])))
     assert 'data-label="malformed reply"' in html and "characters left out" in html and len(html) < 200_000
 
 
 def test_a_thought_that_never_ends_does_not_hide_the_answer():
-    html = render(Report("r", episodes=[episode(turn(reply="<think>hm <answer>Up</answer> bye"))]))
+    html = html_of(episode(turn(reply="<think>hm <answer>Up</answer> bye")))
     assert re.findall(r'class="text (\w+)"[^>]*>(.*?)</div>', html) == [
         ("rest", "&lt;think&gt;hm "),
         ("answer", "Up"),
@@ -176,13 +209,71 @@ def test_executed_actions_have_their_names():
 
 
 def test_boards_become_grids_and_other_texts_stay_texts():
-    grid = render(Report("r", episodes=[episode(turn("#####\n#_P_#\n#_X_#\n#####"))]))
+    grid = html_of(episode(turn("#####\n#_P_#\n#_X_#\n#####")))
     assert '<div class="grid" style="grid-template-columns:repeat(5,auto)">' in grid
     assert grid.count('<span class="c') == 20
-    spaced = render(Report("r", episodes=[episode(turn("P _ _\n_ O G"))]))
+    spaced = html_of(episode(turn("P _ _\n_ O G")))
     assert "repeat(3,auto)" in spaced
-    prose = render(Report("r", episodes=[episode(turn("You see\na wall."))]))
+    prose = html_of(episode(turn("You see\na wall.")))
     assert 'class="grid"' not in prose and "You see\na wall." in prose
+
+
+def test_a_last_board_is_drawn_in_the_colours_of_the_earlier_ones():
+    played = episode(turn("#P_\n#OX"), turn("#_P\n#_X"))
+    played.state["history"][-1]["state"] = "#_S\n#__"
+    first, second, last = (
+        dict(re.findall(r'class="(c\d)">(.)', grid))
+        for grid in re.findall(r'<div class="grid".*?</div>', html_of(played))
+    )
+    colour = {symbol: kind for kind, symbol in first.items()}
+    assert {kind: symbol for kind, symbol in second.items() if symbol in "PX"} == {colour["P"]: "P", colour["X"]: "X"}
+    assert colour["#"] in last and "S" in last.values() and not {colour["P"], colour["X"]} & set(last)
+
+
+def test_the_prompt_of_every_turn_is_there_on_demand_and_once():
+    chat = [
+        {"role": role, "content": words}
+        for role, words in (
+            ("system", "be good"),
+            ("user", "one"),
+            ("assistant", "a"),
+            ("user", "two"),
+            ("assistant", "b"),
+        )
+    ]
+    asked = {1: [{"role": "user", "content": "the last turn alone"}]}
+    html = html_of(episode(turn(), turn(), chat=chat))
+    assert re.findall(r'data-messages="(\d)"', html) == ["2", "4"] and html.count("be good") == 1
+    windowed = html_of(episode(turn(), turn(), chat=chat, asked=asked))
+    assert re.findall(r'<button[^>]*data-(\w+)="(\d)"', windowed) == [("messages", "2"), ("prompt", "1")]
+    assert '<div data-prompt="1">' in windowed and "the last turn alone" in windowed
+
+
+def test_it_says_what_the_run_is_of_and_what_it_used():
+    about = About({"model": "a-model", "seeds": "1 to 4"}, "ragen eval actor.model=a-model", {"mode": "val"})
+    replies = [{"prompt_tokens": 100, "completion_tokens": 20, "cost": 0.5, "finish_reason": "stop"}]
+    page = page_of(episode(turn(), replies=replies), about=about)
+    assert "modela-model" in page.text and "commandragen eval actor.model=a-model" in page.text
+    assert "100prompt tokens" in page.text and "$0.5000cost" in page.text and "finish reasons: stop 1" in page.text
+    counted = page_of(episode(turn(), replies=replies), usage={"requests": 3, "prompt_tokens": 7000})
+    assert "3requests" in counted.text and "7,000prompt tokens" in counted.text
+
+
+def test_failures_are_grouped_by_kind_with_an_example_of_each():
+    crashes = [episode(turn(), env_id=n, success=0.0) for n in range(3)]
+    for number, crash in enumerate(crashes):
+        crash.state["env_error"] = f"RuntimeError: boom {number}\nat line 1"
+    others = [
+        episode(turn(), env_id=3, success=1.0),
+        episode(turn(), env_id=4, success=0.0, error="503"),
+        episode(turn(), env_id=5, success=0.0, replies=[{"cut_off": True}], tag="B"),
+    ]
+    html = render(Report("r", episodes=[*crashes, *others]))
+    table = re.search(r'aria-label="Failures by kind">(.*?)</table>', html)[1]
+    rows = [Page(row).text for row in table.split("<tr>")[2:]]
+    assert rows[0] == "the environment failed exampleRuntimeError: boom 03Maze"
+    assert sorted(rows[1:]) == ["a prompt got no reply example5031Maze", "some reply was cut off example1B"]
+    assert re.findall(r'data-show="(\d)"', table) == ["0", "4", "5"]
 
 
 def test_images_are_part_of_the_page_and_bounded(monkeypatch):
@@ -190,40 +281,47 @@ def test_images_are_part_of_the_page_and_bounded(monkeypatch):
     page = page_of(episode(picture))
     assert [tag for tag, name, _ in page.attributes if name == "src"] == ["img"]
     assert "<images>" not in page.text
-    monkeypatch.setattr(browser, "MOST_IMAGES", 10)
+    monkeypatch.setattr(trajectory, "MOST_IMAGES", 10)
     assert "An image, left out" in page_of(episode(picture)).text
 
 
-def test_what_has_no_room_is_left_out_and_counted(monkeypatch):
-    monkeypatch.setattr(browser, "MOST_TEXT", 5_000)
-    page = page_of(*(episode(turn("x" * 1_000), env_id=n) for n in range(9)))
-    shown_count = page.tags.count("details")
-    assert 0 < shown_count < 9
-    assert f"{9 - shown_count} more are left out here" in page.text
+def test_bodies_that_have_no_room_are_left_out_and_counted(monkeypatch):
+    monkeypatch.setattr(packs, "MOST_PACKED", 1_000)
+    monkeypatch.setattr(packs, "PACK", 1_000)
+    html = render(Report("r", episodes=[episode(turn("x" * 1_000), env_id=n) for n in range(9)]))
+    kept = opened(html).count('class="turns"')
+    assert 0 < kept < 9 and len(index_of(html)["rows"]) == 9
+    assert f"{9 - kept} are listed alone" in html
 
 
 def test_trajectories_carry_what_they_are_filtered_by():
     crashed = episode(turn(), tag="B", env_id=2, success=0.0)
     crashed.state["env_error"] = "it raised"
-    page = page_of(
-        episode(turn(), tag="A", home="lane 1", replies=[{"cut_off": True}, {"empty": True}]),
-        episode(turn(actions=[]), tag="B", env_id=1, success=0.0, penalty=-0.1, error="down"),
-        crashed,
+    index = index_of(
+        html_of(
+            episode(turn(), tag="A", home="lane 1", replies=[{"cut_off": True}, {"empty": True}]),
+            episode(turn(actions=[]), tag="B", env_id=1, success=0.0, penalty=-0.1, error="down"),
+            crashed,
+        )
     )
-    names = ("data-tag", "data-success", "data-outcome", "data-invalid", "data-kinds", "data-lane")
-    data = [(name, value) for tag, name, value in page.attributes if tag == "details" and name.startswith("data-")]
-    assert data == [
-        *zip(names, ("A", "yes", "judged", "no", "cut_off empty", "lane 1"), strict=True),
-        *zip(names, ("B", "no", "missing reply", "yes", "", "main"), strict=True),
-        *zip(names, ("B", "no", "env error", "no", "", "main"), strict=True),
+    assert [name for name, *_ in index["filters"]] == ["tag", "outcome", "invalid", "kinds", "lane"]
+    assert [values for values, _ in index["rows"]] == [
+        ["A", "success", "no", ["cut off", "empty"], "lane 1"],
+        ["B", "missing reply", "yes", [], "main"],
+        ["B", "env error", "no", [], "main"],
     ]
-    assert [value for tag, name, value in page.attributes if tag == "option" and name == "value"] == [
-        *("", "A", "B"),
-        *("", "yes", "no"),
-        *("", "judged", "env error", "missing reply"),
-        *("", "yes", "no"),
-        *("", "cut_off", "filtered", "refused", "empty", "tool_calls"),
-        *("", "lane 1", "main"),
+    assert [part if isinstance(part, str) else part[0] for part in index["rows"][1][1]] == [
+        *(
+            "B",
+            "env 1",
+            "group 0, seed 7",
+            "missing reply",
+            "reward 1",
+            "penalty -0.1",
+            "1 turn",
+            "invalid reply",
+            "main",
+        )
     ]
 
 
@@ -236,7 +334,13 @@ def test_training_metrics_become_curves_per_tag():
     history = [{"step": 10 * n, "A/success": n / 4, "B/success": 0.5, "A/non-zero/success": 1.0} for n in range(1, 4)]
     page = page_of(history=history)
     assert page.tags.count("polyline") == 2
-    assert "step 10" in page.text and "step 30" in page.text and "A: 0.75" in page.text
+    assert all(f">{step}</span>" in html_of(history=history) for step in (10, 20, 30)) and "A: 0.75" in page.text
+
+
+@pytest.mark.parametrize("low, high", [(0, 1), (0.5, 0.5001), (-3, 1e6), (7, 7), (0, 64)])
+def test_axes_have_a_few_round_ticks_around_what_is_shown(low, high):
+    ticks = plots.ticks_of(low, high)
+    assert ticks[0] <= low + 1e-6 and ticks[-1] >= high - 1e-6 and 2 <= len(ticks) <= 7 and ticks == sorted(set(ticks))
 
 
 def test_the_timeline_has_a_row_per_track_in_order_and_marks_restarts():
@@ -300,9 +404,11 @@ def test_the_command_writes_a_report_beside_the_trajectories(tmp_path, capsys):
     others = ["report=true", f"output_dir={tmp_path}", "agent_proxy.max_turn=2", "es_manager.use_multiprocessing=false"]
     assert command.main(["--config-name", "base", tags, *groups, *others]) == 0
     assert str(tmp_path / "report.html") in capsys.readouterr().out
-    page = Page((tmp_path / "report.html").read_text("utf-8"))
+    html = (tmp_path / "report.html").read_text("utf-8")
+    page = Page(opened(html))
     lines = (tmp_path / "rollouts.jsonl").read_text("utf-8").splitlines()
-    assert page.tags.count("details") == len([json.loads(line) for line in lines]) == 4
+    assert len(index_of(html)["rows"]) == len([json.loads(line) for line in lines]) == 4
+    assert "ragen 0" in page.text and "seeds123" in page.text
     assert page.tags.count("img") >= 4
     assert "main" in page.text and "generation" in page.text
 
@@ -313,8 +419,11 @@ def test_a_report_is_asked_for_by_either_key(config):
 
 
 def test_other_values_are_refused():
-    with pytest.raises(ConfigError, match=r"'report' is 'yes please'; expected true or false"):
+    with pytest.raises(ConfigError, match=r"'report' is 'yes please'; expected true, false or 'live'"):
         wants_report({"report": "yes please"})
+    with pytest.raises(ConfigError, match="which `ragen rollout` and `ragen eval` do"):
+        wants_report({"report": "live"}, is_served=False)
+    assert wants_live({"report": "live"}) and not wants_live({"report": True})
 
 
 def test_a_report_is_replaced_as_a_whole(tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from ragen.llm_agent.evaluation.results import evaluate, print_results
 from ragen.llm_agent.evaluation.tables import print_summary, summarise
 from ragen.llm_agent.rollout.trajectories import trajectory, write_jsonl
 
@@ -47,7 +48,7 @@ def test_an_episode_without_turns_counts_as_one_without_reward():
     assert (tag.reward, tag.turns, tag.invalid) == (0.0, 0.0, 0.0)
 
 
-def test_the_tables_name_tags_times_and_lanes():
+def test_the_tables_name_times_and_lanes():
     out = StringIO()
     lanes = [
         SimpleNamespace(node="", lane="main", pid=10, env_types=(), envs=0, turns=0, busy_s=0.0, restarts=0),
@@ -55,13 +56,31 @@ def test_the_tables_name_tags_times_and_lanes():
             node="", lane="lane 0", pid=11, env_types=("sokoban",), envs=8, turns=40, busy_s=1.25, restarts=3
         ),
     ]
-    tags = summarise([played("Boxes")], group_size=2, format_penalty=-0.1)
-    print_summary(Console(file=out, width=100), tags, {"generation": 3.0, "environments": 0.5}, 4.0, lanes)
+    print_summary(Console(file=out, width=100), {"generation": 3.0, "environments": 0.5}, 4.0, lanes)
     lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
-    assert "Boxes 1 100.0% 100.0% 1.000 2.0 0.0% 1.0" in lines
     assert "generation 3.00 75%" in lines
     assert "other 0.50 12%" in lines
     assert "lane 0 11 8 40 1.25 3 sokoban" in lines
+
+
+def record(tag, env_id, success):
+    return {"env_id": env_id, "group_id": env_id // 2, "tag": tag, "seed": 1, "success": success, "rewards": [1.5]}
+
+
+@pytest.mark.parametrize("width, tables", [(80, 2), (140, 1)])
+def test_results_are_one_table_in_parts_that_fit_the_terminal_and_say_nothing_twice(width, tables):
+    records = [record("Boxes", n, n < 3) for n in range(4)] + [record("Lake", 4, True)]
+    tags = summarise([played("Boxes"), played("Lake", rewards=(1.0, 0.0), penalty=-0.1)], 2, format_penalty=-0.1)
+    out = StringIO()
+    print_results(Console(file=out, width=width), evaluate(records), {}, tags)
+    lines = out.getvalue().splitlines()
+    heads = [line.split() for line in lines if line.startswith("tag ")]
+    assert len(heads) == tables and max(map(len, lines)) <= width
+    told = [line for line in lines if line.startswith("Boxes ")]
+    assert " ".join(told[0].split()).startswith("Boxes 75.0% 4/4 ")
+    words = " ".join(" ".join(head[1:]) for head in heads)
+    assert words == ("success of judged 95% interval pass@2 failures env errors no reply reward turns actions invalid")
+    assert [" ".join(line.split()) for line in lines if line.startswith("all ")][-1].endswith("1.5 3.0 33.3%")
 
 
 def test_a_trajectory_keeps_messages_rewards_infos_seed_and_tag():

@@ -100,3 +100,17 @@ def test_what_lasts_is_a_warning_once_and_then_information(caplog: pytest.LogCap
         "its workers do not start": ["WARNING", "INFO"],
         "its worker was killed": ["WARNING", "WARNING"],
     }
+
+
+def test_failures_that_come_one_by_one_are_told_ever_more_rarely_and_all_are_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    notices = Notices(logging.getLogger("one by one"))
+    for env_id in range(100):
+        notices.warn(spec(env_id), f"seed {1000 + env_id} broke", "It is over.", f"env {env_id} broke.")
+        notices.sum_up()
+    notices.forget()
+    first, *others = [record.getMessage() for record in caplog.records]
+    assert first == "env 0 broke. It is over." and len(others) < 9
+    assert sum(int(re.match(r"and (\d+) more", line)[1]) for line in others) == 99  # type: ignore[index]
+    assert others[0].endswith("seed 1001 broke. It is over.") and others[-1].endswith("seed .. broke. It is over.")

@@ -131,7 +131,7 @@ def valid_text(text: str) -> str:
 
 @runtime_checkable
 class Backend(Protocol):
-    """Who answers the prompts.
+    """Who answers the prompts. One that has ``reads_chats = True`` makes nothing of the tokens of prompts.
 
     Attributes:
         thread_safe: Whether ``generate`` may be called from several threads at a time.

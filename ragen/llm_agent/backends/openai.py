@@ -65,12 +65,14 @@ class OpenAIBackend:
 
     Attributes:
         thread_safe: True: callers share the slots.
+        reads_chats: True: it makes nothing of the prompts' tokens.
         settings: What was configured.
         activity: What it is doing, and has done in this run.
         journal: Keeps what was sent and what came; None for no journal. To be set before the first request.
     """
 
     thread_safe: ClassVar[bool] = True
+    reads_chats: ClassVar[bool] = True
 
     def __init__(
         self, settings: ApiSettings, access: Access | None = None, pause: Pause = asyncio.sleep, seed: int = 0
@@ -287,8 +289,9 @@ class OpenAIBackend:
         try:
             with self.activity.asking():
                 async with asyncio.timeout(self.settings.timeout):  # the client's own is for the gap between two bytes
+                    # in extra_body: the client goes through `messages` item by item, for a quarter of its time
                     return await self._client.chat.completions.create(
-                        model=str(self.settings.model), messages=call.messages, extra_body=call.body
+                        model=str(self.settings.model), messages=[], extra_body={"messages": call.messages, **call.body}
                     )
         finally:
             self._sending.discard(task)

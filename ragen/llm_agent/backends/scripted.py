@@ -26,9 +26,11 @@ class ScriptedBackend:
 
     Attributes:
         thread_safe: True: a reply changes nothing.
+        reads_chats: True: it makes nothing of the prompts' tokens.
     """
 
     thread_safe: ClassVar[bool] = True
+    reads_chats: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError
+from ragen.llm_agent.config.required import mark_required, told_missing
 from ragen.settings import config_directory
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def load_config(
     """
     from hydra import compose, initialize_config_dir
     from hydra.errors import HydraException
+    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
@@ -81,8 +83,11 @@ def load_config(
     try:
         with warnings.catch_warnings(), initialize_config_dir(str(folder), version_base="1.3", job_name="ragen"):
             warnings.filterwarnings("ignore", "(?s).*_self_.*")  # RAGEN's files leave it out, and mean Hydra's default
-            config = compose(stem, overrides=[*beside, *_fitting(overrides, _lacking(stem, beside))])
-            return _filled_in(config)
+            file = OmegaConf.load(folder / f"{stem}.yaml")
+            is_whole = _begins_with_base(folder, stem, file)
+            lacking = [] if is_whole else _lacking(stem, beside)
+            config = compose(stem, overrides=[*beside, *_fitting(overrides, lacking)])
+            return mark_required(config if is_whole else _filled_in(config), file, overrides)
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         if told := _misspelt(stem, overrides, directory, further):
             raise ConfigError(told) from error
@@ -171,6 +176,13 @@ def _lacking(stem: str, beside: Sequence[str]) -> list[str]:
     return [name for name in FILLED_IN if name not in config] if "es_manager" in config else []
 
 
+def _begins_with_base(folder: Path, stem: str, file: Any) -> bool:
+    """Whether a configuration has all that our own ``base`` has, which its file tells: composing takes long."""
+    if (folder / "base.yaml").exists() and folder != config_directory():
+        return False
+    return stem == "base" or "base" in (file.get("defaults") or () if isinstance(file, Mapping) else ())
+
+
 def _fitting(overrides: Sequence[str], lacking: Sequence[str]) -> list[str]:
     """Overrides that need no ``+`` for what will be filled in."""
     opened = [_opened(override) for override in overrides]
@@ -192,10 +204,7 @@ def _filled_in(config: Any) -> Any:
             if name not in config:
                 config[name] = base[name]
             elif OmegaConf.is_dict(base[name]):
-                asked_for = OmegaConf.missing_keys(config[name])  # ???: base has no answer to it either
                 config[name] = OmegaConf.merge(base[name], config[name])
-                for key in asked_for:
-                    OmegaConf.update(config, key, "???")
     return config
 
 
@@ -284,7 +293,8 @@ def _walk(config: Any, key: str) -> Any:
     try:
         return OmegaConf.select(config, key, throw_on_missing=True, default=_MISSING)
     except OmegaConfBaseException as error:
-        raise ConfigError(f"configuration key {key!r} cannot be read: {one_line(error)}") from error
+        told = told_missing(key, error) or f"configuration key {key!r} cannot be read: {one_line(error)}"
+        raise ConfigError(told) from error
 
 
 def _kind_name(kind: type | tuple[type, ...]) -> str:

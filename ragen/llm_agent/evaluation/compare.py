@@ -85,13 +85,18 @@ class Comparison:
 def pair_up(a: Iterable[Record], b: Iterable[Record]) -> tuple[list[Pair], int]:
     """The pairs, and how many episodes are in none of them: played by one model alone, or not to be judged."""
     first, second = _by_key(a), _by_key(b)
-    shared = [key for key in first if key in second]
     pairs = [
         Pair(key[0], key[1] or 0, first[key], second[key])
-        for key in shared
-        if outcome(first[key]) == outcome(second[key]) == JUDGED
+        for key in first
+        if key in second and outcome(first[key]) == outcome(second[key]) == JUDGED
     ]
     return pairs, len(first.keys() | second.keys()) - len(pairs)
+
+
+def matched(a: Iterable[Record], b: Iterable[Record]) -> list[tuple[Record, Record]]:
+    """The records of all episodes that both played, also where one of them cannot be judged."""
+    first, second = _by_key(a), _by_key(b)
+    return [(first[key], second[key]) for key in first if key in second]
 
 
 def _by_key(records: Iterable[Record]) -> dict[Key, Record]:
@@ -174,17 +179,68 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
         prog: The program's name.
 
     Returns:
-        The exit code: 0, or 2 where there is nothing to compare.
+        The exit code: 0, or 2 where there is nothing to compare, or nowhere to write.
     """
-    arguments = parser(prog).parse_args(argv)
-    pairs, left_out = pair_up(*(read_records(rows_of(path)) for path in (arguments.a, arguments.b)))
+    arguments = parser(prog).parse_intermixed_args(argv)
+    wants_page = _wants_page(arguments.overrides) or arguments.output is not None
+    a, b = (read_records(rows_of(path)) for path in (arguments.a, arguments.b))
+    pairs, left_out = pair_up(a, b)
     if not pairs:
         raise ConfigError(
             f"{arguments.a} and {arguments.b} have no episode of the same tag and seed; play both with the same "
             "configuration and seed.val."
         )
+    page = _write_page(arguments, pairs, matched(a, b), left_out) if wants_page else None
     _print(pairs, left_out, arguments.seeds)
+    if page is not None:
+        print(f"report in {page}")
     return 0
+
+
+def _wants_page(overrides: Sequence[str]) -> bool:
+    values = {"report=true": True, "report=false": False}
+    for word in overrides:
+        if word not in values:
+            raise ConfigError(f"{word!r} is not understood; a page about both runs is written with report=true.")
+    return any(values[word] for word in overrides)
+
+
+def _write_page(
+    arguments: argparse.Namespace, pairs: Sequence[Pair], both: Iterable[tuple[Record, Record]], left_out: int
+) -> Path:
+    """Write the page of both runs; where it is.
+
+    Raises:
+        ConfigError: It cannot be written, or a row is not of a rollout of this package.
+    """
+    from ragen.llm_agent.report.command import report_of_rows
+    from ragen.llm_agent.report.compared import ComparedRuns, PairShown, render_compared
+    from ragen.llm_agent.report.file import write_page
+
+    one, other = (report_of_rows(rows_of(path), _run_name(path)) for path in (arguments.a, arguments.b))
+    episodes = [{episode.state["env_id"]: episode for episode in run.episodes} for run in (one, other)]
+    judged = {(pair.a["env_id"], pair.b["env_id"]): pair.difference for pair in pairs}
+    shown = [
+        PairShown(episodes[0][a["env_id"]], episodes[1][b["env_id"]], judged.get((a["env_id"], b["env_id"])))
+        for a, b in both
+    ]
+    notes = [_left_out(left_out)] if left_out else []
+    runs = ComparedRuns(one, other, compare(pairs), seed_differences(pairs), shown, notes)
+    page = arguments.output or rows_of(arguments.b).with_name(f"compared_with_{_run_name(arguments.a)}.html")
+    return write_page(render_compared(runs), page)
+
+
+def _run_name(run: Path) -> str:
+    """How a run is called: by its folder."""
+    folder = run if run.is_dir() else run.parent
+    return folder.resolve().name or "run"
+
+
+def _left_out(count: int) -> str:
+    return (
+        f"{count} {'episode' if count == 1 else 'episodes'} left out: only one model played "
+        f"{'it' if count == 1 else 'them'}, a prompt got no reply, or the environment failed."
+    )
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -193,10 +249,14 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog,
         description="Compare two models on the episodes that both played, seed by seed. The interval is of the "
         "difference in success; p says how likely so uneven a split of seeds is if neither model is better.",
-        epilog=f"Example: {prog} outputs/evaluate/A outputs/evaluate/B --seeds",
+        epilog=f"Examples: {prog} outputs/evaluate/A outputs/evaluate/B --seeds; {prog} A B report=true",
     )
     top.add_argument("a", type=Path, metavar="A", help="output_dir of the first model's run, or its rollouts.jsonl")
     top.add_argument("b", type=Path, metavar="B", help="that of the second")
+    top.add_argument(
+        "overrides", nargs="*", metavar="report=true", help="write a page with both side by side, into the folder of B"
+    )
+    top.add_argument("-o", "--output", type=Path, metavar="FILE", help="write that page, and write it here")
     top.add_argument("--seeds", action="store_true", help="list the seeds on which they differ")
     return top
 
@@ -207,10 +267,7 @@ def _print(pairs: Sequence[Pair], left_out: int, with_seeds: bool) -> None:
     console = Console(markup=False, emoji=False, highlight=False)
     print_whole(console, comparison_table(compare(pairs)))
     if left_out:
-        console.print(
-            f"{left_out} episodes left out: only one model played them, a prompt got no reply, or the "
-            "environment failed."
-        )
+        console.print(_left_out(left_out))
     for line in seed_lines(pairs) if with_seeds else ():
         console.print(line, soft_wrap=True)
 

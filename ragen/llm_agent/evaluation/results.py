@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ragen.files import write_whole
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, outcome, replies_line
 from ragen.llm_agent.evaluation.statistics import effective_episodes, mean, pass_at_k, wilson_interval
-from ragen.llm_agent.evaluation.tables import plain_table
+from ragen.llm_agent.evaluation.tables import TagSummary, summary_of_all, tables_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -162,13 +162,24 @@ def states_of(records: Iterable[Record]) -> list[dict[str, Any]]:
     ]
 
 
-def print_results(console: Console, results: Sequence[TagResult], usage: Mapping[str, float]) -> None:
-    """Print the results as a table, and in a line each what replies were like and what was used, if it is known."""
-    print_whole(console, result_table(results))
+def print_results(
+    console: Console, results: Sequence[TagResult], usage: Mapping[str, float], tags: Sequence[TagSummary] = ()
+) -> None:
+    """Print the results as a table, and in a line each what replies were like and what was used, if it is known.
+
+    Args:
+        console: Where to.
+        results: Of each tag, and of all.
+        usage: What the model used.
+        tags: How each tag was played, in the same order.
+    """
+    names = [result.tag for result in results]
+    for table in tables_of("Results", names, result_columns(results, tags), console.width):
+        print_whole(console, table)
     if counts := results[-1].replies if results else {}:
         console.print(replies_line(counts), soft_wrap=True)
     if usage:
-        console.print(usage_line(usage))
+        console.print(usage_line(usage), soft_wrap=True)
 
 
 def print_whole(console: Console, table: Table) -> None:
@@ -181,23 +192,43 @@ def print_whole(console: Console, table: Table) -> None:
         console.width = width
 
 
-def result_table(results: Sequence[TagResult]) -> Table:
-    """A row per tag; ``pass@1`` is the success."""
+def result_columns(results: Sequence[TagResult], tags: Sequence[TagSummary] = ()) -> dict[str, list[str]]:
+    """Head to cells, one for each result; ``pass@1`` is the success.
+
+    Args:
+        results: Of each tag, and of all where there are several.
+        tags: How each tag was played, in the same order; without, that is left out.
+    """
     counts = sorted({k for result in results for k in result.pass_at if k > 1})
-    passed = [f"pass@{k}" for k in counts]
-    table = plain_table(
-        "Success", "tag", "seeds", "success", "of judged", "95% interval", *passed, "failures", "env errors", "no reply"
-    )
-    for result in results:
-        known = result.success is not None
-        shares = (
-            f"{result.success:.1%}" if known else "-",
-            f"{result.judged}/{result.episodes}",
-            f"{result.low:.1%} - {result.high:.1%}" if known else "-",
-        )
-        cells = (f"{result.pass_at[k]:.1%}" if k in result.pass_at else "" for k in counts)
-        kinds = (result.failures, result.env_errors, result.missing_replies)
-        table.add_row(result.tag, str(result.seeds), *shares, *cells, *map(str, kinds))
+    known = [result.success is not None for result in results]
+    columns = {
+        "success": [f"{result.success:.1%}" if result.success is not None else "-" for result in results],
+        "of judged": [f"{result.judged}/{result.episodes}" for result in results],
+        "95% interval": [
+            f"{result.low:.1%} - {result.high:.1%}" if is_known else "-"
+            for result, is_known in zip(results, known, strict=True)
+        ],
+        **{f"pass@{k}": [f"{r.pass_at[k]:.1%}" if k in r.pass_at else "" for r in results] for k in counts},
+        "failures": [str(result.failures) for result in results],
+        "env errors": [str(result.env_errors) for result in results],
+        "no reply": [str(result.missing_replies) for result in results],
+        "reward": [
+            f"{result.reward:.3f}" if is_known else "-" for result, is_known in zip(results, known, strict=True)
+        ],
+    }
+    if not tags:
+        return columns
+    played = [*tags, summary_of_all(tags)][: len(results)]
+    return columns | {
+        "turns": [f"{tag.turns:.1f}" for tag in played],
+        "actions": [f"{tag.actions:.1f}" for tag in played],
+        "invalid": [f"{tag.invalid:.1%}" for tag in played],
+    }
+
+
+def result_table(results: Sequence[TagResult]) -> Table:
+    """All columns of :func:`result_columns` as one table, however wide."""
+    (table,) = tables_of("Results", [result.tag for result in results], result_columns(results), _UNBOUNDED)
     return table
 
 

@@ -75,6 +75,18 @@ def _summarise_tag(tag: str, states: Sequence[Mapping[str, Any]], group_size: in
     )
 
 
+def summary_of_all(tags: Sequence[TagSummary]) -> TagSummary:
+    """How the episodes of all tags were played; ``pass_at_k`` is not of all."""
+
+    def mean(name: str, weights: Sequence[float]) -> float:
+        total, known = sum(weights), zip(tags, weights, strict=True)
+        return sum(getattr(tag, name) * weight for tag, weight in known) / total if total else 0.0
+
+    each, replies = [tag.episodes for tag in tags], [tag.episodes * tag.turns for tag in tags]
+    means = {name: mean(name, each) for name in ("success", "reward", "actions", "turns")}
+    return TagSummary("all", sum(each), pass_at_k=math.nan, group_size=0, invalid=mean("invalid", replies), **means)
+
+
 def invalid_replies(state: Mapping[str, Any], format_penalty: float) -> int:
     """How many of an episode's replies were penalised; see :func:`summarise`."""
     if format_penalty:
@@ -84,37 +96,23 @@ def invalid_replies(state: Mapping[str, Any], format_penalty: float) -> int:
 
 def print_summary(
     console: Console,
-    tags: Sequence[TagSummary],
     seconds: Mapping[str, float],
     total: float,
     lanes: Sequence[Any] = (),
     placement: Mapping[str, str] | None = None,
 ) -> None:
-    """Print the tables.
+    """Print where the time went, and who did what; what a rollout came to is told by ``results.print_results``.
 
     Args:
         console: Where to.
-        tags: The results per tag.
         seconds: What took how long, in seconds; what they leave of ``total`` is shown as "other".
         total: How long the rollout took.
         lanes: The manager's ``LaneStats``, one per process that hosts environments.
         placement: Where each tag's environments were placed, and why.
     """
-    for table in (tag_table(tags), time_table(seconds, total), lane_table(lanes), placement_table(placement or {})):
+    for table in (time_table(seconds, total), lane_table(lanes), placement_table(placement or {})):
         if table.row_count:
             console.print(table)
-
-
-def tag_table(tags: Sequence[TagSummary]) -> Table:
-    """Results, a row per tag."""
-    sizes = sorted({tag.group_size for tag in tags})
-    passed = f"pass@{'/'.join(map(str, sizes))}"
-    table = plain_table("Results", "tag", "episodes", "success", passed, "reward", "actions", "invalid", "turns")
-    for tag in tags:
-        shares = ("-" if math.isnan(share) else f"{share:.1%}" for share in (tag.success, tag.pass_at_k))
-        means = (f"{tag.reward:.3f}", f"{tag.actions:.1f}", f"{tag.invalid:.1%}", f"{tag.turns:.1f}")
-        table.add_row(tag.tag, str(tag.episodes), *shares, *means)
-    return table
 
 
 def time_table(seconds: Mapping[str, float], total: float) -> Table:
@@ -150,6 +148,34 @@ def placement_table(placement: Mapping[str, str]) -> Table:
     for tag, reason in placement.items():
         table.add_row(tag, reason)
     return table
+
+
+def tables_of(title: str, names: Sequence[str], columns: Mapping[str, Sequence[str]], width: int) -> list[Table]:
+    """Columns of numbers as one table, or, where the console is narrower, as several that have the names in common.
+
+    Args:
+        title: Of the first.
+        names: The first column, headed "tag".
+        columns: A head to its cells, one for each name.
+        width: Of the console, in characters.
+    """
+    first = max(map(len, ("tag", *names)))
+    parts: list[list[str]] = [[]]
+    left = width - first
+    for head, cells in columns.items():
+        wide = max(map(len, (head, *cells))) + 2
+        if wide > left and parts[-1]:
+            parts.append([])
+            left = width - first
+        parts[-1].append(head)
+        left -= wide
+    tables = []
+    for number, heads in enumerate(parts):
+        table = plain_table(title if number == 0 else f"{title}, continued", "tag", *heads)
+        for row, name in enumerate(names):
+            table.add_row(name, *(columns[head][row] for head in heads))
+        tables.append(table)
+    return tables
 
 
 def plain_table(title: str, first: str, *numbers: str) -> Table:

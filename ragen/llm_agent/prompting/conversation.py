@@ -216,6 +216,17 @@ def _items(text: str, images: Iterator[Any]) -> Iterator[Message]:
         yield {"type": "text", "text": pending}
 
 
+def plain_messages(messages: Sequence[Message]) -> list[Message]:
+    """Messages as text, in which marks stand for images."""
+    return [{**message, "content": _plain(message["content"])} for message in messages]
+
+
+def _plain(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(IMAGE_MARK if item["type"] == "image" else item["text"] for item in content)
+
+
 def images_of(messages: Sequence[Message]) -> list[Any]:
     """All images of a chat, in order."""
     return [

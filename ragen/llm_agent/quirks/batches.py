@@ -60,8 +60,10 @@ class RagenBatches:
         columns, ids = self.prompt_columns(rollouts)
         return data_proto(self._padded(ids), columns, {})
 
-    def prompt_columns(self, rollouts: Sequence[dict[str, Any]]) -> tuple[dict[str, np.ndarray], list[list[int]]]:
-        """The columns of :meth:`prompts`, and each prompt's tokens; imports neither torch nor verl."""
+    def prompt_columns(
+        self, rollouts: Sequence[dict[str, Any]], with_tokens: bool = True
+    ) -> tuple[dict[str, np.ndarray], list[list[int]]]:
+        """The columns of :meth:`prompts`, and each prompt's tokens, always; imports neither torch nor verl."""
         chats = self._narrator.prompt_chats(rollouts)
         texts = self._template.render([chat.messages for chat in chats], add_generation_prompt=True)
         return self._objects(chats, rollouts), self._ids([text + self._opening_tag for text in texts])

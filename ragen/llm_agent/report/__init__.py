@@ -6,26 +6,30 @@ The command writes one with ``report: true`` (or ``output.report: true``). A tra
     ...
     write_report(report_of(proxy, "train", history=metrics_of_each_step), folder / "report.html")
 
+``report: live`` serves the same page while a rollout goes on; see :mod:`ragen.llm_agent.report.live`.
+
 What models and environments wrote is shown as text: escaped, bounded, invisible characters made visible. The page's
 content security policy lets its own script run and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ragen.files import write_whole
-from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.config.report import wants_live, wants_report
 from ragen.llm_agent.manager.branching import entry_of
-from ragen.llm_agent.report.browser import Episode
-from ragen.llm_agent.report.page import Report, render
+from ragen.llm_agent.report.about import About
+from ragen.llm_agent.report.contents import Report
+from ragen.llm_agent.report.episode import Episode, Messages
+from ragen.llm_agent.report.file import write_page
+from ragen.llm_agent.report.page import render
+from ragen.llm_agent.report.records import episode_of
 from ragen.llm_agent.rollout.timeline import Timeline
 
-__all__ = ["Episode", "Report", "render", "report_of", "wants_report", "write_report"]
-
-KEYS = ("report", "output.report")
+__all__ = ["About", "Episode", "Report", "render", "report_of", "wants_live", "wants_report", "write_report"]
 
 
 class PlayedRollout(Protocol):
@@ -45,16 +49,6 @@ class PlayedRollout(Protocol):
         """The managers of environments and of contexts."""
 
 
-def wants_report(config: Any) -> bool:
-    """Whether a configuration asks for a report, by ``report`` or ``output.report``.
-
-    Raises:
-        ConfigError: A key is neither true nor false.
-    """
-    wanted = [setting(config, key, bool, False) for key in KEYS]  # both are checked
-    return any(wanted)
-
-
 def report_of(
     proxy: PlayedRollout,
     mode: str,
@@ -62,6 +56,7 @@ def report_of(
     facts: Mapping[str, Any] | None = None,
     history: Sequence[Mapping[str, float]] = (),
     notes: Sequence[str] = (),
+    earlier: Iterable[Mapping[str, Any]] = (),
 ) -> Report:
     """The report of a proxy's last rollout.
 
@@ -72,35 +67,60 @@ def report_of(
         facts: More to know about the run.
         history: The metrics of each training step, as ``meta_info["metrics"]`` has them; a key ``step`` numbers it.
         notes: Further sentences.
+        earlier: Records of trajectories that an earlier run has played; see
+            :mod:`~ragen.llm_agent.rollout.trajectories`.
     """
     es_manager, _ = proxy.prepare(val=mode == "val")
-    known = {"mode": mode, "backend": setting(proxy.config, "actor.backend", str, type(proxy.actor).__name__)}
+    played = [episode_of_state(proxy, mode, state) for state in proxy.rollout_states]
+    episodes = sorted([*map(episode_of, earlier), *played], key=lambda episode: episode.state["env_id"])
     return Report(
         title=title or f"Rollout ({mode})",
-        facts={**known, **(facts or {})},
-        episodes=[_episode(proxy, es_manager, state) for state in proxy.rollout_states],
+        facts=facts or {},
+        episodes=episodes,
         timeline=proxy.timeline,
         lanes=es_manager.lane_stats(),
         seconds=proxy.seconds,
         history=history,
         notes=notes,
+        about=About.of_config(proxy.config, mode, [episode.seed for episode in episodes]),
+        usage=dict(getattr(proxy.actor, "usage", {})),
     )
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Write a report; the folder is made if it is not there, and an older report is replaced as a whole."""
-    write_whole(path, render(report))
+    """Write a report; the folder is made if it is not there, and an older report is replaced as a whole.
+
+    Raises:
+        ConfigError: It cannot be written there.
+    """
+    write_page(render(report), path)
 
 
-def _episode(proxy: PlayedRollout, es_manager: Any, state: Mapping[str, Any]) -> Episode:
+def episode_of_state(proxy: PlayedRollout, mode: str, state: dict[str, Any]) -> Episode:
+    """A rollout cache as an episode.
+
+    Args:
+        proxy: Who played it, its managers still open.
+        mode: Which of its managers did.
+        state: The cache.
+    """
+    es_manager, ctx_manager = proxy.prepare(val=mode == "val")
     env_id = state["env_id"]
     entry = entry_of(es_manager, env_id)
     names = getattr(entry["config"], "action_lookup", None)
-    return Episode(
+    episode = Episode(
         state=state,
         seed=entry["status"].seed,
         home=es_manager.home(env_id),
         names=names if isinstance(names, Mapping) else None,
         error=proxy.failures.get(env_id),
         replies=getattr(proxy.actor, "replies", {}).get(env_id, ()),
+        chat=ctx_manager.transcript(state),
     )
+    return replace(episode, asked=_asked(ctx_manager, episode))
+
+
+def _asked(ctx_manager: Any, episode: Episode) -> dict[int, Messages] | None:
+    """The prompts that are something else than the chat up to there."""
+    prompts = {place: ctx_manager.prompt(episode.state, place) for place in range(len(episode.turns))}
+    return {place: prompt for place, prompt in prompts.items() if prompt != list(episode.prompt(place))} or None

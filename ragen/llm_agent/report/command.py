@@ -7,7 +7,6 @@ show these writes its report itself (``report=true``).
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +16,10 @@ from ragen.errors import ConfigError
 
 if TYPE_CHECKING:
     from ragen.llm_agent.report import Report
+    from ragen.llm_agent.report.episode import Episode
 
 PROG = "ragen report"
-PAGE, ABOUT = "report.html", "run.json"
-TOLD = ("mode", "actor.backend", "actor.model", "actor.base_url")
+PAGE = "report.html"
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -48,85 +47,68 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
         The exit code: 0, or 2 where there is nothing to write about, or nowhere to write it.
     """
     options = parser(prog).parse_args(argv)
+    from ragen.llm_agent.report.file import write_page
+    from ragen.llm_agent.report.page import render
     from ragen.llm_agent.rollout.rollout_file import rows_of
 
     rows = rows_of(options.run)
     page = options.output or rows.with_name(PAGE)
     report = report_of_rows(rows)
-    _write(report, page)
-    print(f"report of {len(report.episodes)} trajectories in {page}")
+    write_page(render(report), page)
+    count = len(report.episodes)
+    print(f"report of {count:,} {'trajectory' if count == 1 else 'trajectories'} in {page}")
     return 0
 
 
-def _write(report: Report, page: Path) -> None:
-    from ragen.llm_agent.report import write_report
-
-    try:
-        write_report(report, page)
-    except OSError as error:
-        raise ConfigError(f"the report cannot be written to {page}: {error.strerror}; try another -o.") from error
-
-
-def report_of_rows(path: Path) -> Report:
+def report_of_rows(path: Path, title: str = "") -> Report:
     """The report of a file of trajectories.
 
     Args:
-        path: A ``rollouts.jsonl``; what ``run.json`` beside it says is told too.
+        path: A ``rollouts.jsonl``; what the files beside it say of the run is told too.
+        title: Of the page; empty for one with the folder's name.
 
     Raises:
         ConfigError: The file cannot be read, has no trajectory, or has something else in it.
     """
-    from ragen.llm_agent.report import Episode, Report
+    from ragen.llm_agent.report import Report
+    from ragen.llm_agent.report.about import About
+    from ragen.llm_agent.rollout.rollout_file import USAGE, read_usage
+
+    episodes = read_episodes(path)
+    about = About.of_folder(path, [episode.seed for episode in episodes])
+    notes = ["Written from the trajectories alone, so it does not say where the time went."]
+    notes += _about_windows(about.configuration)
+    title = title or f"Rollout ({path.parent.name or path.name})"
+    return Report(title, episodes=episodes, notes=notes, about=about, usage=read_usage(path.with_name(USAGE)))
+
+
+def read_episodes(path: Path) -> list[Episode]:
+    """The trajectories of a file, at least one.
+
+    Args:
+        path: A ``rollouts.jsonl``.
+
+    Raises:
+        ConfigError: The file cannot be read, has no trajectory, or has something else in it.
+    """
+    from ragen.llm_agent.report.records import episode_of
     from ragen.llm_agent.rollout.rollout_file import read_records
 
     records = read_records(path)
     if not records:
         raise ConfigError(f"{path} has no trajectory.")
     try:
-        episodes = [
-            Episode(state_of(record), record["seed"], "", None, record.get("error"), record.get("replies", ()))
-            for record in records
-        ]
+        return [episode_of(record) for record in records]
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{path} is not of a rollout of this package: {type(error).__name__}: {error}.") from error
-    notes = ["Written from the trajectories alone, so it does not say where the time went."]
-    return Report(f"Rollout ({path.parent.name or path.name})", _facts(path), episodes, notes=notes)
 
 
-def _facts(path: Path) -> dict[str, Any]:
-    try:
-        about = json.loads(path.with_name(ABOUT).read_text("utf-8"))
-    except (OSError, ValueError):
-        about = {}
-    known = about if isinstance(about, dict) else {}
-    return {"file": path} | {name: known[name] for name in TOLD if known.get(name) is not None}
-
-
-def state_of(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record as the rollout cache that it was made of, as far as a page shows it.
-
-    Args:
-        record: See :mod:`~ragen.llm_agent.rollout.trajectories`.
-    """
-    from ragen.llm_agent.backends.prompt import read_prompt, text_of
-
-    kept = {name: record[name] for name in ("env_id", "group_id", "tag", "penalty", "metrics")}
-    kept |= {name: record[name] for name in ("env_error", "parent", "turn") if name in record}
-    if "messages" not in record:  # rows without texts
-        played = zip(record["actions"], record["rewards"], strict=True)
-        return kept | {"history": [{"state": "", "actions": a, "reward": r, "info": {}} for a, r in played]}
-    chat = record["messages"]
-    asked = [place for place, message in enumerate(chat) if message["role"] == "user"]
-    replies = [text_of(message) for message in chat if message["role"] == "assistant"]
-    turns = zip(asked, replies, record["actions"], record["rewards"], record["infos"], strict=False)
-    history = [
-        {
-            "state": read_prompt(chat[: place + 1], 1).state,
-            "llm_response": reply,
-            "actions": actions,
-            "reward": reward,
-            "info": info,
-        }
-        for place, reply, actions, reward, info in turns
+def _about_windows(configuration: Mapping[str, Any]) -> list[str]:
+    """What a prompt of this page may have more than the model was shown."""
+    window = configuration.get("agent_proxy.max_context_window")
+    is_whole = configuration.get("agent_proxy.context_window_mode") in (None, "full")
+    if is_whole and not (isinstance(window, int) and window > 0):
+        return []
+    return [
+        "Prompts are shown with all their turns; the model was shown the last ones alone, as the configuration says."
     ]
-    return kept | {"history": history}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ragen.llm_agent.report.browser import Episode
+from ragen.llm_agent.report.episode import Episode
 from ragen.llm_agent.report.text import shown
 from ragen.llm_agent.rollout.trajectories import played_turns
 from ragen.llm_agent.trees.lineage import Forest, Point, Segment

@@ -1,33 +1,59 @@
-"""Plots as inline SVG. Shapes are SVG, stretched to the width there is; words are HTML, and stay readable."""
+"""Plots as inline SVG, with axes. Shapes are SVG, stretched to the room there is; words are HTML, and stay readable."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
-from ragen.llm_agent.report.text import attribute, shown
-from ragen.llm_agent.rollout.timeline import Mark, Span, Timeline
+from ragen.llm_agent.report.text import shown
 
 COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#9d755d", "#bab0ac")
-KINDS = ("generation", "environments", "tokenising", "imports", "learning", "waiting")
-MOST_RECTANGLES = 600  # of a track; spans closer than its width allows become one
-_WIDTH = 1000.0
+WIDTH = 1000.0
+_HEIGHT = 110
+_MOST_TICKS = 5
 
 
 def share_bar(share: float, low: float, high: float) -> str:
     """A share from 0 to 1 as a bar, with its interval."""
     middle = 9
-    return _svg(
+    return svg(
         18,
-        f'<rect width="{_WIDTH:g}" height="18" rx="3" fill="var(--line)"/>',
-        f'<rect width="{share * _WIDTH:.1f}" height="18" rx="3" fill="var(--good)" opacity=".75"/>',
-        f'<path d="M{low * _WIDTH:.1f} {middle}H{high * _WIDTH:.1f}" {_line("var(--ink)")}/>',
-        *(f'<path d="M{at * _WIDTH:.1f} 4V14" {_line("var(--ink)")}/>' for at in (low, high)),
+        f'<rect width="{WIDTH:g}" height="18" rx="3" fill="var(--line)"/>',
+        f'<rect width="{share * WIDTH:.1f}" height="18" rx="3" fill="var(--good)" opacity=".75"/>',
+        f'<path d="M{low * WIDTH:.1f} {middle}H{high * WIDTH:.1f}" {line("var(--ink)")}/>',
+        *(f'<path d="M{at * WIDTH:.1f} 4V14" {line("var(--ink)")}/>' for at in (low, high)),
+    )
+
+
+def two_bars(one: float, other: float) -> str:
+    """Two shares from 0 to 1, one below the other."""
+    shapes = [
+        f'<rect y="{y}" width="{WIDTH:g}" height="8" fill="var(--line)"/>'
+        f'<rect class="{kind}" y="{y}" width="{share * WIDTH:.1f}" height="8"/>'
+        for y, share, kind in ((0, one, "better-a"), (10, other, "better-b"))
+    ]
+    return svg(18, *shapes)
+
+
+def difference_bar(low: float, middle: float, high: float, words: str) -> str:
+    """A difference of shares, from -1 to 1, with its interval, which is told in words too; 0 is in the middle."""
+    at = [(value + 1) / 2 * WIDTH for value in (low, middle, high)]
+    colour = "var(--soft)" if low <= 0 <= high else "var(--good)" if middle > 0 else "var(--bad)"
+    return svg(
+        18,
+        f'<rect width="{WIDTH:g}" height="18" rx="3" fill="var(--line)"/>',
+        f'<path d="M{WIDTH / 2:g} 0V18" {line("var(--soft)", 1)}/>',
+        f'<path d="M{at[0]:.1f} 9H{at[2]:.1f}" {line(colour, 2)}/>',
+        f'<rect x="{at[1] - 5:.1f}" y="2" width="10" height="14" rx="2" fill="{colour}"/>',
+        f"<title>{words}</title>",
     )
 
 
 def histogram(title: str, values: Sequence[float], colour: str) -> str:
-    """How often which values occur, in up to 16 columns."""
+    """How many episodes have which values, in up to 16 columns; empty where none is a finite number."""
+    values = [value for value in values if math.isfinite(value)]
+    if not values:
+        return ""
     low, high = min(values), max(values)
     whole = all(float(value).is_integer() for value in values)
     columns = int(min(16, high - low + 1)) if whole else min(16, max(1, len(set(values))))
@@ -35,15 +61,20 @@ def histogram(title: str, values: Sequence[float], colour: str) -> str:
     counts = [0] * columns
     for value in values:
         counts[min(columns - 1, int((value - low) / width))] += 1
-    step, most = _WIDTH / columns, max(counts)
+    step, ticks = WIDTH / columns, ticks_of(0, max(counts), whole=True)
+    top = ticks[-1]
     bars = (
-        f'<rect x="{index * step + 2:.1f}" y="{110 - 104 * count / most:.1f}" width="{step - 4:.1f}" '
-        f'height="{104 * count / most:.1f}" fill="{colour}"><title>{count}</title></rect>'
+        f'<rect x="{index * step + 2:.1f}" y="{_HEIGHT * (1 - count / top):.1f}" width="{step - 4:.1f}" '
+        f'height="{_HEIGHT * count / top:.1f}" fill="{colour}"><title>{count}</title></rect>'
         for index, count in enumerate(counts)
         if count
     )
-    ends = f'<div class="ends"><span>{low:.4g}</span><span>most: {most}</span><span>{high:.4g}</span></div>'
-    return f'<figure class="plot"><figcaption>{shown(title)}</figcaption>{_svg(110, *bars)}{ends}</figure>'
+    if whole and columns == high - low + 1:  # a column is a value: its name stands below its middle
+        every = math.ceil(columns / 8)
+        names = [(f"{low + at:g}", (at + 0.5) / columns) for at in range(0, columns, every)]
+    else:
+        names = [(f"{low + (high - low) * share:.3g}", share) for share in (0.0, 0.5, 1.0)]
+    return _figure(title, _HEIGHT, bars, ticks, names, "episodes")
 
 
 def curves(title: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> str:
@@ -53,77 +84,59 @@ def curves(title: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> s
         title: What is shown.
         series: Points ``(step, value)`` of each line.
     """
-    points = [point for line in series.values() for point in line]
+    points = [point for each in series.values() for point in each]
     (left, right), (low, high) = (_range([point[axis] for point in points]) for axis in (0, 1))
+    ticks = ticks_of(low, high)
+    low, high = ticks[0], ticks[-1]
     lines, names = [], []
-    for index, (name, line) in enumerate(series.items()):
+    for index, (name, each) in enumerate(series.items()):
         colour = COLOURS[index % len(COLOURS)]
         path = " ".join(
-            f"{(x - left) / (right - left) * _WIDTH:.1f},{214 - (y - low) / (high - low) * 208:.1f}" for x, y in line
+            f"{(x - left) / (right - left) * WIDTH:.1f},{220 * (1 - (y - low) / (high - low)):.1f}" for x, y in each
         )
-        lines.append(f'<polyline points="{path}" fill="none" {_line(colour, 2)}/>')
-        names.append(f'<span><i style="background:{colour}"></i>{shown(name)}: {line[-1][1]:.3g}</span>')
-    height = f"from {low:.3g} to {high:.3g}"
-    ends = f'<div class="ends"><span>step {left:g}</span><span>{height}</span><span>step {right:g}</span></div>'
+        lines.append(f'<polyline points="{path}" fill="none" {line(colour, 2)}/>')
+        names.append(f'<span><i style="background:{colour}"></i>{shown(name)}: {each[-1][1]:.3g}</span>')
+    steps = [tick for tick in ticks_of(left, right) if left <= tick <= right]
+    below = [(f"{tick:g}", (tick - left) / (right - left)) for tick in steps]
     key = f'<div class="key">{"".join(names)}</div>'
-    return f'<figure class="plot curve"><figcaption>{shown(title)}</figcaption>{_svg(220, *lines)}{ends}{key}</figure>'
+    return _figure(title, 220, lines, ticks, below, "", "step", key, "curve")
 
 
-def swimlanes(timeline: Timeline) -> str:
-    """Who did what when, a row for each track, restarts marked."""
-    length = max(timeline.end - timeline.start, 1e-9)
-    tracks: dict[str, list[Span]] = defaultdict(list)
-    marks: dict[str, list[Mark]] = defaultdict(list)
-    for span in timeline.spans:
-        tracks[span.track].append(span)
-    for mark in timeline.marks:
-        marks[mark.track].append(mark)
-    rows = [
-        f'<div class="track"><span>{shown(track)}</span>{_track(tracks[track], marks[track], timeline.start, length)}'
-        "</div>"
-        for track in sorted({*tracks, *marks}, key=_by_kind_and_number)
-    ]
-    kinds = [kind for kind in KINDS if any(span.kind == kind for span in timeline.spans)]
-    key = [f'<span><i class="{kind}"></i>{kind}</span>' for kind in kinds]
-    key += ['<span><i class="restart"></i>restart of a worker</span>'] if timeline.marks else []
-    scale = f'<div class="track"><span></span><div class="ends"><span>0 s</span><span>{length:.2f} s</span></div></div>'
-    return f'<div class="key">{"".join(key)}</div>{"".join(rows)}{scale}'
+def _figure(
+    title: str,
+    height: int,
+    shapes: Iterable[str],
+    ticks: Sequence[float],
+    names: Sequence[tuple[str, float]],
+    upwards: str,
+    along: str = "",
+    key: str = "",
+    kind: str = "",
+) -> str:
+    """Shapes with an axis upwards, whose ticks go from the lowest to the highest, and one along."""
+    low, high = ticks[0], ticks[-1]
+    heights = [(tick, (tick - low) / (high - low)) for tick in ticks]
+    lines = [f'<path d="M0 {height * (1 - at):.1f}H{WIDTH:g}" {line("var(--line)", 1)}/>' for _, at in heights]
+    labels = "".join(f'<span style="bottom:{at:.1%}">{tick:g}</span>' for tick, at in heights)
+    below = "".join(f'<span style="left:{at:.1%}">{shown(name)}</span>' for name, at in names)
+    told = f'<span class="axis">{upwards}</span>' if upwards else ""
+    return (
+        f'<figure class="plot {kind}"><figcaption>{shown(title)}{told}</figcaption><div class="axes">'
+        f'<div class="up">{labels}</div>{svg(height, *lines, *shapes)}<div></div><div class="along">{below}</div></div>'
+        f"{f'<div class=axis>{along}</div>' if along else ''}{key}</figure>"
+    )
 
 
-def _track(spans: Sequence[Span], marks: Sequence[Mark], start: float, length: float) -> str:
-    scale = _WIDTH / length
-    shapes = [
-        f'<rect class="{attribute(span.kind)}" x="{(span.start - start) * scale:.2f}" y="2" '
-        f'width="{max(0.6, (span.end - span.start) * scale):.2f}" height="16"><title>'
-        f"{attribute(f'{span.kind}, {span.end - span.start:.3f} s' + (f', {span.note}' if span.note else ''))}"
-        "</title></rect>"
-        for span in _merged(spans, length / MOST_RECTANGLES)
-    ]
-    shapes += [
-        f'<rect class="restart" x="{min(_WIDTH - 4, (mark.at - start) * scale):.2f}" y="0" width="4" height="20">'
-        f"<title>{attribute(mark.text)}</title></rect>"
-        for mark in marks
-    ]
-    return _svg(20, *shapes)
-
-
-def _merged(spans: Sequence[Span], gap: float) -> list[Span]:
-    """Spans without those too short to see: they become part of a neighbour of their kind."""
-    merged: list[Span] = []
-    for span in sorted(spans, key=lambda span: span.start):
-        last = next((other for other in reversed(merged[-4:]) if other.kind == span.kind), None)
-        if last is not None and span.end - last.start < gap:
-            merged[merged.index(last)] = last._replace(end=max(last.end, span.end), note="several")
-        else:
-            merged.append(span)
-    return merged
-
-
-def _by_kind_and_number(track: str) -> tuple[int, str, int]:
-    order = ("trainer", "rollout", "generator", "shard", "main", "lane")
-    name, _, number = track.partition(" ")
-    rank = order.index(name) if name in order else len(order)
-    return rank, name, int(number) if number.isdecimal() else -1
+def ticks_of(low: float, high: float, whole: bool = False) -> list[float]:
+    """Round numbers, evenly apart, from at most the lower to at least the higher: two to seven of them."""
+    span = max(high - low, 1e-9)
+    raw = span / (_MOST_TICKS - 1)
+    unit = 10.0 ** math.floor(math.log10(raw))
+    step = next(factor * unit for factor in (1, 2, 5, 10) if factor * unit >= raw * 0.999999)
+    if whole:
+        step = max(1.0, step)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [float(f"{number * step:.12g}") for number in range(first, max(last, first + 1) + 1)]
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
@@ -131,9 +144,11 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
-def _line(colour: str, width: float = 1.5) -> str:
+def line(colour: str, width: float = 1.5) -> str:
+    """The attributes of a line whose width is in pixels, however the plot is stretched."""
     return f'stroke="{colour}" stroke-width="{width:g}" vector-effect="non-scaling-stroke"'
 
 
-def _svg(height: int, *shapes: str) -> str:
-    return f'<svg viewBox="0 0 {_WIDTH:g} {height}" preserveAspectRatio="none" role="img">{"".join(shapes)}</svg>'
+def svg(height: int, *shapes: str) -> str:
+    """Shapes on ``WIDTH`` times this height, stretched to the room there is."""
+    return f'<svg viewBox="0 0 {WIDTH:g} {height}" preserveAspectRatio="none" role="img">{"".join(shapes)}</svg>'

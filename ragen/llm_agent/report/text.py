@@ -27,9 +27,16 @@ def shown(text: object, most: int = MOST) -> str:
     return f"{_escaped(plain[: most - tail])}\n{left_out}\n{_escaped(plain[-tail:])}"
 
 
+def visible(text: object, most: int = MOST) -> str:
+    """A text that is not markup yet, bounded, in which nothing is hidden; for what a script shows as text."""
+    plain = str(text)
+    return _UNSEEN.sub(lambda found: f"U+{ord(found[0]):04X}", plain if len(plain) <= most else f"{plain[:most]}..")
+
+
 def attribute(text: object) -> str:
     """A text as the value of an attribute in double quotes."""
-    return escape(_UNSEEN.sub(lambda found: f"U+{ord(found[0]):04X}", str(text)), quote=True)
+    plain = str(text)
+    return escape(visible(plain, len(plain)), quote=True)
 
 
 def _escaped(text: str) -> str:

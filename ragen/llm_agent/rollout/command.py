@@ -23,12 +23,15 @@ from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.command_line import add_config_arguments, main_of
 from ragen.llm_agent.config.loading import one_line, setting, unread_sections
 from ragen.llm_agent.config.reading import choice
+from ragen.llm_agent.config.report import wants_live, wants_report
 from ragen.llm_agent.config.turns import read_max_turn
 from ragen.llm_agent.rollout.limits import Limits
 from ragen.llm_agent.rollout.player import MODES
 from ragen.llm_agent.rollout.progress import Progress
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
+from ragen.llm_agent.rollout.reporting import live_report, write_report_of
 from ragen.llm_agent.rollout.stopping import Stop, command_that_goes_on, counted, sigterm_as_ctrl_c, wait_for_replies
+from ragen.llm_agent.rollout.this_run import this_run
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,7 +83,6 @@ def run(config: Any) -> int:
     """
     from ragen.llm_agent.backends import backend_class, create_backend
     from ragen.llm_agent.config.environments import read_config
-    from ragen.llm_agent.report import wants_report
     from ragen.llm_agent.rollout.rollout_file import RolloutFile, about_run
 
     if unread := unread_sections(config):
@@ -88,7 +90,7 @@ def run(config: Any) -> int:
     mode = choice(config, "mode", "val", MODES)
     path = Path(setting(config, "output_dir", str, "outputs")) / "rollouts.jsonl"
     read_max_turn(config)
-    wants_report(config)
+    wants_live(config)
     setting(config, "raw", bool, True)
     limits = Limits.read(config)
     _check_trees(config, mode)
@@ -109,7 +111,7 @@ def run(config: Any) -> int:
                     return LIMIT_REACHED if isinstance(why, LimitReachedError) else stop.code
                 code = _finish(proxy, mode, file, played_in)
                 if wants_report(config):
-                    _write_report(proxy, mode, file)
+                    write_report_of(proxy, mode, file, file.count(usage_of(proxy)))
                 return code
     finally:
         backend.close()
@@ -173,7 +175,7 @@ def create_tokenizer(config: Any, light: bool = False) -> Any:
 
 def _begin_and_play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) -> float:
     """Play what is not in the file yet; how many seconds that took. However it ends, replies under way are kept."""
-    file.begin()
+    file.begin(this_run(proxy.config))
     backend: Any = getattr(proxy.actor, "backend", None)
     if hasattr(backend, "journal"):
         backend.journal = file.open_journal()
@@ -214,7 +216,7 @@ def _tell_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, stop
     """Say why the run ends, what is kept, and how to go on."""
     word = "terminated" if stop.is_terminated else "interrupted"
     reason = str(why) if isinstance(why, LimitReachedError) else word
-    finished = f"{file.written} finished {'trajectory' if file.written == 1 else 'trajectories'}"
+    finished = counted(file.written, "finished trajectory", "finished trajectories")
     replies = "" if file.journal is None else f" and {counted(file.journal.replies, 'reply', 'replies')}"
     print(f"{reason}; kept in {file.path.parent}: {finished}{replies}", file=sys.stderr)
     if command := command_that_goes_on(proxy.config):
@@ -237,9 +239,9 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
     console = Console(markup=False, emoji=False, highlight=False)
     counted_ones = independent(records)
     tags = summarise(states_of(counted_ones), group_size, penalty)
-    print_summary(console, tags, proxy.seconds, total, es_manager.lane_stats(), es_manager.placement())
-    print_results(console, results, usage)
-    console.print(f"{len(records)} trajectories in {file.path}", soft_wrap=True)
+    print_summary(console, proxy.seconds, total, es_manager.lane_stats(), es_manager.placement())
+    print_results(console, results, usage, tags)
+    console.print(f"{counted(len(records), 'trajectory', 'trajectories')} in {file.path}", soft_wrap=True)
     if branches := len(records) - len(counted_ones):
         console.print(f"{branches} of them are branches, which share turns: results are of the others", soft_wrap=True)
     if file.journal is not None and not setting(proxy.config, "raw", bool, True) and not proxy.failures:
@@ -263,16 +265,6 @@ def _exit_code(results: Sequence[TagResult]) -> int:
     return ENVIRONMENTS_FAILED
 
 
-def _write_report(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
-    """Write ``report.html`` beside the trajectories."""
-    from ragen.llm_agent.report import report_of, write_report
-
-    path, kept = file.path.with_name("report.html"), len(file.kept)
-    notes = [f"{kept} trajectories of an earlier run are in {file.path.name} only."] if kept else []
-    write_report(report_of(proxy, mode, notes=notes), path)
-    print(f"report in {path}")
-
-
 def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) -> None:
     """Play the episodes that the file lacks; each of them is written as soon as it is over."""
     val = mode == "val"
@@ -293,9 +285,15 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
             if file.journal is None:  # which counts at once, and is asked in the end
                 file.count(usage_of(proxy))
             progress.over(len(states))
+            live.over(states)
 
-    with progress.shown():  # no training batch: nothing here would read it
-        proxy.play({"validate": val}, val, lambda *_: check(), on_over, file.kept)
+    def on_turn(*_: int) -> None:
+        check()
+        live.beat()
+
+    with progress.shown(), live_report(proxy, mode, file, progress) as live:
+        # no training batch: nothing here would read it
+        proxy.play({"validate": val}, val, on_turn, on_over, file.kept)
 
 
 def usage_of(proxy: LLMAgentProxy) -> dict[str, float]:
@@ -315,8 +313,8 @@ def _tell_failures(console: Console, proxy: LLMAgentProxy, played: int) -> None:
     if len(proxy.failures) == played and not any(len(state["history"]) > 1 for state in proxy.rollout_states):
         raise BackendError(f"no prompt got a reply: {first}. With resume=true and the same output_dir, try again.")
     console.print(
-        f"{len(proxy.failures)} trajectories ended without a reply (see 'error' in the file; resume=true plays them "
-        f"again), the first: {first}",
+        f"{counted(len(proxy.failures), 'trajectory', 'trajectories')} ended without a reply (see 'error' in the file; "
+        f"resume=true plays such again), the first: {first}",
         soft_wrap=True,
     )
 

@@ -85,7 +85,7 @@ class _PacedRollout:
         from ragen.llm_agent.rollout.actor import requests_of
 
         with self._player.timed("tokenising"):
-            prompts = self._rollout.ctx_manager.get_prompts(ready)
+            prompts = self._rollout.ctx_manager.get_prompts(ready, self._player.needs_tokens)
             name_requests(prompts, ready)
             requests = requests_of(prompts)
         for cache, request in zip(ready, requests, strict=True):

@@ -114,6 +114,7 @@ class RolloutPlayer(Closing):
         generation: Which RAGEN is meant where it has changed.
         actor_wg: Who answers, as it was given.
         actor: Who answers, an object with ``generate_sequences``.
+        needs_tokens: Whether it reads a prompt's tokens, and not its chat alone.
         tokenizer: The actor's tokenizer.
         loop: What plays the turns.
         max_turn: The most turns of a rollout.
@@ -144,6 +145,7 @@ class RolloutPlayer(Closing):
         self.actor_wg = actor_rollout_wg
         self._last_inputs: AnyBatch | None = None
         self.actor = self._actor(actor_rollout_wg)
+        self.needs_tokens = not getattr(getattr(self.actor, "backend", None), "reads_chats", False)
         self.failures: dict[int, str] = {}
         self.rollout_states: list[dict[str, Any]] = []
         self.record_lanes = False
@@ -282,7 +284,10 @@ class RolloutPlayer(Closing):
     ) -> list[dict[str, Any]]:
         """One turn of all active environments; those that stay active."""
         with self.timed("tokenising"):
-            lm_inputs = (ctx_manager.get_lm_inputs if self._needs_tensors else ctx_manager.get_prompts)(active)
+            if self._needs_tensors:
+                lm_inputs: AnyBatch = ctx_manager.get_lm_inputs(active)
+            else:
+                lm_inputs = ctx_manager.get_prompts(active, self.needs_tokens)
             name_requests(lm_inputs, active)
             lm_inputs.meta_info = {**lm_inputs.meta_info, **meta_info}
             self._last_inputs = lm_inputs

@@ -49,6 +49,10 @@ class Progress:
         self.finished += trajectories
         self._trajectories = max(self._trajectories, self.finished)
 
+    def replies(self) -> int:
+        """How many replies came."""
+        return self._activity.replies
+
     def words(self) -> str:
         """All of it in a line."""
         usage, doing = self._used(), self._activity

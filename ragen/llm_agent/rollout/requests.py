@@ -17,7 +17,7 @@ class TalksToActors(Protocol):
     def get_lm_inputs(self, env_outputs: Sequence[dict[str, Any]]) -> DataProto:
         """The prompts as tensors."""
 
-    def get_prompts(self, env_outputs: Sequence[dict[str, Any]]) -> PromptBatch:
+    def get_prompts(self, env_outputs: Sequence[dict[str, Any]], with_tokens: bool = True) -> PromptBatch:
         """The prompts without tensors."""
 
     def get_env_inputs(self, lm_outputs: AnyBatch) -> list[dict[str, Any]]:

@@ -31,9 +31,10 @@ from ragen.llm_agent.rollout.trajectories import plain, write_jsonl
 ROWS = "rollouts.jsonl"
 ABOUT = "run.json"
 USAGE = "usage.json"
+RUNS = "runs.jsonl"
 REPLIES = "replies.jsonl"
 ASIDE = "earlier"
-_WITH_IT = (ABOUT, USAGE, REPLIES, "results.json", "report.html")
+_WITH_IT = (ABOUT, USAGE, RUNS, REPLIES, "results.json", "report.html")
 ONLY_HOW_FAST = ("agent_proxy.use_parallel_rollout", "agent_proxy.parallel_")
 
 
@@ -91,8 +92,12 @@ class RolloutFile(Closing):
                 "now; use another 'output_dir', or resume=false to begin anew."
             )
 
-    def begin(self) -> None:
+    def begin(self, run: Mapping[str, Any] | None = None) -> None:
         """Make the folder and the files; they are this run's until ``close``.
+
+        Args:
+            run: What is to be kept of this run, beside those that went before; see
+                :func:`~ragen.llm_agent.rollout.this_run.this_run`.
 
         Raises:
             ConfigError: They cannot be made, or another run is writing them.
@@ -104,6 +109,9 @@ class RolloutFile(Closing):
                 self._put_aside()
             write_jsonl(self.kept.values(), self.path)
             self.path.with_name(ABOUT).write_text(json.dumps(self._about, indent=1, ensure_ascii=False) + "\n", "utf-8")
+            if run is not None:
+                with self.path.with_name(RUNS).open("a", encoding="utf-8") as runs:
+                    runs.write(json.dumps(dict(run), ensure_ascii=False) + "\n")
             self.count({})
             self._file = self.path.open("a", encoding="utf-8")
         except OSError as error:

@@ -44,8 +44,11 @@ class SharedPrompts:
         self._tokenizer = tokenizer
         self.tokens: dict[int, int] = {}
 
-    def get_prompts(self, _: Sequence[Cache]) -> PromptBatch:
-        """See :meth:`~ragen.llm_agent.ctx_manager.ContextManager.get_prompts`; a row for each reply to ask for."""
+    def get_prompts(self, _: Sequence[Cache], with_tokens: bool = True) -> PromptBatch:
+        """See :meth:`~ragen.llm_agent.ctx_manager.ContextManager.get_prompts`; a row for each reply to ask for.
+
+        Tokens are there in any case, since trees count them.
+        """
         return self._repeated(self._ctx_manager.get_prompts([alike[0] for alike in self._shared]))
 
     def get_lm_inputs(self, _: Sequence[Cache]) -> DataProto:

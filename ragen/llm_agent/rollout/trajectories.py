@@ -3,7 +3,8 @@
 A record has ``env_id, group_id, tag, seed, mode``, the whole chat as ``messages`` in OpenAI form, per turn ``actions``,
 ``rewards`` and ``infos``, and over the trajectory ``penalty``, ``success`` and ``metrics``. A branch has besides
 ``parent``, the environment that it goes on from, and ``turn``, how many turns it shares with it. One that ended because
-a prompt got no reply has ``error``, one whose environment failed ``env_error``. Where the actor tells of its replies,
+a prompt got no reply has ``error``, one whose environment failed ``env_error``. What the environment showed in the end
+is ``last_state``, where that is text. Where the actor tells of its replies,
 ``replies`` has a mapping for each, see :func:`~ragen.llm_agent.backends.base.reply_facts`.
 """
 
@@ -16,7 +17,7 @@ from typing import Any
 
 from ragen.files import replacing
 
-RAW = ("messages", "infos", "correct_answer")
+RAW = ("messages", "infos", "last_state", "correct_answer")
 """What of a record is text that somebody wrote."""
 
 
@@ -56,6 +57,9 @@ def trajectory(
         "metrics": state["metrics"],
     }
     record |= {name: state[name] for name in ("parent", "turn") if name in state}
+    last = state["history"][-1] if state["history"] else {}
+    if "actions" not in last and isinstance(last.get("state"), str) and not last.get("images"):
+        record["last_state"] = last["state"]
     if "correct_answer" in state:
         record["correct_answer"] = state["correct_answer"]
     if replies is not None:

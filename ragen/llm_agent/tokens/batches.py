@@ -69,10 +69,26 @@ class BatchBuilder:
         rows, chats, encoded = self._prompts(rollouts)
         return data_proto(self._tokens(encoded), self._objects(rows, chats, encoded), {})
 
-    def prompt_columns(self, rollouts: Sequence[dict[str, Any]]) -> tuple[dict[str, np.ndarray], list[list[int]]]:
-        """The columns of :meth:`prompts`, and each prompt's tokens; imports neither torch nor verl."""
-        rows, chats, encoded = self._prompts(rollouts)
-        return self._objects(rows, chats, encoded), [chat.ids for chat in encoded]
+    def prompt_columns(
+        self, rollouts: Sequence[dict[str, Any]], with_tokens: bool = True
+    ) -> tuple[dict[str, np.ndarray], list[list[int] | None]]:
+        """The columns of :meth:`prompts`, and each prompt's tokens; imports neither torch nor verl.
+
+        Args:
+            rollouts: Rollout caches.
+            with_tokens: Whether tokens are wanted; if not, None stands for those of prompts that surely fit.
+        """
+        if with_tokens or self.processor is not None:
+            rows, chats, encoded = self._prompts(rollouts)
+            return self._objects(rows, chats, encoded), [chat.ids for chat in encoded]
+        rows, limit = prompt_rows(rollouts, self.settings.window), self.settings.prompt_limit
+        chats = [self.narrator.messages(row) for row in rows]
+        ids: list[list[int] | None] = [None] * len(rows)
+        for place, chat in enumerate(chats):
+            if limit is not None and not surely_fits(chat, limit):
+                fitted, (chats[place],), (encoded_chat,) = self._encode([rows[place]], self._encode_prompts, limit)
+                rows[place], ids[place] = fitted[0], encoded_chat.ids
+        return self._objects(rows, chats, ()), ids
 
     def _prompts(self, rollouts: Sequence[dict[str, Any]]) -> tuple[list[Row], list[list[Message]], list[EncodedChat]]:
         rows = prompt_rows(rollouts, self.settings.window)
@@ -234,6 +250,16 @@ class BatchBuilder:
                 )
 
 
+def surely_fits(chat: Sequence[Message], limit: int) -> bool:
+    """Whether a prompt of text is so short that it cannot have more tokens than the limit.
+
+    A token is at least a byte, of what a tokenizer makes of a text first; only that of other than ASCII may be longer.
+    """
+    texts = [message["content"] for message in chat]
+    most = sum(len(text) if text.isascii() else len(text) * _LONGEST_CHARACTER for text in texts)
+    return most + _TEMPLATE_TOKENS * (len(chat) + 1) <= limit
+
+
 def asked(rollout: dict[str, Any], place: int) -> dict[str, Any]:
     """A rollout cache as it was when a turn was asked for: the turns before it, and its state."""
     history = rollout["history"]
@@ -241,4 +267,6 @@ def asked(rollout: dict[str, Any], place: int) -> dict[str, Any]:
     return rollout | {"history": [*history[:place], *open_turn]}
 
 
+_TEMPLATE_TOKENS = 64  # more than a chat template, or an opening tag, adds to a message
+_LONGEST_CHARACTER = 36  # bytes that one may become by Unicode normalisation
 _OPEN = ("state", "images", "actions_left", "manager_invalid_action")

@@ -1,0 +1,217 @@
+"""``report=live``: the report of a run that goes on, served to browsers on this machine.
+
+::
+
+    rollout (main thread)                      server (uvicorn, a thread)          browser
+      add(episodes that are over) ----------->   episodes                 <-----   GET /          the page
+      beat()  lanes, now and then  ---------->   lanes                    <-----   GET /news      rows since, parts
+      close() ------------------------------->   is over                  <-----   GET /body/17   a trajectory
+
+It listens on the loopback address alone, and answers who shows the token that stands in the address it tells; anyone
+else gets a 403, whatever is asked for. The page is that of ``report.html``, whose script asks for news every second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+from ragen.errors import ConfigError
+from ragen.llm_agent.config.report import check_live
+from ragen.llm_agent.report.browser import FILTERS, NOUN, row_of
+from ragen.llm_agent.report.contents import Report
+from ragen.llm_agent.report.episode import Episode
+from ragen.llm_agent.report.packs import index_of
+from ragen.llm_agent.report.page import framed, head_of, parts_of
+from ragen.llm_agent.report.trajectory import TrajectoryWriter
+
+PARTS = ("totals", "results", "failures", "lanes")
+HOST = "127.0.0.1"
+MOST_ROWS = 2000  # in one answer
+_BEAT_S, _RATE_S = 1.0, 10.0
+_SHARE = 0.05  # of the time that parts may take to be written
+_LAST_NEWS_S = 2.0  # that a browser has to ask for the end
+_START_S = 10.0
+_ALL_IMAGES = 1 << 40
+
+
+class LiveReport:
+    """Serves the report of a run while it goes on. A context manager: it serves from its beginning to its end.
+
+    Attributes:
+        address: Where it is looked at, token included; empty before it serves.
+    """
+
+    def __init__(self, report: Report, words: Callable[[], str], replies: Callable[[], int]) -> None:
+        """Take what is known before anything is played.
+
+        Args:
+            report: With ``about``; its episodes are those that an earlier run has played.
+            words: Tells how far the run is, in a line; called from another thread.
+            replies: Tells how many replies came.
+        """
+        self.address = ""
+        self._report = report
+        self._words, self._replies = words, replies
+        self._episodes = list(report.episodes)
+        self._lanes: Sequence[Any] = ()
+        self._writer = TrajectoryWriter(_ALL_IMAGES)
+        self._writing = threading.Lock()
+        self._token = secrets.token_urlsafe(24)
+        self._rates: deque[tuple[float, int]] = deque()
+        self._parts: dict[str, str] = {}
+        self._parts_of, self._parts_due = -1, 0.0
+        self._beat_at = self._asked_at = 0.0
+        self._is_over = False
+        self._has_told_end = threading.Event()
+        self._server: Any = None
+        self._thread: threading.Thread | None = None
+
+    # Called by the run
+
+    def add(self, episodes: Iterable[Episode]) -> None:
+        """Show trajectories that are over."""
+        self._episodes.extend(episodes)
+
+    def beat(self, lanes: Callable[[], Sequence[Any]]) -> None:
+        """Note what lanes have done, now and then.
+
+        Args:
+            lanes: Tells the manager's ``LaneStats``; called in this thread.
+        """
+        now = time.monotonic()
+        if now - self._beat_at >= _BEAT_S:
+            self._beat_at, self._lanes = now, lanes()
+
+    def __enter__(self) -> Self:
+        """Begin to serve.
+
+        Raises:
+            ConfigError: There is no server to serve with, or no port on this machine.
+        """
+        check_live()
+        import uvicorn
+
+        try:
+            listening = socket.create_server((HOST, 0))
+        except OSError as error:
+            raise ConfigError(f"report=live cannot listen on {HOST}: {error.strerror}; take report=true.") from error
+        config = uvicorn.Config(
+            self._app(), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._serve, args=(listening,), name="ragen-live-report", daemon=True)
+        self._thread.start()
+        self.address = f"http://{HOST}:{listening.getsockname()[1]}/?token={self._token}"
+        return self
+
+    def _serve(self, listening: socket.socket) -> None:
+        with listening:
+            asyncio.run(self._server.serve(sockets=[listening]))
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """End it: at once where the run was stopped, else a browser that asks is told the end."""
+        self._is_over = True
+        if kind is None and time.monotonic() - self._asked_at < 2 * _LAST_NEWS_S:
+            self._has_told_end.wait(_LAST_NEWS_S)
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join(_START_S)
+
+    # Called by browsers
+
+    def _app(self) -> Any:
+        from starlette.applications import Starlette
+        from starlette.middleware import Middleware
+        from starlette.responses import HTMLResponse, JSONResponse
+        from starlette.routing import Route
+
+        def page(_: Any) -> HTMLResponse:
+            return HTMLResponse(self._page(), headers={"Cache-Control": "no-store"})
+
+        def news(request: Any) -> JSONResponse:
+            since = request.query_params.get("since", "0")
+            if not since.isdecimal():
+                return JSONResponse({"error": "since is the number of rows that are known"}, 400)
+            return JSONResponse(self._news(int(since)))
+
+        def body(request: Any) -> HTMLResponse:
+            number = request.path_params["number"]
+            if number >= len(self._episodes):
+                return HTMLResponse("", 404)
+            with self._writing:
+                return HTMLResponse(self._writer.body(self._episodes[number]))
+
+        routes = [Route("/", page), Route("/news", news), Route("/body/{number:int}", body)]
+        return Starlette(routes=routes, middleware=[Middleware(_WithToken, token=self._token)])
+
+    def _page(self) -> str:
+        self._asked_at = time.monotonic()
+        parts = "".join(f'<div id="{name}"></div>' for name in PARTS)
+        head = f'{head_of(self._report)}<p id="status" role="status"></p>{parts}'
+        rows = f'<h2>Trajectories</h2><div id="list"></div>{index_of(NOUN, FILTERS, [])}'
+        return framed(self._report.title, f"{head}{rows}", live=self._token)
+
+    def _news(self, since: int) -> dict[str, Any]:
+        self._asked_at = time.monotonic()
+        is_over = self._is_over  # before the rest is looked at, which is then all there is
+        episodes = list(self._episodes)
+        rows = [row_of(episode).plain(FILTERS) for episode in episodes[since : since + MOST_ROWS]]
+        is_all = since + len(rows) >= len(episodes)
+        told = {
+            "rows": rows,
+            "status": f"{self._words()}, {self._rate():.1f} replies/s{'; the run is over' if is_over else ''}",
+            "parts": self._changed_parts(episodes, is_over),
+            "is_over": is_over and is_all,
+            "has_more": not is_all,
+        }
+        if told["is_over"]:
+            self._has_told_end.set()
+        return told
+
+    def _rate(self) -> float:
+        """Replies a second, of the last seconds."""
+        now, rates = time.monotonic(), self._rates
+        rates.append((now, self._replies()))
+        while now - rates[0][0] > _RATE_S:
+            rates.popleft()
+        (start, first), (end, last) = rates[0], rates[-1]
+        return (last - first) / (end - start) if end > start else 0.0
+
+    def _changed_parts(self, episodes: Sequence[Episode], is_over: bool) -> dict[str, str]:
+        """The parts above the list; written anew where something is over, and no more often than is cheap."""
+        now = time.monotonic()
+        if is_over or (now >= self._parts_due and self._parts_of != len(episodes)) or not self._parts:
+            report = replace(self._report, episodes=episodes, lanes=self._lanes, timeline=None)
+            written = parts_of(report)
+            self._parts = {name: written[name] for name in PARTS}
+            self._parts_of = len(episodes)
+            self._parts_due = time.monotonic() + (time.monotonic() - now) / _SHARE
+        return self._parts
+
+
+class _WithToken:
+    """Lets nobody in without the token."""
+
+    def __init__(self, app: Any, token: str) -> None:
+        self._app, self._token = app, token.encode()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        from starlette.requests import HTTPConnection
+        from starlette.responses import PlainTextResponse
+
+        shown = HTTPConnection(scope).query_params.get("token", "").encode()
+        if secrets.compare_digest(shown, self._token):
+            await self._app(scope, receive, send)
+        else:
+            refusal = PlainTextResponse(
+                "This report is shown to who has its token; it was told where the run began.\n", 403
+            )
+            await refusal(scope, receive, send)

@@ -1,0 +1,86 @@
+"""What a rollout shows in browsers: ``report.html`` in the end, and with ``report=live`` the same page meanwhile."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ragen.llm_agent.config.report import wants_live
+from ragen.llm_agent.rollout.progress import Progress
+
+if TYPE_CHECKING:
+    from ragen.llm_agent.report.live import LiveReport
+    from ragen.llm_agent.rollout.proxy import LLMAgentProxy
+    from ragen.llm_agent.rollout.rollout_file import RolloutFile
+
+
+def write_report_of(proxy: LLMAgentProxy, mode: str, file: RolloutFile, usage: dict[str, float]) -> None:
+    """Write ``report.html`` beside the trajectories, those of earlier runs included.
+
+    Args:
+        proxy: After its rollout.
+        mode: Which of its managers played.
+        file: The run's file.
+        usage: The counts of all runs of the file.
+
+    Raises:
+        ConfigError: It cannot be written.
+    """
+    from ragen.llm_agent.report import About, report_of, write_report
+
+    report = report_of(proxy, mode, earlier=file.kept.values())
+    about = About.of_folder(file.path, [episode.seed for episode in report.episodes])
+    path = file.path.with_name("report.html")
+    write_report(replace(report, about=about, usage=usage), path)
+    print(f"report in {path}")
+
+
+class Live:
+    """What is told of a rollout to the page that is served of it; nothing where none is served."""
+
+    def __init__(self, proxy: LLMAgentProxy, mode: str, served: LiveReport | None = None) -> None:
+        """Take who plays, and what is served."""
+        self._proxy, self._mode, self._served = proxy, mode, served
+
+    def over(self, states: Sequence[dict[str, Any]]) -> None:
+        """Episodes are over."""
+        if self._served is not None:
+            from ragen.llm_agent.report import episode_of_state
+
+            self._served.add([episode_of_state(self._proxy, self._mode, state) for state in states])
+        self.beat()
+
+    def beat(self) -> None:
+        """The rollout goes on."""
+        if self._served is not None:
+            self._served.beat(self._proxy.prepare(val=self._mode == "val")[0].lane_stats)
+
+
+@contextmanager
+def live_report(proxy: LLMAgentProxy, mode: str, file: RolloutFile, progress: Progress) -> Iterator[Live]:
+    """Serve the report within a block, where the configuration asks for that.
+
+    Args:
+        proxy: Plays the rollout.
+        mode: Which of its managers plays.
+        file: The run's file.
+        progress: Tells how far it is.
+
+    Raises:
+        ConfigError: It cannot be served.
+    """
+    if not wants_live(proxy.config):
+        yield Live(proxy, mode)
+        return
+    from ragen.llm_agent.report import About, Report
+    from ragen.llm_agent.report.live import LiveReport
+    from ragen.llm_agent.report.records import episode_of
+
+    earlier = [episode_of(record) for record in file.kept.values()]
+    report = Report(f"Rollout ({mode}), under way", episodes=earlier, about=About.of_folder(file.path))
+    with LiveReport(report, progress.words, progress.replies) as served:
+        print(f"live report: {served.address}", file=sys.stderr)
+        yield Live(proxy, mode, served)

@@ -1,0 +1,149 @@
+"""The report in a real browser: it is there at once, it opens, filters and searches, and no text in it runs."""
+
+import base64
+import json
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+from test_report import EVIL, episode, turn
+
+from ragen.llm_agent.report import Report, render
+from ragen.llm_agent.report.live import LiveReport
+from support import chromium
+
+with_browser = pytest.mark.skipif(chromium.path() is None, reason=f"none of {', '.join(chromium.NAMES)} is installed")
+CHAT = [{"role": "user", "content": "the whole prompt"}, {"role": "assistant", "content": "a"}]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with chromium.chromium(tmp_path_factory.mktemp("profile")) as (page, complaints):
+        yield page, complaints
+
+
+def shown(page, path, episodes):
+    path.write_text(render(Report("A run", episodes=episodes)), "utf-8")
+    page.open(path.as_uri())
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """The page of ten thousand trajectories."""
+    others = [episode(turn("#P_\n#OX"), env_id=n, success=float(n % 2), chat=CHAT) for n in range(9_999)]
+    path = tmp_path_factory.mktemp("many") / "report.html"
+    path.write_text(render(Report("r", episodes=[*others, episode(turn(reply="the needle"), env_id=9_999, tag="B")])))
+    return path.as_uri()
+
+
+def rows(page):
+    return page.value("document.querySelectorAll('details.row').length")
+
+
+@with_browser
+@pytest.mark.parametrize("width", [1400, 400])
+def test_ten_thousand_trajectories_are_there_at_once_and_open(browser, many, width):
+    page, complaints = browser
+    page.look(width, dark=width == 400)
+    page.open(many)
+    assert rows(page) == 100 and page.value("document.querySelector('.count').textContent").startswith("10000 of 10000")
+    assert page.value("document.documentElement.scrollWidth") <= width
+    page.value("document.querySelector('[data-show]').click()")
+    page.until("document.querySelector('details.row .grid')")
+    page.value("document.querySelector('details.row button.prompt').click()")
+    assert page.value("document.querySelector('.prompts').textContent") == "the whole prompt"
+    page.value("(f => { f.words.value = 'needle'; f.words.dispatchEvent(new Event('input', {bubbles: true})); })"
+               "(document.querySelector('form'))")  # fmt: skip
+    page.until("document.querySelector('details.row').textContent.includes('env 9999')")
+    assert page.value("document.querySelector('.count').textContent").startswith("1 of 10000")
+    assert complaints == []
+
+
+@with_browser
+def test_nothing_that_was_written_runs_or_becomes_an_element(browser, tmp_path):
+    page, complaints = browser
+    chat = [{"role": text, "content": text} for text in EVIL] + [{"role": "assistant", "content": EVIL[0]}]
+    evils = [
+        episode(turn(text, text, [text], **{text: text}), tag=text, home=text, error=text, chat=chat) for text in EVIL
+    ]
+    page.look(1400)
+    shown(page, tmp_path / "evil.html", evils)
+    page.value("window.alert = () => { window.ran = true }")
+    page.value("document.querySelectorAll('details.row').forEach(row => { row.open = true })")
+    page.until(f"document.querySelectorAll('details.row .turns').length === {len(EVIL)}")
+    page.value("document.querySelectorAll('button.prompt').forEach(button => button.click())")
+    page.value("document.querySelectorAll('*').forEach(each => each.dispatchEvent(new Event('mouseover')))")
+    assert page.value("window.ran === undefined")
+    assert page.value("document.querySelectorAll('main script:not([type]), iframe, base, img, main style').length") == 0
+    assert [text for text in complaints if "Content Security" in text] == [] == complaints
+
+
+@with_browser
+def test_a_run_under_way_shows_trajectories_as_they_end_and_says_when_it_is_over(browser):
+    page, complaints = browser
+    replies = [0]
+    with LiveReport(Report("A run"), lambda: f"{replies[0]} replies", lambda: replies[0]) as live:
+        page.open(live.address)
+        page.until("document.getElementById('status').textContent.startsWith('0 replies, 0.0 replies/s')")
+        assert rows(page) == 0
+        live.add([episode(turn(), env_id=n, success=0.0) for n in range(3)])
+        replies[0] = 3
+        page.until("document.querySelectorAll('details.row').length === 3")
+        page.value("document.querySelector('details.row').open = true")
+        page.until("document.querySelector('details.row .turns')")
+        page.until("document.getElementById('failures').textContent.includes('did not reach the goal')")
+        live.add([episode(turn(), env_id=3)])
+    page.until("document.getElementById('status').textContent.includes('over')")
+    assert rows(page) == 4 and complaints == []
+
+
+def asked(address):
+    try:
+        with urllib.request.urlopen(address, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refusal:
+        return refusal.code, ""
+
+
+def test_a_live_report_is_for_who_has_its_token_and_ends_with_the_run():
+    evil = "</script><script>alert(1)</script>"
+    with LiveReport(Report(evil), lambda: "1 reply", lambda: 1) as live:
+        live.add([episode(turn(evil), tag=evil)])
+        place, _, token = live.address.partition("?token=")
+        assert place.startswith("http://127.0.0.1:") and len(token) >= 32
+        for path in ("", "news", "body/0", "nowhere"):
+            assert [asked(f"{place}{path}{shows}")[0] for shows in ("", "?token=", f"?token={token}x")] == [403] * 3
+        status, page = asked(live.address)
+        assert status == 200 and page.count("<script") == 2 and "connect-src 'self'" in page
+        status, news = asked(f"{place}news?since=0&token={token}")
+        told = json.loads(news)
+        assert len(told["rows"]) == 1 and told["status"].startswith("1 reply, ") and not told["is_over"]
+        assert "<script" not in told["parts"]["results"]
+        assert asked(f"{place}news?since=x&token={token}")[0] == 400
+        status, body = asked(f"{place}body/0?token={token}")
+        assert status == 200 and "&lt;script&gt;" in body and "<script" not in body
+        assert asked(f"{place}body/7?token={token}")[0] == 404
+    with pytest.raises(OSError):
+        asked(live.address)
+
+
+def test_an_interrupted_run_ends_its_live_report_at_once():
+    with pytest.raises(KeyboardInterrupt), LiveReport(Report("r"), str, lambda: 0) as live:
+        asked(live.address)
+        start = time.monotonic()
+        raise KeyboardInterrupt
+    assert live._thread is not None and not live._thread.is_alive()
+    assert time.monotonic() - start < 1.9  # less than a browser is given at an ordinary end
+
+
+@with_browser
+def test_the_page_is_dark_where_that_is_wanted(browser, tmp_path):
+    page, _ = browser
+    sizes = []
+    for dark in (False, True):
+        page.look(1400, dark=dark)
+        shown(page, tmp_path / "r.html", [episode(turn())])
+        sizes.append(page.value("getComputedStyle(document.body).backgroundColor"))
+        assert base64.b64decode(page.picture())[:4] == b"\x89PNG"
+    assert sizes == ["rgb(255, 255, 255)", "rgb(20, 24, 31)"]

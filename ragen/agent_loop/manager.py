@@ -15,7 +15,7 @@ from typing import Any
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
-from ragen.agent_loop.step_metrics import EpisodeSummary, failing_tags, metrics_by_tag
+from ragen.agent_loop.step_metrics import PREFIX, EpisodeSummary, failing_tags, metrics_by_tag
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,8 @@ def extend(trainer: type) -> None:
     @functools.wraps(compute)
     def compute_metrics(self: Any, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         result = compute(self, batch, metrics, *args, **kwargs)
-        tell(episodes_of(batch), metrics)
+        if not any(name.startswith(f"{PREFIX}/") for name in metrics):  # the sampler has told of all, left out or not
+            tell(episodes_of(batch), metrics)
         return result
 
     setattr(compute_metrics, _MARK, True)

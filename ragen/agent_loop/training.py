@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from ragen.agent_loop import dataset
 from ragen.agent_loop.adopting import asked_of_verl
 from ragen.agent_loop.checks import check_environments
+from ragen.agent_loop.filters import put_filters
 from ragen.errors import ConfigError, install_command
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, RESPONSE_LENGTH, ContextSettings
 from ragen.llm_agent.config.loading import config_directory, known_sections, load_config, one_line, setting
@@ -112,11 +113,10 @@ def trainer_config(config: Any) -> DictConfig:
     OmegaConf.set_struct(verl, True)
     for key, value in asked.values.items():
         asked.refused += _set(verl, key, value, free)
+    asked.refused += put_filters(config, verl)
     if asked.refused:
         raise ConfigError(f"{'; '.join(asked.refused)}.")
     asked.ignored += [str(name) for name in config if name not in ragen and name not in sections]
-    for note in asked.notes:
-        log.warning("%s.", note)
     if asked.ignored:
         log.warning("ignored: %s (nothing here reads them).", ", ".join(sorted(asked.ignored)))
     agent = verl.actor_rollout_ref.rollout.agent

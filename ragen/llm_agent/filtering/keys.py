@@ -6,10 +6,21 @@ from typing import Any
 
 from ragen.llm_agent.config.loading import setting
 
-OURS, RAGENS = (f"{section}.rollout_filter_" for section in ("agent_proxy", "actor_rollout_ref.rollout"))
+PREFIX = "rollout_filter_"
+NAMES = (
+    *("ratio", "type", "strategy", "value", "metric", "include_zero"),
+    *("top_p_prob_mode", "selection_eps", "empty_stop_steps"),
+)
+"""What follows the prefix in the keys."""
 
 
 def filter_key(config: Any, name: str) -> str:
     """The key under which a setting of RAGEN's filters is found."""
-    ours = f"{OURS}{name}"
-    return ours if setting(config, ours, object, None) is not None else f"{RAGENS}{name}"
+    ours, ragens = f"agent_proxy.rollout_filter_{name}", f"actor_rollout_ref.rollout.rollout_filter_{name}"
+    return ours if setting(config, ours, object, None) is not None else ragens
+
+
+def filter_settings(config: Any) -> dict[str, Any]:
+    """All settings of RAGEN's filters that a configuration has, by name with the prefix."""
+    found = {name: setting(config, filter_key(config, name), object, None) for name in NAMES}
+    return {f"{PREFIX}{name}": value for name, value in found.items() if value is not None}

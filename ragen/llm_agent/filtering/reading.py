@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.reading import choice, number
+from ragen.llm_agent.config.reading import choice, count, number
 from ragen.llm_agent.filtering.best_share import FILTER_TYPES, BestShare
 from ragen.llm_agent.filtering.group_filter import GroupFilter
 from ragen.llm_agent.filtering.keys import filter_key
 
 Choice = GroupFilter | BestShare
+EMPTY_STOP = 10  # steps of which no group is left, one after the other
 
 
 def read_filter(config: Any) -> Choice:
@@ -32,3 +33,12 @@ def read_filter(config: Any) -> Choice:
             "expected one of the two ways to choose groups, that of 2025 or that of 2026."
         )
     return newer
+
+
+def read_empty_stop(config: Any) -> int:
+    """After how many steps of which no group is left, one after the other, a training stops (RAGEN-2); 0 for none.
+
+    Raises:
+        ConfigError: It is no whole number of at least 0.
+    """
+    return count(config, filter_key(config, "empty_stop_steps"), EMPTY_STOP)

@@ -19,7 +19,7 @@ from ragen.agent_loop.lookup import actor_name, node_actor
 from ragen.llm_agent.config.loading import load_config
 from support.agent_loop import StandInClient, tokenizer
 from support.taught_qwen import save_tiny_model
-from support.verl_on_cpu import ENVIRONMENT, GROUPS, ON_CPU, OWN_RAY, TRAINING, values
+from support.verl_on_cpu import CRITIC, ENVIRONMENT, GROUPS, LORA, ON_CPU, OWN_RAY, TRAINING, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -36,7 +36,7 @@ def composed(folder, *overrides):
 @pytest.fixture(scope="module")
 def cluster():
     os.environ["RAY_AUTH_MODE"] = "disabled"
-    ray.init(num_cpus=8, include_dashboard=False, runtime_env={"env_vars": ENVIRONMENT}, log_to_driver=False)
+    ray.init("local", num_cpus=8, include_dashboard=False, runtime_env={"env_vars": ENVIRONMENT}, log_to_driver=False)
     yield
     ray.shutdown()
 
@@ -121,12 +121,36 @@ def test_verls_manager_plays_trajectories_and_kills_of_lanes_or_service_change_n
     assert_same(disturbed, undisturbed)
 
 
+def trained(tmp_path, command):
+    """Run a training of two steps; what it wrote, after a look at what every training has to log."""
+    environment = {**os.environ, **ENVIRONMENT, **ON_CPU}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=500)
+    log = done.stdout + done.stderr
+    assert done.returncode == 0, log[-5000:]
+    assert values(log, "training/global_step") == [1, 2]
+    assert any(norm > 0 for norm in values(log, "actor/grad_norm"))
+    for tag in ("SimpleSokoban", "Bandit"):
+        for name, least, most in (("episodes", 8, 8), ("success", 0, 1), ("pass@4", 0, 1), ("env_error", 0, 0)):
+            logged = values(log, f"envs/{tag}/{name}")
+            assert len(logged) == 2 and least <= min(logged) <= max(logged) <= most, (tag, name, logged)
+        waits, works = (values(log, f"envs/{tag}/{name}") for name in ("seconds", "busy_seconds"))
+        assert all(0 < work < wait for work, wait in zip(works, waits, strict=True))
+    return log
+
+
+def stock_command(tmp_path, *overrides):
+    """verl's own command, on the configuration that is written for it."""
+    path = training.prepare(composed(tmp_path, *overrides))
+    folders = ["--config-path", str(path.parent), "--config-name", path.stem, f"hydra.run.dir={tmp_path}/hydra"]
+    return [sys.executable, "-m", "verl.trainer.main_ppo", *folders]
+
+
 @pytest.mark.parametrize("how", ["start", "stock command", "a row a turn"])
 def test_verls_stock_trainer_takes_steps_on_a_cpu(tmp_path, how):
     overrides = [*TRAINING, *OWN_RAY]
     if how == "a row a turn":
         overrides += ["++agent_proxy.context_window_mode=single_turn"]
-    config = composed(tmp_path, *overrides)
+    command = stock_command(tmp_path, *overrides)
     if how == "start":
         given = ["output_dir=" + str(tmp_path), "model_path=" + str(tmp_path / "model"), *GROUPS, *overrides]
         names = "[*training.verl_sections(), 'agent_loop']"
@@ -135,23 +159,31 @@ def test_verls_stock_trainer_takes_steps_on_a_cpu(tmp_path, how):
             f"training.start(load_config('_2_sokoban', training.loosened({given!r}, {names})))"
         )
         command = [sys.executable, "-c", script]
-    else:
-        path = training.prepare(config)
-        folders = ["--config-path", str(path.parent), "--config-name", path.stem, f"hydra.run.dir={tmp_path}/hydra"]
-        command = [sys.executable, "-m", "verl.trainer.main_ppo", *folders]
-    environment = {**os.environ, **ENVIRONMENT, **ON_CPU}
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=500)
-    log = done.stdout + done.stderr
-    assert done.returncode == 0, log[-5000:]
-    assert values(log, "training/global_step") == [1, 2]
-    assert any(norm > 0 for norm in values(log, "actor/grad_norm"))
+    log = trained(tmp_path, command)
     assert min(values(log, "training/rollout_actor_probs_pearson_corr")) > 0.99
     assert max(values(log, "training/rollout_probs_diff_max")) < 0.05
     assert max(values(log, "critic/score/max")) > min(values(log, "critic/score/min"))
     for tag in ("SimpleSokoban", "Bandit"):
-        for name, least, most in (("episodes", 8, 8), ("success", 0, 1), ("pass@4", 0, 1), ("env_error", 0, 0)):
-            logged = values(log, f"envs/{tag}/{name}")
-            assert len(logged) == 2 and least <= min(logged) <= max(logged) <= most, (tag, name, logged)
-        assert min(values(log, f"envs/{tag}/seconds")) > 0
         assert len(values(log, f"val-core/{tag}/acc/mean@1")) == 1
         assert len(values(log, f"val-aux/{tag}/num_actions/mean@1")) == 1
+
+
+QUICK = ["trainer.val_before_train=false"]
+
+
+def test_ppo_learns_a_critic_of_the_groups_that_a_filter_chose(tmp_path):
+    filters = ["actor_rollout_ref.rollout.rollout_filter_strategy=top_k", "agent_proxy.rollout_filter_value=0.5"]
+    kl = ["algorithm.use_kl_in_reward=true", "algorithm.kl_ctrl.kl_coef=0.01"]
+    log = trained(tmp_path, stock_command(tmp_path, *TRAINING, *CRITIC, *kl, *filters, *QUICK, *OWN_RAY))
+    assert len(values(log, "critic/vf_loss")) == 2 and all(norm > 0 for norm in values(log, "critic/grad_norm"))
+    assert values(log, "actor/reward_kl_penalty")[0] == 0.0  # the actor is the reference still
+    assert values(log, "rollout/filter_kept_count") == [2, 2] and values(log, "rollout/filter_kept_ratio") == [0.5, 0.5]
+    chosen, of_all = (values(log, f"rollout/{name}in_group_reward_std") for name in ("chosen_", ""))
+    assert all(kept >= whole for kept, whole in zip(chosen, of_all, strict=True))
+
+
+def test_lora_and_a_kl_loss_take_steps(tmp_path):
+    kl = ["actor_rollout_ref.actor.use_kl_loss=true", "actor_rollout_ref.actor.kl_loss_coef=0.01"]
+    log = trained(tmp_path, stock_command(tmp_path, *TRAINING, *LORA, *kl, *QUICK, *OWN_RAY))
+    first, second = values(log, "actor/kl_loss")
+    assert first == pytest.approx(0.0, abs=1e-6) and second > 0

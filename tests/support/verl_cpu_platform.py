@@ -226,12 +226,11 @@ class HfAdapter(BaseRollout):
 
 def _allow_fsdp() -> None:
     from verl.workers.engine.base import EngineRegistry
-    from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
-    if "cpu" not in EngineRegistry._engines.get("language_model", {}).get("fsdp", {}):
-        EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")(
-            FSDPEngineWithLMHead
-        )
+    for model_type, engine in (("language_model", FSDPEngineWithLMHead), ("value_model", FSDPEngineWithValueHead)):
+        if "cpu" not in EngineRegistry._engines.get(model_type, {}).get("fsdp", {}):
+            EngineRegistry.register(model_type=model_type, backend=["fsdp", "fsdp2"], device="cpu")(engine)
 
 
 def _talk_over_gloo() -> None:

@@ -172,7 +172,10 @@ QUICK = ["trainer.val_before_train=false"]
 
 
 def test_ppo_learns_a_critic_of_the_groups_that_a_filter_chose(tmp_path):
-    filters = ["actor_rollout_ref.rollout.rollout_filter_strategy=top_k", "agent_proxy.rollout_filter_value=0.5"]
+    filters = [
+        "actor_rollout_ref.rollout.rollout_filter_strategy=top_k",
+        "actor_rollout_ref.rollout.rollout_filter_value=0.5",
+    ]
     kl = ["algorithm.use_kl_in_reward=true", "algorithm.kl_ctrl.kl_coef=0.01"]
     log = trained(tmp_path, stock_command(tmp_path, *TRAINING, *CRITIC, *kl, *filters, *QUICK, *OWN_RAY))
     assert len(values(log, "critic/vf_loss")) == 2 and all(norm > 0 for norm in values(log, "critic/grad_norm"))

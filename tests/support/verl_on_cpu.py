@@ -62,6 +62,7 @@ LORA = [
     "actor_rollout_ref.model.lora_rank=4",
     "actor_rollout_ref.model.lora_alpha=8",
     "actor_rollout_ref.model.target_modules=all-linear",
+    "actor_rollout_ref.model.lora.merge=true",  # the server of these tests takes whole models, not adapters
 ]
 OWN_RAY = [
     "ray_kwargs.ray_init.address=local",  # though somebody else's cluster runs on this machine

@@ -14,11 +14,11 @@ import pytest
 from ragen.agent_loop import dataset, training
 from ragen.llm_agent.config.loading import load_config
 from support.taught_qwen import save_tiny_model
-from support.verl_on_cpu import ENVIRONMENT, GROUPS, ON_CPU, OWN_RAY, TRAINING, values
+from support.verl_on_cpu import CRITIC, ENVIRONMENT, GROUPS, MERGED, ON_CPU, OWN_RAY, TRAINING, values
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "training_with_verl.md"
-INSTALL, ON_ONE_NODE, HEAD, JOIN, ON_A_CLUSTER, JOB, ROWS = range(7)
+INSTALL, ON_ONE_NODE, PPO, WITH_LORA, FILTERED, HEAD, JOIN, ON_A_CLUSTER, JOB, ROWS = range(10)
 
 
 def documented():
@@ -47,6 +47,9 @@ def test_the_page_has_the_commands_that_are_run_here():
     assert starts == [
         "pip install",
         "python train.py",
+        "python train.py",
+        "python train.py",
+        "python train.py",
         "ray start",
         "ray start",
         "RAY_ADDRESS=auto python",
@@ -70,7 +73,7 @@ def test_the_data_sets_command_writes_the_rows_that_the_page_tells_of(tmp_path, 
     assert (tmp_path / "train.parquet").stat().st_size > 0
 
 
-@pytest.mark.parametrize("place", [ON_ONE_NODE, ON_A_CLUSTER])
+@pytest.mark.parametrize("place", [ON_ONE_NODE, PPO, WITH_LORA, FILTERED, ON_A_CLUSTER])
 def test_the_training_commands_compose_to_what_they_say(place, tmp_path):
     name, overrides = overrides_of(COMMANDS[place])
     loosened = training.loosened(overrides, [*training.verl_sections(), "agent_loop"])
@@ -115,6 +118,35 @@ def assert_trained(log):
 def test_the_training_on_one_node_runs(tmp_path):
     words = [*COMMANDS[ON_ONE_NODE], *small(tmp_path), *OWN_RAY]
     assert_trained(run(words, tmp_path, **ON_CPU))
+
+
+QUICK = ["trainer.val_before_train=false"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(800)
+def test_ppo_learns_a_critic_of_the_groups_that_a_filter_keeps(tmp_path):
+    _, filters = overrides_of(COMMANDS[FILTERED])
+    # half of the groups, so that it is known how many are kept; the tiny model's rewards may all be equal
+    filters = [*filters, "actor_rollout_ref.rollout.rollout_filter_strategy=top_k"]
+    filters += [f"actor_rollout_ref.rollout.rollout_filter_{said}" for said in ("value=0.5", "include_zero=true")]
+    log = run([*COMMANDS[PPO], *filters, *small(tmp_path), *CRITIC, *QUICK, *OWN_RAY], tmp_path, **ON_CPU)
+    assert_trained(log)
+    assert len(values(log, "critic/vf_loss")) == 2 and all(norm > 0 for norm in values(log, "critic/grad_norm"))
+    assert len(values(log, "actor/reward_kl_penalty")) == 2
+    assert values(log, "rollout/filter_kept_count") == [2, 2] and values(log, "rollout/filter_kept_ratio") == [0.5, 0.5]
+    chosen, of_all = (values(log, f"rollout/{name}in_group_reward_std") for name in ("chosen_", ""))
+    assert len(chosen) == 2 and all(kept >= whole for kept, whole in zip(chosen, of_all, strict=True))
+    assert values(log, "envs/Bandit/episodes") == [8, 8]  # of all groups, also of those left out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(800)
+def test_lora_and_a_kl_loss_take_steps(tmp_path):
+    log = run([*COMMANDS[WITH_LORA], *small(tmp_path), *MERGED, *QUICK, *OWN_RAY], tmp_path, **ON_CPU)
+    assert_trained(log)
+    first, second = values(log, "actor/kl_loss")
+    assert first == pytest.approx(0.0, abs=1e-6) and second > 0
 
 
 @pytest.fixture

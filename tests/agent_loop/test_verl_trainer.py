@@ -19,7 +19,7 @@ from ragen.agent_loop.lookup import actor_name, node_actor
 from ragen.llm_agent.config.loading import load_config
 from support.agent_loop import StandInClient, tokenizer
 from support.taught_qwen import save_tiny_model
-from support.verl_on_cpu import CRITIC, ENVIRONMENT, GROUPS, LORA, ON_CPU, OWN_RAY, TRAINING, values
+from support.verl_on_cpu import ENVIRONMENT, GROUPS, ON_CPU, OWN_RAY, TRAINING, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -166,27 +166,3 @@ def test_verls_stock_trainer_takes_steps_on_a_cpu(tmp_path, how):
     for tag in ("SimpleSokoban", "Bandit"):
         assert len(values(log, f"val-core/{tag}/acc/mean@1")) == 1
         assert len(values(log, f"val-aux/{tag}/num_actions/mean@1")) == 1
-
-
-QUICK = ["trainer.val_before_train=false"]
-
-
-def test_ppo_learns_a_critic_of_the_groups_that_a_filter_chose(tmp_path):
-    filters = [
-        "actor_rollout_ref.rollout.rollout_filter_strategy=top_k",
-        "actor_rollout_ref.rollout.rollout_filter_value=0.5",
-    ]
-    kl = ["algorithm.use_kl_in_reward=true", "algorithm.kl_ctrl.kl_coef=0.01"]
-    log = trained(tmp_path, stock_command(tmp_path, *TRAINING, *CRITIC, *kl, *filters, *QUICK, *OWN_RAY))
-    assert len(values(log, "critic/vf_loss")) == 2 and all(norm > 0 for norm in values(log, "critic/grad_norm"))
-    assert values(log, "actor/reward_kl_penalty")[0] == 0.0  # the actor is the reference still
-    assert values(log, "rollout/filter_kept_count") == [2, 2] and values(log, "rollout/filter_kept_ratio") == [0.5, 0.5]
-    chosen, of_all = (values(log, f"rollout/{name}in_group_reward_std") for name in ("chosen_", ""))
-    assert all(kept >= whole for kept, whole in zip(chosen, of_all, strict=True))
-
-
-def test_lora_and_a_kl_loss_take_steps(tmp_path):
-    kl = ["actor_rollout_ref.actor.use_kl_loss=true", "actor_rollout_ref.actor.kl_loss_coef=0.01"]
-    log = trained(tmp_path, stock_command(tmp_path, *TRAINING, *LORA, *kl, *QUICK, *OWN_RAY))
-    first, second = values(log, "actor/kl_loss")
-    assert first == pytest.approx(0.0, abs=1e-6) and second > 0

@@ -187,4 +187,4 @@ def test_its_loop_runs_with_its_defaults_on_our_proxy_and_context_manager(
     for sample in ("trajectory", "first_turn"):
         assert [f"collapse_{sample}_sample/mi_estimate:" in line for line in lines[1:]] == [True, False, True]
     starts, ends = actor.modes.count("multiturn-start"), actor.modes.count("multiturn-end")
-    assert starts == ends == STEPS + 2  # a rollout each: three steps, two validations
+    assert starts == ends == STEPS + 3  # a rollout each: as many validations, before, at step 2 and last

@@ -243,8 +243,21 @@ def _talk_over_gloo() -> None:
     )
 
 
+def _critic_without_flash_attention() -> None:
+    """verl loads every critic with FlashAttention, which runs on GPUs alone."""
+    from transformers import AutoModelForTokenClassification
+    from verl.utils import model
+
+    def load(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
+        given = {"dtype": torch_dtype, "config": model_config, "attn_implementation": "sdpa"}
+        return AutoModelForTokenClassification.from_pretrained(local_path, **given)
+
+    model.load_valuehead_model = load
+
+
 RolloutReplicaRegistry.register("hf", _load_replica)
 _ROLLOUT_REGISTRY[("hf", "async")] = "support.verl_cpu_platform.HfAdapter"
 if os.environ.get("VERL_PLATFORM") == "cpu":
     _talk_over_gloo()
     _allow_fsdp()
+    _critic_without_flash_attention()

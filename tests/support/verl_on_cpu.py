@@ -49,7 +49,6 @@ TRAINING = [
     "trainer.resume_mode=disable",
 ]
 CRITIC = [
-    "algorithm.adv_estimator=gae",
     "critic.strategy=fsdp2",
     "critic.model.use_remove_padding=false",
     "critic.model.enable_gradient_checkpointing=false",
@@ -58,12 +57,7 @@ CRITIC = [
     "critic.fsdp.dtype=float32",
     "critic.optim.lr=1e-3",
 ]
-LORA = [
-    "actor_rollout_ref.model.lora_rank=4",
-    "actor_rollout_ref.model.lora_alpha=8",
-    "actor_rollout_ref.model.target_modules=all-linear",
-    "actor_rollout_ref.model.lora.merge=true",  # the server of these tests takes whole models, not adapters
-]
+MERGED = ["actor_rollout_ref.model.lora.merge=true"]  # the server of these tests takes whole models, not adapters
 OWN_RAY = [
     "ray_kwargs.ray_init.address=local",  # though somebody else's cluster runs on this machine
     "ray_kwargs.ray_init.num_cpus=16",

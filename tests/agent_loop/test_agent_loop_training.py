@@ -165,11 +165,18 @@ def test_what_verl_refuses_is_a_configuration_error(tmp_path):
         training.check_trainer(made)
 
 
-def test_a_machine_without_vllm_or_gpu_is_told_so(tmp_path, monkeypatch):
+def test_a_machine_without_vllm_flash_attention_or_gpu_is_told_so(tmp_path, monkeypatch):
     for name in ("RAY_ADDRESS", "VERL_PLATFORM"):
         monkeypatch.delenv(name, raising=False)
-    made = trainer(tmp_path, "actor_rollout_ref.rollout.name=vllm")
-    with pytest.raises(ConfigError, match=r"not installed: pip install vllm|needs a GPU"):
+    made = trainer(tmp_path, "actor_rollout_ref.rollout.name=vllm", "algorithm.adv_estimator=gae")
+    monkeypatch.setattr(training, "_has_flash_attention", lambda: False)
+    with pytest.raises(ConfigError, match=r"not installed: pip install vllm|FlashAttention"):
+        training.check_trainer(made)
+    made.actor_rollout_ref.rollout.name = "hf"
+    with pytest.raises(ConfigError, match=r"adv_estimator=gae trains a critic, which .* pip install flash-attn"):
+        training.check_trainer(made)
+    made.algorithm.adv_estimator = "grpo"
+    with pytest.raises(ConfigError, match="needs a GPU"):
         training.check_trainer(made)
 
 

@@ -8,8 +8,15 @@ from ragen.llm_agent.config.loading import setting
 
 PREFIX = "rollout_filter_"
 NAMES = (
-    *("ratio", "type", "strategy", "value", "metric", "include_zero"),
-    *("top_p_prob_mode", "selection_eps", "empty_stop_steps"),
+    "empty_stop_steps",
+    "include_zero",
+    "metric",
+    "ratio",
+    "selection_eps",
+    "strategy",
+    "top_p_prob_mode",
+    "type",
+    "value",
 )
 """What follows the prefix in the keys."""
 

@@ -116,7 +116,7 @@ def uid_of(key: str) -> str:
 
 
 def groups_of(episodes: Sequence[EpisodeSummary], batch: Any) -> dict[str, PlayedGroup]:
-    """The groups of a batch by their uid, in the order in which they stand there.
+    """The groups of a batch by their uid, in the order of their seeds: not in that in which they were done.
 
     Args:
         episodes: Its trajectories.
@@ -137,7 +137,8 @@ def groups_of(episodes: Sequence[EpisodeSummary], batch: Any) -> dict[str, Playe
     masks = transfer_queue.kv_batch_get(**where, select_fields=["response_mask"])["response_mask"].unbind()
     said = {key: int(mask.sum()) for key, mask in zip(batch.keys, masks, strict=True)}
     groups: dict[str, PlayedGroup] = defaultdict(PlayedGroup)
-    for episode, keys in zip(episodes, rows.values(), strict=True):
+    played = zip(episodes, rows.values(), strict=True)
+    for episode, keys in sorted(played, key=lambda each: (each[0].seed, each[0].tag)):
         group = groups[episode.group]
         group.scores.append(episode.numbers["score"])
         group.rewards.append(episode.numbers["env_reward"])

@@ -228,6 +228,7 @@ class RagenEnvLoop(AgentLoopBase):
                 "env_metrics": episode.metrics(),
                 "env_error": episode.env_error,
                 "env_tag": episode.tag,
+                "env_seed": episode.status.seed,
                 "reward_extra_info": dict(summary),
             },
         )

@@ -95,4 +95,5 @@ def summary_of(trajectory: str, extra: Any) -> EpisodeSummary | None:
     if not isinstance(extra, dict) or "env_tag" not in extra:
         return None
     group = trajectory.rpartition("_")[0]
-    return EpisodeSummary(extra["env_tag"], group, extra["reward_extra_info"], extra.get("env_error", ""))
+    error, seed = extra.get("env_error", ""), extra.get("env_seed", 0)
+    return EpisodeSummary(extra["env_tag"], group, extra["reward_extra_info"], error, seed)

@@ -48,12 +48,14 @@ class EpisodeSummary(NamedTuple):
         group: Which group of trajectories of equal tag and seed it is of.
         numbers: The ``reward_extra_info`` of :class:`~ragen.agent_loop.loop.RagenEnvLoop`.
         error: Why its environment failed for good; "" if it did not.
+        seed: Its seed.
     """
 
     tag: str
     group: str
     numbers: Mapping[str, float]
     error: str = ""
+    seed: int = 0
 
 
 def metrics_by_tag(episodes: Iterable[EpisodeSummary]) -> dict[str, float]:

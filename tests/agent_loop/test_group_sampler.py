@@ -26,11 +26,11 @@ class Queue:
     def add(self, scores, partition="train", rows=1, tokens=3, extra=None):
         """Groups of trajectories with these scores, finished; the reward is the score without a penalty of 0.1."""
         held = self.rows[partition]
-        for uid, group in scores.items():
+        for seed, (uid, group) in enumerate(scores.items()):
             held[uid] = ({"is_prompt": True, "status": "finished", "global_steps": 1}, None)
             for place, score in enumerate(group):
                 numbers = ANYWHERE | {"score": score, "env_reward": score + 0.1}
-                told = {"env_tag": uid.title(), "env_error": "", "reward_extra_info": numbers}
+                told = {"env_tag": uid.title(), "env_seed": seed, "env_error": "", "reward_extra_info": numbers}
                 for row in range(rows):
                     mask = torch.tensor([1] * (tokens + row) + [0] * place)
                     value = {"extra_fields": told if extra is None else extra, "response_mask": mask}
@@ -98,6 +98,14 @@ def test_a_step_gets_the_groups_chosen_and_the_others_leave_the_queue(queue, set
     assert list(queue.rows["train"]) == expected
     assert metrics["rollout/filter_kept_count"] == len(kept) and metrics[BATCHES] == 1
     assert metrics["rollout/chosen_in_group_reward_std"] >= 0
+
+
+def test_of_groups_that_measure_the_same_the_first_by_seed_is_kept_whichever_was_done_first(queue):
+    queue.add({"first": [0.0, 1.0], "second": [0.0, 1.0]})
+    held = queue.rows["train"]
+    queue.rows["train"] = dict(reversed(held.items()))
+    batch, _ = sampler(strategy="top_k_abs", value=1).sample(1, "train", 2)
+    assert {key.partition("_")[0] for key in batch.keys} == {"first"}
 
 
 def test_what_environments_did_is_told_of_all_groups_of_the_step(queue):

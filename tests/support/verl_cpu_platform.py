@@ -225,9 +225,12 @@ class HfAdapter(BaseRollout):
 
 
 def _allow_fsdp() -> None:
+    from torch.distributed.fsdp import OffloadPolicy
     from verl.workers.engine.base import EngineRegistry
+    from verl.workers.engine.fsdp import transformer_impl
     from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
+    transformer_impl.CPUOffloadPolicy = lambda pin_memory: OffloadPolicy()  # a reference is in the CPU's memory already
     for model_type, engine in (("language_model", FSDPEngineWithLMHead), ("value_model", FSDPEngineWithValueHead)):
         if "cpu" not in EngineRegistry._engines.get(model_type, {}).get("fsdp", {}):
             EngineRegistry.register(model_type=model_type, backend=["fsdp", "fsdp2"], device="cpu")(engine)

@@ -12,6 +12,7 @@ from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.training import command
+from support.taught_qwen import save_tiny_model
 
 SMALL = [
     "es_manager.train.env_groups=3",
@@ -168,7 +169,8 @@ def test_what_verl_refuses_is_a_configuration_error(tmp_path):
 def test_a_machine_without_vllm_flash_attention_or_gpu_is_told_so(tmp_path, monkeypatch):
     for name in ("RAY_ADDRESS", "VERL_PLATFORM"):
         monkeypatch.delenv(name, raising=False)
-    made = trainer(tmp_path, "actor_rollout_ref.rollout.name=vllm", "algorithm.adv_estimator=gae")
+    model = f"model_path={save_tiny_model(tmp_path / 'model')}"  # whose configuration verl reads for a critic
+    made = trainer(tmp_path, "actor_rollout_ref.rollout.name=vllm", "algorithm.adv_estimator=gae", model)
     monkeypatch.setattr(training, "_has_flash_attention", lambda: False)
     with pytest.raises(ConfigError, match=r"not installed: pip install vllm|FlashAttention"):
         training.check_trainer(made)

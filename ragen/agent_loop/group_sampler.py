@@ -40,18 +40,17 @@ class PlayedGroup:
 class GroupSampler(ReplayBuffer):
     """verl's replay buffer for synchronous training, of which a training step gets the groups chosen."""
 
-    def __init__(self, *args: Any, sampler_kwargs: Any, **kwargs: Any) -> None:
+    def __init__(self, *, sampler_kwargs: Any, **kwargs: Any) -> None:
         """Read what to leave out.
 
         Args:
-            *args: See ``ReplayBuffer``.
             sampler_kwargs: RAGEN's ``rollout_filter_*``.
             **kwargs: See ``ReplayBuffer``.
 
         Raises:
             ConfigError: A key has a value that cannot work.
         """
-        super().__init__(*args, sampler_kwargs=sampler_kwargs, **kwargs)
+        super().__init__(sampler_kwargs=sampler_kwargs, **kwargs)
         config = {"agent_proxy": dict(sampler_kwargs)}
         self._choice, self._most = read_filter(config), read_empty_stop(config)
 

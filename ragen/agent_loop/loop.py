@@ -110,7 +110,7 @@ class RagenEnvLoop(AgentLoopBase):
         """
         tag, seed, mode = read_row(kwargs)
         session = Session(self._parts.service, tag, seed, mode)
-        asked = {"request": uuid4().hex, "sampling_params": sampling_params, "priority": priority}
+        asked: dict[str, Any] = {"request": uuid4().hex, "sampling_params": sampling_params, "priority": priority}
         try:
             trails, episode = await self._played(session, tag, seed, partial(self._sample, **asked))
         finally:

@@ -12,9 +12,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ragen.llm_agent.filtering.keys import NAMES, PREFIX
+
 _ANY = object()
 _ROLLOUT, _ACTOR, _TRAINER = "actor_rollout_ref.rollout.", "actor_rollout_ref.actor.", "trainer."
-_FILTER = f"{_ROLLOUT}rollout_filter_"
 
 OF_RAGEN: dict[str, Any] = {
     **dict.fromkeys(
@@ -41,7 +42,7 @@ OF_RAGEN: dict[str, Any] = {
 """RAGEN's keys in verl's sections: the one value that can be read over, or any."""
 
 _RAGENS_TOO = ("algorithm.adv_estimator",)  # what RAGEN's own files say, though verl says the same
-READ_HERE = (f"{_ROLLOUT}response_length", f"{_TRAINER}backend", _FILTER)
+READ_HERE = (f"{_ROLLOUT}response_length", f"{_TRAINER}backend", *(f"{_ROLLOUT}{PREFIX}{name}" for name in NAMES))
 """Keys (and beginnings of keys) in verl's sections that this package reads itself."""
 
 
@@ -53,13 +54,11 @@ class Asked:
         values: What to set, by verl's keys.
         ignored: Keys that are read over.
         refused: Sentences, each with a key that cannot be done.
-        notes: Sentences, each with what is done in another way than RAGEN's trainer does it.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
 
 def asked_of_verl(
@@ -80,11 +79,8 @@ def asked_of_verl(
     """
     asked = Asked()
     said = {*said, *_RAGENS_TOO}
-    filters: dict[str, Any] = {}
     came_along = len(written.keys() & stock.keys()) > len(stock) / 2
     for key, text in written.items():
-        if key.startswith(_FILTER):
-            filters[key.removeprefix(_FILTER)] = text
         if key.startswith(READ_HERE) or (came_along and key in stock and text == stock[key] and key not in said):
             continue
         value: Any = resolved
@@ -100,16 +96,4 @@ def asked_of_verl(
                 asked.refused.append(f"{key} is {value!r}, which verl's trainer does not do; expected {harmless!r}")
             continue
         asked.values[key] = value
-    if _leaves_groups_out(filters):
-        asked.notes.append(
-            f"{_FILTER}* is not done by verl's trainer, which trains on all groups (trainer.backend=tiny does it); "
-            "algorithm.filter_groups.enable=true algorithm.filter_groups.metric=success leaves out groups that agree"
-        )
     return asked
-
-
-def _leaves_groups_out(filters: Mapping[str, Any]) -> bool:
-    """Whether RAGEN's filters of groups, as they are set, can leave any out."""
-    shares = [filters.get(name, 1) for name in ("ratio", "value")]
-    fewer = any(isinstance(share, int | float) and share < 1 for share in shares)
-    return fewer or filters.get("include_zero") is False or filters.get("strategy") in ("top_k_abs", "min_p")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ragen.agent_loop.filters import check_filters
 from ragen.agent_loop.service_settings import ServiceSettings
 from ragen.agent_loop.session import service_kind
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.branching import refuse_branching
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.environments import read_config
-from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.config.turns import read_max_turn
 
 
@@ -26,7 +26,7 @@ def check_environments(config: Mapping[str, Any]) -> None:
         read_max_turn,
         service_kind,
         ServiceSettings.read,
-        _check_share,
+        check_filters,
         _check_learnt,
         _check_method,
         _check_modes,
@@ -39,15 +39,6 @@ def check_environments(config: Mapping[str, Any]) -> None:
             refused.append(str(error))
     if refused:
         raise ConfigError(" ".join(refused))
-
-
-def _check_share(config: Mapping[str, Any]) -> None:
-    share = setting(config, "agent_proxy.rollout_filter_ratio", float, 1.0)
-    if share < 1:
-        raise ConfigError(
-            f"agent_proxy.rollout_filter_ratio is {share}; verl's trainer takes all groups, or with "
-            "algorithm.filter_groups.enable those whose scores differ. Expected 1."
-        )
 
 
 def _check_learnt(config: Mapping[str, Any]) -> None:

@@ -11,9 +11,10 @@ RAGEN's own keys are read from the section ``ragen`` of the trainer's configurat
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -107,32 +108,38 @@ class RagenEnvLoop(AgentLoopBase):
             BackendError: The server gave no tokens for the first prompt.
             RagenError: The environment could not be built, or failed with ``on_env_failure: raise``.
         """
-        script = self._parts.script
         tag, seed, mode = read_row(kwargs)
         session = Session(self._parts.service, tag, seed, mode)
-        request = uuid4().hex
+        asked: dict[str, Any] = {"request": uuid4().hex, "sampling_params": sampling_params, "priority": priority}
         try:
-            with self._waiting():
-                opened = await session.open()
-            marks = script.settings.generation.is_2026
-            episode = Episode(tag, seed, opened.max_actions, script.format_penalty, opened.observation, marks)
-            trails: list[TokenTrail] = []
-            while not episode.is_over and len(episode.turn_scores) < script.max_turn:
-                budget = self._make_room(trails, episode)
-                if budget < 1:
-                    break
-                tokens = await self._sample(trails[-1], budget, request, sampling_params, priority)
-                if not tokens:
-                    trails = _answered(trails, tag, seed)
-                    break
-                reply = script.read(tokens)
-                with self._waiting():
-                    result = await session.play(reply.actions, episode.actions_left)
-                self._invalid_replies += bool(result.malformed)
-                episode.apply(reply, result)
-            return self._outputs(trails, episode, session.rebuilt)
+            trails, episode = await self._played(session, tag, seed, partial(self._sample, **asked))
         finally:
             await close_quietly(session)
+        return self._outputs(trails, episode, session)
+
+    async def _played(
+        self, session: Session, tag: str, seed: int, sample: Callable[[TokenTrail, int], Awaitable[list[int]]]
+    ) -> tuple[list[TokenTrail], Episode]:
+        """Play a trajectory's turns, for whose replies ``sample`` is asked; its tokens, and what came of it."""
+        script = self._parts.script
+        with self._waiting():
+            opened = await session.open()
+        marks = script.settings.generation.is_2026
+        episode = Episode(tag, seed, opened.max_actions, script.format_penalty, opened.observation, marks)
+        trails: list[TokenTrail] = []
+        while not episode.is_over and len(episode.turn_scores) < script.max_turn:
+            budget = self._make_room(trails, episode)
+            if budget < 1:
+                break
+            tokens = await sample(trails[-1], budget)
+            if not tokens:
+                return _answered(trails, tag, seed), episode
+            reply = script.read(tokens)
+            with self._waiting():
+                result = await session.play(reply.actions, episode.actions_left)
+            self._invalid_replies += bool(result.malformed)
+            episode.apply(reply, result)
+        return trails, episode
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -195,10 +202,11 @@ class RagenEnvLoop(AgentLoopBase):
                 self._server_says[key] = value
 
     def _outputs(
-        self, trails: list[TokenTrail], episode: Episode, rebuilt: int
+        self, trails: list[TokenTrail], episode: Episode, session: Session
     ) -> AgentLoopOutput | list[AgentLoopOutput]:
         score = float(sum(episode.turn_scores))
-        summary = {**self._summary(episode, score), "env_rebuilt": float(rebuilt)}
+        of_session = {"env_rebuilt": float(session.rebuilt), "env_busy": session.busy_s}
+        summary = {**self._summary(episode, score), **of_session}
         outputs = [self._output(trail, episode, score, summary) for trail in trails]
         return outputs[0] if self._parts.script.is_one_row else outputs
 
@@ -220,6 +228,7 @@ class RagenEnvLoop(AgentLoopBase):
                 "env_metrics": episode.metrics(),
                 "env_error": episode.env_error,
                 "env_tag": episode.tag,
+                "env_seed": episode.status.seed,
                 "reward_extra_info": dict(summary),
             },
         )

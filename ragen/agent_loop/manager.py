@@ -15,7 +15,7 @@ from typing import Any
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
-from ragen.agent_loop.step_metrics import EpisodeSummary, failing_tags, metrics_by_tag
+from ragen.agent_loop.step_metrics import PREFIX, EpisodeSummary, failing_tags, metrics_by_tag
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,8 @@ def extend(trainer: type) -> None:
     @functools.wraps(compute)
     def compute_metrics(self: Any, batch: Any, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         result = compute(self, batch, metrics, *args, **kwargs)
-        tell(episodes_of(batch), metrics)
+        if not any(name.startswith(f"{PREFIX}/") for name in metrics):  # the sampler has told of all, left out or not
+            tell(episodes_of(batch), metrics)
         return result
 
     setattr(compute_metrics, _MARK, True)
@@ -94,4 +95,5 @@ def summary_of(trajectory: str, extra: Any) -> EpisodeSummary | None:
     if not isinstance(extra, dict) or "env_tag" not in extra:
         return None
     group = trajectory.rpartition("_")[0]
-    return EpisodeSummary(extra["env_tag"], group, extra["reward_extra_info"], extra.get("env_error", ""))
+    error, seed = extra.get("env_error", ""), extra.get("env_seed", 0)
+    return EpisodeSummary(extra["env_tag"], group, extra["reward_extra_info"], error, seed)

@@ -170,9 +170,13 @@ class LaneQueue:
                     answers[place] = answer
         return answers
 
-    def _close(self, numbers: list[int]) -> list[Any]:
+    def _close(self, numbers: list[int]) -> list[float]:
+        """Close environments; the seconds that were spent inside each."""
+        records = [self._engine.records.get(number) for number in numbers]
+        seconds = [record.busy_s if record is not None else 0.0 for record in records]
         self._engine.remove(numbers)
-        return [None] * len(numbers)
+        self.counts.inside_s += sum(seconds)
+        return seconds
 
     def _open(self, asked: list[tuple[EnvSpec, int, str]]) -> list[Any]:
         observations: dict[int, Any] = {}

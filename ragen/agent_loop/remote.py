@@ -70,10 +70,11 @@ class RemoteService:
         channel = await self._connected()
         return await channel.ask("play", (session, turn, actions, actions_left), {}, self.limits.play_limit)
 
-    async def close(self, session: SessionKey) -> None:
+    async def close(self, session: SessionKey) -> float:
         """See :meth:`ragen.agent_loop.service.EnvService.close`."""
         channel = await self._connected()
-        await channel.ask("close", (session,), {}, self.limits.play_limit)
+        seconds: float = await channel.ask("close", (session,), {}, self.limits.play_limit)
+        return seconds
 
     async def stats(self) -> ServiceStats:
         """See :meth:`ragen.agent_loop.service.EnvService.stats`."""

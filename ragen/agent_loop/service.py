@@ -174,11 +174,17 @@ class EnvService:
         open_session.turn += 1
         return result
 
-    async def close(self, session: SessionKey) -> None:
-        """Close an environment; one that is not open is passed over."""
+    async def close(self, session: SessionKey) -> float:
+        """Close an environment; one that is not open is passed over.
+
+        Returns:
+            Seconds that were spent inside it, building and resets included; waiting in line is not. 0 if not open.
+        """
         closed = self._remove(session)
-        if closed is not None:
-            await closed.queue.ask("close", closed.number, self.limits.play_limit)
+        if closed is None:
+            return 0.0
+        seconds: float = await closed.queue.ask("close", closed.number, self.limits.play_limit)
+        return seconds
 
     def close_all_of(self, caller: str, was_lost: bool) -> int:
         """Have all environments of a caller closed; how many there were.

@@ -81,6 +81,7 @@ class ServiceStats:
         rebuilt: Environments that callers had opened anew after they had lost a service.
         queued: How long requests waited for their lanes.
         worked: How long the engine's calls took, for each request in them.
+        inside_s: Seconds spent inside environments that were closed.
         lanes: What each home has done, see :class:`~ragen.parallel.stats.LaneStats`.
     """
 
@@ -98,6 +99,7 @@ class ServiceStats:
     callers_lost: int = 0
     abandoned: int = 0
     rebuilt: int = 0
+    inside_s: float = 0.0
     queued: Times = field(default_factory=Times)
     worked: Times = field(default_factory=Times)
     lanes: list[LaneStats] = field(default_factory=list)

@@ -35,8 +35,8 @@ class Service(Protocol):
     async def play(self, session: SessionKey, turn: int, actions: Sequence[str], actions_left: int) -> TurnResult:
         """Play one turn."""
 
-    async def close(self, session: SessionKey) -> None:
-        """Close an environment."""
+    async def close(self, session: SessionKey) -> float:
+        """Close an environment; the seconds that were spent inside it."""
 
 
 class Session:
@@ -44,6 +44,7 @@ class Session:
 
     Attributes:
         rebuilt: How often it had to be opened anew.
+        busy_s: Seconds spent inside it, known once it is closed; what was lost with a service counts as played again.
     """
 
     def __init__(self, service: Service, tag: str, seed: int, mode: str = "train") -> None:
@@ -55,6 +56,7 @@ class Session:
         self._first: Any = None
         self._played: list[tuple[Turn, tuple[Any, ...]]] = []
         self.rebuilt = 0
+        self.busy_s = 0.0
 
     async def open(self) -> Opened:
         """Build and reset the environment."""
@@ -92,7 +94,7 @@ class Session:
         if key is None:
             return
         try:
-            await self._service.close(key)
+            self.busy_s += await self._service.close(key)
         except (SessionLostError, ServiceTimeoutError):
             log.info("environment %d had gone with its service when it was to be closed", key.number)
 

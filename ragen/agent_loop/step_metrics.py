@@ -13,6 +13,7 @@ metric                         mean over the tag's episodes of the step, unless 
 ``envs/<tag>/invalid_replies`` share of the turns, of all episodes, whose reply held an invalid action, or none
 ``envs/<tag>/env_error``       share of episodes whose environment failed for good
 ``envs/<tag>/seconds``         seconds that a trajectory waited for its environment, at work or in line
+``envs/<tag>/busy_seconds``    seconds spent inside its environment, resets included and waiting in line left out
 ``envs/<tag>/longest_wait``    the most seconds that one call of an environment took, over all episodes
 =============================  ======================================================================
 """
@@ -35,6 +36,7 @@ _MEANS = {
     "num_actions": "num_actions",
     "env_error": "env_failed",
     "seconds": "env_seconds",
+    "busy_seconds": "env_busy",
 }
 
 
@@ -46,12 +48,14 @@ class EpisodeSummary(NamedTuple):
         group: Which group of trajectories of equal tag and seed it is of.
         numbers: The ``reward_extra_info`` of :class:`~ragen.agent_loop.loop.RagenEnvLoop`.
         error: Why its environment failed for good; "" if it did not.
+        seed: Its seed.
     """
 
     tag: str
     group: str
     numbers: Mapping[str, float]
     error: str = ""
+    seed: int = 0
 
 
 def metrics_by_tag(episodes: Iterable[EpisodeSummary]) -> dict[str, float]:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from ragen.agent_loop import dataset
 from ragen.agent_loop.adopting import asked_of_verl
 from ragen.agent_loop.checks import check_environments
+from ragen.agent_loop.filters import put_filters
 from ragen.errors import ConfigError, install_command
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, RESPONSE_LENGTH, ContextSettings
 from ragen.llm_agent.config.loading import config_directory, known_sections, load_config, one_line, setting
@@ -112,11 +113,10 @@ def trainer_config(config: Any) -> DictConfig:
     OmegaConf.set_struct(verl, True)
     for key, value in asked.values.items():
         asked.refused += _set(verl, key, value, free)
+    asked.refused += put_filters(config, verl)
     if asked.refused:
         raise ConfigError(f"{'; '.join(asked.refused)}.")
     asked.ignored += [str(name) for name in config if name not in ragen and name not in sections]
-    for note in asked.notes:
-        log.warning("%s.", note)
     if asked.ignored:
         log.warning("ignored: %s (nothing here reads them).", ", ".join(sorted(asked.ignored)))
     agent = verl.actor_rollout_ref.rollout.agent
@@ -183,6 +183,12 @@ def check_trainer(trainer: DictConfig) -> None:
         raise ConfigError(
             f"actor_rollout_ref.rollout.name is {engine!r}, which is not installed: pip install {engine}."
         )
+    if need_critic(trainer) and trainer.critic.strategy in ("fsdp", "fsdp2") and not _has_flash_attention():
+        raise ConfigError(
+            f"algorithm.adv_estimator={trainer.algorithm.adv_estimator} trains a critic, which verl loads with "
+            "FlashAttention alone, and that is not installed: pip install flash-attn --no-build-isolation (or take "
+            "algorithm.adv_estimator=grpo, which needs no critic)."
+        )
     import torch
 
     if trainer.trainer.device == "cuda" and not torch.cuda.is_available():
@@ -190,6 +196,10 @@ def check_trainer(trainer: DictConfig) -> None:
             "verl's trainer needs a GPU, and this machine has none (for a cluster, set RAY_ADDRESS); "
             "trainer.backend=tiny trains on a CPU."
         )
+
+
+def _has_flash_attention() -> bool:
+    return any(importlib.util.find_spec(name) is not None for name in ("flash_attn", "flash_attn_interface", "kernels"))
 
 
 def prepare(trainer: DictConfig) -> Path:

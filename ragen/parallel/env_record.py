@@ -66,6 +66,7 @@ class EnvRecord:
         kills: How often its worker was killed at that, perhaps by someone else.
         failed: Why its episode is over, if it has failed for good.
         origin: The environment that it descends from by forks, whose moves it follows; None if it is no fork.
+        busy_s: Seconds spent inside it since it was added, whatever came of them; turns in rows left out.
         record: What of a result goes into the journal: the game's.
         reader: What of the pages is in the journal already.
     """
@@ -83,6 +84,7 @@ class EnvRecord:
     kills: int = 0
     failed: EnvFailed | None = None
     origin: int | None = None
+    busy_s: float = 0.0
     record: Callable[[Any], tuple[Any, ...]] = field(init=False, repr=False)
     reader: Reader = field(init=False, repr=False)
     _journal: EpisodeJournal = field(default_factory=EpisodeJournal, init=False)

@@ -201,6 +201,8 @@ class Round:
     def _take(self, lane: Lane | None, order: Order, outcomes: list[Outcome], generation: int) -> float:
         """Keep what succeeded, and decide on what did not; the seconds that environments took."""
         records, stats = self._records, self._parts.stats
+        for env_id, _, took, _ in outcomes:
+            records[env_id].busy_s += took
         is_play, is_rebuild = isinstance(order, Play), isinstance(order, Rebuild)
         good = outcomes
         if not _FAILED.isdisjoint([type(outcome[1]) for outcome in outcomes]):

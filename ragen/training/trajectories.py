@@ -90,6 +90,11 @@ class Group:
         """What its members earned."""
         return [member.reward for member in self.members]
 
+    @property
+    def lengths(self) -> list[int]:
+        """How many tokens the model chose in each of its members."""
+        return [sum(sum(row.mask) for row in member.rows) for member in self.members]
+
 
 def all_members(groups: Iterable[Group]) -> list[Trajectory]:
     """The trajectories of all groups, in order."""

@@ -12,6 +12,7 @@ from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.training import command
+from support.taught_qwen import save_tiny_model
 
 SMALL = [
     "es_manager.train.env_groups=3",
@@ -145,7 +146,6 @@ def test_any_key_of_verl_may_be_set_and_one_that_it_lacks_is_named(tmp_path):
     ("override", "told"),
     [
         ("agent_proxy.reward_normalization.method=mean_std", "reward_normalization.method is 'mean_std'"),
-        ("++agent_proxy.rollout_filter_ratio=0.5", "rollout_filter_ratio is 0.5"),
         ("agent_loop.prompt_length=3300", "agent_loop.prompt_length is 3300, which leaves 300"),
         ("actor_rollout_ref.rollout.max_model_len=null", "max_model_len' is missing"),
         ("es_manager.val.env_configs.tags=[VisualSimpleSokoban]", "render_mode is 'rgb_array'"),
@@ -166,11 +166,19 @@ def test_what_verl_refuses_is_a_configuration_error(tmp_path):
         training.check_trainer(made)
 
 
-def test_a_machine_without_vllm_or_gpu_is_told_so(tmp_path, monkeypatch):
+def test_a_machine_without_vllm_flash_attention_or_gpu_is_told_so(tmp_path, monkeypatch):
     for name in ("RAY_ADDRESS", "VERL_PLATFORM"):
         monkeypatch.delenv(name, raising=False)
-    made = trainer(tmp_path, "actor_rollout_ref.rollout.name=vllm")
-    with pytest.raises(ConfigError, match=r"not installed: pip install vllm|needs a GPU"):
+    model = f"model_path={save_tiny_model(tmp_path / 'model')}"  # whose configuration verl reads for a critic
+    made = trainer(tmp_path, "actor_rollout_ref.rollout.name=vllm", "algorithm.adv_estimator=gae", model)
+    monkeypatch.setattr(training, "_has_flash_attention", lambda: False)
+    with pytest.raises(ConfigError, match=r"not installed: pip install vllm|FlashAttention"):
+        training.check_trainer(made)
+    made.actor_rollout_ref.rollout.name = "hf"
+    with pytest.raises(ConfigError, match=r"adv_estimator=gae trains a critic, which .* pip install flash-attn"):
+        training.check_trainer(made)
+    made.algorithm.adv_estimator = "grpo"
+    with pytest.raises(ConfigError, match="needs a GPU"):
         training.check_trainer(made)
 
 
@@ -250,7 +258,7 @@ def test_ragens_own_configuration_is_taken_and_what_nobody_reads_is_told_once(tm
     (ignored,) = [text for text in caplog.messages if text.startswith("ignored: ")]
     for key in ("algorithm.high_level_gamma", "ctx_manager", "lora", "system", "trainer.validation_steps"):
         assert key in ignored
-    assert any("rollout_filter_* is not done by verl's trainer" in text for text in caplog.messages)
+    assert made.trainer.v1.sampler.sampler_kwargs == {"rollout_filter_ratio": 0.25}
     assert (made.data.train_batch_size, made.data.max_prompt_length) == (2, 1024)
     assert made.critic.model.path == made.actor_rollout_ref.model.path == "some/model"
     assert (made.algorithm.adv_estimator, made.trainer.total_training_steps) == ("gae", 3)

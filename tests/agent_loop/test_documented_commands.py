@@ -14,11 +14,11 @@ import pytest
 from ragen.agent_loop import dataset, training
 from ragen.llm_agent.config.loading import load_config
 from support.taught_qwen import save_tiny_model
-from support.verl_on_cpu import ENVIRONMENT, GROUPS, ON_CPU, OWN_RAY, TRAINING, values
+from support.verl_on_cpu import CRITIC, ENVIRONMENT, GROUPS, MERGED, ON_CPU, OWN_RAY, TRAINING, values
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "training_with_verl.md"
-INSTALL, ON_ONE_NODE, HEAD, JOIN, ON_A_CLUSTER, JOB, ROWS = range(7)
+INSTALL, ON_ONE_NODE, PPO, WITH_LORA, FILTERED, HEAD, JOIN, ON_A_CLUSTER, JOB, ROWS = range(10)
 
 
 def documented():
@@ -47,6 +47,9 @@ def test_the_page_has_the_commands_that_are_run_here():
     assert starts == [
         "pip install",
         "python train.py",
+        "python train.py",
+        "python train.py",
+        "python train.py",
         "ray start",
         "ray start",
         "RAY_ADDRESS=auto python",
@@ -70,7 +73,7 @@ def test_the_data_sets_command_writes_the_rows_that_the_page_tells_of(tmp_path, 
     assert (tmp_path / "train.parquet").stat().st_size > 0
 
 
-@pytest.mark.parametrize("place", [ON_ONE_NODE, ON_A_CLUSTER])
+@pytest.mark.parametrize("place", [ON_ONE_NODE, PPO, WITH_LORA, FILTERED, ON_A_CLUSTER])
 def test_the_training_commands_compose_to_what_they_say(place, tmp_path):
     name, overrides = overrides_of(COMMANDS[place])
     loosened = training.loosened(overrides, [*training.verl_sections(), "agent_loop"])
@@ -92,7 +95,7 @@ def run(words, tmp_path, **environment):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=700,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return done.stdout + done.stderr
@@ -111,10 +114,39 @@ def assert_trained(log):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(800)
 def test_the_training_on_one_node_runs(tmp_path):
     words = [*COMMANDS[ON_ONE_NODE], *small(tmp_path), *OWN_RAY]
     assert_trained(run(words, tmp_path, **ON_CPU))
+
+
+QUICK = ["trainer.val_before_train=false"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(800)
+def test_ppo_learns_a_critic_of_the_groups_that_a_filter_keeps(tmp_path):
+    _, filters = overrides_of(COMMANDS[FILTERED])
+    # half of the groups, so that it is known how many are kept; the tiny model's rewards may all be equal
+    filters = [*filters, "actor_rollout_ref.rollout.rollout_filter_strategy=top_k"]
+    filters += [f"actor_rollout_ref.rollout.rollout_filter_{said}" for said in ("value=0.5", "include_zero=true")]
+    log = run([*COMMANDS[PPO], *filters, *small(tmp_path), *CRITIC, *QUICK, *OWN_RAY], tmp_path, **ON_CPU)
+    assert_trained(log)
+    assert len(values(log, "critic/vf_loss")) == 2 and all(norm > 0 for norm in values(log, "critic/grad_norm"))
+    assert len(values(log, "actor/reward_kl_penalty")) == 2
+    assert values(log, "rollout/filter_kept_count") == [2, 2] and values(log, "rollout/filter_kept_ratio") == [0.5, 0.5]
+    chosen, of_all = (values(log, f"rollout/{name}in_group_reward_std") for name in ("chosen_", ""))
+    assert len(chosen) == 2 and all(kept >= whole for kept, whole in zip(chosen, of_all, strict=True))
+    assert values(log, "envs/Bandit/episodes") == [8, 8]  # of all groups, also of those left out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(800)
+def test_lora_and_a_kl_loss_take_steps(tmp_path):
+    log = run([*COMMANDS[WITH_LORA], *small(tmp_path), *MERGED, *QUICK, *OWN_RAY], tmp_path, **ON_CPU)
+    assert_trained(log)
+    first, second = values(log, "actor/kl_loss")
+    assert first == pytest.approx(0.0, abs=1e-6) and second > 0
 
 
 @pytest.fixture
@@ -137,7 +169,7 @@ def cluster(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1600)  # longer than both of its runs may take, so that the cluster is always stopped
 def test_the_training_on_a_cluster_runs_and_its_configuration_is_taken_by_the_stock_command(tmp_path, cluster):
     _, *words = COMMANDS[ON_A_CLUSTER]  # RAY_ADDRESS is this cluster's
     words = [word for word in words if not word.startswith("output_dir=")]

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import threading
+import time
 from collections import Counter
 
 import psutil
@@ -19,6 +20,14 @@ from support.faulty_envs import Walk
 
 GROUPS = {"Walk": 3, "Bandit": 2}
 TURNS = 4
+
+
+class Slow(Walk):
+    """Takes its time for a step."""
+
+    def step(self, action):
+        time.sleep(0.2)
+        return super().step(action)
 
 
 class Unbuildable(Walk):
@@ -163,6 +172,28 @@ def test_what_arrives_together_goes_in_one_call():
     assert (stats.opened, stats.turns, stats.batches, stats.largest) == (8, 8, 1, 8)
 
 
+def test_time_inside_an_environment_is_told_apart_from_time_in_line():
+    custom = {"Slow": {"env_type": "test_env_service:Slow", "max_actions_per_traj": 30}}
+
+    async def one(service, tag):
+        session = Session(service, tag, 3)
+        await session.open()
+        began = time.perf_counter()
+        await session.play(["a"], 9)
+        waited = time.perf_counter() - began
+        await session.close()
+        return waited, session.busy_s
+
+    async def work(service):
+        played = await asyncio.gather(one(service, "Slow"), one(service, "Walk"))
+        return *played, (await service.stats()).metrics()["env_service/inside_s"]
+
+    (waited, busy), (in_line, quick), inside = run(work, config(custom, max_workers=1))
+    assert busy >= 0.2 and waited >= 0.2
+    assert 0 < quick < in_line >= 0.2  # one lane, so it waits for the other
+    assert inside == pytest.approx(busy + quick)
+
+
 def test_members_of_a_group_share_a_lane_and_lanes_are_even():
     configuration = config(groups={"Walk": 4}, group_size=4)
 
@@ -303,7 +334,7 @@ class Forgetful:
         return await self.service.play(session, turn, actions, left)
 
     async def close(self, session):
-        await self.service.close(session)
+        return await self.service.close(session)
 
 
 def test_a_session_whose_service_was_lost_plays_on_as_if_nothing_had_been():
@@ -328,7 +359,7 @@ class Restarted:
         return await self.service.play(session, turn, *asked)
 
     async def close(self, session):
-        await self.service.close(session)
+        return await self.service.close(session)
 
     async def shut_down(self):
         for service in [self.service, *self.ended]:

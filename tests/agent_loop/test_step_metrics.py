@@ -13,7 +13,7 @@ from support.agent_loop import StandInClient, play, tokenizer, trainer_config
 
 
 def numbers(**given):
-    names = ("success", "env_reward", "score", "turns", "num_actions", "env_failed", "env_seconds")
+    names = ("success", "env_reward", "score", "turns", "num_actions", "env_failed", "env_seconds", "env_busy")
     return dict.fromkeys((*names, "invalid_replies", "longest_wait"), 0.0) | given
 
 
@@ -23,8 +23,8 @@ def episode(tag, group, error="", **given):
 
 def test_metrics_are_means_of_each_tag_and_pass_at_k_of_its_groups():
     played = [
-        episode("Pond", "a", success=1.0, turns=2.0, invalid_replies=1.0, env_seconds=0.5, longest_wait=0.4, score=0.9),
-        episode("Pond", "a", turns=4.0, env_reward=1.0, num_actions=6.0, env_seconds=1.5, longest_wait=0.2),
+        episode("Pond", "a", success=1.0, turns=2.0, invalid_replies=1.0, env_seconds=0.5, env_busy=0.4, score=0.9),
+        episode("Pond", "a", turns=4.0, env_reward=1.0, num_actions=6.0, env_seconds=1.5, longest_wait=0.4),
         episode("Pond", "b", turns=2.0),
         episode("Pond", "b", turns=2.0, invalid_replies=1.0),
         episode("Shop", "c", turns=1.0, success=1.0),
@@ -40,6 +40,7 @@ def test_metrics_are_means_of_each_tag_and_pass_at_k_of_its_groups():
         "num_actions": 1.5,
         "env_error": 0.0,
         "seconds": 0.5,
+        "busy_seconds": 0.1,
         "pass@2": 0.5,
         "invalid_replies": 0.2,
         "longest_wait": 0.4,
@@ -171,4 +172,5 @@ def test_trajectories_tell_their_tag_invalid_replies_and_waits():
         assert summary is not None and (summary.tag, summary.group) == ("Pond", "u")
         assert summary.numbers["invalid_replies"] == summary.numbers["turns"] == 3
         assert 0 < summary.numbers["longest_wait"] <= summary.numbers["env_seconds"]
+        assert 0 < summary.numbers["env_busy"] < summary.numbers["env_seconds"]
         assert metrics_by_tag([summary])["envs/Pond/invalid_replies"] == 1.0

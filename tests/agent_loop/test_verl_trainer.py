@@ -36,7 +36,7 @@ def composed(folder, *overrides):
 @pytest.fixture(scope="module")
 def cluster():
     os.environ["RAY_AUTH_MODE"] = "disabled"
-    ray.init(num_cpus=8, include_dashboard=False, runtime_env={"env_vars": ENVIRONMENT}, log_to_driver=False)
+    ray.init("local", num_cpus=8, include_dashboard=False, runtime_env={"env_vars": ENVIRONMENT}, log_to_driver=False)
     yield
     ray.shutdown()
 
@@ -121,12 +121,36 @@ def test_verls_manager_plays_trajectories_and_kills_of_lanes_or_service_change_n
     assert_same(disturbed, undisturbed)
 
 
+def trained(tmp_path, command):
+    """Run a training of two steps; what it wrote, after a look at what every training has to log."""
+    environment = {**os.environ, **ENVIRONMENT, **ON_CPU}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=500)
+    log = done.stdout + done.stderr
+    assert done.returncode == 0, log[-5000:]
+    assert values(log, "training/global_step") == [1, 2]
+    assert any(norm > 0 for norm in values(log, "actor/grad_norm"))
+    for tag in ("SimpleSokoban", "Bandit"):
+        for name, least, most in (("episodes", 8, 8), ("success", 0, 1), ("pass@4", 0, 1), ("env_error", 0, 0)):
+            logged = values(log, f"envs/{tag}/{name}")
+            assert len(logged) == 2 and least <= min(logged) <= max(logged) <= most, (tag, name, logged)
+        waits, works = (values(log, f"envs/{tag}/{name}") for name in ("seconds", "busy_seconds"))
+        assert all(0 < work < wait for work, wait in zip(works, waits, strict=True))
+    return log
+
+
+def stock_command(tmp_path, *overrides):
+    """verl's own command, on the configuration that is written for it."""
+    path = training.prepare(composed(tmp_path, *overrides))
+    folders = ["--config-path", str(path.parent), "--config-name", path.stem, f"hydra.run.dir={tmp_path}/hydra"]
+    return [sys.executable, "-m", "verl.trainer.main_ppo", *folders]
+
+
 @pytest.mark.parametrize("how", ["start", "stock command", "a row a turn"])
 def test_verls_stock_trainer_takes_steps_on_a_cpu(tmp_path, how):
     overrides = [*TRAINING, *OWN_RAY]
     if how == "a row a turn":
         overrides += ["++agent_proxy.context_window_mode=single_turn"]
-    config = composed(tmp_path, *overrides)
+    command = stock_command(tmp_path, *overrides)
     if how == "start":
         given = ["output_dir=" + str(tmp_path), "model_path=" + str(tmp_path / "model"), *GROUPS, *overrides]
         names = "[*training.verl_sections(), 'agent_loop']"
@@ -135,23 +159,10 @@ def test_verls_stock_trainer_takes_steps_on_a_cpu(tmp_path, how):
             f"training.start(load_config('_2_sokoban', training.loosened({given!r}, {names})))"
         )
         command = [sys.executable, "-c", script]
-    else:
-        path = training.prepare(config)
-        folders = ["--config-path", str(path.parent), "--config-name", path.stem, f"hydra.run.dir={tmp_path}/hydra"]
-        command = [sys.executable, "-m", "verl.trainer.main_ppo", *folders]
-    environment = {**os.environ, **ENVIRONMENT, **ON_CPU}
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=500)
-    log = done.stdout + done.stderr
-    assert done.returncode == 0, log[-5000:]
-    assert values(log, "training/global_step") == [1, 2]
-    assert any(norm > 0 for norm in values(log, "actor/grad_norm"))
+    log = trained(tmp_path, command)
     assert min(values(log, "training/rollout_actor_probs_pearson_corr")) > 0.99
     assert max(values(log, "training/rollout_probs_diff_max")) < 0.05
     assert max(values(log, "critic/score/max")) > min(values(log, "critic/score/min"))
     for tag in ("SimpleSokoban", "Bandit"):
-        for name, least, most in (("episodes", 8, 8), ("success", 0, 1), ("pass@4", 0, 1), ("env_error", 0, 0)):
-            logged = values(log, f"envs/{tag}/{name}")
-            assert len(logged) == 2 and least <= min(logged) <= max(logged) <= most, (tag, name, logged)
-        assert min(values(log, f"envs/{tag}/seconds")) > 0
         assert len(values(log, f"val-core/{tag}/acc/mean@1")) == 1
         assert len(values(log, f"val-aux/{tag}/num_actions/mean@1")) == 1

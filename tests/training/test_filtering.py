@@ -5,13 +5,20 @@ import math
 import pytest
 
 from ragen.errors import ConfigError
-from ragen.training.filtering import FilterSettings, has_variance, keep_best, reward_mean, reward_std, sample_groups
+from ragen.llm_agent.filtering.best_share import BestShare
+from ragen.llm_agent.filtering.measured import reward_mean, reward_std
+from ragen.training.filtering import FilterSettings, has_variance, sample_groups
 from ragen.training.trajectories import Group, Trajectory
 
 
 def group(uid, *scores, rewards=None):
     pairs = zip(rewards or scores, scores, strict=True)
     return Group(uid, [Trajectory(place, "Tag", reward, score) for place, (reward, score) in enumerate(pairs)])
+
+
+def keep_best(groups, ratio, kind):
+    share = BestShare(ratio, kind)
+    return [groups[place] for place in share.chosen(share.measures(groups))]
 
 
 def uids(groups):
@@ -109,12 +116,12 @@ def test_where_no_group_has_variance_there_is_nothing_to_train_on():
 
 def test_the_share_is_taken_of_what_dynamic_sampling_left():
     batches = [[FLAT, MIXED], [LOW, HIGH]]
-    sample = sample_groups(playing(*batches), FilterSettings(enable=True, ratio=0.5, kind="std"))
+    sample = sample_groups(playing(*batches), FilterSettings(enable=True, groups=BestShare(0.5)))
     assert uids(sample.groups) == ["mixed"]
 
 
 def test_metrics_say_what_was_played_and_what_was_kept():
-    metrics = sample_groups(playing([FLAT, MIXED]), FilterSettings(ratio=0.5)).metrics()
+    metrics = sample_groups(playing([FLAT, MIXED]), FilterSettings(groups=BestShare(0.5))).metrics()
     assert metrics["filter/groups_played"] == 2
     assert metrics["filter/groups_with_variance"] == 1
     assert metrics["filter/groups_kept"] == 1
@@ -127,7 +134,7 @@ def test_ragens_keys_are_read_from_its_place_or_from_ours(section):
     config = {"rollout_filter_ratio": 0.25, "rollout_filter_type": "std_rev"}
     for name in reversed(section.split(".")):
         config = {name: config}
-    assert FilterSettings.read(config) == FilterSettings(ratio=0.25, kind="std_rev")
+    assert FilterSettings.read(config) == FilterSettings(groups=BestShare(0.25, "std_rev"))
 
 
 def test_verls_keys_are_read():

@@ -3,8 +3,9 @@
 import pytest
 
 from ragen.errors import ConfigError
+from ragen.llm_agent.filtering.best_share import BestShare
+from ragen.llm_agent.filtering.group_filter import GroupFilter
 from ragen.training.filtering import FilterSettings, sample_groups
-from ragen.training.group_filter import GroupFilter
 from ragen.training.trajectories import Group, TokenRow, Trajectory
 
 MEASURES = [0.0, 0.4, 0.1, 0.5]
@@ -76,7 +77,7 @@ def config(**rollout):
 def test_ragens_own_settings_are_read():
     read = FilterSettings.read(config(value=0.9, strategy="top_p", type="largest", metric="length", include_zero=False))
     assert read.groups == GroupFilter(0.9, metric="length", include_zero=False)
-    assert FilterSettings.read(config(ratio=0.25, type="std")).groups is None
+    assert FilterSettings.read(config(ratio=0.25, type="std")).groups == BestShare(0.25)
 
 
 @pytest.mark.parametrize(

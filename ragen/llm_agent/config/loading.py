@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _MISSING = object()
 FILLED_IN = ("actor", "agent_loop", "mode", "output_dir", "report", "resume", "use_parallel_envs")
 """What a configuration of RAGEN's lacks, and gets from our own ``base``: an actor, and what a command does."""
+NEED_NO_PLUS = ("generation", "quirks")
+"""What else a configuration of RAGEN's lacks, and may be said on the command line without a ``+``."""
 OPEN_SECTIONS = ("actor.openai.request", "actor.vllm")
 """Sections whose keys are somebody else's, and may be overridden without a ``+``."""
 _OF_TRAINERS = frozenset(
@@ -169,11 +171,11 @@ def unread_sections(config: Any) -> list[str]:
 
 
 def _lacking(stem: str, beside: Sequence[str]) -> list[str]:
-    """Which of ``FILLED_IN`` a configuration has not; none for one that is not of rollouts."""
+    """What a configuration has not, of ``FILLED_IN`` and ``NEED_NO_PLUS``; none for one that is not of rollouts."""
     from hydra import compose
 
     config = compose(stem, overrides=list(beside))
-    return [name for name in FILLED_IN if name not in config] if "es_manager" in config else []
+    return [name for name in (*FILLED_IN, *NEED_NO_PLUS) if name not in config] if "es_manager" in config else []
 
 
 def _begins_with_base(folder: Path, stem: str, file: Any) -> bool:

@@ -17,7 +17,8 @@ key                          default               meaning
 ``..selection_eps``          0.01                  how much may be missing to that share (``linear``)
 ===========================  ====================  =================================================================
 
-Rewards are what is trained on, penalties included. Nothing may be left; the step is then left out.
+Rewards are what is trained on, penalties included. Nothing may be left; the tiny trainer then leaves the step out, and
+verl's samples on.
 """
 
 from __future__ import annotations
@@ -25,35 +26,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.config.reading import choice, number
-from ragen.training.trajectories import Group
+from ragen.llm_agent.filtering.keys import filter_key
+from ragen.llm_agent.filtering.measured import ZERO, Measured, kept_metrics, spread, spread_metrics
 
 TOP_P, TOP_K, TOP_K_ABS, MIN_P = STRATEGIES = ("top_p", "top_k", "top_k_abs", "min_p")
 LARGEST, SMALLEST = TYPES = ("largest", "smallest")
 LINEAR, SOFTMAX = PROB_MODES = ("linear", "softmax")
-_ZERO = 1e-10
 
-
-def _spread(values: Sequence[float]) -> float:
-    return stdev(values) if len(values) > 1 else 0.0
-
-
-def lengths(group: Group) -> list[int]:
-    """How many tokens the model chose in each trajectory."""
-    return [sum(sum(row.mask) for row in member.rows) for member in group.members]
-
-
-METRICS: dict[str, Callable[[Group], float]] = {
-    "reward_variance": lambda group: _spread(group.scores),
-    "reward_std": lambda group: _spread(group.scores),  # the same by its other name
+METRICS: dict[str, Callable[[Measured], float]] = {
+    "reward_variance": lambda group: spread(group.scores),
+    "reward_std": lambda group: spread(group.scores),  # the same by its other name
     "reward": lambda group: fmean(group.scores),
     "reward_sum": lambda group: sum(group.scores),
-    "length": lambda group: fmean(lengths(group)),
+    "length": lambda group: fmean(group.lengths),
 }
 """What is measured of a group."""
 
@@ -101,7 +92,7 @@ class GroupFilter:
         """Whether no group can be left out."""
         return self.include_zero and self.value >= 1 and self.strategy in (TOP_P, TOP_K)
 
-    def measures(self, groups: Sequence[Group]) -> list[float]:
+    def measures(self, groups: Sequence[Measured]) -> list[float]:
         """What is measured of each group."""
         return [METRICS[self.metric](group) for group in groups]
 
@@ -111,7 +102,7 @@ class GroupFilter:
         Args:
             measures: What was measured of each group.
         """
-        places = [i for i, measure in enumerate(measures) if self.include_zero or abs(measure) > _ZERO]
+        places = [i for i, measure in enumerate(measures) if self.include_zero or abs(measure) > ZERO]
         if not places or (self.strategy == TOP_P and self.value >= 1):
             return places
         sign = 1 if self.kind == LARGEST else -1
@@ -127,8 +118,8 @@ class GroupFilter:
 
     def _is_near(self, measure: float, best: float) -> bool:
         if self.kind == LARGEST:
-            return measure >= best * self.value - _ZERO
-        return measure <= best / (self.value + _ZERO) + max(_ZERO, abs(best) * 1e-7)  # RAGEN's has float32's rounding
+            return measure >= best * self.value - ZERO
+        return measure <= best / (self.value + ZERO) + max(ZERO, abs(best) * 1e-7)  # RAGEN's has float32's rounding
 
     def _nucleus(self, ranked: Sequence[float], sign: int) -> int:
         """How many of the ranked measures make up the share."""
@@ -146,24 +137,9 @@ class GroupFilter:
             total += share
         return len(ranked) if total >= wanted or self.prob_mode == SOFTMAX else 0
 
-    def metrics(self, groups: Sequence[Group], chosen: Sequence[int]) -> dict[str, float]:
+    def metrics(self, groups: Sequence[Measured], chosen: Sequence[int]) -> dict[str, float]:
         """What was measured of all groups and of those chosen, under RAGEN's names."""
-        found: dict[str, float] = {}
-        for name, of in (("reward", lambda group: group.scores), ("length", lengths)):
-            if name == "length" and self.metric != "length":
-                continue
-            for what, value in (("std", _spread), ("max", max), ("mean", fmean)):
-                values = [float(value(of(group))) for group in groups]
-                found[f"rollout/in_group_{name}_{what}"] = fmean(values) if values else 0.0
-                kept = [values[place] for place in chosen]
-                found[f"rollout/chosen_in_group_{name}_{what}"] = fmean(kept) if kept else 0.0
-        found["rollout/filter_kept_count"] = float(len(chosen))
-        found["rollout/filter_kept_ratio"] = len(chosen) / len(groups) if groups else 0.0
-        found["rollout/filter_zero_count"] = float(sum(abs(each) <= _ZERO for each in self.measures(groups)))
-        return found
-
-
-def filter_key(config: Any, name: str) -> str:
-    """The key under which a setting of RAGEN's filters is found."""
-    ours, ragens = f"agent_proxy.rollout_filter_{name}", f"actor_rollout_ref.rollout.rollout_filter_{name}"
-    return ours if setting(config, ours, object, None) is not None else ragens
+        found = spread_metrics("reward", [group.scores for group in groups], chosen)
+        if self.metric == "length":
+            found |= spread_metrics("length", [group.lengths for group in groups], chosen)
+        return found | kept_metrics(len(chosen), self.measures(groups))

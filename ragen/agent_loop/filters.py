@@ -1,0 +1,64 @@
+"""RAGEN's filters of groups in verl's configuration: who samples the batches, and what it leaves out.
+
+verl's V1 trainer makes the class that ``trainer.v1.sampler.custom_sampler`` names, with ``sampler_kwargs``; nothing of
+verl's is patched for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ragen.llm_agent.filtering.keys import filter_settings
+from ragen.llm_agent.filtering.reading import read_empty_stop, read_filter
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+SAMPLER = {"path": "pkg://ragen.agent_loop.group_sampler", "name": "GroupSampler"}
+
+
+def check_filters(config: Any) -> None:
+    """See that the filters' keys can work.
+
+    Raises:
+        ConfigError: One has a value that cannot.
+    """
+    read_filter(config)
+    read_empty_stop(config)
+
+
+def put_filters(config: Any, verl: DictConfig) -> list[str]:
+    """Have verl sample its batches as RAGEN's filters say, where these can leave any group out.
+
+    Args:
+        config: RAGEN's whole configuration.
+        verl: verl's, with all that the user has asked for; changed only where nothing stands against it.
+
+    Returns:
+        Sentences, each with what stands against it.
+    """
+    if read_filter(config).keeps_all():
+        return []
+    mode, sampler = verl.trainer.v1.trainer_mode, verl.trainer.v1.sampler
+    refused = []
+    if not verl.trainer.use_v1:
+        refused.append("rollout_filter_* is set, which takes verl's V1 trainer; expected trainer.use_v1=true")
+    elif mode != "sync":
+        refused.append(
+            f"rollout_filter_* is set, and trainer.v1.trainer_mode is {mode!r}, whose batches are not a step's groups; "
+            "expected 'sync'"
+        )
+    if sampler.custom_sampler.path:
+        refused.append(
+            "rollout_filter_* is set, which takes a sampler of its own, beside trainer.v1.sampler.custom_sampler; "
+            "expected one of the two"
+        )
+    if verl.algorithm.filter_groups and verl.algorithm.filter_groups.enable:
+        refused.append(
+            "rollout_filter_* is set beside algorithm.filter_groups.enable; expected one of the two "
+            "(trainer.backend=tiny does both)"
+        )
+    if not refused:
+        sampler.custom_sampler.update(SAMPLER)
+        sampler.sampler_kwargs = {**sampler.sampler_kwargs, **filter_settings(config)}
+    return refused

@@ -1,0 +1,145 @@
+"""What verl's V1 trainer samples its batches with where RAGEN's filters are set: all groups but those left out.
+
+verl loads the class by ``trainer.v1.sampler.custom_sampler`` and gives it ``sampler_kwargs``, where
+:mod:`ragen.agent_loop.filters` puts RAGEN's keys. A step's groups are played as ever; those that the choice leaves out
+are taken from the transfer queue before anything is computed of them. verl then fills the batch up with rows that no
+loss counts, to what mini batches and processes divide.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import transfer_queue
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+from ragen.agent_loop.manager import episodes_of, tell
+from ragen.agent_loop.step_metrics import EpisodeSummary
+from ragen.errors import CollectError, InputError
+from ragen.llm_agent.filtering.reading import read_empty_stop, read_filter
+
+log = logging.getLogger(__name__)
+
+TRAIN = "train"  # verl's name of what steps are made of
+BATCHES = "rollout/filter_batches"  # how many were played for the step
+
+
+@dataclass
+class PlayedGroup:
+    """A group as RAGEN's filters look at it; see :class:`~ragen.llm_agent.filtering.measured.Measured`."""
+
+    scores: list[float] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+
+
+class GroupSampler(ReplayBuffer):
+    """verl's replay buffer for synchronous training, of which a training step gets the groups chosen."""
+
+    def __init__(self, *, sampler_kwargs: Any, **kwargs: Any) -> None:
+        """Read what to leave out.
+
+        Args:
+            sampler_kwargs: RAGEN's ``rollout_filter_*``.
+            **kwargs: See ``ReplayBuffer``.
+
+        Raises:
+            ConfigError: A key has a value that cannot work.
+        """
+        super().__init__(sampler_kwargs=sampler_kwargs, **kwargs)
+        config = {"agent_proxy": dict(sampler_kwargs)}
+        self._choice, self._most = read_filter(config), read_empty_stop(config)
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
+        """A batch, and what there is to log of it.
+
+        Args:
+            global_steps: The training step.
+            partition_id: ``"train"``, or ``"val"``, of which nothing is left out.
+            batch_size: How many groups are played for it.
+
+        Raises:
+            CollectError: No group was worth training on, in as many batches as may be empty.
+            InputError: Other trajectories are among them than those of RAGEN's environments.
+        """
+        if partition_id != TRAIN:
+            return super().sample(global_steps, partition_id, batch_size)
+        episodes: list[EpisodeSummary] = []
+        batches = 0
+        while True:
+            batch, metrics = super().sample(global_steps, partition_id, batch_size)
+            batches += 1
+            found = episodes_of(batch)
+            episodes += found
+            groups = groups_of(found, batch)
+            places = self._choice.chosen(self._choice.measures(list(groups.values())))
+            kept = self._kept(batch, {list(groups)[place] for place in places})
+            if kept.keys:
+                break
+            self._sample_on(batches, batch_size)
+        metrics |= self._choice.metrics(list(groups.values()), places) | {BATCHES: batches}
+        tell(episodes, metrics)
+        return kept, metrics
+
+    def _kept(self, batch: Any, uids: set[str]) -> Any:
+        """A batch's rows of these groups; the others leave the transfer queue."""
+        stays = [uid_of(key) in uids for key in batch.keys]
+        left = [key for key, does in zip(batch.keys, stays, strict=True) if not does]
+        if left:
+            transfer_queue.kv_clear(partition_id=batch.partition_id, keys=left)
+        return transfer_queue.KVBatchMeta(
+            partition_id=batch.partition_id,
+            keys=[key for key, does in zip(batch.keys, stays, strict=True) if does],
+            tags=[tag for tag, does in zip(batch.tags, stays, strict=True) if does],
+        )
+
+    def _sample_on(self, batches: int, batch_size: int) -> None:
+        """Have another batch played, since nothing was left of this one; RAGEN's trainer leaves the step out."""
+        if batches == self._most:
+            raise CollectError(
+                f"rollout_filter_* has left out every group of {batches} batches in a row, so there is nothing to "
+                "train on. If the groups' scores do not differ any more, the training is over; otherwise keep more "
+                "groups (rollout_filter_value), or allow more batches (rollout_filter_empty_stop_steps)."
+            )
+        log.warning("no group is left of batch %d of this step; another one is played", batches)
+        self.refill_fn(batch_size)
+
+
+def uid_of(key: str) -> str:
+    """The group that a row of the transfer queue is of, ``<uid of the group>_<number in the group>_<row>``."""
+    return key.rsplit("_", 2)[0]
+
+
+def groups_of(episodes: Sequence[EpisodeSummary], batch: Any) -> dict[str, PlayedGroup]:
+    """The groups of a batch by their uid, in the order of their seeds: not in that in which they were done.
+
+    Args:
+        episodes: Its trajectories.
+        batch: verl's ``KVBatchMeta``.
+
+    Raises:
+        InputError: Trajectories of other agent loops than RAGEN's are among them.
+    """
+    rows: dict[str, list[str]] = defaultdict(list)
+    for key in batch.keys:
+        rows[key.rpartition("_")[0]].append(key)
+    if len(rows) != len(episodes):
+        raise InputError(
+            f"{len(rows) - len(episodes)} of {len(rows)} trajectories tell nothing of an environment, so "
+            "rollout_filter_* cannot be done; set it with the agent loop ragen_env alone."
+        )
+    where = {"keys": batch.keys, "partition_id": batch.partition_id}
+    masks = transfer_queue.kv_batch_get(**where, select_fields=["response_mask"])["response_mask"].unbind()
+    said = {key: int(mask.sum()) for key, mask in zip(batch.keys, masks, strict=True)}
+    groups: dict[str, PlayedGroup] = defaultdict(PlayedGroup)
+    played = zip(episodes, rows.values(), strict=True)
+    for episode, keys in sorted(played, key=lambda each: (each[0].seed, each[0].tag)):
+        group = groups[episode.group]
+        group.scores.append(episode.numbers["score"])
+        group.rewards.append(episode.numbers["env_reward"])
+        group.lengths.append(sum(said[key] for key in keys))
+    return dict(groups)

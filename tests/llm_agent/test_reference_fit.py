@@ -1,0 +1,190 @@
+"""RAGEN 2026's own training loop, unchanged, on this package's context manager and proxy, with its own defaults.
+
+Its trainer is read from the archive in ``../shared``; skipped where that is absent. Stand-ins take the places of verl's
+worker groups, whose models need GPUs, and of the few names that verl 0.9 has no more.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import tarfile
+import types
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from verl import DataProto
+
+import ragen.utils
+from ragen.llm_agent.agent_proxy import LLMAgentProxy
+from ragen.llm_agent.tokenizer import load_tokenizer
+from ragen.training import command
+
+ARCHIVE = Path(__file__).resolve().parents[3] / "shared" / "peers" / "ragen-up26.tar.gz"
+pytestmark = pytest.mark.skipif(not ARCHIVE.is_file(), reason="no archive of RAGEN's 2026 sources beside this checkout")
+
+STEPS = 3
+SMALL = [
+    "ppo_mini_batch_size=4",
+    "es_manager.train.env_groups=3",
+    "es_manager.train.group_size=4",
+    "es_manager.train.env_configs.n_groups=[3]",
+    "es_manager.val.env_groups=4",
+    "es_manager.val.env_configs.n_groups=[4]",
+    f"trainer.total_training_steps={STEPS}",
+    "trainer.test_freq=2",
+    "trainer.logger=[console]",
+    "collapse_detection.compute_freq=3",  # of the three steps the first and the last
+    "generation=2026",
+]
+OF_OLDER_VERL = ["+reward_model.launch_reward_fn_async=false"]  # what the verl of its time has by default
+
+
+class Actor:
+    """A model that walks about; its probabilities are drawn. Remembers what it was asked."""
+
+    world_size = 2
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self.draws = np.random.default_rng(7)
+        self.modes: list[str] = []
+        self.updates: list[DataProto] = []
+        self.saved: list[int] = []
+
+    def generate_sequences(self, prompts: DataProto) -> DataProto:
+        self.modes.append(prompts.meta_info["mode"])
+        if prompts.meta_info.get("skip_generation", False):
+            return prompts
+        moves = self.draws.choice(["Up", "Down || Left", "Right", "Fly", "Left || Up"], len(prompts))
+        texts = [f"I go {move}.</think><answer>{move}</answer><|im_end|>" for move in moves]
+        said = self.tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
+        mask = torch.cat([prompts.batch["attention_mask"], said["attention_mask"]], dim=1)
+        columns = {"responses": said["input_ids"], "attention_mask": mask}
+        return DataProto.from_dict(columns, dict(prompts.non_tensor_batch), prompts.meta_info)
+
+    def compute_log_prob(self, batch: DataProto) -> DataProto:
+        shape = batch.batch["responses"].shape
+        drawn = torch.from_numpy(self.draws.random(shape)).float()
+        return DataProto.from_dict({"old_log_probs": -drawn, "entropys": drawn})
+
+    def compute_ref_log_prob(self, batch: DataProto) -> DataProto:
+        return DataProto.from_dict({"ref_log_prob": self.compute_log_prob(batch).batch["old_log_probs"]})
+
+    def compute_values(self, batch: DataProto) -> DataProto:
+        return DataProto.from_dict({"values": torch.zeros(batch.batch["responses"].shape)})
+
+    def update_actor(self, batch: DataProto) -> DataProto:
+        self.updates.append(batch)
+        return DataProto(meta_info={"metrics": {"actor/loss": [float(batch.batch["advantages"].abs().sum())]}})
+
+    def update_critic(self, batch: DataProto) -> DataProto:
+        return DataProto(meta_info={"metrics": {"critic/loss": [0.0]}})
+
+    def save_checkpoint(self, local: str, remote: Any, step: int, max_ckpt_to_keep: Any = None) -> None:
+        Path(local).mkdir(parents=True)
+        self.saved.append(step)
+
+
+class TrainerOfVerl:
+    """What RAGEN's trainer has of verl's: here without Ray."""
+
+    def __init__(self, config: Any, tokenizer: Any, *_: Any) -> None:
+        self.config, self.tokenizer = config, tokenizer
+        self.reward_fn = self.val_reward_fn = self.scored
+        self.use_rm, self.use_critic, self.use_reference_policy = False, True, True
+        self.resource_pool_manager = types.SimpleNamespace(get_n_gpus=lambda: 1)
+        self._create_dataloader(None, None, None, None)
+
+    def init_workers(self) -> None:
+        self.actor_rollout_wg = self.critic_wg = self.ref_policy_wg = Actor(self.tokenizer)
+
+    def _load_checkpoint(self) -> None:
+        self.global_steps = 0
+
+    def _balance_batch(self, batch: DataProto, metrics: Any) -> None:
+        return None
+
+    def scored(self, batch: DataProto, return_dict: bool = False) -> Any:
+        scores = batch.batch["rm_scores"]
+        return {"reward_tensor": scores} if return_dict else scores
+
+
+def module(name: str, **names: Any) -> types.ModuleType:
+    made = types.ModuleType(name)
+    made.__dict__.update(names)
+    return made
+
+
+def data_metrics(of_verl: Any, batch: DataProto, use_critic: bool) -> Any:
+    """verl's metrics of a batch, which now wants a column of prompts that it measures the width of."""
+    prompts = batch.batch["input_ids"][:, : -batch.batch["responses"].shape[1]]
+    return of_verl(DataProto.from_dict({**batch.batch, "prompts": prompts}), use_critic)
+
+
+@pytest.fixture
+def upstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Its trainer's module, of its own sources; all of ``ragen`` that it imports besides is this package's."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (folder,) = tmp_path.iterdir()
+    spec = importlib.util.spec_from_file_location("upstream_utils", folder / "ragen" / "utils.py")
+    utils = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(utils)
+    monkeypatch.setattr(ragen.utils, "GenerationsLogger", utils.GenerationsLogger, raising=False)
+    verl_trainer = importlib.import_module("verl.trainer.ppo.ray_trainer")
+    reward = importlib.import_module("verl.trainer.ppo.reward")
+    metrics = importlib.import_module("verl.trainer.ppo.metric_utils")
+    monkeypatch.setattr(verl_trainer, "RayPPOTrainer", TrainerOfVerl)
+    monkeypatch.setattr(metrics, "compute_data_metrics", partial(data_metrics, metrics.compute_data_metrics))
+    monkeypatch.setattr(reward, "compute_reward", lambda batch, scored: (scored(batch), {}), raising=False)
+    monkeypatch.setattr(reward, "compute_reward_async", None, raising=False)
+    gone = {
+        "verl.experimental.dataset": module("verl.experimental.dataset"),
+        "verl.experimental.dataset.sampler": module("sampler", AbstractCurriculumSampler=object),
+        "verl.utils.rollout_skip": module("rollout_skip", RolloutSkip=object),
+        "ragen.trainer": module("ragen.trainer", __path__=[str(folder / "ragen" / "trainer")]),
+    }
+    for name, stand_in in gone.items():
+        monkeypatch.setitem(sys.modules, name, stand_in)
+    yield folder, importlib.import_module("ragen.trainer.agent_trainer")
+    for name in [name for name in sys.modules if name.startswith("ragen.trainer.")]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+def logged(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [line for line in capsys.readouterr().out.splitlines() if line.startswith("step:")]
+
+
+def test_its_loop_runs_with_its_defaults_on_our_proxy_and_context_manager(
+    upstream: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, agent_trainer = upstream
+    assert agent_trainer.LLMAgentProxy is LLMAgentProxy
+    where = f"trainer.default_local_dir={tmp_path / 'checkpoints'}"
+    config = command.composed("base", [*SMALL, *OF_OLDER_VERL, where], str(folder / "config"))
+    trainer = agent_trainer.RayAgentTrainer(config, load_tokenizer(), {}, None)
+    trainer.init_workers()
+    trainer.init_agent_proxy()
+    trainer.fit()
+
+    actor, lines = trainer.actor_rollout_wg, logged(capsys)
+    assert [line.split(" - ")[0] for line in lines] == ["step:0", "step:1", "step:2", "step:3"]
+    assert actor.saved == [STEPS, STEPS]  # the actor's and the critic's, once
+    assert len(actor.updates) == STEPS and all(len(batch) % 12 == 0 for batch in actor.updates)
+    for batch in actor.updates:
+        assert batch.batch["advantages"].shape == batch.batch["response_mask"].shape
+        assert torch.isfinite(batch.batch["advantages"]).all() and batch.batch["advantages"].abs().sum() > 0
+    for line in (lines[0], lines[2]):
+        assert "val-env/CoordSokoban/success:" in line
+    for line in lines[1:]:
+        assert "train/CoordSokoban/success:" in line and "rollout/empty_after_filter:0.0" in line
+    for sample in ("trajectory", "first_turn"):
+        assert [f"collapse_{sample}_sample/mi_estimate:" in line for line in lines[1:]] == [True, False, True]
+    starts, ends = actor.modes.count("multiturn-start"), actor.modes.count("multiturn-end")
+    assert starts == ends == STEPS + 3  # a rollout each: as many validations, before, at step 2 and last

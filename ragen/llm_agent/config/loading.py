@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError
+from ragen.llm_agent.config.values import value_at
 from ragen.settings import config_directory
 
 if TYPE_CHECKING:
@@ -81,8 +82,7 @@ def load_config(
     try:
         with warnings.catch_warnings(), initialize_config_dir(str(folder), version_base="1.3", job_name="ragen"):
             warnings.filterwarnings("ignore", "(?s).*_self_.*")  # RAGEN's files leave it out, and mean Hydra's default
-            config = compose(stem, overrides=[*beside, *_fitting(overrides, _lacking(stem, beside))])
-            return _filled_in(config)
+            return _filled_in(compose(stem, overrides=[*beside, *_fitting(overrides, stem, beside)]))
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         if told := _misspelt(stem, overrides, directory, further):
             raise ConfigError(told) from error
@@ -171,10 +171,12 @@ def _lacking(stem: str, beside: Sequence[str]) -> list[str]:
     return [name for name in FILLED_IN if name not in config] if "es_manager" in config else []
 
 
-def _fitting(overrides: Sequence[str], lacking: Sequence[str]) -> list[str]:
+def _fitting(overrides: Sequence[str], stem: str, beside: Sequence[str]) -> list[str]:
     """Overrides that need no ``+`` for what will be filled in."""
     opened = [_opened(override) for override in overrides]
-    return [f"++{each}" if each.partition("=")[0].partition(".")[0] in lacking else each for each in opened]
+    sections = [each.partition("=")[0].partition(".")[0] for each in opened]
+    lacking = _lacking(stem, beside) if set(sections) & set(FILLED_IN) else []  # composing once more takes its time
+    return [f"++{each}" if section in lacking else each for each, section in zip(opened, sections, strict=True)]
 
 
 def _filled_in(config: Any) -> Any:
@@ -276,13 +278,10 @@ def _short(value: Any) -> str:
 
 
 def _walk(config: Any, key: str) -> Any:
-    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    if not OmegaConf.is_config(config):
-        config = OmegaConf.create(config)
     try:
-        return OmegaConf.select(config, key, throw_on_missing=True, default=_MISSING)
+        return value_at(config, key, _MISSING)
     except OmegaConfBaseException as error:
         raise ConfigError(f"configuration key {key!r} cannot be read: {one_line(error)}") from error
 

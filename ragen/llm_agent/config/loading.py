@@ -65,7 +65,7 @@ def load_config(
         ConfigError: There is no such folder or file, a file is not valid, or an override does not fit: of a key that
             is not there, what was probably meant is told.
     """
-    from hydra import compose, initialize_config_dir
+    from hydra import initialize_config_dir
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
@@ -82,7 +82,7 @@ def load_config(
     try:
         with warnings.catch_warnings(), initialize_config_dir(str(folder), version_base="1.3", job_name="ragen"):
             warnings.filterwarnings("ignore", "(?s).*_self_.*")  # RAGEN's files leave it out, and mean Hydra's default
-            return _filled_in(compose(stem, overrides=[*beside, *_fitting(overrides, stem, beside)]))
+            return _filled_in(_composed(stem, [_opened(override) for override in overrides], beside))
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         if told := _misspelt(stem, overrides, directory, further):
             raise ConfigError(told) from error
@@ -171,12 +171,19 @@ def _lacking(stem: str, beside: Sequence[str]) -> list[str]:
     return [name for name in FILLED_IN if name not in config] if "es_manager" in config else []
 
 
-def _fitting(overrides: Sequence[str], stem: str, beside: Sequence[str]) -> list[str]:
-    """Overrides that need no ``+`` for what will be filled in."""
-    opened = [_opened(override) for override in overrides]
-    sections = [each.partition("=")[0].partition(".")[0] for each in opened]
-    lacking = _lacking(stem, beside) if set(sections) & set(FILLED_IN) else []  # composing once more takes its time
-    return [f"++{each}" if section in lacking else each for each, section in zip(opened, sections, strict=True)]
+def _composed(stem: str, overrides: Sequence[str], beside: Sequence[str]) -> Any:
+    """Hydra's configuration, with overrides that need no ``+`` for what will be filled in."""
+    from hydra import compose
+    from hydra.errors import HydraException
+
+    try:
+        return compose(stem, overrides=[*beside, *overrides])
+    except HydraException:  # only now look for what is lacking: composing takes a tenth of a second
+        lacking = _lacking(stem, beside)
+        fitting = [f"++{each}" if each.partition("=")[0].partition(".")[0] in lacking else each for each in overrides]
+        if fitting == list(overrides):
+            raise
+        return compose(stem, overrides=[*beside, *fitting])
 
 
 def _filled_in(config: Any) -> Any:

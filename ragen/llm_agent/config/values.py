@@ -1,8 +1,8 @@
 """What stands at a key of a configuration, be it OmegaConf's or plain mappings.
 
-Making OmegaConf's objects of a whole configuration takes milliseconds, with a trainer's sections in it tens of them, and
-settings are read by the dozen. So plain mappings are walked through as they are, and OmegaConf is only asked where it has
-something to say: of interpolations, of what is mandatory, of values that no configuration can hold.
+Making OmegaConf's objects of a whole configuration takes milliseconds, with a trainer's sections in it tens of them,
+and settings are read by the dozen. So plain mappings are walked through as they are, and OmegaConf is only asked where
+it has something to say: of interpolations, of what is mandatory, of values that no configuration can hold.
 """
 
 from __future__ import annotations

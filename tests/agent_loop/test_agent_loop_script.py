@@ -8,18 +8,18 @@ import pytest
 from ragen.agent_loop.script import Script
 from ragen.agent_loop.trail import TokenTrail
 from ragen.errors import ConfigError, InputError
-from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.tokenizer import load_tokenizer
 from ragen.llm_agent.tokens.dataproto import object_array
 from support.chat_templates import FAMILIES
+from support.configurations import composed
 from support.rollouts import no_prompts
 
 REPLIES = ["north it is</think><answer>Up || Left</answer>", "a step back</think><answer>Down</answer>", "?"]
 
 
 def config(*overrides):
-    return load_config("_2_sokoban", list(overrides))
+    return composed("_2_sokoban", overrides)
 
 
 def rollout(played, replies=REPLIES, tag="SimpleSokoban", parser=None):

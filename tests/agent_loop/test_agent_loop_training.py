@@ -9,9 +9,9 @@ from omegaconf import OmegaConf
 from ragen.agent_loop import dataset, training
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.context import ContextSettings
-from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.training import command
+from support.configurations import composed
 from support.taught_qwen import save_tiny_model
 
 SMALL = [
@@ -29,7 +29,7 @@ SMALL = [
 
 def config(*overrides):
     given = [*SMALL, *overrides]
-    return load_config("_2_sokoban", training.loosened(given, [*training.verl_sections(), "agent_loop"]))
+    return composed("_2_sokoban", training.loosened(given, [*training.verl_sections(), "agent_loop"]))
 
 
 def trainer(tmp_path, *overrides):

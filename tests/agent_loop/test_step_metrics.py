@@ -8,7 +8,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from ragen.agent_loop import manager, training
 from ragen.agent_loop.step_metrics import EpisodeSummary, failing_tags, metrics_by_tag
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.loading import load_config
+from support import configurations
 from support.agent_loop import StandInClient, play, tokenizer, trainer_config
 
 
@@ -127,7 +127,7 @@ def test_a_verl_without_the_method_is_warned_of(caplog):
 
 def composed(*overrides):
     names = [*training.verl_sections(), "agent_loop"]
-    return load_config("_2_sokoban", training.loosened(overrides, names))
+    return configurations.composed("_2_sokoban", training.loosened(overrides, names))
 
 
 def test_verl_is_given_the_manager_where_its_trainer_takes_one(tmp_path):

@@ -28,6 +28,7 @@ from ragen.llm_agent.collecting.collector import TrajectoryCollector
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.llm_agent.tokenizer import load_tokenizer
+from support.configurations import composed
 from support.stand_ins import StandInActor, StandInWorkers
 
 TOKENIZER = load_tokenizer()
@@ -109,7 +110,7 @@ def mixed(*overrides: str) -> Any:
     for mode in ("train", "val"):
         sizes += [f"es_manager.{mode}.env_groups=3", f"es_manager.{mode}.env_configs.tags=[{','.join(tags)}]"]
         sizes.append(f"es_manager.{mode}.env_configs.n_groups=[1,1,1]")
-    return load_config("base", [*sizes, "agent_proxy.max_turn=3", *overrides])
+    return composed("base", [*sizes, "agent_proxy.max_turn=3", *overrides])
 
 
 def test_tags_of_a_configuration_may_be_of_several_types():

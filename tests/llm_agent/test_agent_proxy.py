@@ -13,11 +13,11 @@ import pytest
 from ragen.errors import ConfigError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Reply, create_backend
-from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.actor import BackendActor, read_sampling
 from ragen.llm_agent.tokenizer import load_tokenizer
 from ragen.llm_agent.tokens.dataproto import object_array
+from support.configurations import composed
 from support.rollouts import batch_of, no_prompts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,7 @@ SMALL = [
 def small_config(*overrides, multiprocessing="false"):
     """Three tags, one group of two each, two turns."""
     turns = "agent_proxy.max_turn=2"
-    return load_config("base", [*SMALL, turns, f"es_manager.use_multiprocessing={multiprocessing}", *overrides])
+    return composed("base", [*SMALL, turns, f"es_manager.use_multiprocessing={multiprocessing}", *overrides])
 
 
 def play(config, actor, val=False, meta_info=None, **options):

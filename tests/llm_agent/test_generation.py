@@ -28,6 +28,7 @@ from ragen.parallel.episode.turn import TurnResult
 from ragen.training.settings import TrainerSettings
 from ragen.utils import all_seed, register_resolvers
 from support.chat_server import chat_server, fail, say
+from support.configurations import composed
 from support.rollouts import no_prompts
 
 pytestmark = pytest.mark.models
@@ -47,7 +48,7 @@ def configured(*tags, **top):
         "es_manager.use_multiprocessing=false",
         "agent_proxy.max_turn=2",
     ]
-    return load_config("base", [*overrides, *(f"++{key}={value}" for key, value in top.items())])
+    return composed("base", [*overrides, *(f"++{key}={value}" for key, value in top.items())])
 
 
 def env_configs(*tags, **top):

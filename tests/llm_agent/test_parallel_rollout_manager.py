@@ -4,18 +4,19 @@ import os
 import signal
 import sys
 import threading
+from functools import cache
 
 import pytest
 
 from ragen.errors import ConfigError, EnvError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Reply, create_backend
-from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.rollout.metrics import mean_metrics
 from ragen.llm_agent.rollout.overlapping import ParallelRolloutManager
 from ragen.llm_agent.rollout.shards import ShardedEnvManager
 from ragen.llm_agent.testing.equivalence import Recording
 from ragen.llm_agent.tokenizer import load_tokenizer
+from support.configurations import composed
 from support.rollouts import no_prompts
 
 TOKENIZER = load_tokenizer()
@@ -31,7 +32,7 @@ DICE = "support.dice_env:Dice"
 def config_of(*overrides, shards=3, workers=0):
     workers = [f"es_manager.use_multiprocessing={str(workers > 0).lower()}", f"es_manager.max_workers={workers or 1}"]
     parallel = ["agent_proxy.use_parallel_rollout=true", f"agent_proxy.parallel_n_jobs={shards}"] if shards else []
-    return load_config("base", [*SMALL, "agent_proxy.max_turn=4", *workers, *parallel, *overrides])
+    return composed("base", [*SMALL, "agent_proxy.max_turn=4", *workers, *parallel, *overrides])
 
 
 def with_dice(config):
@@ -62,6 +63,12 @@ def played(config, backend=None, episodes=1, val=False, meet=lambda proxy: None,
                 seen.note(name, rollouts.batch[name].numpy())
             seen.note("failures", dict(sorted(proxy.failures.items())))
     return proxy, seen
+
+
+@cache
+def lockstep(episodes=1, val=False):
+    """What could be seen of ordinary rollouts, to which others have to be equal."""
+    return played(config_of(shards=0), episodes=episodes, val=val)[1]
 
 
 def assert_equal(one, other):
@@ -95,17 +102,15 @@ def ragen_threads():
 
 @pytest.mark.parametrize("shards", [1, 5, -1, 100])
 def test_rollouts_are_those_of_lockstep_whatever_the_number_of_shards(shards):
-    _, lockstep = played(config_of(shards=0), episodes=2)
     proxy, overlapped = played(config_of(shards=shards), episodes=2)
-    assert_equal(lockstep, overlapped)
+    assert_equal(lockstep(2), overlapped)
     assert proxy.parallel.fallback_reason is None
 
 
 def test_rollouts_in_lanes_are_those_of_lockstep_in_train_and_val():
     for val in (False, True):
-        _, lockstep = played(config_of(shards=0), episodes=2, val=val)
         proxy, overlapped = played(config_of(shards=4, workers=2), episodes=2, val=val)
-        assert_equal(lockstep, overlapped)
+        assert_equal(lockstep(2, val), overlapped)
         manager = proxy.val_es_manager if val else proxy.train_es_manager
         assert [s.lane for s in manager.lane_stats()] == ["main", "lane 0", "lane 1"]
 
@@ -125,10 +130,9 @@ def test_playing_alone_gives_the_states_and_metrics_of_a_rollout(shards):
 
 
 def test_small_batches_change_nothing():
-    _, lockstep = played(config_of(shards=0))
     backend = Wrapped(config_of(), lambda requests: None, thread_safe=False)
     _, overlapped = played(config_of("agent_proxy.parallel_max_batch_size=2"), backend)
-    assert_equal(lockstep, overlapped)
+    assert_equal(lockstep(), overlapped)
 
 
 def test_shards_do_not_wait_for_each_other_and_the_batch_is_in_order_all_the_same():
@@ -149,9 +153,8 @@ def test_shards_do_not_wait_for_each_other_and_the_batch_is_in_order_all_the_sam
         if requests[0].env_id in slow and requests[0].turn == 0:
             assert through.wait(30)
 
-    _, lockstep = played(config_of(shards=0))
     proxy, overlapped = played(config, Wrapped(config, hold), on_over=note)
-    assert_equal(lockstep, overlapped)
+    assert_equal(lockstep(), overlapped)
     assert over == slow | others and proxy.parallel.fallback_reason is None
 
 
@@ -167,9 +170,8 @@ def test_a_worker_killed_in_the_middle_changes_nothing():
     def count(states):
         restarts.append(sum(stats.restarts for stats in proxies[0].train_es_manager.lane_stats()))
 
-    _, lockstep = played(config_of(shards=0))
     _, overlapped = played(config, Wrapped(config, kill), meet=proxies.append, on_over=count)
-    assert_equal(lockstep, overlapped)
+    assert_equal(lockstep(), overlapped)
     assert max(restarts) >= 1
 
 
@@ -200,9 +202,8 @@ def test_what_the_overlap_could_not_play_is_played_by_the_ordinary_loop_and_noth
             raise RuntimeError("the model fell over")
 
     backend = Wrapped(config, fail_once)
-    _, lockstep = played(config_of(shards=0))
     proxy, overlapped = played(config, backend)
-    assert_equal(lockstep, overlapped)
+    assert_equal(lockstep(), overlapped)
     assert "RuntimeError: the model fell over" in proxy.parallel.fallback_reason
     assert "the model fell over" in caplog.text
     for each in failed:
@@ -212,9 +213,8 @@ def test_what_the_overlap_could_not_play_is_played_by_the_ordinary_loop_and_noth
 
 def test_without_joblib_the_ordinary_loop_plays(monkeypatch):
     monkeypatch.setitem(sys.modules, "joblib", None)
-    _, lockstep = played(config_of(shards=0))
     proxy, overlapped = played(config_of())
-    assert_equal(lockstep, overlapped)
+    assert_equal(lockstep(), overlapped)
     assert "joblib" in proxy.parallel.fallback_reason
 
 

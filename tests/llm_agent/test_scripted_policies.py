@@ -17,6 +17,7 @@ from ragen.llm_agent.prompting.control_tokens import ControlTokens
 from ragen.llm_agent.prompting.conversation import Narrator, prompt_rows
 from ragen.llm_agent.prompting.prompts import tag_prompt
 from ragen.llm_agent.prompting.replies import ReplyParser
+from support.configurations import composed
 
 CONTROL = ControlTokens(["<|im_end|>"])
 THOUGHTFUL = ["actor.scripted.malformed=0", "actor.scripted.random=0"]
@@ -25,7 +26,7 @@ THOUGHTFUL = ["actor.scripted.malformed=0", "actor.scripted.random=0"]
 def config_of(*tags, groups=6, overrides=()):
     """The base configuration with these tags, one environment per group, all in this process."""
     section = "es_manager.val"
-    return load_config(
+    return composed(
         "base",
         [
             f"{section}.env_configs.tags=[{','.join(tags)}]",

@@ -23,6 +23,13 @@ SMALL = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def no_pictures(request, monkeypatch):
+    """They take longer than everything else."""
+    if request.function not in (test_a_run_writes_what_it_says, test_the_command_shows_a_bar_and_what_was_reached):
+        monkeypatch.setattr("ragen.meta.rl2.trainer.draw_curve", lambda path, *_: path)
+
+
 def trained(folder, *overrides, name="bandit", stops=lambda: False):
     with Trainer(load_settings(name, [*SMALL, f"output_dir={folder}", *overrides])) as trainer:
         trainer.run(stops=stops)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ragen.parallel.lanes.executor_process import start_fork_server, without_main_script
 from support.episodes import BACKEND
 from support.leftovers import descriptors, processes, until
 from support.simulated_nodes import machine
@@ -36,7 +37,13 @@ def few_objects_to_collect() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def what_the_standard_library_keeps() -> None:
-    """Its fork server, resource tracker and shared memory: executors have them started, and they stay."""
+    """Its fork server, resource tracker and shared memory: executors have them started, and they stay.
+
+    The server is started as executors start it, with what every worker needs imported once: or each one of these tests
+    would wait while its workers import NumPy.
+    """
+    with without_main_script():
+        start_fork_server()
     for method in ("forkserver", "spawn"):
         context: Any = multiprocessing.get_context(method)
         context.RawArray("b", 1)

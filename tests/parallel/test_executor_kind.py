@@ -425,6 +425,21 @@ def test_a_stopped_fork_server_costs_a_bounded_wait(monkeypatch: pytest.MonkeyPa
         os.kill(server, signal.SIGCONT)
 
 
+def test_an_executor_that_ends_late_finds_its_process_open(
+    handle: FutureHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, shut_down = threading.Event(), executor._shut_down
+    monkeypatch.setattr(executor, "_PATIENCE", 0.05)
+    monkeypatch.setattr(executor, "_shut_down", lambda *made: late.wait(PATIENCE) and shut_down(*made))
+    handle.end()
+    process, closer = handle._context.process, handle._closer  # type: ignore[attr-defined]
+    assert process.exitcode == -signal.SIGKILL  # one that was closed says nothing any more
+    late.set()
+    closer.join(PATIENCE)
+    with pytest.raises(ValueError, match="closed"):
+        assert process.exitcode
+
+
 def test_a_worker_that_the_system_refuses(kind: ExecutorKind, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise BlockingIOError("too many processes")

@@ -305,21 +305,21 @@ def test_a_worker_that_dies_between_turns_again_and_again_harms_no_other_environ
     assert [rollouts[i] for i in (0, 1, 3, 4)] == [honest[i] for i in (0, 1, 3, 4)]
 
 
-def test_after_too_many_deaths_of_an_idle_worker_its_environments_take_turns_in_quarantine() -> None:
+def test_after_too_many_deaths_of_an_idle_worker_its_environments_take_turns_in_quarantine(
+    kill_lanes: Callable[[EnvStateManager], None],
+) -> None:
     homes: list[list[str]] = []
-    settings = faulty("exits", "thread", max_restarts=0, max_workers=1)
+    settings = faulty("nothing", "never", max_restarts=0, max_workers=1)
     settings["es_manager"]["train"]["env_configs"] = {"tags": ["Good", "Faulty", "Good"], "n_groups": [1, 1, 3]}
     with EnvStateManager(settings) as manager:
 
-        def wait(turn: int) -> None:
+        def look(turn: int) -> None:
             homes.append([manager.home(env_id).partition(" ")[0] for env_id in range(5)])
-            if turn > 1:
-                until(lambda: False, 0.2)
+            if turn == 2:
+                kill_lanes(manager)
 
-        rollouts = freeze(play(manager, 5, wait))
-        play(manager, 1, lambda _: homes.append([manager.home(env_id).partition(" ")[0] for env_id in range(5)]))
-    expected = sequential(settings, 5)[0]
-    assert [rollouts[i] for i in (0, 2, 3, 4)] == [expected[i] for i in (0, 2, 3, 4)]
+        assert freeze(play(manager, 5, look)) == sequential(settings, 5)[0]
+        play(manager, 1, look)
     assert all(home == ["lane"] * 5 for home in (*homes[:3], homes[-1]))  # the next episode begins at home
     assert all(home.count("quarantine") == 1 for home in homes[3:5])  # room for one at a time, and the last one stays
     assert not any("main" in home for home in homes)

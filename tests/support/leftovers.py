@@ -33,17 +33,25 @@ def processes(standard: bool = False) -> dict[int, str]:
             resource tracker, which stay until it ends.
     """
     found = {}
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit() or int(folder.name) == os.getpid():
+    for pid in os.listdir("/proc"):
+        if not pid.isdigit() or int(pid) == os.getpid():
             continue
+        folder = f"/proc/{pid}"
         try:
-            marked = MARK.encode() in (folder / "environ").read_bytes().split(b"\0")
-            is_child = f"\nPPid:\t{os.getpid()}\n" in (folder / "status").read_text()
-            if (marked or is_child) and not (is_child and not standard and _is_standard(folder)):
-                found[int(folder.name)] = _title(folder)
+            with open(f"{folder}/environ", "rb", buffering=0) as environ:
+                marked = MARK.encode() in environ.read().split(b"\0")
+            if not marked and _parent(folder) != os.getpid():
+                continue
+            if standard or _parent(folder) != os.getpid() or not _is_standard(Path(folder)):
+                found[int(pid)] = _title(Path(folder))
         except OSError:  # it ended meanwhile
             continue
     return found
+
+
+def _parent(process: str) -> int:
+    with open(f"{process}/stat", "rb", buffering=0) as stat:
+        return int(stat.read().rpartition(b")")[2].split()[1])
 
 
 def _is_standard(process: Path) -> bool:

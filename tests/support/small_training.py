@@ -2,7 +2,7 @@
 
 import json
 
-from ragen.llm_agent.config.loading import load_config
+from support.configurations import composed
 
 SMALL = [
     "tiny_model.hidden_size=16",
@@ -28,7 +28,7 @@ SMALL = [
 
 
 def small_config(folder, *overrides, steps=2):
-    return load_config("tiny", [*SMALL, f"output_dir={folder}", f"trainer.total_training_steps={steps}", *overrides])
+    return composed("tiny", [*SMALL, f"output_dir={folder}", f"trainer.total_training_steps={steps}", *overrides])
 
 
 def metrics_of(folder):

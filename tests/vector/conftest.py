@@ -10,14 +10,20 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from ragen.parallel.lanes.executor_process import start_fork_server, without_main_script
 from ragen.vector import LaneVectorEnv
 from support.leftovers import descriptors, processes, until
 
 
 @pytest.fixture(autouse=True, scope="session")
 def what_the_standard_library_keeps() -> None:
-    """Its fork server, resource tracker and heap of shared memory stay once they were needed."""
+    """Its fork server, resource tracker and heap of shared memory stay once they were needed.
+
+    The server is started as executors start it, with what every worker needs imported once.
+    """
     gc.freeze()
+    with without_main_script():
+        start_fork_server()
     context = multiprocessing.get_context("forkserver")
     context.RawArray("b", 1)
     process = context.Process(target=os.getpid)

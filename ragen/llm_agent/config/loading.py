@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.required import mark_required, told_missing
+from ragen.llm_agent.config.values import value_at
 from ragen.settings import config_directory
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def load_config(
         ConfigError: There is no such folder or file, a file is not valid, or an override does not fit: of a key that
             is not there, what was probably meant is told.
     """
-    from hydra import compose, initialize_config_dir
+    from hydra import initialize_config_dir
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -86,9 +87,8 @@ def load_config(
         with warnings.catch_warnings(), initialize_config_dir(str(folder), version_base="1.3", job_name="ragen"):
             warnings.filterwarnings("ignore", "(?s).*_self_.*")  # RAGEN's files leave it out, and mean Hydra's default
             file = OmegaConf.load(folder / f"{stem}.yaml")
+            config = _composed(stem, [_opened(override) for override in overrides], beside)
             is_whole = _begins_with_base(folder, stem, file)
-            lacking = [] if is_whole else _lacking(stem, beside)
-            config = compose(stem, overrides=[*beside, *_fitting(overrides, lacking)])
             return mark_required(config if is_whole else _filled_in(config), file, overrides)
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         if told := _misspelt(stem, overrides, directory, further):
@@ -185,10 +185,19 @@ def _begins_with_base(folder: Path, stem: str, file: Any) -> bool:
     return stem == "base" or "base" in (file.get("defaults") or () if isinstance(file, Mapping) else ())
 
 
-def _fitting(overrides: Sequence[str], lacking: Sequence[str]) -> list[str]:
-    """Overrides that need no ``+`` for what will be filled in."""
-    opened = [_opened(override) for override in overrides]
-    return [f"++{each}" if each.partition("=")[0].partition(".")[0] in lacking else each for each in opened]
+def _composed(stem: str, overrides: Sequence[str], beside: Sequence[str]) -> Any:
+    """Hydra's configuration, with overrides that need no ``+`` for what will be filled in."""
+    from hydra import compose
+    from hydra.errors import HydraException
+
+    try:
+        return compose(stem, overrides=[*beside, *overrides])
+    except HydraException:  # only now look for what is lacking: composing takes a tenth of a second
+        lacking = _lacking(stem, beside)
+        fitting = [f"++{each}" if each.partition("=")[0].partition(".")[0] in lacking else each for each in overrides]
+        if fitting == list(overrides):
+            raise
+        return compose(stem, overrides=[*beside, *fitting])
 
 
 def _filled_in(config: Any) -> Any:
@@ -287,13 +296,10 @@ def _short(value: Any) -> str:
 
 
 def _walk(config: Any, key: str) -> Any:
-    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    if not OmegaConf.is_config(config):
-        config = OmegaConf.create(config)
     try:
-        return OmegaConf.select(config, key, throw_on_missing=True, default=_MISSING)
+        return value_at(config, key, _MISSING)
     except OmegaConfBaseException as error:
         told = told_missing(key, error) or f"configuration key {key!r} cannot be read: {one_line(error)}"
         raise ConfigError(told) from error

@@ -209,15 +209,16 @@ class _ExecutorHandle(FutureHandle):
             if not self._is_cut():  # nothing but the fork server has ended
                 os.kill(process.pid, signal.SIGKILL)
         self._lifeline.close()
-        with contextlib.suppress(ValueError):  # it runs on, whatever the system was told
-            process.close()
+        self._context.let_go()
         return Ending(where, status)
 
     def _begin_to_shut_down(self) -> None:
         """Have the executor end once it has nothing to do any more; its thread is waited for in one of its own."""
         if self._executor is None or self._closer is not None:
             return
-        closer = threading.Thread(target=_shut_down, args=[self._executor], name="ragen ends a worker", daemon=True)
+        closer = threading.Thread(
+            target=_shut_down, args=[self._executor, self._context], name="ragen ends a worker", daemon=True
+        )
         try:
             closer.start()
             self._closer = closer
@@ -225,12 +226,10 @@ class _ExecutorHandle(FutureHandle):
             self._executor.shutdown(wait=False)
 
     def _shut_down(self) -> None:
-        """End the executor's threads, and close its pipes."""
+        """End the executor's threads, as far as they do so in time."""
         self._begin_to_shut_down()
         if self._closer is not None:
             self._closer.join(_PATIENCE)
-            if not self._closer.is_alive():
-                self._context.release()
         self._executor = None
 
     def _is_cut(self) -> bool:
@@ -262,9 +261,10 @@ def _kill(process: BaseProcess, patience: float = 0.0) -> None:
             process.kill()
 
 
-def _shut_down(executor: ProcessPoolExecutor) -> None:
+def _shut_down(executor: ProcessPoolExecutor, context: WorkerContext) -> None:
     with contextlib.suppress(RuntimeError):  # it has a thread that could not be started
         executor.shutdown()
+    context.let_go()
 
 
 def _pass_on(target: Future[Any], source: Future[Any]) -> None:

@@ -30,6 +30,7 @@ class WorkerContext:
         self.process: BaseProcess | None = None
         self._base = multiprocessing.get_context(method)
         self._queues: tuple[Any, ...] = ()
+        self._users, self._turnover = 2, threading.Lock()  # the handle, and the executor with its threads
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._base, name)
@@ -45,6 +46,20 @@ class WorkerContext:
         """Let the worker's end be the end of both queues: nobody waits for it to read on, or to write on."""
         _close_ends(self._queues[:1], "_reader")
         _close_ends(self._queues[1:], "_writer")
+
+    def let_go(self) -> None:
+        """Say that the handle, or the executor, is done; the second one of them closes the queues and the process.
+
+        On a busy machine the executor's threads may end after the handle has: until then they wait for the process.
+        """
+        with self._turnover:
+            self._users -= 1
+            if self._users:
+                return
+        self.release()
+        if self.process is not None:
+            with contextlib.suppress(ValueError):  # it runs on, whatever the system was told
+                self.process.close()
 
     def release(self) -> None:
         """Close the queues, which no thread uses any more."""

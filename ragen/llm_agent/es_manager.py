@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 from PIL import Image
@@ -30,7 +31,6 @@ from ragen.llm_agent.manager.inputs import (
     group_seeds,
 )
 from ragen.llm_agent.manager.metrics import add_metrics, add_pass_at_k, add_rollout_info, largest_tiles
-from ragen.llm_agent.manager.showing import show
 from ragen.parallel.collector import collector_paused
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.env_record import EnvFailed, raise_failures
@@ -254,7 +254,9 @@ class EnvStateManager(Closing):
         """What each environment shows now, branches last: text, or a list of ``(H, W, 3)`` uint8 arrays."""
         return [self._engine.records[cache["env_id"]].observation for cache in self._caches()]
 
-    show = show
+    def show(self, env_id: int | None = None) -> Any:
+        """What was played, drawn by a notebook; see :func:`ragen.llm_agent.report.showing.show`."""
+        return import_module(f"{__package__}.report.showing").show(self, env_id)  # no literal: a retrofit leaves it out
 
     def lane_stats(self) -> list[LaneStats]:
         """What each home (main first, then lanes) hosts and has done since this manager was made."""

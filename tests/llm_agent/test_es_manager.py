@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 import pytest
 
-from ragen.env import register_env
+from ragen.env import REGISTERED_ENVS, register_env
 from ragen.errors import StateError
 from ragen.llm_agent.es_manager import EnvStateManager
 from support import toy_envs
@@ -425,10 +425,13 @@ def test_a_configuration_without_any_of_our_keys_works() -> None:
 
 def test_an_environment_of_ones_own_is_known_by_the_name_it_was_registered_under(make: Make) -> None:
     register_env("counting", toy_envs.Counter)
-    manager = make(tags={"Own": {"env_type": "counting", "max_actions_per_traj": 4, "env_config": {"goal": 1}}})
-    manager.reset()
-    assert manager.step([reply(0, "One")]) == []
-    assert manager.get_rollout_states()[0]["metrics"]["Own/success"] == 1.0
+    try:
+        manager = make(tags={"Own": {"env_type": "counting", "max_actions_per_traj": 4, "env_config": {"goal": 1}}})
+        manager.reset()
+        assert manager.step([reply(0, "One")]) == []
+        assert manager.get_rollout_states()[0]["metrics"]["Own/success"] == 1.0
+    finally:
+        REGISTERED_ENVS.discard("counting")
 
 
 # Homes

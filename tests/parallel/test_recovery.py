@@ -560,9 +560,7 @@ def test_a_thousand_environments_on_two_lanes(kill_lanes: Kill) -> None:
 
 def test_a_long_transfer_is_not_taken_for_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reply of one lane is larger than the socket's buffer while main works for longer than a turn may take."""
-    monkeypatch.setattr(
-        "ragen.parallel.episode.main_deadline._is_free", lambda _: False
-    )  # so that main has no deadline itself
+    monkeypatch.setattr("ragen.parallel.episode.main_deadline.in_main_thread", lambda: False)  # so main has no deadline
     tags = {
         "Faulty": {
             "env_type": "support.faulty_envs:Faulty",

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -105,3 +106,8 @@ def test_the_tiny_model_is_trained(tmp_path):
     keys = [*SMALL, "trainer.total_training_steps=2", f"output_dir={tmp_path}"]
     assert example("train_tiny_model").main(keys) == 0
     assert (tmp_path / "metrics.jsonl").is_file() and (tmp_path / "report.html").is_file()
+
+
+def test_the_plug_in_depends_on_this_distribution_and_not_on_the_other_project_of_that_name():
+    about = tomllib.loads((EXAMPLES / "number_hunt" / "pyproject.toml").read_text())
+    assert about["project"]["dependencies"] == ["ragen-lanes"]

@@ -26,6 +26,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         The command's exit code; 2 where there is no such command.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # so that `ragen check my_game:MyGame` finds what lies here, as `python -m` does
+    try:
+        try:
+            return _run(words)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here, where it can still be told that nobody reads on
+    except BrokenPipeError:  # such as `ragen doctor | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED
+
+
+def _run(words: list[str]) -> int:
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]
     first = words[0] if words else "--help"
@@ -38,11 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if first not in COMMANDS:
         print(f"error: {_unknown(first)}", file=sys.stderr)
         return USAGE_ERROR
-    try:
-        return COMMANDS[first].run(words[1:])
-    except BrokenPipeError:  # such as `ragen doctor | head -1`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CLOSED
+    return COMMANDS[first].run(words[1:])
 
 
 def help_text() -> str:

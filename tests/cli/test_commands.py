@@ -79,13 +79,24 @@ def test_python_m_ragen_is_the_same(capsys):
     assert (ran.returncode, ran.stdout, ran.stderr) == run(capsys)
 
 
-def test_who_reads_no_further_sees_no_traceback():
+@pytest.mark.parametrize("words", ["-u -m ragen doctor", "-m ragen doctor", "-u -m ragen --help"])
+def test_who_reads_no_further_sees_no_traceback(words):
     ran = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -u -m ragen doctor | head -1; echo ${{PIPESTATUS[0]}}"],
+        ["bash", "-c", f"{sys.executable} {words} | head -1; echo ${{PIPESTATUS[0]}}"],
         cwd=ROOT, capture_output=True, text=True,
     )  # fmt: skip
-    assert "Traceback" not in ran.stderr
+    assert ran.stderr == ""
     assert ran.stdout.splitlines()[-1] in ("0", "141")
+
+
+def test_the_command_finds_an_environment_in_the_folder_it_is_run_in(tmp_path):
+    (tmp_path / "my_game.py").write_text(
+        "from ragen.env.bandit.env import BanditEnv\n\n\nclass MyGame(BanditEnv):\n    pass\n"
+    )
+    installed = "import sys; from ragen.cli.main import main; del sys.path[0]; sys.exit(main())"
+    command = [sys.executable, "-c", installed, "play", "my_game:MyGame", "--seed", "1"]
+    ran = subprocess.run(command, cwd=tmp_path, input="", capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "") and ran.stdout.startswith("my_game:MyGame, seed 1.")
 
 
 def test_play_needs_no_second_word(capsys, monkeypatch):

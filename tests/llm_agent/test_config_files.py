@@ -127,6 +127,18 @@ def test_sections_that_are_closed_stay_closed():
             load_config("base", [override])
 
 
+@pytest.mark.parametrize("content", [b"3", b"\xff\xfe", b"- 1"])
+def test_a_file_that_is_no_configuration_is_a_clear_error(tmp_path: Path, content: bytes):
+    (tmp_path / "odd.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match="configuration 'odd' cannot be composed"):
+        load_config("odd", directory=tmp_path)
+
+
+@pytest.mark.parametrize("folder", ["/tmp/é", "/tmp/ｗｉｄｅ folder", "it's ü", "back\\slash ü"])
+def test_a_text_may_have_any_letters(folder: str):
+    assert load_config("base", [f"output_dir={folder}"]).output_dir == folder
+
+
 def test_a_file_that_is_not_yaml_is_a_clear_error(tmp_path: Path):
     (tmp_path / "broken.yaml").write_text("a: [1\n")
     with pytest.raises(ConfigError, match="'broken' cannot be composed"):

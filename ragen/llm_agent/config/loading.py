@@ -11,6 +11,7 @@ import copy
 import importlib.util
 import json
 import math
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -90,7 +91,7 @@ def load_config(
             config = _composed(stem, [_opened(override) for override in overrides], beside)
             is_whole = _begins_with_base(folder, stem, file)
             return mark_required(config if is_whole else _filled_in(config), file, overrides)
-    except (HydraException, OmegaConfBaseException, YAMLError) as error:
+    except (HydraException, OmegaConfBaseException, YAMLError, OSError, UnicodeError) as error:
         if told := _misspelt(stem, overrides, directory, further):
             raise ConfigError(told) from error
         override = getattr(error, "override", None)  # only a malformed one is not named by the message
@@ -220,10 +221,17 @@ def _filled_in(config: Any) -> Any:
 
 
 def _opened(override: str) -> str:
-    """An override in Hydra's words: of an open section with ``++``, and a single seed as that of both modes."""
+    """An override in Hydra's words.
+
+    Of an open section with ``++``; a single seed as that of both modes; and a text that Hydra's grammar does not know,
+    such as a folder with an umlaut, in quotes.
+    """
     key, _, value = override.partition("=")
     if key == "seed" and value.strip().isdecimal():
         return f"seed={{train: {value}, val: {value}}}"
+    if not value.isascii() and value[:1] not in ("'", '"', "[", "{", "$"):
+        escaped = re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + ("\\'" if found[2] else ""), value)
+        override = f"{key}='{escaped}'"  # a backslash counts before a quote alone
     return f"++{override}" if any(f"{key}.".startswith(f"{section}.") for section in OPEN_SECTIONS) else override
 
 

@@ -61,7 +61,7 @@ class TagCosts(NamedTuple):
     def describe(self) -> str:
         """The costs in words."""
         if not self.turns:
-            return "nothing measured yet"
+            return "nothing measured before this episode"
         turn = (self.seconds - self.reset_s) / self.turns
         waits = ", mostly waiting" if self.waits else ""
         return f"{turn * 1e6:.0f} us a turn, {self.reset_s * 1e3:.1f} ms of resets an episode{waits}"

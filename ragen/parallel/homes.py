@@ -141,9 +141,9 @@ class Homes:
     def _limits(self, mode: Mode) -> Limits:
         """How many lanes there may be; a cluster is asked how many it has room for, unless lanes are not wanted."""
         if self._settings.backend != "ray" or mode is False:
-            return Limits(self._settings.workers, usable_cpus())
-        kind = self.pool.kind
-        return Limits(self._settings.max_workers or kind.slots, kind.slots + 1, kind.round_trip_s)
+            return Limits(self._settings.workers, usable_cpus(), turns=self._settings.max_turns)
+        kind, turns = self.pool.kind, self._settings.max_turns
+        return Limits(self._settings.max_workers or kind.slots, kind.slots + 1, kind.round_trip_s, turns)
 
     def _follow(self, homes: Mapping[int, int | None]) -> None:
         for record in self._records.values():

@@ -43,6 +43,7 @@ class Settings:
             quarantine; and how often an environment's worker may be killed, perhaps from outside, at its turn.
         start_method: ``"forkserver"`` (workers are forks of a fresh process) or ``"spawn"`` (fresh interpreters).
         ray: Which nodes of a cluster are used and what lanes claim there; options or a mapping of them.
+        max_turns: Turns that an episode has at most, where that is known: ``"auto"`` moves nothing for the last ones.
     """
 
     use_lanes: Mode = "auto"
@@ -56,6 +57,7 @@ class Settings:
     max_restarts: int = 3
     start_method: str = "forkserver"
     ray: RayOptions = RayOptions()  # noqa: RUF009  # frozen
+    max_turns: int | None = None
 
     def __post_init__(self) -> None:
         """Check every value.
@@ -74,6 +76,8 @@ class Settings:
                 raise ConfigError(f"{name} = {seconds!r}: expected a finite number of seconds greater than 0.")
         if self.max_workers is not None and not _is_integer(self.max_workers, 1):
             raise ConfigError(f"max_workers = {self.max_workers!r}: expected an integer of at least 1, or None.")
+        if self.max_turns is not None and not _is_integer(self.max_turns, 1):
+            raise ConfigError(f"max_turns = {self.max_turns!r}: expected an integer of at least 1, or None.")
         if not _is_integer(self.max_restarts, 0):
             raise ConfigError(f"max_restarts = {self.max_restarts!r}: expected an integer of at least 0.")
         object.__setattr__(self, "ray", RayOptions.of(self.ray))

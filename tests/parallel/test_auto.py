@@ -216,6 +216,15 @@ def test_the_first_episode_goes_on_in_lanes_where_that_clearly_pays(why, played,
     assert (after.now.out, after.starting) == (frozenset(out), starting), why
 
 
+@pytest.mark.parametrize(("turns", "out"), [(None, "T"), (9, "T"), (5, "T"), (4, ""), (2, "")])
+def test_an_episode_that_is_nearly_over_is_not_moved(turns, out):
+    """Two turns were played, and would be played again in two homes: that pays where more than two are left."""
+    played = calls(21 * MS, 20 * MS, count=2)
+    situation = given(limits=Limits(4, 2, turns=turns), T=costs(40 * MS, 64 * 2))
+    after = auto.look_again(State(episode=1).noted(played), situation, len(played))
+    assert after.now.out == frozenset(out)
+
+
 # Within any episode
 
 LOST = calls(24 * MS, 2 * MS, 2 * MS, count=4)  # 8 ms each in main

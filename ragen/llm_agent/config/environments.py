@@ -110,7 +110,7 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
 
 
 def _check_manager_keys(reader: Reader) -> None:
-    settings = {field.name for field in dataclasses.fields(Settings)} - {"use_lanes"}
+    settings = {field.name for field in dataclasses.fields(Settings)} - {"use_lanes", "max_turns"}
     top = (*sorted(settings), "use_multiprocessing", "format_penalty", "capsule_dir", "env_state_hash", "train", "val")
     known = {"es_manager": top, "seed": ("train", "val")}
     for mode in ("train", "val"):
@@ -250,6 +250,7 @@ def _sequential_env_types(reader: Reader, used: set[str]) -> tuple[str, ...]:
 def _engine_settings(reader: Reader, used: set[str]) -> Settings:
     key = "es_manager"
     own = reader.get(f"{key}.backend", "")
+    turns = reader.get("agent_proxy.max_turn", None)  # a hint: the proxy checks it
     return Settings(
         use_lanes=reader.choice(f"{key}.use_multiprocessing", MODES, "auto"),
         max_workers=reader.integer(f"{key}.max_workers", None, minimum=1),
@@ -262,6 +263,7 @@ def _engine_settings(reader: Reader, used: set[str]) -> Settings:
         max_restarts=reader.integer(f"{key}.max_restarts", 3),
         start_method=_start_method(reader),
         ray=RayOptions.of(reader.get(f"{key}.ray", None), f"{key}.ray"),
+        max_turns=turns if is_integer(turns) and turns > 0 else None,
     )
 
 

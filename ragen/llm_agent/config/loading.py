@@ -221,11 +221,7 @@ def _filled_in(config: Any) -> Any:
 
 
 def _opened(override: str) -> str:
-    """An override in Hydra's words.
-
-    Of an open section with ``++``; a single seed as that of both modes; and a text that Hydra's grammar does not know,
-    such as a folder with an umlaut, in quotes.
-    """
+    """An override in Hydra's words: of an open section with ``++``, a seed of both modes, other letters in quotes."""
     key, _, value = override.partition("=")
     if key == "seed" and value.strip().isdecimal():
         return f"seed={{train: {value}, val: {value}}}"

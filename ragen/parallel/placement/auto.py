@@ -36,7 +36,7 @@ from ragen.parallel.placement.costs import CallTime, TagCosts
 from ragen.parallel.placement.records import ALL_MAIN, Plan, Record, State
 
 FASTER = 0.9  # of the time: a smaller difference is not worth a move, and no sure one
-AHEAD = 4  # turns that an episode is expected to go on at least
+AHEAD = 4  # turns that an episode is expected to go on at least, unless it is known to be shorter
 RESET = -1  # the place of the reset among an episode's calls
 
 
@@ -48,11 +48,13 @@ class Limits:
         max_workers: Most lanes.
         cpus: Processors that main and lanes may use.
         round_trip_s: Seconds that a message to a lane and back takes, beyond what it takes between two processes.
+        turns: Turns that an episode has at most, where that is known.
     """
 
     max_workers: int
     cpus: int
     round_trip_s: float = 0.0
+    turns: int | None = None
 
     def lanes(self, waits: bool) -> int:
         """Lanes to use: a processor each beside main, but as many as allowed for what only waits."""
@@ -101,7 +103,10 @@ def look_again(state: State, given: Situation, calls: int) -> State:
     if found is None or found.lanes > given.ready:
         return replace(state, starting=found.lanes if found else 0)
     alone = _forecast(state, given, ALL_MAIN)
-    saved = (alone - _forecast(state, given, found)) / calls * max(AHEAD, calls)
+    ahead = max(AHEAD, calls)
+    if given.limits.turns is not None:
+        ahead = max(0, min(ahead, given.limits.turns - calls))
+    saved = (alone - _forecast(state, given, found)) / calls * ahead
     return state.trying(found) if saved > sum(rebuilding[tag] for tag in found.out) / (found.lanes + 1) else state
 
 

@@ -80,7 +80,8 @@ def load_config(
     folder = next((each for each in folders if (each / f"{stem}.yaml").is_file()), None)
     if folder is None:
         where = " and ".join(f"{each}: {', '.join(config_names(each)) or 'none'}" for each in folders)
-        raise ConfigError(f"there is no configuration {stem!r}; there are in {where}.")
+        here = " One lies in this folder: --config-path . was meant?" if Path(f"{stem}.yaml").is_file() else ""
+        raise ConfigError(f"there is no configuration {stem!r}; there are in {where}.{here}")
     others = [f"file://{each}" for each in folders if each != folder]
     beside = [f"hydra.searchpath={json.dumps(others)}"] if others else []
     _extend_search_path()

@@ -131,7 +131,7 @@ def test_sections_that_are_closed_stay_closed():
 def test_a_file_that_lies_in_the_present_folder_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
     (tmp_path / "mine.yaml").write_text("defaults: [base]\n")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="--config-path . was meant"):
+    with pytest.raises(ConfigError, match=r"--config-path \. was meant"):
         load_config(name)
 
 

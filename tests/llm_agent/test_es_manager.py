@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from omegaconf import OmegaConf
 
 from ragen.env import REGISTERED_ENVS, register_env
 from ragen.errors import StateError
+from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.es_manager import EnvStateManager
 from support import toy_envs
 
@@ -540,3 +542,17 @@ def test_nothing_can_be_asked_before_the_first_reset(make: Make) -> None:
     for call in (manager.get_rollout_states, manager.render, lambda: manager.step([reply(0, "One")])):
         with pytest.raises(StateError, match="reset"):
             call()
+
+
+@pytest.mark.parametrize(("given", "known"), [(4, 4), (None, None), ("many", None), (0, None), ("???", None)])
+@pytest.mark.parametrize("wrap", [dict, OmegaConf.create])
+def test_the_engine_knows_how_many_turns_the_proxy_plays(given: Any, known: int | None, wrap: Any) -> None:
+    tags = {"Own": {"env_type": "bandit", "max_actions_per_traj": 1, "env_config": {}}}
+    part = {"env_groups": 1, "group_size": 1, "env_configs": {"tags": ["Own"], "n_groups": [1]}}
+    config = {
+        "es_manager": {"train": part},
+        "custom_envs": tags,
+        "seed": {"train": 1},
+        "agent_proxy": {"max_turn": given},
+    }
+    assert read_config(wrap(config), "train").engine.max_turns == known

@@ -250,7 +250,6 @@ def _sequential_env_types(reader: Reader, used: set[str]) -> tuple[str, ...]:
 def _engine_settings(reader: Reader, used: set[str]) -> Settings:
     key = "es_manager"
     own = reader.get(f"{key}.backend", "")
-    turns = reader.get("agent_proxy.max_turn", None)  # a hint: the proxy checks it
     return Settings(
         use_lanes=reader.choice(f"{key}.use_multiprocessing", MODES, "auto"),
         max_workers=reader.integer(f"{key}.max_workers", None, minimum=1),
@@ -263,7 +262,7 @@ def _engine_settings(reader: Reader, used: set[str]) -> Settings:
         max_restarts=reader.integer(f"{key}.max_restarts", 3),
         start_method=_start_method(reader),
         ray=RayOptions.of(reader.get(f"{key}.ray", None), f"{key}.ray"),
-        max_turns=turns if is_integer(turns) and turns > 0 else None,
+        max_turns=reader.max_turn,
     )
 
 

@@ -13,12 +13,18 @@ _REQUIRED = object()
 
 
 class Reader:
-    """Looks up dotted keys, and says which one is wrong and how."""
+    """Looks up dotted keys, and says which one is wrong and how.
+
+    Attributes:
+        generation: Which RAGEN is meant.
+        max_turn: ``agent_proxy.max_turn``; None where there is none, or none that could be: its reader tells of that.
+    """
 
     def __init__(self, config: Any) -> None:
         """Read of this configuration, Hydra's or nested dicts, what environments are made of."""
         self._config = _plain(config)
         self.generation = Generation.read(config)
+        self.max_turn = _max_turn(config)
 
     def get(self, key: str, default: Any = _REQUIRED) -> Any:
         """The value, or the default where the key is missing or null."""
@@ -88,6 +94,18 @@ def _plain(config: Any) -> Any:
             value = _mapping(name, value)
         sections[name] = value
     return sections
+
+
+def _max_turn(config: Any) -> int | None:
+    from omegaconf.errors import OmegaConfBaseException
+
+    value = config
+    for name in ("agent_proxy", "max_turn"):
+        try:
+            value = value.get(name) if hasattr(value, "get") else getattr(value, name, None)
+        except OmegaConfBaseException:  # ``???``, or an interpolation of what is not there
+            return None
+    return value if is_integer(value) and value > 0 else None
 
 
 def _mapping(name: str, value: Any) -> Any:

@@ -28,6 +28,7 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from ragen.closing import Closing
 from ragen.errors import StateError
 from ragen.parallel.env_record import EnvFailed, EnvRecord
 from ragen.parallel.episode.host import ResetOrder
@@ -54,7 +55,7 @@ from ragen.parallel.stats import LaneStats, Stats, home_name
 _numbers = itertools.count(1)
 
 
-class EnvEngine:
+class EnvEngine(Closing):
     """Environments, wherever they live; a context manager.
 
     Attributes:
@@ -341,9 +342,3 @@ class EnvEngine:
             self.main.close(self.settings.step_timeout)
         finally:
             self.homes.close(forgotten)
-
-    def __enter__(self) -> EnvEngine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import InputError, StateError
+from ragen.llm_agent.manager.branching import entry_of
 
 if TYPE_CHECKING:
     from ragen.llm_agent.report.episode import Episode
@@ -39,7 +40,7 @@ def _episode(manager: Any, cache: Mapping[str, Any]) -> Episode:
     from ragen.llm_agent.report.episode import Episode
 
     env_id = cache["env_id"]
-    entry = manager.envs[env_id] if env_id < len(manager.envs) else manager.branches[env_id].entry
+    entry = entry_of(manager, env_id)
     names, status = getattr(entry["config"], "action_lookup", None), entry["status"]
     metrics = {f"{cache['tag']}/success": float(status.terminated and not status.truncated)}
     error = _error(cache)

@@ -14,6 +14,7 @@ from ragen.llm_agent.backends.policies import create_policy
 from ragen.llm_agent.backends.prompt import Prompt
 from ragen.llm_agent.backends.scripted import decide
 from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.llm_agent.manager.branching import entry_of
 
 ODD_ACTIONS = (
     "",
@@ -84,7 +85,7 @@ class RandomPlayer:
 
     def _actions(self, manager: EnvStateManager, cache: dict[str, Any], rng: Random) -> list[str]:
         env_id = cache["env_id"]
-        entry = manager.envs[env_id] if env_id < len(manager.envs) else manager.branches[env_id].entry
+        entry = entry_of(manager, env_id)
         played = [turn["actions"] for turn in cache["history"] if "actions" in turn]
         prompt = Prompt(
             state=cache["history"][-1]["state"],

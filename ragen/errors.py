@@ -5,6 +5,8 @@ A message says what happened, where (env id, tag, type, lane, pid, exit signal, 
 
 from __future__ import annotations
 
+from typing import Any
+
 DISTRIBUTION = "ragen-lanes"
 """What a package index knows this package by; its distribution ``ragen`` is somebody else's."""
 
@@ -25,6 +27,12 @@ def add_note(error: BaseException, text: str) -> None:
         error.add_note(text)
     else:
         error.__notes__ = [*getattr(error, "__notes__", []), text]
+
+
+def in_short(value: Any, limit: int = 80) -> str:
+    """A value as messages show it: its ``repr``, or the first ``limit`` characters of it and how many there are."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
 
 
 class RagenError(Exception):

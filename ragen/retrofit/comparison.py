@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ragen.errors import in_short
+
 _NOTHING = object()
 
 
@@ -23,7 +25,7 @@ def first_difference(expected: Any, got: Any, place: str = "") -> str:
     if isinstance(expected, list | tuple) and isinstance(got, list | tuple):
         pairs = enumerate(zip_longest(expected, got, fillvalue=_NOTHING))
         return next(filter(None, (first_difference(a, b, f"{place}[{i}]") for i, (a, b) in pairs)), "")
-    return "" if _same(expected, got) else f"{place or 'value'}: {_short(expected)} became {_short(got)}"
+    return "" if _same(expected, got) else f"{place or 'value'}: {_told(expected)} became {_told(got)}"
 
 
 def _first_of(expected: Mapping[Any, Any], got: Mapping[Any, Any], place: str) -> str:
@@ -48,6 +50,5 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number | np.bool_)
 
 
-def _short(value: Any) -> str:
-    text = "nothing" if value is _NOTHING else repr(value)
-    return text if len(text) <= 120 else f"{text[:117]}..."
+def _told(value: Any) -> str:
+    return "nothing" if value is _NOTHING else in_short(value, 120)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
 
+from ragen.errors import in_short
 from ragen.parallel.episode.sealed import SealedSpecs
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import action_lookup, map_actions
@@ -47,7 +48,7 @@ class Probe:
     def changes(self) -> list[str]:
         """What of this process the environment has changed, in words."""
         now = _process_state()
-        return [f"{what} (now {_shortened(now[what])})" for what, was in self._before.items() if now[what] != was]
+        return [f"{what} (now {_told(now[what])})" for what, was in self._before.items() if now[what] != was]
 
     def build(self) -> None:
         """Build an environment."""
@@ -150,7 +151,7 @@ def _unlike_render(env: Any, call: str, observation: Any) -> dict[str, str]:
     if observation is None:
         return {}
     is_shown = encode(observation) == encode(env.render())
-    return {} if is_shown else {call: _shortened(repr(observation))}
+    return {} if is_shown else {call: in_short(observation, 60)}
 
 
 def _generator_states() -> dict[str, Any]:
@@ -173,6 +174,5 @@ def _process_state() -> dict[str, Any]:
     }
 
 
-def _shortened(value: Any) -> str:
-    text = value if isinstance(value, str) else "changed" if isinstance(value, dict) else repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."
+def _told(value: Any) -> str:
+    return "changed" if isinstance(value, dict) else in_short(value, 60)

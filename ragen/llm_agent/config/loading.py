@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, in_short
 from ragen.llm_agent.config.required import mark_required, told_missing
 from ragen.llm_agent.config.values import value_at
 from ragen.settings import config_directory
@@ -282,7 +282,7 @@ def flat_settings(config: Any, keys: Iterable[str]) -> dict[str, Any]:
 def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """The keys that have other values than before, sorted; each with both values, as short texts."""
     keys = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
-    return [(key, _short(before.get(key)), _short(now.get(key))) for key in keys]
+    return [(key, in_short(before.get(key), 60), in_short(now.get(key), 60)) for key in keys]
 
 
 def _flat(key: str, value: Any) -> dict[str, Any]:
@@ -293,11 +293,6 @@ def _flat(key: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         return {key: value}
     return {path: leaf for name, inner in value.items() for path, leaf in _flat(f"{key}.{name}", inner).items()}
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}.."
 
 
 def _walk(config: Any, key: str) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragen.errors import InputError
+from ragen.errors import InputError, in_short
 from ragen.parallel.episode.turn import Turn, named
 
 DEFAULT_VAL_SEED = 123
@@ -52,7 +52,7 @@ def checked_turns(
         InputError: An input is not of the form that ``step`` takes.
     """
     if not isinstance(all_env_inputs, Sequence) or isinstance(all_env_inputs, str | bytes):
-        raise InputError(f"step was given {_short(all_env_inputs)}; expected a list of dicts.")
+        raise InputError(f"step was given {in_short(all_env_inputs)}; expected a list of dicts.")
     asked: Asked = {}
     for position, given in enumerate(all_env_inputs):
         try:
@@ -78,7 +78,7 @@ def checked_turns(
 
 def _unfit(position: int, given: Any) -> InputError:
     if not isinstance(given, Mapping):
-        return InputError(f"step input {position} is {_short(given)}; expected a dict with {', '.join(INPUT_KEYS)}.")
+        return InputError(f"step input {position} is {in_short(given)}; expected a dict with {', '.join(INPUT_KEYS)}.")
     missing, present = ", ".join(sorted(set(INPUT_KEYS) - given.keys())), ", ".join(map(str, given))
     return InputError(f"step input {position} lacks {missing}; it has {present or 'nothing'}.")
 
@@ -154,8 +154,3 @@ def _no_bool(value: Any) -> Any:
     if isinstance(value, bool):
         raise TypeError
     return value
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}..."

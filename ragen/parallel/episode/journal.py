@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from ragen.errors import in_short
 from ragen.parallel.episode.values import copied
 
 
@@ -77,7 +78,7 @@ class Divergence(NamedTuple):
 
     def contrast(self) -> str:
         """What was expected and what was given."""
-        return f"the {self.what} was {_short(self.expected)} and is now {_short(self.got)}"
+        return f"the {self.what} was {in_short(self.expected, 200)} and is now {in_short(self.got, 200)}"
 
 
 @dataclass
@@ -164,8 +165,3 @@ def _is_same(one: Any, other: Any) -> bool:
         return bool(one == other) or repr(one) == repr(other)  # repr: NaN equals itself here
     except Exception:  # an array has no truth value
         return repr(one) == repr(other)
-
-
-def _short(value: Any, limit: int = 200) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"

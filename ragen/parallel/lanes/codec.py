@@ -18,7 +18,7 @@ from ragen.parallel.episode.sealed import PlainPickler, Sealed
 from ragen.parallel.episode.turn import named
 from ragen.parallel.interrupts import let_signals_pass
 from ragen.parallel.lanes import orders
-from ragen.parallel.lanes.handle import Message
+from ragen.parallel.lanes.handle import Message, WorkerGone, WorkerHandle
 from ragen.parallel.lanes.orders import Order, flat, unflat
 from ragen.parallel.lanes.row_order import PlayRow
 
@@ -88,6 +88,17 @@ def unpack_reply(message: Message) -> list[Outcome]:
 
 
 EXIT: Message = [_HEAD.pack(0, 0, 0)]  # asks a worker to close its environments and end
+
+
+def ask_to_exit(worker: WorkerHandle) -> bool:
+    """Send :data:`EXIT` to a worker that is up and idle; whether it is on its way."""
+    try:
+        if worker.is_up and not worker.unsent():
+            worker.send(EXIT)
+            return not worker.unsent()
+    except WorkerGone:
+        pass
+    return False
 
 
 def _name(order: Order) -> str:

@@ -218,12 +218,7 @@ class NodeHandle(WorkerHandle):
 
     def ask_to_exit(self) -> bool:
         """See :meth:`WorkerHandle.ask_to_exit`."""
-        if not self.is_up or self.unsent():
-            return False
-        with contextlib.suppress(WorkerGone):
-            self.send(codec.EXIT)
-            return not self.unsent()
-        return False
+        return codec.ask_to_exit(self)
 
     def end(self) -> Ending:
         """See :meth:`WorkerHandle.end`."""

@@ -136,12 +136,7 @@ class ProcessHandle(WorkerHandle):
 
     def ask_to_exit(self) -> bool:
         """Ask the worker to close its environments and end, which shows as an end of the connection."""
-        if not self.is_up or self.unsent():
-            return False
-        with contextlib.suppress(WorkerGone):
-            self.send(codec.EXIT)
-            return not self.unsent()
-        return False
+        return codec.ask_to_exit(self)
 
     def end(self) -> Ending:
         """Kill the worker, if it lives, and what it started as far as that is known; bounded in time."""

@@ -144,9 +144,12 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path, name):
 
 
 def test_a_run_goes_on_only_as_it_was_begun(tmp_path):
-    trained(tmp_path)
+    threads = torch.get_num_threads()
+    trained(tmp_path, f"threads={threads + 1}")
+    assert torch.get_num_threads() == threads
     with pytest.raises(CheckpointError, match=r"ppo = .*another output_dir"):
-        trained(tmp_path, "ppo.lr=1e-4")
+        trained(tmp_path, "ppo.lr=1e-4", f"threads={threads + 1}")
+    assert torch.get_num_threads() == threads
     next((tmp_path / "checkpoints").glob("*4.pt")).write_bytes(b"no checkpoint")
     with pytest.raises(CheckpointError, match=r"iteration_000004\.pt cannot be read"):
         trained(tmp_path)

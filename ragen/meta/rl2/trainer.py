@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -24,6 +25,7 @@ from ragen.meta.rl2.bars import bars_of, measure_of
 from ragen.meta.rl2.curve import draw_curve
 from ragen.meta.rl2.ppo import PPO
 from ragen.meta.rl2.settings import RunSettings
+from ragen.torch_threads import torch_threads
 
 EVALUATION_SEED = 1_000_003  # added to the run's: of the tasks, and of their rollouts
 
@@ -52,10 +54,16 @@ class Trainer:
         self.iteration = 0
         self.history: list[dict[str, float]] = []
         self.bars: dict[str, float] = {}
-        torch.set_num_threads(settings.threads)
+        with ExitStack() as opened:
+            opened.enter_context(torch_threads(settings.threads))
+            self._build(settings, opened)
+            self._opened = opened.pop_all()
+
+    def _build(self, settings: RunSettings, opened: ExitStack) -> None:
         env, engine = settings.env, settings.engine
         made = {"start": env.start, "n_tasks": env.n_tasks, **env.arguments}
         self._env = make_env(env.id, env.episodes_per_task, settings.seed, **made)
+        opened.callback(self._env.close)
         torch.manual_seed(settings.seed)
         agent = settings.agent
         self.agent: MemoryAgent = MemoryAgent.of(
@@ -76,6 +84,7 @@ class Trainer:
         self._parallel_env = make_parallel_env(
             env.id, env.episodes_per_task, engine.num_envs, settings.seed, settings=engine.of_engine(), **made
         )
+        opened.callback(self._parallel_env.close)
 
     def run(self, told: News = lambda iteration, metrics: None, stops: Callable[[], bool] = lambda: False) -> bool:
         """Train until the end, or until asked to stop.
@@ -187,5 +196,4 @@ class Trainer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._parallel_env.close()
-        self._env.close()
+        self._opened.close()

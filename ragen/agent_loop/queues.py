@@ -172,9 +172,8 @@ class LaneQueue:
 
     def _close(self, numbers: list[int]) -> list[float]:
         """Close environments; the seconds that were spent inside each."""
-        records = [self._engine.records.get(number) for number in numbers]
-        seconds = [record.busy_s if record is not None else 0.0 for record in records]
         self._engine.remove(numbers)
+        seconds = self._engine.stats_book.take_each(numbers)
         self.counts.inside_s += sum(seconds)
         return seconds
 

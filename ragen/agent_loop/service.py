@@ -100,6 +100,7 @@ class EnvService:
         self._swept = time.monotonic()
         settings = replace(self._settings.engine, use_lanes=False)  # environments are put into lanes one by one
         self._engine = EnvEngine([], settings, on_failure=self._settings.keep_failure())
+        self._engine.stats_book.keeps_each = True
         self._home = self._queue(None)
         self._queues: list[LaneQueue] = []
 

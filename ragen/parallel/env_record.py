@@ -66,7 +66,6 @@ class EnvRecord:
         kills: How often its worker was killed at that, perhaps by someone else.
         failed: Why its episode is over, if it has failed for good.
         origin: The environment that it descends from by forks, whose moves it follows; None if it is no fork.
-        busy_s: Seconds spent inside it since it was added, whatever came of them; turns in rows left out.
         record: What of a result goes into the journal: the game's.
         reader: What of the pages is in the journal already.
     """
@@ -84,7 +83,6 @@ class EnvRecord:
     kills: int = 0
     failed: EnvFailed | None = None
     origin: int | None = None
-    busy_s: float = 0.0
     record: Callable[[Any], tuple[Any, ...]] = field(init=False, repr=False)
     reader: Reader = field(init=False, repr=False)
     _journal: EpisodeJournal = field(default_factory=EpisodeJournal, init=False)
@@ -132,9 +130,19 @@ class EnvRecord:
         return self.generation == (IN_MAIN if self.lane is None else self.lane.current)
 
     @property
+    def is_ready(self) -> bool:
+        """Whether its replica is there, and stands at the end of its journal."""
+        return self.in_sync and self.generation == (IN_MAIN if self.lane is None else self.lane.current)
+
+    @property
+    def is_untroubled(self) -> bool:
+        """Whether nothing has happened to it: it has not failed, nor is it being tried again."""
+        return not (self.failures or self.kills or self.is_suspect) and self.failed is None
+
+    @property
     def can_move(self) -> bool:
         """Whether it can be rebuilt elsewhere now: not in mid-episode if it declares that it cannot be replayed."""
-        return self.spec.is_replayable or not (self.in_sync and self.is_loaded and self.journal.has_begun)
+        return self.spec.is_replayable or not (self.is_ready and self.journal.has_begun)
 
     def begin_episode(self) -> None:
         """A reset is about to come: failures of the last episode are over."""

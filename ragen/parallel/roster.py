@@ -185,7 +185,7 @@ def _obstacle(parent: EnvRecord, entries: int) -> str:
         return f"attributes were set from outside ({', '.join(journal.lasting())})"
     if journal.entries and isinstance(journal.entries[-1], Change):
         return "it was changed after its last turn, and what it has shown is of before"
-    if not (parent.in_sync and parent.is_loaded) or parent.is_suspect or parent.failed is not None:
+    if not parent.is_ready or parent.is_suspect or parent.failed is not None:
         return "its state was lost"
     return ""
 

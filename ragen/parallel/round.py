@@ -130,9 +130,7 @@ class Round:
                 self.values[env_id] = record.failed
             elif record.is_suspect and not self._parts.failures.admit(record, self.asked.items, todo):
                 self._is_waiting = True
-            elif record.generation == (IN_MAIN if record.lane is None else record.lane.current) and (
-                record.in_sync or is_reset or record.journal.is_empty
-            ):
+            elif record.is_ready or (record.is_loaded and (is_reset or record.journal.is_empty)):
                 ready[record.lane].append(record)
             else:
                 stale[record.lane].append(record)
@@ -201,8 +199,6 @@ class Round:
     def _take(self, lane: Lane | None, order: Order, outcomes: list[Outcome], generation: int) -> float:
         """Keep what succeeded, and decide on what did not; the seconds that environments took."""
         records, stats = self._records, self._parts.stats
-        for env_id, _, took, _ in outcomes:
-            records[env_id].busy_s += took
         is_play, is_rebuild = isinstance(order, Play), isinstance(order, Rebuild)
         good = outcomes
         if not _FAILED.isdisjoint([type(outcome[1]) for outcome in outcomes]):

@@ -7,6 +7,7 @@ came is kept as single results, and the round goes on as any other (:mod:`ragen.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -84,18 +85,12 @@ class RowRound(Round):
 
     def _row_orders(self) -> dict[Lane | None, Order]:
         """An order for each home; none where an environment needs something else first."""
-        homes: dict[Lane | None, list[int]] = {}
+        homes: dict[Lane | None, list[int]] = defaultdict(list)
         records = [self._records[env_id] for env_id in self._row.env_ids]
         for place, record in enumerate(records):
-            if not record.in_sync or record.failures or record.kills or record.is_suspect or record.failed is not None:
+            if not (record.is_ready and record.is_untroubled):
                 return {}
-            lane = record.lane
-            if record.generation != (IN_MAIN if lane is None else lane.current):
-                return {}
-            if lane in homes:
-                homes[lane].append(place)
-            else:
-                homes[lane] = [place]
+            homes[record.lane].append(place)
         for record in records:
             record.in_sync = False
         if len(homes) == 1:
@@ -108,10 +103,10 @@ class RowRound(Round):
         if not rows:
             return super()._take(lane, order, outcomes, generation)
         seconds = 0.0
-        for _, (env_ids, result), took, waited in rows:
-            self.played.append(self._played(lane, order, env_ids, result))
-            self._parts.stats.count_row(lane, next(iter(self._parts.tags)), len(env_ids), took, waited)
-            seconds += took
+        for outcome in rows:
+            self.played.append(self._played(lane, order, *outcome.value))
+            self._parts.stats.count_row(lane, next(iter(self._parts.tags)), outcome)
+            seconds += outcome.seconds
         singles = [outcome for outcome in outcomes if type(outcome[1]) is not RowOf]
         return seconds + (super()._take(lane, order, singles, generation) if singles else 0.0)
 

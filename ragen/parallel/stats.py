@@ -51,11 +51,14 @@ class Stats:
 
     Attributes:
         episode: What was measured since the last reset of all environments, for the placement.
+        keeps_each: Whether the seconds inside each environment are kept until they are taken, for whoever sets it.
     """
 
     def __init__(self) -> None:
         """Nothing was played yet."""
         self.episode = Episode()
+        self.keeps_each = False
+        self._each: dict[int, float] = defaultdict(float)  # by env_id
         self._tallies: dict[tuple[int, str], _Tally] = defaultdict(_Tally)  # by thread and home
 
     def take_episode(self) -> Episode:
@@ -77,16 +80,27 @@ class Stats:
         """
         tally = self._tally(lane)
         seconds = sum([outcome[2] for outcome in outcomes])
+        if self.keeps_each:
+            for env_id, _, took, _ in outcomes:
+                self._each[env_id] += took
         tally.busy_s += seconds
         tally.turns += turns
         return seconds
 
-    def count_row(self, lane: Lane | None, tag: str, turns: int, seconds: float, waited: float) -> None:
-        """Count turns of one tag that a home has played in one piece."""
+    def count_row(self, lane: Lane | None, tag: str, row: Outcome) -> None:
+        """Count turns of one tag that a home has played in one piece, whose outcome is one."""
+        env_ids = row.value.env_ids
+        if self.keeps_each:
+            for env_id in env_ids:
+                self._each[env_id] += row.seconds / len(env_ids)
         tally = self._tally(lane)
-        tally.busy_s += seconds
-        tally.turns += turns
-        self.episode.add(tag, seconds, waited, turns)
+        tally.busy_s += row.seconds
+        tally.turns += len(env_ids)
+        self.episode.add(tag, row.seconds, row.waited, len(env_ids))
+
+    def take_each(self, env_ids: Iterable[int]) -> list[float]:
+        """Seconds spent inside each of these since they were last taken, whatever came of them."""
+        return [self._each.pop(env_id, 0.0) for env_id in env_ids]
 
     def measure(self, tags: Mapping[str, Sequence[Outcome]], are_turns: bool) -> None:
         """Count what resets or turns of each tag have cost."""

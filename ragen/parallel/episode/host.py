@@ -97,7 +97,7 @@ class EnvHost:
     def load(self, specs: Iterable[EnvSpec]) -> None:
         """Take environments in; they are built when first needed."""
         for spec in specs:
-            self.unload([spec.env_id])
+            self._unload(spec.env_id)
             self._replicas[spec.env_id] = Replica(spec, spec.game.play)
             if spec.uses_global_rng:
                 self._rng_users.add(spec.env_id)
@@ -139,11 +139,7 @@ class EnvHost:
         """What came of the turns before the one that raised, of that one, and of those after it, one by one."""
         error, at = broken.__cause__, len(broken.played)
         assert error is not None
-        if isinstance(error, Overdue):
-            value: Any = TimedOut("play", str(error), "".join(traceback.format_exception(error)))
-        else:
-            let_signals_pass(error)
-            value = Raised.of(error, "play", travels=not self._keeps_outer_rng)
+        value = self._raised(error, "play")
         played = [Outcome(row.env_ids[index], broken.played.one(index)) for index in range(at)]
         after = self._each(row.items()[at + 1 :], "play", replicas.play, at + 1)
         return [*played, Outcome(row.env_ids[at], value, seconds), *after]
@@ -166,25 +162,25 @@ class EnvHost:
         return self._each(items, "call", replicas.call)
 
     def unload(self, env_ids: Iterable[int]) -> None:
-        """Close environments and forget them; a failure to close is logged."""
-        for env_id in env_ids:
-            self._rng_users.discard(env_id)
-            replica = self._replicas.pop(env_id, None)
-            if env_id in self._overlapping:
-                self._overlapping.discard(env_id)
-                if replica is not None:
-                    self._overlap.end(env_id, partial(replicas.close, replica))
-            elif replica is not None:
-                self._close(replica)
-
-    def close(self) -> None:
-        """Close all, each an item of its own to the deadline."""
-        for index, env_id in enumerate(list(self._replicas)):
+        """Close environments and forget them, each an item of its own to the deadline; a failure to close is logged."""
+        for index, env_id in enumerate(list(env_ids)):
             if self.mark is not None:
                 self.mark(index)
-            self.unload([env_id])
+            self._unload(env_id)
 
-    def _close(self, replica: Replica) -> None:
+    def close(self) -> None:
+        """Close all."""
+        self.unload(self._replicas)
+
+    def _unload(self, env_id: int) -> None:
+        self._rng_users.discard(env_id)
+        replica = self._replicas.pop(env_id, None)
+        if replica is None:
+            return
+        if env_id in self._overlapping:
+            self._overlapping.discard(env_id)
+            self._overlap.end(env_id, partial(replicas.close, replica))
+            return
         outer = outer_state_kept() if self._keeps_outer_rng and replica.rng else nullcontext()
         with outer, interrupts_let_through():
             self.since = perf_counter()
@@ -207,22 +203,15 @@ class EnvHost:
                 replica = self._replicas[env_id]
                 was_slow = replica.is_slow
                 computed = thread_time() if was_slow else 0.0
-                doing = phase
                 try:
                     self.since = start
                     if type(item[1]) is Sealed:
-                        doing = "load"
-                        item, doing = (env_id, item[1].open()), phase
+                        item = (env_id, item[1].open())
                     value = work(replica, item)
                     self.since = 0.0
-                except Overdue as error:
-                    self.since = 0.0
-                    value = TimedOut(phase, str(error), traceback.format_exc())
                 except BaseException as error:
                     self.since = 0.0
-                    let_signals_pass(error)
-                    doing = doing if replica.env is not None or doing == "load" else "build"
-                    value = Raised.of(error, doing, travels=not self._keeps_outer_rng)
+                    value = self._raised(error, _doing(replica, item, phase))
                 now = perf_counter()
                 seconds, start = now - start, now
                 waited = max(0.0, seconds - (thread_time() - computed)) if was_slow else 0.0
@@ -252,14 +241,20 @@ class EnvHost:
 
     def _tried(self, item: Any, phase: str, work: Callable[[Replica, Any], Any]) -> Any:
         """What came of an item, in its environment's thread."""
-        replica, doing = self._replicas[item[0]], phase
+        replica = self._replicas[item[0]]
         try:
             if type(item[1]) is Sealed:
-                doing = "load"
-                item, doing = (item[0], item[1].open()), phase
+                item = (item[0], item[1].open())
             return work(replica, item)
         except BaseException as error:
-            return Raised.of(error, doing if replica.env is not None or doing == "load" else "build")
+            return Raised.of(error, _doing(replica, item, phase))
+
+    def _raised(self, error: BaseException, phase: str) -> Raised:
+        """What an environment has raised, if it did so and not a signal to this process."""
+        if isinstance(error, Overdue):
+            return TimedOut(phase, str(error), "".join(traceback.format_exception(error)))
+        let_signals_pass(error)
+        return Raised.of(error, phase, travels=not self._keeps_outer_rng)
 
     def _outer_rng(self, items: Sequence[Any]) -> AbstractContextManager[None]:
         kept = self._keeps_outer_rng and self._rng_users and any(item[0] in self._rng_users for item in items)
@@ -305,3 +300,10 @@ class EnvHost:
         lineage = item[1]
         source = self._replicas.get(lineage.source) if lineage.source is not None else None
         return replicas.fork(replica, lineage, source, self._restart_clock)
+
+
+def _doing(replica: Replica, item: Any, phase: str) -> str:
+    """What was being done to an environment when it raised; an item that is sealed still could not be opened."""
+    if type(item[1]) is Sealed:
+        return "load"
+    return phase if replica.env is not None else "build"

@@ -178,10 +178,7 @@ class Unload(Order):
 
     def run(self, host: EnvHost) -> list[Outcome]:
         """Close them; there is nothing to tell."""
-        for index, env_id in enumerate(self.env_ids):
-            if host.mark is not None:
-                host.mark(index)
-            host.unload([env_id])
+        host.unload(self.env_ids)
         return []
 
     def fields(self, seal: bool) -> tuple[Any, ...]:

@@ -112,17 +112,6 @@ class Failures:
         on_failure: OnFailure,
         in_use: InUse,
     ) -> None:
-        """Nothing has failed yet.
-
-        Args:
-            settings: The engine's.
-            records: Its environments.
-            homes: Where they live.
-            stats: Counts restarts.
-            notices: Tells what happened.
-            on_failure: Is told each failure of an environment; what it gives is added to the message.
-            in_use: The environments that calls are using now.
-        """
         self._settings, self._records, self._homes = settings, records, homes
         self._stats, self._notices, self._on_failure, self._in_use = stats, notices, on_failure, in_use
         self._restarts: dict[Lane, int] = defaultdict(int)

@@ -36,14 +36,6 @@ class Homes:
         records: Mapping[int, EnvRecord],
         main: MainHome,
     ) -> None:
-        """Start with no lane.
-
-        Args:
-            number: The engine's.
-            settings: The engine's.
-            records: Its environments.
-            main: The home that is no lane.
-        """
         self.quarantine = Quarantine(settings.workers)
         self.moves = 0
         self._number, self._settings, self._records = number, settings, records

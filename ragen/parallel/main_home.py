@@ -25,7 +25,6 @@ class MainHome:
     """
 
     def __init__(self, has_deadlines: bool) -> None:
-        """Start with none."""
         self.has_deadlines = has_deadlines
         self._host = EnvHost()
 

@@ -38,7 +38,6 @@ class Notices:
     """The warnings of one engine."""
 
     def __init__(self, log: logging.Logger) -> None:
-        """Write into this log."""
         self._log = log
         self._said: dict[_Kind, _Counted] = {}
         self._said_once: set[Hashable] = set()

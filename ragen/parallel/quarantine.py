@@ -13,7 +13,6 @@ class Quarantine:
     """At most so many lanes, one for each suspect; those for whom there is no room wait for their turn."""
 
     def __init__(self, most: int) -> None:
-        """Room for this many."""
         self._most = most
         self._guests: dict[int, EnvRecord] = {}
 

@@ -141,7 +141,6 @@ class Rest:
     """
 
     def __init__(self) -> None:
-        """Not at all yet."""
         self.episodes = 0
         self._times = 0
 

@@ -35,13 +35,6 @@ class Roster:
     """The environments of one engine, as they come and go."""
 
     def __init__(self, parts: Parts, homes: Homes, in_use: InUse) -> None:
-        """See to these.
-
-        Args:
-            parts: What a round has of the engine.
-            homes: Where environments live.
-            in_use: The environments that calls are using.
-        """
         self._parts, self._homes, self._in_use = parts, homes, in_use
         self._records = parts.records
 

@@ -55,7 +55,6 @@ class Stats:
     """
 
     def __init__(self) -> None:
-        """Nothing was played yet."""
         self.episode = Episode()
         self.keeps_each = False
         self._each: dict[int, float] = defaultdict(float)  # by env_id

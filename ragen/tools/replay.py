@@ -45,7 +45,6 @@ class Replay:
     """One capsule being played."""
 
     def __init__(self, capsule: Capsule, spec: EnvSpec, stage: Sandbox | DebuggedStage) -> None:
-        """Play this capsule with this environment, where it was loaded."""
         self._capsule, self._journal, self._game, self._stage = capsule, capsule.journal, spec.game, stage
         self._differences: list[str] = []
 

@@ -31,7 +31,6 @@ class EnvRng:
     __slots__ = ("_bit_generator", "_python_state")
 
     def __init__(self, seed: int | None) -> None:
-        """Begin as ``random.seed(seed)`` and ``numpy.random.seed(seed % 2**32)`` would."""
         import numpy as np  # before the environment can import it, so that its first draws are seeded too
 
         self._bit_generator: Any = np.random.MT19937(0)
@@ -96,7 +95,6 @@ class PythonRng:
     __slots__ = ("_state",)
 
     def __init__(self, seed: int | None) -> None:
-        """Begin as ``random.seed(seed)`` would."""
         self.seed(seed)
 
     def seed(self, seed: int | None) -> None:

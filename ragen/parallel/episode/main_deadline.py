@@ -35,12 +35,6 @@ class Deadline:
     __slots__ = ("_handler", "_home", "_outer", "_seconds")
 
     def __init__(self, home: EnvHost, seconds: float) -> None:
-        """Be a deadline for this home.
-
-        Args:
-            home: Whose environments work meanwhile, in this thread.
-            seconds: What each of them may take.
-        """
         self._home = home
         self._seconds = seconds
         self._handler: Any = None  # while it is set

@@ -52,7 +52,6 @@ class Overlap:
     """The threads of a worker's environments; none until the first job."""
 
     def __init__(self, mark: Mark | None) -> None:
-        """Tell positions by ``mark``: the index, and since when."""
         self._mark = mark
         self._threads: dict[int, SimpleQueue[Callable[[], None] | None]] = {}
         self._here = threading.local()

@@ -120,7 +120,6 @@ class CannotTravel(Exception):
     """What is asked of some environments, or what builds them, cannot be pickled."""
 
     def __init__(self, failed: dict[int, Raised]) -> None:
-        """Tell why, by env_id."""
         super().__init__(failed)
         self.failed = failed
 
@@ -132,7 +131,6 @@ class SealedSpecs:
     """
 
     def __init__(self, env_type: str, env_ids: list[int], path: list[str], pickled: bytes) -> None:
-        """Hold what :meth:`of` sealed."""
         self.env_type, self.env_ids = env_type, env_ids
         self._path, self._pickled = path, pickled
 

@@ -90,7 +90,6 @@ class LaneDown(Exception):
     """A lane has no worker any more; carries the :class:`LaneFailure`."""
 
     def __init__(self, failure: LaneFailure) -> None:
-        """Carry this failure."""
         super().__init__(failure)
         self.failure = failure
 
@@ -107,12 +106,6 @@ class Lane:
     """
 
     def __init__(self, name: str, kind: Callable[[], LaneKind]) -> None:
-        """A seat without a worker yet.
-
-        Args:
-            name: Its name.
-            kind: What starts its workers, asked for each time one is needed.
-        """
         self.name = name
         self.order = next(_numbers)
         self.lock = threading.Lock()

@@ -77,7 +77,6 @@ class _ItemOrder(Order):
     """Items that start with an env_id."""
 
     def __init__(self, items: Sequence[Any]) -> None:
-        """Ask for these."""
         self.items = items
 
     def __len__(self) -> int:
@@ -166,7 +165,6 @@ class Unload(Order):
     phase = "close"
 
     def __init__(self, env_ids: Sequence[int]) -> None:
-        """Close these."""
         self.env_ids = list(env_ids)
 
     def __len__(self) -> int:
@@ -195,7 +193,6 @@ class Rebuild(Order):
     phase = "replay"
 
     def __init__(self, loads: Sequence[SealedSpecs], journals: Sequence[tuple[int, EpisodeJournal]]) -> None:
-        """Load these, then replay those."""
         self.loads, self.journals = list(loads), list(journals)
 
     @classmethod
@@ -253,7 +250,6 @@ class RebuildHere(Rebuild):
     """The same for the main process, where nothing is sealed."""
 
     def __init__(self, specs: Sequence[EnvSpec], journals: Sequence[tuple[int, EpisodeJournal]]) -> None:
-        """Load these, then replay those."""
         super().__init__((), journals)
         self._specs = specs
 

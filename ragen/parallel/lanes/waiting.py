@@ -13,7 +13,6 @@ class Watch:
     """Descriptors that are waited for again and again, while some come and go."""
 
     def __init__(self) -> None:
-        """None yet."""
         self._writable: dict[int, bool] = {}
         self._poll: Any = select.poll() if hasattr(select, "poll") else None  # which Windows has not
 

@@ -97,7 +97,6 @@ class CostMeter:
     """What a tag usually costs in an episode: the median of the last ones."""
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
         self._lately: list[TagCosts] = []
         self._dearest = 0.0
 

@@ -45,14 +45,6 @@ class Placer:
         limits: Limits,
         spread: Spread = spread,
     ) -> None:
-        """Decide for these environments.
-
-        Args:
-            specs: All environments.
-            sequential_env_types: Types that always stay in main.
-            limits: How many lanes there may be.
-            spread: Deals environments out to so many lanes; gives the index of a lane by env_id.
-        """
         self._specs = list(specs)
         self._sequential = frozenset(sequential_env_types)
         self.limits = limits

@@ -77,7 +77,6 @@ class Supervisor:
     """The loop: commands from the main process, ends of children."""
 
     def __init__(self, commands: socket.socket, parent: int, method: str) -> None:
-        """Obey this socket, of the main process with this id, and start workers in this way."""
         self._commands = commands
         self._parent = parent
         self._method = method

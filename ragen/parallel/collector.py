@@ -14,6 +14,8 @@ from __future__ import annotations
 import gc
 import os
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from threading import get_ident
 
 MANY = 256  # environments of a step from which on it is paused
@@ -40,40 +42,32 @@ def _resume(thread: int) -> None:
             gc.enable()
 
 
-class collector_paused:
-    """For the length of a block: the collector is off, in whatever thread; nests."""
+class _Switched:
+    """A block that begins with one of these and ends with the other, for this thread; 0 for neither."""
 
-    __slots__ = ("_thread",)
+    __slots__ = ("_begin", "_end", "_thread")
 
-    def __init__(self, envs: int) -> None:
-        """Pause it if the block takes in the results of so many environments that it matters."""
-        thread = get_ident() if envs >= MANY else 0
-        self._thread = 0 if thread in _pausing else thread
+    def __init__(self, begin: Callable[[int], None], end: Callable[[int], None], thread: int) -> None:
+        self._begin, self._end, self._thread = begin, end, thread
 
     def __enter__(self) -> None:
         if self._thread:
-            _pause(self._thread)
+            self._begin(self._thread)
 
     def __exit__(self, *_: object) -> None:
         if self._thread:
-            _resume(self._thread)
+            self._end(self._thread)
 
 
-class collector_let_through:
+def collector_paused(envs: int) -> AbstractContextManager[None]:
+    """For the length of a block: the collector is off, in whatever thread, if so many results matter; nests."""
+    thread = get_ident() if envs >= MANY else 0
+    return _Switched(_pause, _resume, 0 if thread in _pausing else thread)
+
+
+def collector_let_through() -> AbstractContextManager[None]:
     """Within such a block, for the length of another: the collector is on, where others' code runs or may run."""
-
-    __slots__ = ("_thread",)
-
-    def __init__(self) -> None:
-        self._thread = get_ident() if _pausing and get_ident() in _pausing else 0
-
-    def __enter__(self) -> None:
-        if self._thread:
-            _resume(self._thread)
-
-    def __exit__(self, *_: object) -> None:
-        if self._thread:
-            _pause(self._thread)
+    return _Switched(_resume, _pause, get_ident() if _pausing and get_ident() in _pausing else 0)
 
 
 def _forget_in_child() -> None:

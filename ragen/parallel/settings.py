@@ -74,10 +74,10 @@ class Settings:
             seconds = getattr(self, name)
             if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
                 raise ConfigError(f"{name} = {seconds!r}: expected a finite number of seconds greater than 0.")
-        if self.max_workers is not None and not _is_integer(self.max_workers, 1):
-            raise ConfigError(f"max_workers = {self.max_workers!r}: expected an integer of at least 1, or None.")
-        if self.max_turns is not None and not _is_integer(self.max_turns, 1):
-            raise ConfigError(f"max_turns = {self.max_turns!r}: expected an integer of at least 1, or None.")
+        for name in ("max_workers", "max_turns"):
+            most = getattr(self, name)
+            if most is not None and not _is_integer(most, 1):
+                raise ConfigError(f"{name} = {most!r}: expected an integer of at least 1, or None.")
         if not _is_integer(self.max_restarts, 0):
             raise ConfigError(f"max_restarts = {self.max_restarts!r}: expected an integer of at least 0.")
         object.__setattr__(self, "ray", RayOptions.of(self.ray))

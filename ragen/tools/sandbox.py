@@ -81,7 +81,7 @@ class Sandbox(Closing):
         self._owns_kind = like is None
         self._kind: LaneKind = _kind(environ or {}) if like is None else like._kind
         self._engine = next(_engines)
-        self._lane = Lane("sandbox", lambda: self._kind)
+        self._lane = Lane("sandbox", self._kind)
         self._lane.start()
 
     def load(self, specs: Sequence[EnvSpec]) -> Mishap | None:

@@ -30,7 +30,7 @@ TURN = Turn(("a",), 9)
 @pytest.fixture
 def lane() -> Iterator[Lane]:
     kind = SubprocessKind()
-    made = Lane("lane 0", lambda: kind)
+    made = Lane("lane 0", kind)
     yield made
     made.end()
     kind.close()

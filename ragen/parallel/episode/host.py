@@ -24,7 +24,7 @@ from ragen.parallel.episode.global_rng import outer_state_kept
 from ragen.parallel.episode.journal import Change, Divergence, EpisodeJournal
 from ragen.parallel.episode.outcome import Outcome, Overdue, Raised, RowOf, TimedOut
 from ragen.parallel.episode.overlap import Job, Mark, Overlap
-from ragen.parallel.episode.replicas import Forked, Lineage, Replica
+from ragen.parallel.episode.replicas import Lineage, Replica, Stand
 from ragen.parallel.episode.rows import Row, RowBroken
 from ragen.parallel.episode.sealed import Sealed
 from ragen.parallel.episode.spec import EnvSpec
@@ -88,12 +88,6 @@ class EnvHost:
         self._overlapping: set[int] = set()  # those that have threads of their own
         self._overlap = Overlap(mark)
 
-    def __contains__(self, env_id: int) -> bool:
-        return env_id in self._replicas
-
-    def __len__(self) -> int:
-        return len(self._replicas)
-
     def load(self, specs: Iterable[EnvSpec]) -> None:
         """Take environments in; they are built when first needed."""
         for spec in specs:
@@ -154,7 +148,7 @@ class EnvHost:
         return self._each(items, "replay", self._replay_one, first)
 
     def fork(self, items: Sequence[tuple[int, Lineage]]) -> list[Outcome]:
-        """Make environments stand where others stand or stood. Outcomes hold a :class:`Forked` or a divergence."""
+        """Make environments stand where others stand or stood. Outcomes hold a :class:`Stand` or a divergence."""
         return self._each(items, "fork", self._fork_one)
 
     def call(self, items: Sequence[tuple[int, Change]]) -> list[Outcome]:
@@ -296,7 +290,7 @@ class EnvHost:
         found = replicas.replay(replica, item[1], self._restart_clock)
         return found if isinstance(found, Divergence) else None
 
-    def _fork_one(self, replica: Replica, item: tuple[int, Lineage]) -> Forked | Divergence:
+    def _fork_one(self, replica: Replica, item: tuple[int, Lineage]) -> Stand | Divergence:
         lineage = item[1]
         source = self._replicas.get(lineage.source) if lineage.source is not None else None
         return replicas.fork(replica, lineage, source, self._restart_clock)

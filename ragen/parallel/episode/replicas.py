@@ -45,13 +45,15 @@ class Replica:
 
 
 class Stand(NamedTuple):
-    """Where a replay has ended.
+    """Where an environment stands that was rebuilt or forked.
 
     Attributes:
-        observation: What was shown last; None where no episode has begun.
+        observation: What it shows; None where no episode has begun.
+        note: Why what was to be copied was not; it was replayed then, or was not forked where that cannot be done.
     """
 
     observation: Any
+    note: str = ""
 
 
 class Lineage(NamedTuple):
@@ -66,20 +68,6 @@ class Lineage(NamedTuple):
     source: int | None
     digest: Any
     journal: EpisodeJournal | None
-
-
-class Forked(NamedTuple):
-    """What came of a fork.
-
-    Attributes:
-        observation: What the environment shows.
-        is_copy: Whether it was copied; else it was replayed.
-        note: Why what was to be copied was not; it was replayed then, or was not forked where that cannot be done.
-    """
-
-    observation: Any
-    is_copy: bool
-    note: str
 
 
 def build_if_needed(replica: Replica) -> None:
@@ -182,7 +170,7 @@ def _replay_episode(replica: Replica, journal: EpisodeJournal, tick: Callable[[]
     return found or Stand(shown)
 
 
-def fork(replica: Replica, lineage: Lineage, source: Replica | None, tick: Callable[[], None]) -> Forked | Divergence:
+def fork(replica: Replica, lineage: Lineage, source: Replica | None, tick: Callable[[], None]) -> Stand | Divergence:
     """Make an environment stand where another stands, or stood: a copy that shows the same, or else a replay.
 
     Args:
@@ -195,12 +183,12 @@ def fork(replica: Replica, lineage: Lineage, source: Replica | None, tick: Calla
     if lineage.source is not None:
         copied = _copy(replica, source, lineage.digest)
         if not isinstance(copied, str):
-            return Forked(copied.observation, True, "")
+            return copied
         note = copied
     if lineage.journal is None:
-        return Forked(None, False, note)
+        return Stand(None, note)
     found = replay(replica, lineage.journal, tick)
-    return found if isinstance(found, Divergence) else Forked(found.observation, False, note)
+    return found if isinstance(found, Divergence) else found._replace(note=note)
 
 
 def _copy(replica: Replica, source: Replica | None, digest: Any) -> Stand | str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,3 +97,11 @@ class EnvSpec:
     def copies_midway(self) -> bool:
         """Whether ``copy_from`` copies in mid-episode; the class itself declares it, since a subclass adds to it."""
         return isinstance(self.env_class, type) and bool(vars(self.env_class).get("copies_midway", False))
+
+
+def by_tag(specs: Iterable[EnvSpec]) -> dict[str, list[EnvSpec]]:
+    """The environments of each tag."""
+    members: dict[str, list[EnvSpec]] = defaultdict(list)
+    for spec in specs:
+        members[spec.tag].append(spec)
+    return members

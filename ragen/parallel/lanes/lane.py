@@ -23,7 +23,7 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -105,7 +105,7 @@ class Lane:
         handle: The worker, while there is one.
     """
 
-    def __init__(self, name: str, kind: Callable[[], LaneKind]) -> None:
+    def __init__(self, name: str, kind: LaneKind) -> None:
         self.name = name
         self.order = next(_numbers)
         self.lock = threading.Lock()
@@ -145,7 +145,7 @@ class Lane:
         """
         if self.handle is None:
             self._since = time.monotonic()
-            self.handle = self._kind().start(self.name, first)
+            self.handle = self._kind.start(self.name, first)
             self.generation += 1
 
     def begin(self, request: Request) -> None:

@@ -8,7 +8,6 @@ which is how a death or a missed deadline finds the environment that was at it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -17,7 +16,7 @@ from ragen.parallel.episode.host import EnvHost, ResetOrder
 from ragen.parallel.episode.journal import EpisodeJournal
 from ragen.parallel.episode.outcome import Outcome, Raised
 from ragen.parallel.episode.sealed import OURS, Sealed, SealedSpecs, sealed
-from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.episode.spec import EnvSpec, by_tag
 from ragen.parallel.episode.turn import named
 from ragen.parallel.interrupts import let_signals_pass
 from ragen.parallel.this_process import node_name
@@ -88,6 +87,9 @@ class _ItemOrder(Order):
     def part(self, first: int, count: int) -> Order:
         return type(self)(self.items[first : first + count])
 
+    def fields(self, seal: bool) -> tuple[Any, ...]:
+        return (sealed(self.items) if seal else self.items,)
+
 
 class Reset(_ItemOrder):
     """Begin new episodes; items are ``ResetOrder``."""
@@ -135,10 +137,6 @@ class Call(_ItemOrder):
         """See :meth:`EnvHost.call`."""
         return host.call(self.items)
 
-    def fields(self, seal: bool) -> tuple[Any, ...]:
-        """Each with its arguments."""
-        return (sealed(self.items) if seal else self.items,)
-
 
 class Fork(_ItemOrder):
     """Make environments stand where others stand or stood; items are ``(env_id, Lineage)``."""
@@ -153,10 +151,6 @@ class Fork(_ItemOrder):
     def run(self, host: EnvHost) -> list[Outcome]:
         """See :meth:`EnvHost.fork`."""
         return host.fork(self.items)
-
-    def fields(self, seal: bool) -> tuple[Any, ...]:
-        """Each with its lineage."""
-        return (sealed(self.items) if seal else self.items,)
 
 
 class Unload(Order):
@@ -198,10 +192,7 @@ class Rebuild(Order):
     @classmethod
     def of(cls, specs: Sequence[EnvSpec], journals: Sequence[tuple[int, EpisodeJournal]]) -> Rebuild:
         """An order for a worker: specs are sealed by tag."""
-        by_tag: dict[str, list[EnvSpec]] = defaultdict(list)
-        for spec in specs:
-            by_tag[spec.tag].append(spec)
-        return cls([SealedSpecs.of(members) for members in by_tag.values()], journals)
+        return cls([SealedSpecs.of(members) for members in by_tag(specs).values()], journals)
 
     def __len__(self) -> int:
         return len(self.loads) + len(self.journals)

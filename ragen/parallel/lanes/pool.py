@@ -50,7 +50,7 @@ class WorkerPool:
         self._close_departed()
         with self._lock:
             while len(self._lanes) < count:
-                self._lanes.append(Lane(f"lane {len(self._lanes)}", self._get_kind))
+                self._lanes.append(Lane(f"lane {len(self._lanes)}", self.kind))
             lanes = [lane for lane in self._lanes[:count] if lane not in without]
         with locked(lanes):
             for lane in lanes:
@@ -76,7 +76,7 @@ class WorkerPool:
     def open_extra(self, name: str) -> Lane:
         """A lane of one's own, beside the shared ones."""
         with self._lock:
-            lane = Lane(name, self._get_kind)
+            lane = Lane(name, self.kind)
             self._extra.add(lane)
             return lane
 
@@ -110,9 +110,6 @@ class WorkerPool:
             self._departed.append(user)
             if not later:
                 self._close_departed()
-
-    def _get_kind(self) -> LaneKind:
-        return self.kind
 
     def _close_departed(self) -> None:
         """Close the environments of engines that have left."""

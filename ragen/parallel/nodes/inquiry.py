@@ -74,7 +74,7 @@ def inquire(cluster: RayCluster, specs: Iterable[EnvSpec], settings: Settings) -
     links = [Link(node, 0, cluster) for node in nodes]
     try:
         _await_opening(links, settings.startup_timeout)
-        lanes = {link: Lane(f"check on {link.node.name}", _Only(link).get) for link in links if link.contact}
+        lanes = {link: Lane(f"check on {link.node.name}", _Only(link)) for link in links if link.contact}
         order = Rebuild.of(specs, [])
         request = Request(0, order, settings.step_timeout, settings.startup_timeout)
         try:
@@ -98,9 +98,6 @@ class _Only(LaneKind):
 
     def __init__(self, link: Link) -> None:
         self._link = link
-
-    def get(self) -> LaneKind:
-        return self
 
     def start(self, lane: str, first: Message | None = None) -> NodeHandle:
         handle = NodeHandle(self._link, lane)

@@ -7,23 +7,20 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
 
+from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.placement import auto
 from ragen.parallel.placement.auto import RESET, Limits, Situation
 from ragen.parallel.placement.costs import CallTime, CostMeter, Episode, usual_costs
 from ragen.parallel.placement.records import Plan, State
 from ragen.parallel.placement.spread import local_share, spread
-
-if TYPE_CHECKING:
-    from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.settings import Mode
 
 log = logging.getLogger(__name__)
 
 NEVER = sys.maxsize  # a place that no call of an episode has
-Mode = bool | Literal["auto"]
 Homes = dict[int, int | None]  # index of a lane by env_id, None for main
-Spread = Callable[[Sequence["EnvSpec"], int], Mapping[int, int]]
+Spread = Callable[[Sequence[EnvSpec], int], Mapping[int, int]]
 
 
 class Placer:

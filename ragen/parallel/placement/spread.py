@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-if TYPE_CHECKING:
-    from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.episode.spec import EnvSpec, by_tag
 
 
 def spread(specs: Sequence[EnvSpec], lanes: int) -> dict[int, int]:
@@ -35,14 +32,6 @@ def local_share(specs: Sequence[EnvSpec], share: float) -> set[int]:
     for members in by_tag(specs).values():
         kept.update(spec.env_id for spec in members[len(members) - round(share * len(members)) :])
     return kept
-
-
-def by_tag(specs: Iterable[EnvSpec]) -> dict[str, list[EnvSpec]]:
-    """The environments of each tag."""
-    members: dict[str, list[EnvSpec]] = defaultdict(list)
-    for spec in specs:
-        members[spec.tag].append(spec)
-    return members
 
 
 def _parts(members: Sequence[EnvSpec], parts: int) -> list[int]:

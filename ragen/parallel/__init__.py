@@ -8,9 +8,7 @@
         observations = engine.reset({i: seed for i in range(64)})            # by env_id; or EnvFailed
         results = engine.play({i: Turn(("Up",), 10) for i in range(64)})     # by env_id; or EnvFailed; committed
 
-Reading order: ``episode`` (what a turn is, who holds environments, how an episode is rebuilt), ``lanes`` (seats for
-workers of any kind), ``process`` (one kind of worker), ``engine`` and ``round`` (one call), ``recovery`` (what a
-failure leads to), ``placement`` (who goes where). Nothing here imports torch, verl, hydra, ray or transformers.
+``docs/architecture.md`` tells what is where, and why. Nothing here imports torch, verl, hydra, ray or transformers.
 """
 
 from __future__ import annotations

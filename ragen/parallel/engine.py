@@ -11,10 +11,7 @@
                |                     |                            |
           EnvHost in main       shared lanes              quarantine lanes
 
-An environment is *in sync* where its replica stands exactly at the end of its journal. It stops being so the moment
-anything is asked of it, and is so again once that is committed: whatever happens in between (a dead worker, a missed
-deadline, an interrupt), the next use finds it out of sync and rebuilds it. Nothing else is remembered of a failure's
-circumstances, and an interrupted call has not happened.
+An environment is *in sync* where its replica stands exactly at the end of its journal (``docs/architecture.md``).
 
 Any subset of the environments may be reset, played or called at any time, and several threads may do so at once with
 environments that are not each other's. Main plays for one thread at a time, and has deadlines in its main thread only.

@@ -58,8 +58,7 @@ class EnvRecord:
         lane: Where it lives now: its home, or a quarantine lane.
         generation: Which worker of ``lane`` has it loaded.
         pages: Turns of many environments of its engine, which belong to its journal too.
-        in_sync: Whether its replica stands exactly at the end of its journal. It stops being so the moment anything is
-            asked of it, and is so again once that is committed.
+        in_sync: Whether its replica stands exactly at the end of its journal.
         bound_to_main: It turned out not to work in a worker.
         is_suspect: It is played in a quarantine lane, or waits until there is room.
         failures: How often it has failed at what is being asked.

@@ -214,11 +214,7 @@ class Homes:
                 del self._rests[lane]
 
     def close(self, forgotten: bool) -> None:
-        """Leave the pool, whose workers end if no other engine uses them.
-
-        Args:
-            forgotten: Called by the garbage collector, perhaps in the middle of another engine's exchange.
-        """
+        """Leave the pool, whose workers end if no other engine uses them; see :meth:`EnvEngine.close`."""
         pool, self._pool = self._pool, None
         if pool is not None:
             self.quarantine.close(pool)

@@ -64,14 +64,7 @@ class Roster:
             del self._records[record.env_id]
 
     def fork(self, env_id: int, new_ids: Sequence[int], turn: int | None, may_start_lanes: bool) -> dict[int, Any]:
-        """Add environments that stand where another stands; see :meth:`~ragen.parallel.engine.EnvEngine.fork`.
-
-        Args:
-            env_id: The other.
-            new_ids: Ids of the new ones.
-            turn: After which of its turns; None for now.
-            may_start_lanes: Whether lanes may be started for them, beside those in use.
-        """
+        """See :meth:`~ragen.parallel.engine.EnvEngine.fork`; lanes beside those in use are started if they may be."""
         with self._in_use.claimed([env_id]), ExitStack() as claims:
             with self._parts.lock:
                 parent = self._records[env_id]
@@ -119,11 +112,7 @@ class Roster:
 
 
 def check_turn(parent: EnvRecord, turn: int | None) -> None:
-    """See to it that an environment has stood at the end of this turn.
-
-    Args:
-        parent: The environment.
-        turn: Counted from 1; 0 is the reset, None now.
+    """See to it that an environment has stood at the end of this turn; 0 is the reset, None now.
 
     Raises:
         StateError: It was not reset yet.

@@ -11,9 +11,7 @@
     |  4. values are kept; each failure is decided on (:mod:`ragen.parallel.recovery`)    |
     +-------------------------------------------------------------------------------------+
 
-A round changes where environments live and what they hold, never what was played: journals are written by the engine
-when the round has come back. Whatever interrupts it has played nothing; an interrupt that comes after it waits until
-the call has returned.
+Journals are written by the engine when the round has come back: whatever interrupts it has played nothing.
 """
 
 from __future__ import annotations

@@ -95,15 +95,7 @@ def parser(prog: str = "python -m ragen.tools.check") -> argparse.ArgumentParser
 
 @refusing
 def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.check") -> int:
-    """Run the command line.
-
-    Args:
-        arguments: What follows the program's name; None takes it from the command line.
-        prog: The program's name.
-
-    Returns:
-        The exit code; see above.
-    """
+    """Run the command line, or these arguments of it; the exit code is one of those above."""
     options = vars(parser(prog).parse_intermixed_args(arguments))
     env_type, settings, with_stories = (options.pop(name) for name in ("type", "settings", "stacks"))
     fields = read_settings(env_type, resolve_env(env_type)[1], settings)

@@ -236,15 +236,7 @@ def parser(prog: str = "python -m ragen.tools.replay") -> argparse.ArgumentParse
 
 @refusing
 def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.replay") -> int:
-    """Run the command line.
-
-    Args:
-        arguments: What follows the program's name; None takes it from the command line.
-        prog: The program's name.
-
-    Returns:
-        The exit code; see above.
-    """
+    """Run the command line, or these arguments of it; the exit code is one of those above."""
     options = parser(prog).parse_args(arguments)
     capsule = read_capsule(options.capsule)
     _introduce(capsule)

@@ -1,9 +1,8 @@
 """What the engine has to know of a kind of game: how its environments are built, reset, played and compared.
 
 The engine, its journals and its lanes carry any picklable action and any observation. What they do to an environment is
-written down once for each kind of game, as a :class:`Game`, and called in the main process and in workers alike, which
-is why the two give equal rollouts: :class:`~ragen.parallel.episode.turn.RagenGame` for RAGEN's text games,
-:class:`~ragen.games.gym_game.GymGame` for gymnasium's environments.
+a :class:`Game`, in the main process and in workers alike: :class:`~ragen.parallel.episode.turn.RagenGame` for RAGEN's
+text games, :class:`~ragen.games.gym_game.GymGame` for gymnasium's environments.
 """
 
 from __future__ import annotations

@@ -4,10 +4,6 @@ A host builds environments from specs, resets them, plays their turns, replays t
 method takes a batch and returns one :class:`~ragen.parallel.episode.outcome.Outcome` per item, in order: an environment
 that raises is an outcome like another, and the rest of the batch goes on. Before each item the host reports its
 position (``mark``), which is how the main process knows whose deadline is running.
-
-Members of a group are copied from the first one that was reset where their class declares how
-(:meth:`ragen.env.base.BaseEnv.copy_from`), and forked environments where it declares that this holds in mid-episode
-(``copies_midway``); nowhere else, since nobody but its author can know what an environment holds.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """RAGEN's game: what a turn of a text game is, and the one function that plays it.
 
-The sequential path, the worker processes and the environment service all call :func:`play_turn`; that their rollouts
-are equal is therefore a matter of construction. A turn is a function of the environment's state and what was asked
-alone, and what it returns shares nothing with the environment, so that it reads the same in the process that played it
-as after a journey through a pipe.
+A turn is a function of the environment's state and what was asked alone, and what it returns shares nothing with the
+environment, so that it reads the same in the process that played it as after a journey through a pipe.
 """
 
 from __future__ import annotations

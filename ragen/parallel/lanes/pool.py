@@ -87,10 +87,6 @@ class WorkerPool:
         with self._lock:
             self._extra.discard(lane)
 
-    def join(self, user: int) -> None:
-        """Count an engine as a user of this pool; called with the registry of pools locked."""
-        self._users.add(user)
-
     def leave(self, user: int, later: bool = False) -> None:
         """An engine closes: its environments are closed, and with the last engine all workers end.
 
@@ -165,7 +161,7 @@ def shared_pool(user: int, key: object, make: Callable[[], LaneKind]) -> WorkerP
     """
     with _pools_lock:
         pool = _pools.get(key) or WorkerPool(key, make())
-        pool.join(user)
+        pool._users.add(user)
         _pools[key] = pool
         return pool
 

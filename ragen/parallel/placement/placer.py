@@ -100,12 +100,8 @@ class Placer:
     ) -> Homes | None:
         """Before a further turn is played: new homes, where that should not wait for the next reset.
 
-        That is so where the first episode shows that lanes clearly pay, and where lanes clearly lose.
-
-        Args:
-            episode: What was measured in it so far.
-            bound_to_main: Environments that turned out not to work in a worker.
-            lanes_ready: Lanes that can be used without waiting for their start.
+        That is so where the first episode shows that lanes clearly pay, and where lanes clearly lose. The arguments are
+        those of :meth:`at_reset`, of the present episode.
         """
         count = len(episode.calls)
         if not self.may_look_again(count):

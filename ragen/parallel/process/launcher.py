@@ -24,15 +24,10 @@ class Launcher:
     """Starts and ends workers through a supervisor process; see :mod:`ragen.parallel.process.supervisor`."""
 
     def __init__(self, method: str, preload: Sequence[str], environ: Mapping[str, str]) -> None:
-        """Start the supervisor, without waiting for it.
-
-        Args:
-            method: ``"forkserver"`` (workers are forks of the supervisor) or ``"spawn"`` (fresh interpreters).
-            preload: Modules the supervisor imports before it forks.
-            environ: Environment variables that workers see, beside those of this process.
+        """Start the supervisor; see :class:`~ragen.parallel.process.kind.ProcessKind`.
 
         Raises:
-            OSError: The supervisor cannot be started.
+            OSError: It cannot be started.
         """
         self._lock = threading.RLock()  # the garbage collector may end a lane while one is being started or ended
         self._buffer = b""

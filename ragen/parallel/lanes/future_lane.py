@@ -1,4 +1,4 @@
-"""A worker whose answers are futures: what executors and actors have in common.
+"""A worker whose answers are futures: an executor, or something like it.
 
     lane's thread                              thread of whoever fulfils futures
     +-----------------------+                  +--------------------------------+

@@ -22,7 +22,7 @@ from ragen.parallel.lanes import codec
 from ragen.parallel.lanes.handle import Ending, Message, Position, WorkerGone, WorkerHandle
 from ragen.parallel.nodes.link import SILENCE, Link
 from ragen.parallel.nodes.wire import LANE, Wish, call
-from ragen.parallel.process.channel import Channel
+from ragen.parallel.process.channel import Channel, next_reply
 
 END_TIMEOUT = 5.0  # seconds that an agent gets to end a worker; it needs milliseconds
 _CALL_TIMEOUT = 10.0  # seconds
@@ -95,25 +95,13 @@ class NodeHandle(WorkerHandle):
 
     def receive(self) -> Message | None:
         """See :meth:`WorkerHandle.receive`."""
-        cut: OSError | None = None
         try:
             if not self._is_connected():
                 return None
-            assert self._channel is not None
-            try:
-                self._channel.flush()
-            except OSError as error:
-                cut = error  # what the worker sent before is still to be read
-            message = self._channel.receive()
-            if message is not None and not self.is_up:
-                self.pid, self.is_up = int(bytes(message[0])), True  # its hello
-                message = self._channel.receive()
-            self.moved = self._channel.moved
         except (EOFError, OSError) as error:
             raise WorkerGone(str(error)) from None
-        if message is None and cut is not None:
-            raise WorkerGone(str(cut))
-        return message
+        assert self._channel is not None
+        return next_reply(self, self._channel)
 
     def _is_connected(self) -> bool:
         """Whether there is a connection now; what has waited for it is sent as soon as there is.

@@ -12,7 +12,7 @@ import socket
 import struct
 from itertools import accumulate, pairwise
 
-from ragen.parallel.lanes.handle import Message
+from ragen.parallel.lanes.handle import Message, WorkerGone, WorkerHandle
 
 _HEAD = struct.Struct("<QQ")
 _LENGTH = struct.Struct("<Q")
@@ -127,3 +127,28 @@ class Channel:
             self._missing = self._frame[len(here) :]
             self._begin += _HEAD.size + len(here)
         return None if self._missing else self._frame
+
+
+def next_reply(worker: WorkerHandle, channel: Channel) -> Message | None:
+    """Go on sending to a worker, and take its next reply if it is complete; its first message says its process id.
+
+    Raises:
+        WorkerGone: The worker has ended, and what it sent before was taken.
+    """
+    cut: OSError | None = None
+    try:
+        try:
+            channel.flush()
+        except OSError as error:
+            cut = error  # what the worker sent before is still to be read
+        message = channel.receive()
+        if message is not None and not worker.is_up:
+            worker.pid, worker.is_up = int(bytes(message[0])), True
+            message = channel.receive()
+    except (EOFError, OSError) as error:
+        raise WorkerGone(str(error)) from None
+    finally:
+        worker.moved = channel.moved
+    if message is None and cut is not None:
+        raise WorkerGone(str(cut))
+    return message

@@ -30,7 +30,7 @@ from dataclasses import replace
 from ragen.errors import LaneStartError
 from ragen.parallel.lanes import codec
 from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
-from ragen.parallel.process.channel import Channel
+from ragen.parallel.process.channel import Channel, next_reply
 from ragen.parallel.process.launcher import Launcher
 from ragen.parallel.process.vitals import Vitals
 from ragen.parallel.this_process import usable_cpus
@@ -87,7 +87,7 @@ class ProcessHandle(WorkerHandle):
             self._channel.send(message)
         except OSError as error:
             with contextlib.suppress(WorkerGone):
-                self._receive()  # its hello, if that was not read yet
+                next_reply(self, self._channel)  # its hello, if that was not read yet
             raise WorkerGone(str(error)) from None
         finally:
             self.moved = self._channel.moved
@@ -102,27 +102,7 @@ class ProcessHandle(WorkerHandle):
 
     def receive(self) -> Message | None:
         """Go on sending what is unsent, and take the next reply if it is complete; None if not. Never waits."""
-        cut: Exception | None = None
-        try:
-            self._channel.flush()
-        except OSError as error:
-            cut = error  # what the worker sent before is still to be read
-        reply = self._receive()
-        if reply is None and cut is not None:
-            raise WorkerGone(str(cut)) from None
-        return reply
-
-    def _receive(self) -> Message | None:
-        try:
-            message = self._channel.receive()
-            if message is not None and not self.is_up:
-                self.pid, self.is_up = int(bytes(message[0])), True  # its hello
-                message = self._channel.receive()
-            return message
-        except (EOFError, OSError) as error:
-            raise WorkerGone(str(error)) from None
-        finally:
-            self.moved = self._channel.moved
+        return next_reply(self, self._channel)
 
     def position(self) -> Position | None:
         """Where the worker is; once it was ended, where it was in the end."""

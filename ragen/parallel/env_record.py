@@ -35,13 +35,7 @@ class EnvFailed:
 
 
 def raise_failures(values: Mapping[int, Any], raises: bool, at_build: bool = False) -> None:
-    """Raise the first failure among values by env_id.
-
-    Args:
-        values: What came of a call.
-        raises: Whether failures are to be raised.
-        at_build: Whether those of environments that cannot even be built are in any case.
-    """
+    """Raise the first failure among values by env_id: of any kind, or ``at_build`` of what cannot even be built."""
     for value in values.values():
         if type(value) is EnvFailed and (raises or (at_build and value.phase == "build")):
             raise value.error

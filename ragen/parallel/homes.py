@@ -67,12 +67,9 @@ class Homes:
         return {each.name: each for each in self.lanes(index + 1)}.get(f"lane {index}")
 
     def for_forks(self, home: Lane | None, count: int, may_start: bool) -> list[Lane | None]:
-        """Homes for so many forks of an environment, where they are replayed: the lanes that host the fewest.
+        """Homes for so many forks of what lives at ``home``: main, if that is it, or the lanes that host the fewest.
 
-        Args:
-            home: The environment's own; forks of what lives in main live there too.
-            count: How many.
-            may_start: Whether lanes may be started for them; else there are those in use.
+        Lanes are started for them if they may be; else there are those in use.
         """
         if home is None:
             return [None] * count

@@ -20,12 +20,6 @@ class InUse:
     """
 
     def __init__(self, known: Collection[int], lock: Any) -> None:
-        """None yet.
-
-        Args:
-            known: The environments that there are, as they come and go.
-            lock: The engine's.
-        """
         self.env_ids: set[int] = set()
         self.is_closed = False
         self.calls = 0
@@ -59,9 +53,7 @@ class InUse:
     def claimed_again(self, env_ids: frozenset[int], calls: int) -> Iterator[bool]:
         """The same for the environments of an earlier call, if there was no other since; tells whether that is so.
 
-        Args:
-            env_ids: Those environments.
-            calls: What :attr:`calls` was then.
+        ``calls`` is what :attr:`calls` was then.
         """
         self.check_open()
         with interrupts_held():

@@ -19,11 +19,6 @@ _told: set[str] = set()
 def open_pool(user: int, settings: Settings, preload: Sequence[str]) -> WorkerPool:
     """The process's pool of the kind that the settings ask for, or of the kind that can be had here.
 
-    Args:
-        user: Number of the engine, which has to leave the pool in the end.
-        settings: The engine's.
-        preload: Modules that workers will need.
-
     Raises:
         LaneStartError: What starts workers cannot be started itself.
         ConfigError: The cluster that this process is connected to is not the one that the settings name.

@@ -77,11 +77,7 @@ class Notices:
             self._log.warning("%s", message)
 
     def sum_up(self, is_end: bool = False) -> None:
-        """Tell what was only counted, where it has become much more since this was last told.
-
-        Args:
-            is_end: Whether to tell all of it.
-        """
+        """Tell what was only counted, where it has become much more since this was last told; all of it at the end."""
         for kind, counted in self._said.items():
             if not counted.env_ids or (len(counted.env_ids) < counted.told and not is_end):
                 continue

@@ -117,10 +117,7 @@ def decide(trouble: Trouble, facts: Facts, settings: Settings) -> Decision:
 def decide_lane(failure: LaneFailure, restarts: int, settings: Settings) -> LaneThen:
     """What follows when a lane's worker is gone and no environment was at its turn; see the table above.
 
-    Args:
-        failure: What became of the worker.
-        restarts: How often this lane has lost its worker so in this episode, this time included.
-        settings: The engine's.
+    ``restarts``: how often this lane has lost its worker so in this episode, this time included.
     """
     is_hopeless = failure.cause is Cause.START and failure.seconds > 0
     if restarts <= settings.max_restarts and not is_hopeless:

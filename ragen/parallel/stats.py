@@ -70,13 +70,7 @@ class Stats:
         self._tally(lane).restarts += 1
 
     def count_outcomes(self, lane: Lane | None, outcomes: Sequence[Outcome], turns: int) -> float:
-        """Count what a home was busy with, whatever came of it; the seconds.
-
-        Args:
-            lane: The home.
-            outcomes: What it gave.
-            turns: How many of them are turns that were played.
-        """
+        """Count what a home was busy with, whatever came of it, and the turns among it; the seconds."""
         tally = self._tally(lane)
         seconds = sum([outcome[2] for outcome in outcomes])
         if self.keeps_each:
@@ -120,9 +114,7 @@ class Stats:
     def lanes(self, records: Iterable[EnvRecord], of_this_thread: bool) -> list[LaneStats]:
         """What each home has done, main first, and which of these environments live there now.
 
-        Args:
-            records: All environments.
-            of_this_thread: Count only what was asked for in the calling thread.
+        Only what was asked for in the calling thread counts, if so told.
         """
         tallies: dict[str, list[_Tally]] = defaultdict(list)
         for (thread, name), tally in self._tallies.items():

@@ -134,14 +134,9 @@ class CheckReport:
 def advise(
     env_type: str, findings: tuple[Finding, ...], costs: EnvCosts, turns: int, bound_to_main: str = ""
 ) -> CheckReport:
-    """What follows from the findings and the costs.
+    """What follows from the findings and the costs, a reset's being shared out among the ``turns`` of an episode.
 
-    Args:
-        env_type: What was checked.
-        findings: What was found.
-        costs: What was measured.
-        turns: Of an episode, among which the cost of its reset is shared out.
-        bound_to_main: Why the environment has to stay in the main process, if it has.
+    ``bound_to_main``: why the environment has to stay in the main process, if it has.
     """
 
     def report(advice: Advice, line: str, reason: str) -> CheckReport:

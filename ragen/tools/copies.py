@@ -16,12 +16,8 @@ from ragen.tools.sandbox import Mishap, Sandbox
 def difference_of_copies(sandbox: Sandbox, source: int, copy: int, first: Recording, plan: Mapping[int, Turns]) -> str:
     """Where a copy of mid-episode first plays otherwise than what it was copied from; "" if nowhere.
 
-    Args:
-        sandbox: Where both environments live.
-        source: The environment that is played, and copied after each turn.
-        copy: The environment that it is copied to, and that plays the rest.
-        first: How the episodes went.
-        plan: The turns of them; those of the first seed are played.
+    ``source`` plays the turns of the plan's first seed, which went as in ``first``; after each of them it is copied to
+    ``copy``, which plays the rest.
     """
     seed, turns = next(iter(plan.items()))
     expected = first.episodes[seed]

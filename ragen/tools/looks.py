@@ -13,11 +13,7 @@ Found = tuple[Status, str, str]
 
 
 def shown_found(unshown: Mapping[str, str]) -> Found:
-    """Whether a model sees what ``reset`` and ``step`` return.
-
-    Args:
-        unshown: What each of the two returned that ``render()`` did not give, in words.
-    """
+    """Whether a model sees what ``reset`` and ``step`` return; of each, what ``render()`` did not give, in words."""
     if not unshown:
         return "ok", "render() shows what reset() and step() return", ""
     told = " and ".join(f"{call}() returned {what}" for call, what in unshown.items())

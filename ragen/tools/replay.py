@@ -49,11 +49,7 @@ class Replay:
         self._differences: list[str] = []
 
     def run(self, last: int | None = None) -> Verdict:
-        """Play the episode.
-
-        Args:
-            last: Index of the last turn to play, -1 for the reset alone; None for all.
-        """
+        """Play the episode up to this turn, -1 for the reset alone, or all of it."""
         value = self._begin()
         if isinstance(value, Mishap):
             return self._judge("the reset", None, value)

@@ -137,9 +137,7 @@ class EnvHost:
     def replay(self, items: Sequence[tuple[int, EpisodeJournal]], first: int = 0) -> list[Outcome]:
         """Rebuild the episodes of ``(env_id, journal)`` on fresh environments; outcomes hold None or a divergence.
 
-        Args:
-            items: What to rebuild.
-            first: Index of the first of them, where they are part of a batch.
+        The first of them is item ``first`` of its batch.
         """
         return self._each(items, "replay", self._replay_one, first)
 

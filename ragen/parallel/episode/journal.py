@@ -130,11 +130,7 @@ class EpisodeJournal:
         return [entry for entry in self.entries if isinstance(entry, JournalTurn)]
 
     def until(self, turn: int | None) -> EpisodeJournal:
-        """The episode up to a turn, as a journal of its own, which can be written on.
-
-        Args:
-            turn: How many turns it is to have, with what was changed before the last of them; None for all there is.
-        """
+        """The episode with so many turns and what was changed before the last, or all of it; a journal of its own."""
         entries, left = list(self.entries), turn
         for place, entry in enumerate(self.entries):
             if left == 0:
@@ -146,14 +142,7 @@ class EpisodeJournal:
 
 
 def difference(turn: int, names: tuple[str, ...], expected: tuple[Any, ...], got: tuple[Any, ...]) -> Divergence | None:
-    """Compare what was recorded of a turn with what it gave again.
-
-    Args:
-        turn: Index of the turn, -1 for the reset.
-        names: Names of the compared values; ``digest`` is that of the observation.
-        expected: What the journal holds.
-        got: What was given now.
-    """
+    """Where a turn, -1 for the reset, gave something else than was recorded; ``digest`` is that of the observation."""
     for name, was, is_now in zip(names, expected, got, strict=True):
         if not _is_same(was, is_now):
             return Divergence(turn, "observation" if name == "digest" else name, was, is_now)

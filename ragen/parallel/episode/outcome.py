@@ -71,13 +71,7 @@ class Raised:
 
     @classmethod
     def of(cls, error: BaseException, phase: str, travels: bool = True) -> Raised:
-        """Describe an exception that was just caught.
-
-        Args:
-            error: The exception.
-            phase: What was being done.
-            travels: Whether another process has to be told.
-        """
+        """Describe an exception that was just caught; it is pickled if it has to travel to another process."""
         text, trace = describe(error), _trace(error)
         if not travels:
             return cls(phase, text, trace, original=error.with_traceback(None))

@@ -135,10 +135,7 @@ def _repeat(replica: Replica, change: Change) -> None:
 def replay(replica: Replica, journal: EpisodeJournal, tick: Callable[[], None]) -> Stand | Divergence:
     """Rebuild an episode on a fresh environment, and compare each turn with what was recorded of it.
 
-    Args:
-        replica: The environment; what it was before is closed.
-        journal: The episode.
-        tick: Called before each entry: it has a deadline of its own.
+    What the replica was before is closed. ``tick`` is called before each entry, which has a deadline of its own.
     """
     if replica.env is not None:
         close(replica)
@@ -171,13 +168,9 @@ def _replay_episode(replica: Replica, journal: EpisodeJournal, tick: Callable[[]
 
 
 def fork(replica: Replica, lineage: Lineage, source: Replica | None, tick: Callable[[], None]) -> Stand | Divergence:
-    """Make an environment stand where another stands, or stood: a copy that shows the same, or else a replay.
+    """Make an environment stand where its lineage says: a copy of ``source`` that shows the same, or else a replay.
 
-    Args:
-        replica: The environment that is to stand there.
-        lineage: Where that is.
-        source: The environment that may be copied; None if it is not here.
-        tick: Called before each entry of a replay.
+    ``tick`` is called before each entry of a replay.
     """
     note = ""
     if lineage.source is not None:

@@ -55,12 +55,7 @@ class TurnResult(NamedTuple):
 
 
 def failed_turn(text: str, observation: Observation) -> TurnResult:
-    """The turn of an environment that failed: nothing executed, the game over, the failure in the info.
-
-    Args:
-        text: The failure.
-        observation: What the environment last showed.
-    """
+    """The turn of an environment that failed: nothing executed, the game over, the failure in the info."""
     return TurnResult([], False, 0, True, {"env_error": text}, observation, None)
 
 

@@ -71,11 +71,7 @@ class ExecutorKind(LaneKind):
     name = "executor"
 
     def __init__(self, start_method: str) -> None:
-        """Start nothing yet.
-
-        Args:
-            start_method: ``"forkserver"``, in whose place ``"spawn"`` is taken where there is none, or ``"spawn"``.
-        """
+        """Start nothing yet; ``"spawn"`` is taken where there is no ``"forkserver"``."""
         available = multiprocessing.get_all_start_methods()
         self.start_method = start_method if start_method in available else "spawn"
         self.slots = usable_cpus()

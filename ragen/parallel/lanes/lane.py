@@ -135,10 +135,7 @@ class Lane:
         return self.handle.node if self.handle is not None else ""
 
     def start(self, first: Message | None = None) -> None:
-        """Start a worker if there is none, without waiting for it.
-
-        Args:
-            first: A request that it is to carry out first.
+        """Start a worker if there is none, without waiting for it; it carries out the request ``first`` before others.
 
         Raises:
             LaneStartError, OSError: It cannot be started.
@@ -259,10 +256,6 @@ class Lane:
             return self._parts[0].first if is_known else None
         return next((part.first + position.item for part in self._parts if part.number == position.request), None)
 
-    def _index_at(self, ending: Ending) -> int | None:
-        """The item of the last request that the worker was at when it ended; None if no item had to do with it."""
-        return None if ending.is_shared else self._index(ending.position)
-
     def expire(self) -> LaneFailure:
         """Kill the worker because its item is overdue, and tell which one that was."""
         assert self.handle is not None
@@ -271,10 +264,8 @@ class Lane:
             seconds = self._patience(position, None)
             return LaneFailure(Cause.START, self.name, self.end(), seconds=seconds)
         stacks = self.handle.stacks()
-        ending = self.handle.end()
-        index = self._index_at(ending)
+        ending, index = self._end_and_locate()
         seconds = self._patience(ending.position, index)
-        self.handle = None
         return LaneFailure(Cause.TIMEOUT, self.name, ending, index, seconds, stacks)
 
     def end(self) -> Ending:
@@ -295,10 +286,10 @@ class Lane:
         return LaneFailure(Cause.DIED, self.name, ending, index)
 
     def _end_and_locate(self) -> tuple[Ending, int | None]:
-        """End the worker, and tell at which item of the last request it was."""
+        """End the worker, and tell at which item of the last request it was; None if no item had to do with it."""
         assert self.handle is not None
         ending = self.handle.end()
-        index = self._index_at(ending)
+        index = None if ending.is_shared else self._index(ending.position)
         self.handle = None
         return ending, index
 

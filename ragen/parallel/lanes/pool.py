@@ -90,10 +90,8 @@ class WorkerPool:
     def leave(self, user: int, later: bool = False) -> None:
         """An engine closes: its environments are closed, and with the last engine all workers end.
 
-        Args:
-            user: The engine's number.
-            later: While other engines remain, close the environments when lanes are asked for next: the caller may
-                stand in the middle of an exchange, which holds the lanes.
+        ``later``: while other engines remain, its environments are closed when lanes are asked for next: the caller
+        may stand in the middle of an exchange, which holds the lanes.
         """
         with _pools_lock:
             self._users.discard(user)
@@ -154,7 +152,7 @@ _pools_lock = threading.RLock()  # the garbage collector may close an engine whi
 
 
 def shared_pool(user: int, key: object, make: Callable[[], LaneKind]) -> WorkerPool:
-    """The process's pool of this key, made now if there is none; ``user`` has to leave it in the end.
+    """The process's pool of this key, made now if there is none; ``user``, an engine's number, leaves it in the end.
 
     Raises:
         LaneStartError: What starts workers cannot be started itself.

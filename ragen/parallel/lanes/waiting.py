@@ -17,12 +17,7 @@ class Watch:
         self._poll: Any = select.poll() if hasattr(select, "poll") else None  # which Windows has not
 
     def add(self, descriptor: int, writable: bool = False) -> None:
-        """Wait for this one from now on.
-
-        Args:
-            descriptor: Until it can be read from.
-            writable: Whether also until it can be written to.
-        """
+        """Wait from now on until this one can be read from, or also until it can be written to."""
         if self._writable.get(descriptor) is writable:
             return
         self._writable[descriptor] = writable
@@ -45,12 +40,7 @@ class Watch:
 
 
 def wait_readable(descriptors: Collection[int], seconds: float) -> list[int]:
-    """Wait until one of these descriptors can be read from; those that can.
-
-    Args:
-        descriptors: What to wait for.
-        seconds: How long at most.
-    """
+    """Wait so many seconds at most until one of these descriptors can be read from; those that can."""
     watch = Watch()
     for descriptor in descriptors:
         watch.add(descriptor)

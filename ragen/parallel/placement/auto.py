@@ -89,13 +89,7 @@ def decide(state: State, given: Situation) -> State:
 
 
 def look_again(state: State, given: Situation, calls: int) -> State:
-    """Before another turn of the first episode: whether it should go on in lanes already.
-
-    Args:
-        state: With the calls so far.
-        given: With the costs so far.
-        calls: How many there were.
-    """
+    """Before another turn of the first episode, after so many calls: whether it should go on in lanes already."""
     rebuilding = {tag: cost.seconds for tag, cost in given.costs.items()}
     turns = {tag: cost._replace(seconds=cost.seconds - cost.reset_s) for tag, cost in given.costs.items()}
     given = replace(given, costs=turns)
@@ -113,10 +107,7 @@ def look_again(state: State, given: Situation, calls: int) -> State:
 def break_off(state: State, given: Situation, calls: Mapping[int, CallTime]) -> State:
     """Before another turn: whether an episode that is slower than in main has lost as much as it takes to go back.
 
-    Args:
-        state: With the calls so far.
-        given: With the costs so far.
-        calls: Those of this episode, by their places.
+    ``calls`` are those of this episode, by their places; they are noted in the state already.
     """
     main = state.record(ALL_MAIN)
     alone = [

@@ -121,12 +121,7 @@ class Placer:
         return self._follow("auto", bound_to_main)
 
     def reasons(self, in_lanes: Collection[str], held: Mapping[str, str]) -> dict[str, str]:
-        """Where each tag's environments live and why, by tag.
-
-        Args:
-            in_lanes: Tags of which an environment lives in a lane.
-            held: What holds tags in main that were to live in lanes.
-        """
+        """Where each tag's environments live and why, by tag; ``held``: what holds tags in main."""
         return {spec.tag: self._reason(spec, spec.tag in in_lanes, held.get(spec.tag, "")) for spec in self._specs}
 
     def _reason(self, spec: EnvSpec, is_out: bool, held: str) -> str:

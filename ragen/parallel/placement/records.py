@@ -126,12 +126,7 @@ class State:
         return replace(self, now=plan, kept=self.kept if self.is_trying else plan, steady=0)
 
     def lost(self, plan: Plan, cost: float) -> State:
-        """With a plan that lost, and is not to be tried for a while.
-
-        Args:
-            plan: The plan.
-            cost: What trying it once costs, in usual episodes.
-        """
+        """With a plan that lost, and is not to be tried for a while; a try costs so many usual episodes."""
         record = self.record(plan)
         due = self.episode + round(PAUSE * (1 + max(0.0, cost)) * 2**record.losses)
         return self._with(plan, replace(record, losses=record.losses + 1, due=due))

@@ -8,11 +8,7 @@ from ragen.parallel.episode.spec import EnvSpec, by_tag
 
 
 def spread(specs: Sequence[EnvSpec], lanes: int) -> dict[int, int]:
-    """Give each environment a lane, every tag evenly over all lanes, groups whole where that stays even.
-
-    Args:
-        specs: The environments to host.
-        lanes: Number of lanes, at least 1.
+    """Give each environment one of so many lanes, every tag evenly over all, groups whole where that stays even.
 
     Returns:
         Lane index by env_id.

@@ -53,10 +53,7 @@ class ProcessHandle(WorkerHandle):
     def __init__(self, launcher: Launcher, lane: str, known: weakref.WeakSet[ProcessHandle]) -> None:
         """Begin to start a worker.
 
-        Args:
-            launcher: What starts it.
-            lane: Name of its lane.
-            known: Takes the handle in before it opens anything: a fork of the main process forgets what is in it.
+        ``known`` takes the handle in before it opens anything: a fork of the main process forgets what is in it.
 
         Raises:
             OSError: It cannot be started.

@@ -54,12 +54,9 @@ class Launcher:
         return self._process.poll() is None
 
     def start(self, token: str, lane: str, descriptors: list[int]) -> None:
-        """Begin to start a worker; it says hello over its connection when it is there.
+        """Begin to start a worker, which no other ever shares its token with; it says hello when it is there.
 
-        Args:
-            token: A name for it that no other worker ever has.
-            lane: Name of its lane.
-            descriptors: Its connection, progress and stacks.
+        ``descriptors`` are its connection, progress and stacks.
 
         Raises:
             OSError: It cannot be told to the supervisor, though that lives.
@@ -70,15 +67,7 @@ class Launcher:
             socket.send_fds(self._commands, [json.dumps(command).encode() + b"\n"], descriptors)
 
     def end(self, token: str, was_up: bool) -> Ending:
-        """End a worker if it lives, with all it left behind as far as it is known. Bounded.
-
-        Args:
-            token: The worker's.
-            was_up: Whether it had said hello.
-
-        Returns:
-            How it ended.
-        """
+        """End a worker if it lives, with all it left behind as far as that is known; how it ended. Bounded in time."""
         with self._lock:
             answer = self._ask({"do": "end", "token": token})
         if answer is None:

@@ -19,8 +19,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent ends; elsewhere than on Linux the parent has to do it.
 
-    Args:
-        parent: The parent's process id as it was before; if it is gone already, this process ends now.
+    ``parent`` is its id as it was before; if it is gone already, this process ends now.
     """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

@@ -53,7 +53,9 @@ class InUse:
     def claimed_again(self, env_ids: frozenset[int], calls: int) -> Iterator[bool]:
         """The same for the environments of an earlier call, if there was no other since; tells whether that is so.
 
-        ``calls`` is what :attr:`calls` was then.
+        Args:
+            env_ids: Those environments.
+            calls: What :attr:`calls` was then.
         """
         self.check_open()
         with interrupts_held():

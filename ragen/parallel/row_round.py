@@ -103,10 +103,10 @@ class RowRound(Round):
         if not rows:
             return super()._take(lane, order, outcomes, generation)
         seconds = 0.0
-        for outcome in rows:
-            self.played.append(self._played(lane, order, *outcome.value))
-            self._parts.stats.count_row(lane, next(iter(self._parts.tags)), outcome)
-            seconds += outcome.seconds
+        for _, (env_ids, result), took, waited in rows:
+            self.played.append(self._played(lane, order, env_ids, result))
+            self._parts.stats.count_row(lane, next(iter(self._parts.tags)), len(env_ids), took, waited)
+            seconds += took
         singles = [outcome for outcome in outcomes if type(outcome[1]) is not RowOf]
         return seconds + (super()._take(lane, order, singles, generation) if singles else 0.0)
 
@@ -141,8 +141,8 @@ class Rows:
         self._last: _Last | None = None
 
     def can_play(self) -> bool:
-        """Whether there is but one tag, so that what a row costs can be told."""
-        return len(self._parts.tags) == 1
+        """Whether there is but one tag, so that what a row costs can be told, and nobody asks it of each."""
+        return len(self._parts.tags) == 1 and not self._parts.stats.keeps_each
 
     def play(self, row: Row) -> list[Played] | dict[int, Any]:
         """Play turns, like :meth:`EnvEngine.play`.

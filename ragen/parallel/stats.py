@@ -51,7 +51,8 @@ class Stats:
 
     Attributes:
         episode: What was measured since the last reset of all environments, for the placement.
-        keeps_each: Whether the seconds inside each environment are kept until they are taken, for whoever sets it.
+        keeps_each: Whether the seconds inside each environment are kept until they are taken, for whoever sets it: no
+            rows are played then, whose environments share what they take.
     """
 
     def __init__(self) -> None:
@@ -80,16 +81,12 @@ class Stats:
         tally.turns += turns
         return seconds
 
-    def count_row(self, lane: Lane | None, tag: str, row: Outcome) -> None:
-        """Count turns of one tag that a home has played in one piece, whose outcome is one."""
-        env_ids = row.value.env_ids
-        if self.keeps_each:
-            for env_id in env_ids:
-                self._each[env_id] += row.seconds / len(env_ids)
+    def count_row(self, lane: Lane | None, tag: str, turns: int, seconds: float, waited: float) -> None:
+        """Count turns of one tag that a home has played in one piece."""
         tally = self._tally(lane)
-        tally.busy_s += row.seconds
-        tally.turns += len(env_ids)
-        self.episode.add(tag, row.seconds, row.waited, len(env_ids))
+        tally.busy_s += seconds
+        tally.turns += turns
+        self.episode.add(tag, seconds, waited, turns)
 
     def take_each(self, env_ids: Iterable[int]) -> list[float]:
         """Seconds spent inside each of these since they were last taken, whatever came of them."""

@@ -123,11 +123,10 @@ class WorkerPool:
         """End all workers: those that do not close their environments within ``EXIT_TIMEOUT`` are killed."""
         seats = [*self._lanes, *self._extra]
         with locked(seats):  # another thread may still be closing the environments of its own engine
-            lanes = [lane for lane in seats if lane.handle is not None]
-            asked = [lane for lane in lanes if lane.handle is not None and lane.handle.ask_to_exit()]
-            _await_exit({lane.handle.fileno() for lane in asked if lane.handle is not None})
+            handles = [lane.handle for lane in seats if lane.handle is not None]
+            _await_exit({handle.fileno() for handle in handles if handle.ask_to_exit()})
             try:
-                end_all(lanes)
+                end_all(seats)
             finally:
                 self.kind.close()
 

@@ -35,7 +35,7 @@ class EnvFailed:
 
 
 def raise_failures(values: Mapping[int, Any], raises: bool, at_build: bool = False) -> None:
-    """Raise the first failure among values by env_id: of any kind, or ``at_build`` of what cannot even be built."""
+    """Raise the first failure among values by env_id, if failures raise; ``at_build`` those to build do always."""
     for value in values.values():
         if type(value) is EnvFailed and (raises or (at_build and value.phase == "build")):
             raise value.error

@@ -106,7 +106,7 @@ class Capsule:
         return cls(
             kind=_kind(error),
             what=failure.text,
-            phase=failure.phase or failure.asked.phase,
+            phase=failure.phase,
             env_type=spec.env_type,
             tag=spec.tag,
             env_id=spec.env_id,

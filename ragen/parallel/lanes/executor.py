@@ -151,7 +151,6 @@ class _ExecutorHandle(FutureHandle):
             raise WorkerGone(str(error)) from error
 
     def position(self) -> Position | None:
-        """See :meth:`WorkerHandle.position`."""
         return self._progress.read()
 
     def stacks(self) -> str:
@@ -163,14 +162,12 @@ class _ExecutorHandle(FutureHandle):
         return ""
 
     def ask_to_exit(self) -> bool:
-        """See :meth:`WorkerHandle.ask_to_exit`."""
         asked = super().ask_to_exit()
         if asked:
             self._begin_to_shut_down()
         return asked
 
     def end(self) -> Ending:
-        """See :meth:`WorkerHandle.end`."""
         if self._ending is None:
             self._starter.join(_PATIENCE)
             with self._turnover:

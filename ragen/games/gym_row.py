@@ -108,6 +108,8 @@ class GymRow(Row):
             self._play(envs, watch, result)
         except BaseException as error:
             raise RowBroken(result) from error
+        finally:
+            result.join()
         return result
 
     def _play(self, envs: Sequence[Any], watch: Any, result: GymRowResult) -> None:
@@ -137,7 +139,7 @@ class GymRow(Row):
                 shown.append(observation.tobytes())
             else:
                 odd[len(rewards)] = detached(observation), digest_of(observation)
-                shown.append(b"")
+                shown.append(bytes(form.size))
             rewards.append(reward if type(reward) in FIXED else detached(reward))
             watch.since = perf_counter()
 
@@ -147,7 +149,7 @@ class GymRowResult(RowResult):
 
     Attributes:
         form: What observations usually are.
-        shown: Bytes of each observation; none of one that is odd.
+        shown: Bytes of each observation, in one piece at the end; zeros for one that is odd.
         odd: By index, observations that are something else, with their digests.
         rewards: Of each turn.
         ends: By index, whether an episode was terminated and whether it was truncated; of those that were.
@@ -161,7 +163,7 @@ class GymRowResult(RowResult):
     def __init__(self, form: Form | None) -> None:
         """Nothing yet."""
         self.form = form
-        self.shown: list[bytes] = []
+        self.shown: Any = []
         self.odd: dict[int, tuple[Any, Any]] = {}
         self.rewards: list[Any] = []
         self.ends: dict[int, tuple[bool, bool]] = {}
@@ -176,6 +178,10 @@ class GymRowResult(RowResult):
         kept = (self.shown, self.odd, self.rewards, self.ends, self.infos, self.begins)
         return _row_result, (self.form, kept)
 
+    def join(self) -> None:
+        """No more turns will come."""
+        self.shown = b"".join(self.shown)
+
     def add(self, result: GymResult) -> None:
         """Take in a turn that the game has played."""
         observation, reward, terminated, truncated, info, digest, _, began = result
@@ -183,7 +189,7 @@ class GymRowResult(RowResult):
         if self.form is not None and self.form.holds(observation):
             self.shown.append(observation.tobytes())
         else:
-            self.shown.append(b"")
+            self.shown.append(b"" if self.form is None else bytes(self.form.size))
             self.odd[index] = observation, digest
         self.rewards.append(reward)
         if terminated or truncated:
@@ -214,15 +220,19 @@ class GymRowResult(RowResult):
         if self.digests is not None:
             return self.digests[index]
         assert self.form is not None
-        return digest_of_bytes(self.shown[index], np.dtype(self.form.dtype), self.form.shape)
+        return digest_of_bytes(self._bytes(index), np.dtype(self.form.dtype), self.form.shape)
 
     def _observed(self, index: int) -> Any:
         if index in self.odd:
             return self.odd[index][0]
         assert self.form is not None and self.digests is None
         dtype, shape = np.dtype(self.form.dtype), self.form.shape
-        found = np.frombuffer(self.shown[index], dtype).reshape(shape).copy()
+        found = np.frombuffer(self._bytes(index), dtype).reshape(shape).copy()
         return found if shape else found[()]
+
+    def _bytes(self, index: int) -> bytes:
+        assert self.form is not None
+        return self.shown[index * self.form.size : (index + 1) * self.form.size]
 
     def begun(self) -> Sequence[int]:
         """Indices of those in whose turn an episode began."""
@@ -232,14 +242,13 @@ class GymRowResult(RowResult):
         """Keep no more of observations than a journal does, where that is less."""
         if self.form is not None and self.digests is None and self.form.size > SHORT:
             self.digests = [self._digest(index) for index in range(len(self))]
-            self.shown = []
+            self.shown = b""
 
     def batch(self) -> np.ndarray | None:
         """All observations as one array of their own; None where some are odd."""
         if self.odd or self.form is None:
             return None
-        found = np.frombuffer(bytearray().join(self.shown), self.form.dtype)
-        return found.reshape(len(self.shown), *self.form.shape)
+        return np.frombuffer(bytearray(self.shown), self.form.dtype).reshape(len(self.rewards), *self.form.shape)
 
 
 def _row_result(form: Any, kept: tuple[Any, ...]) -> GymRowResult:

@@ -49,27 +49,25 @@ class InUse:
                 with self._lock:
                     self.env_ids -= wanted
 
-    @contextmanager
-    def claimed_again(self, env_ids: frozenset[int], calls: int) -> Iterator[bool]:
-        """The same for the environments of an earlier call, if there was no other since; tells whether that is so.
+    def take_again(self, env_ids: frozenset[int], calls: int) -> bool:
+        """Have the environments of an earlier call, if there was no other since; :meth:`give_back` ends it.
 
         Args:
             env_ids: Those environments.
             calls: What :attr:`calls` was then.
         """
         self.check_open()
-        with interrupts_held():
-            with self._lock:
-                is_next = self.calls == calls and not self.env_ids
-                if is_next:
-                    self.calls += 1
-                    self.env_ids |= env_ids
-            try:
-                yield is_next
-            finally:
-                if is_next:
-                    with self._lock:
-                        self.env_ids -= env_ids
+        with self._lock:
+            if self.calls != calls or self.env_ids:
+                return False
+            self.calls += 1
+            self.env_ids |= env_ids
+        return True
+
+    def give_back(self, env_ids: frozenset[int]) -> None:
+        """The call is over."""
+        with self._lock:
+            self.env_ids -= env_ids
 
     def check_open(self) -> None:
         """Raise a ``StateError`` if the engine is closed."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, NamedTuple
 
 from ragen.parallel.env_record import IN_MAIN, EnvFailed, EnvRecord
@@ -16,10 +18,11 @@ from ragen.parallel.episode.outcome import Outcome, RowOf
 from ragen.parallel.episode.rows import FAR, Row, RowItems
 from ragen.parallel.homes import Homes
 from ragen.parallel.in_use import InUse
-from ragen.parallel.interrupts import interrupts_come_too_late
+from ragen.parallel.interrupts import interrupts_come_too_late, interrupts_held
 from ragen.parallel.lanes.lane import Lane
 from ragen.parallel.lanes.orders import Order, Play
 from ragen.parallel.lanes.row_order import PlayRow
+from ragen.parallel.placement.costs import CallTime
 from ragen.parallel.round import Parts, Round
 
 Before = Callable[[Collection[int], bool], None]
@@ -64,11 +67,9 @@ class RowRound(Round):
                 return {}
         return super().run()
 
-    def run_again(self, records: list[EnvRecord]) -> dict[int, Any]:
-        """:meth:`run` where all environments are known to stand at the end of their journals, in the main process."""
-        for record in records:
-            record.in_sync = False
-        self._take(None, order := PlayRow(self._row), self._play_in_main(order), IN_MAIN)
+    def go_on(self, order: PlayRow, outcomes: list[Outcome]) -> dict[int, Any]:
+        """:meth:`run` where the main process has carried out an order for the whole row already."""
+        self._local_s += self._take(None, order, outcomes, IN_MAIN)
         return {} if self._is_whole() else super().run()
 
     def _is_whole(self) -> bool:
@@ -138,7 +139,7 @@ class Rows:
         """
         self._parts, self._homes, self._in_use, self._before = parts, homes, in_use, before
         self._is_due = FAR
-        self._last: _Last | None = None
+        self._streak: _Streak | None = None  # if the last call was of one
 
     def can_play(self) -> bool:
         """Whether there is but one tag, so that what a row costs can be told, and nobody asks it of each."""
@@ -158,21 +159,50 @@ class Rows:
             StateError: The engine is closed, an environment was not reset, or another thread is using it.
             InputError: There is no such environment.
         """
-        last, self._last = self._last, None
-        if last is not None and last.row_ids is row.env_ids:
-            with self._in_use.claimed_again(last.env_ids, last.calls) as is_next:
-                if is_next:
-                    return self._play(row, last)
+        streak, self._streak = self._streak, None
+        if streak is not None and streak.row_ids is row.env_ids:
+            with interrupts_held():
+                if self._in_use.take_again(streak.env_ids, streak.calls):
+                    try:
+                        return self._play(row, streak)
+                    finally:
+                        self._in_use.give_back(streak.env_ids)
         with self._in_use.claimed(row.env_ids):
             return self._play(row, None)
 
-    def _play(self, row: Row, last: _Last | None) -> list[Played] | dict[int, Any]:
+    def _play(self, row: Row, streak: _Streak | None) -> list[Played] | dict[int, Any]:
         parts = self._parts
         with parts.lock:
-            self._before(row.env_ids, last is not None)
+            self._before(row.env_ids, streak is not None)
+        if streak is not None and streak.moves == self._homes.moves:
+            return self._play_on(row, streak)
         asked = RowRound(parts, row, parts.settings.step_timeout)
-        is_again = last is not None and last.moves == self._homes.moves
-        values = asked.run_again(last.records) if last is not None and is_again else asked.run()
+        return self._kept(row, asked, asked.run())
+
+    def _play_on(self, row: Row, streak: _Streak) -> list[Played] | dict[int, Any]:
+        """Play where all environments are known to stand at the end of their journals, in the main process."""
+        parts, start = self._parts, perf_counter()
+        for record in streak.records:
+            record.in_sync = False
+        order = PlayRow(row)
+        outcomes = parts.main.run(order, parts.settings.step_timeout)
+        _, value, seconds, waited = outcomes[0]
+        if type(value) is not RowOf:
+            asked = RowRound(parts, row, parts.settings.step_timeout)
+            return self._kept(row, asked, asked.go_on(order, outcomes))
+        parts.notices.sum_up()
+        interrupts_come_too_late()
+        with parts.lock:
+            count, played = len(row), [Played(None, row, value.result)]
+            parts.stats.count_row(None, next(iter(parts.tags)), count, seconds, waited)
+            parts.stats.count_call(CallTime(perf_counter() - start, count, seconds), are_turns=True)
+            self._commit(played, streak.records)
+            streak.calls, self._streak = self._in_use.calls, streak
+        return played
+
+    def _kept(self, row: Row, asked: RowRound, values: dict[int, Any]) -> list[Played] | dict[int, Any]:
+        """What a round gave, as part of the episodes."""
+        parts = self._parts
         with parts.lock:
             parts.stats.count_call(asked.call_time(), are_turns=True)
             if values:
@@ -180,11 +210,11 @@ class Rows:
                     if type(values[env_id]) is not EnvFailed:
                         parts.records[env_id].commit_turn(row.turn(index), values[env_id])
                 return values
-            records = last.records if last is not None else [parts.records[env_id] for env_id in row.env_ids]
+            records = [parts.records[env_id] for env_id in row.env_ids]
             self._commit(asked.played, records)
             if records[0].lane is None and len(asked.played) == 1:
-                env_ids = last.env_ids if last is not None else frozenset(row.env_ids)
-                self._last = _Last(row.env_ids, env_ids, records, self._in_use.calls, self._homes.moves)
+                known = row.env_ids, frozenset(row.env_ids), records
+                self._streak = _Streak(*known, self._in_use.calls, self._homes.moves)
         return asked.played
 
     def _commit(self, played: list[Played], records: list[EnvRecord]) -> None:
@@ -202,14 +232,15 @@ class Rows:
                 record.catch_up(FAR)
 
 
-class _Last(NamedTuple):
-    """The last call, if it was a row in the main process.
+@dataclass(slots=True)
+class _Streak:
+    """Rows of the same environments, one after the other, all in the main process.
 
     Attributes:
-        row_ids: The row's own list of environments.
+        row_ids: The rows' own list of environments.
         env_ids: The same as a set.
         records: What is known of each.
-        calls: How many calls there were then.
+        calls: How many calls there were at its last row.
         moves: How often environments had moved then.
     """
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from threading import get_ident
 
 from ragen.parallel.env_record import EnvRecord
 from ragen.parallel.episode.outcome import Outcome
@@ -106,7 +106,7 @@ class Stats:
             self.episode.reset = call
 
     def _tally(self, lane: Lane | None) -> _Tally:
-        return self._tallies[threading.get_ident(), home_name(lane)]
+        return self._tallies[get_ident(), home_name(lane)]
 
     def lanes(self, records: Iterable[EnvRecord], of_this_thread: bool) -> list[LaneStats]:
         """What each home has done, main first, and which of these environments live there now.
@@ -115,7 +115,7 @@ class Stats:
         """
         tallies: dict[str, list[_Tally]] = defaultdict(list)
         for (thread, name), tally in self._tallies.items():
-            if not of_this_thread or thread == threading.get_ident():
+            if not of_this_thread or thread == get_ident():
                 tallies[name].append(tally)
         homes: dict[str, list[EnvRecord]] = defaultdict(list, {"main": []})
         places: dict[str, tuple[int | None, str]] = {"main": (os.getpid(), "")}

@@ -72,18 +72,24 @@ class Batches:
 
     def of_rows(self, played: Sequence[Played]) -> Stepped:
         """What a step of all environments gave, in one piece for each home."""
-        rewards = np.empty(self._count)
+        if len(played) == 1 and played[0].places is None:
+            rewards = np.array(played[0].result.rewards, np.float64).reshape(self._count)
+        else:
+            rewards = np.empty(self._count)
+            for places, _, result in played:
+                rewards[... if places is None else places] = result.rewards
         terminated, truncated = np.zeros(self._count, np.bool_), np.zeros(self._count, np.bool_)
         infos: dict[int, Infos] = {}
         for places, _, result in played:
-            rewards[... if places is None else places] = result.rewards
             for place, (has_ended, was_cut) in result.ends.items():
                 index = place if places is None else places[place]
                 terminated[index], truncated[index] = has_ended, was_cut
-            for place in result.infos.keys() | result.begins.keys():
-                final = result.begins[place].final if place in result.begins else None
-                index = place if places is None else places[place]
-                infos[index] = _with_final(result.infos.get(place, {}), final)
+            for place, info in result.infos.items():
+                infos[place if places is None else places[place]] = info
+            for place, begun in result.begins.items():
+                if begun.final is not None:
+                    info = _with_final(result.infos.get(place, {}), begun.final)
+                    infos[place if places is None else places[place]] = info
         told = merged([infos.get(index, {}) for index in range(self._count)]) if infos else {}
         return self._observed_in_rows(played), rewards, terminated, truncated, told
 

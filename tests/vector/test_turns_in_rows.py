@@ -141,6 +141,7 @@ def test_results_travel_as_plain_data():
     result = GymRowResult(row.form)
     for each in results:
         result.add(each)
+    result.join()
     outcomes = codec.unpack_reply(codec.pack_reply(1, [Outcome(7, RowOf([7, 8], result), 0.5)]))
     assert [single.env_id for outcome in outcomes for single in outcome.singly()] == [7, 8]
     same(outcomes[0].value.result.one(1)[:5], results[1][:5])
@@ -185,3 +186,13 @@ def test_an_environment_that_changes_hands_in_between_is_looked_at_again(lanes):
             mask = np.array([True, False, False])
             same(envs.reset(options={"reset_mask": mask})[0], other.reset(options={"reset_mask": mask})[0])
         same(envs.step(ask), other.step(ask))
+
+
+def test_every_row_in_main_tells_what_environments_took(lanes):
+    envs = lanes(walks(2, Endless), workers=0)
+    envs.reset(seed=0)
+    for _ in range(3):
+        envs.step(np.zeros(2, int))
+    calls = envs._fleet.engine.stats_book.episode.calls
+    assert len(calls) == 3
+    assert all(0 < call.local_s <= call.seconds for call in calls)

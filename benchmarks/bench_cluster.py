@@ -11,7 +11,8 @@ processors.
 ``main`` is the processor time of the main process, all of its threads, for each environment and turn, without what it
 uses when nothing is played (Ray's threads).
 
-``ray, per core`` are as many actors as processors, which wait in threads, as many at a time as our lanes do; ``ray, per
+``bare waits`` are as many processes as lanes, which wait as often and do nothing else: what is above the ideal there is
+this machine's, not an engine's. ``ray, per core`` are as many actors as processors, which wait in threads, as many at a time as our lanes do; ``ray, per
 env`` is an actor for each environment, up to ``--most-actors`` of them, and as long as there is memory for them.
 ``python benchmarks/cost_model.py ROWS.json`` fits a model to what ``--json`` wrote.
 """
@@ -32,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from cluster_contenders import ActorPerCore, ActorPerEnv, Contender, Lanes, Load, messages_counted
+from cluster_contenders import ActorPerCore, ActorPerEnv, BareWaits, Contender, Lanes, Load, messages_counted
 from cost_model import Setup
 from workload import loops
 
@@ -110,6 +111,8 @@ def contenders_of(load: Load, setup: Setup, nodes: list[str], lanes: int, most: 
     """Those that there is room for."""
     yield "lanes", Lanes(load, setup, len(nodes) * lanes)
     yield "ray, per core", ActorPerCore(load, setup, nodes)
+    if load.wait and not load.overlaps:
+        yield "bare waits", BareWaits(load, setup)
     room = (psutil.virtual_memory().available / 1e6 - ROOM_MB) / ACTOR_MB
     if setup.envs <= min(most, room):
         yield "ray, per env", ActorPerEnv(load, setup, nodes)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import os
+import subprocess
+import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -140,6 +143,38 @@ def messages_counted() -> Iterator[None]:
         yield
     finally:
         codec.pack_request, codec.unpack_reply = pack, unpack
+
+
+class BareWaits(Contender):
+    """As many processes as there are lanes, which wait as often and do nothing else: the least this machine needs."""
+
+    def __init__(self, load: Load, setup: Setup) -> None:
+        """Start them."""
+        self.ideal = setup.ideal
+        script, count = Path(__file__).with_name("bare_waits.py"), (setup.lanes, setup.in_a_lane)
+        command = [sys.executable, str(script), *map(str, count), str(load.wait)]
+        self._parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._answer()
+
+    def play(self) -> None:
+        """See :meth:`Contender.play`."""
+        assert self._parent.stdin is not None
+        self._parent.stdin.write(b"\n")
+        self._parent.stdin.flush()
+        self._answer()
+
+    def pids(self) -> list[int]:
+        """See :meth:`Contender.pids`."""
+        return [child.pid for child in psutil.Process(self._parent.pid).children()]
+
+    def close(self) -> None:
+        """See :meth:`Contender.close`."""
+        self._parent.communicate(timeout=10)  # the end of its input ends it, and with it all others
+
+    def _answer(self) -> None:
+        assert self._parent.stdout is not None
+        if not self._parent.stdout.readline():
+            raise RuntimeError(f"bare_waits.py has ended with code {self._parent.wait()}")
 
 
 class ActorPerEnv(Contender):

@@ -42,7 +42,7 @@ class Asked:
 
     def timeout_of(self, order: Order) -> float:
         """Seconds that each item of an order may take."""
-        return self.reset_timeout if isinstance(order, Rebuild) else self.timeout
+        return self.reset_timeout if order.rebuilds else self.timeout
 
 
 @dataclass(frozen=True)

@@ -188,7 +188,7 @@ class Round:
     def _request(self, lane: Lane, order: Order) -> Request:
         """The worker that is meant must be the one that knows the environments, unless it is to learn of them all."""
         settings = self._parts.settings
-        is_new = isinstance(order, Rebuild) and not any(
+        is_new = order.rebuilds and not any(
             self._records[env_id].is_loaded for index in range(len(order)) for env_id in order.envs_at(index)
         )
         generation = None if is_new else lane.current
@@ -197,7 +197,7 @@ class Round:
     def _take(self, lane: Lane | None, order: Order, outcomes: list[Outcome], generation: int) -> float:
         """Keep what succeeded, and decide on what did not; the seconds that environments took."""
         records, stats = self._records, self._parts.stats
-        is_play, is_rebuild = isinstance(order, Play), isinstance(order, Rebuild)
+        is_play, is_rebuild = order.plays, order.rebuilds
         good = outcomes
         if not _FAILED.isdisjoint([type(outcome[1]) for outcome in outcomes]):
             good = [outcome for outcome in outcomes if not _is_failure(order, outcome[1])]

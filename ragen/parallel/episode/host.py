@@ -182,7 +182,7 @@ class EnvHost:
             return self._each_overlapped(items, phase, work, first)
         outcomes, mark, is_play = [], self.mark, phase == "play"
         with self._outer_rng(items), interrupts_let_through():  # not while the outer state is given back
-            start = perf_counter()
+            start, computed = perf_counter(), None
             for index, item in enumerate(items, first):
                 self._at = index
                 if mark is not None:
@@ -190,7 +190,8 @@ class EnvHost:
                 env_id = item[0]
                 replica = self._replicas[env_id]
                 was_slow = replica.is_slow
-                computed = thread_time() if was_slow else 0.0
+                if was_slow and computed is None:
+                    computed = thread_time()  # a system call; else what it was after the item before
                 try:
                     self.since = start
                     if type(item[1]) is Sealed:
@@ -202,7 +203,8 @@ class EnvHost:
                     value = self._raised(error, _doing(replica, item, phase))
                 now = perf_counter()
                 seconds, start = now - start, now
-                waited = max(0.0, seconds - (thread_time() - computed)) if was_slow else 0.0
+                before, computed = computed, thread_time() if was_slow else None
+                waited = max(0.0, seconds - (computed - before)) if computed is not None and before is not None else 0.0
                 if is_play:
                     replica.is_slow = seconds > SLOW
                 outcomes.append(named(Outcome, (env_id, value, seconds, waited)))

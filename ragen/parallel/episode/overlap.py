@@ -14,6 +14,7 @@ import heapq
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -58,11 +59,19 @@ class Overlap:
 
     def run(self, jobs: Sequence[Job]) -> dict[int, Done]:
         """Do all of them, each in its environment's thread; what came of them, by index."""
-        clock, done = _Clock(self._mark), SimpleQueue[tuple[int, Any, float, float]]()
+        if not jobs:
+            return {}
+        clock, found, all_done = _Clock(self._mark), list[tuple[int, Any, float, float]](), threading.Event()
+
+        def do(job: Job) -> None:
+            found.append(self._done(job, clock))
+            if len(found) == len(jobs):  # the last one alone: each thread that wakes up takes time from all others
+                all_done.set()
+
         begin = time.perf_counter()
         for job in jobs:
-            self._queue(job.env_id).put(lambda job=job: done.put(self._done(job, clock)))  # type: ignore[misc]
-        found = [done.get() for _ in jobs]
+            self._queue(job.env_id).put(partial(do, job))
+        all_done.wait()
         passed, worked = time.perf_counter() - begin, sum(seconds for _, _, seconds, _ in found)
         scale = min(1.0, passed / worked) if worked else 1.0
         return {

@@ -43,10 +43,10 @@ def pack_request(number: int, engine: int, order: Order) -> Message:
         CannotTravel: Something that is asked cannot be pickled; nothing was sent then.
     """
     try:
-        return _packed((_name(order), order.fields(seal=False)), number, engine, isinstance(order, orders.Play))
+        return _packed((_name(order), order.fields(seal=False)), number, engine, order.plays)
     except Exception:  # whatever the pickling of something that is not plain raises
         order = order.singly()
-        return _packed((_name(order), order.fields(seal=True)), number, engine, isinstance(order, orders.Play))
+        return _packed((_name(order), order.fields(seal=True)), number, engine, order.plays)
 
 
 def unpack_request(message: Message) -> tuple[int, int, Order]:
@@ -79,12 +79,9 @@ def unpack_reply(message: Message) -> list[Outcome]:
     kind, env_ids, values, seconds, waited = _loaded(message)
     if kind is not None:
         values = unflat(kind, values)
-    outcomes = []
-    for env_id, value, took, idle in zip(env_ids, values, seconds, waited, strict=True):
-        if type(value) is Sealed:
-            value = _opened(value)
-        outcomes.append(named(Outcome, (env_id, value, took, idle)))
-    return outcomes
+    if Sealed in set(map(type, values)):
+        values = [_opened(value) if type(value) is Sealed else value for value in values]
+    return [named(Outcome, row) for row in zip(env_ids, values, seconds, waited, strict=True)]
 
 
 EXIT: Message = [_HEAD.pack(0, 0, 0)]  # asks a worker to close its environments and end

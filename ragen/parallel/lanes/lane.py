@@ -33,7 +33,7 @@ from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.lanes import codec
 from ragen.parallel.lanes.failure import Cause, LaneFailure
 from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
-from ragen.parallel.lanes.orders import Order, Play, Rebuild
+from ragen.parallel.lanes.orders import Order
 
 _numbers = itertools.count(1)  # of lanes and requests alike: none is ever used twice
 
@@ -59,12 +59,11 @@ class Request:
 
     def timeout_of(self, index: int) -> float:
         """Seconds that the item may take."""
-        is_load = isinstance(self.order, Rebuild) and self.order.is_load(index)
-        return self.startup_timeout if is_load else self.timeout
+        return self.startup_timeout if self.order.is_load(index) else self.timeout
 
     def shortest_timeout(self) -> float:
         """Seconds that the item with the least time may take."""
-        return min(self.timeout, self.startup_timeout) if isinstance(self.order, Rebuild) else self.timeout
+        return min(self.timeout, self.startup_timeout) if self.order.rebuilds else self.timeout
 
     def time_of(self, first: int, count: int) -> float:
         """Seconds that so many items may take together."""
@@ -154,7 +153,7 @@ class Lane:
         """
         if request.generation is not None and request.generation != self.current:
             raise LaneDown(LaneFailure(Cause.REPLACED, self.name, Ending()))
-        chunk = self.handle.chunk if self.handle is not None and isinstance(request.order, Play) else None
+        chunk = self.handle.chunk if self.handle is not None and request.order.plays else None
         total = len(request.order)
         size = chunk or max(1, total)
         parts, messages = [], []

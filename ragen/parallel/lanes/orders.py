@@ -27,9 +27,14 @@ class Order(ABC):
 
     Attributes:
         phase: What is being done, in words for messages.
+        plays, rebuilds: Whether it plays turns, and whether it brings environments to where their journals stand.
+            (Asked of every order: an ``isinstance`` of an abstract class that says no takes longer than all else that
+            is decided about one.)
     """
 
     phase: ClassVar[str]
+    plays: ClassVar[bool] = False
+    rebuilds: ClassVar[bool] = False
 
     @abstractmethod
     def __len__(self) -> int:
@@ -58,6 +63,10 @@ class Order(ABC):
     def of_fields(cls, *fields: Any) -> Order:
         """The order that :meth:`fields` took apart."""
         return cls(*fields)
+
+    def is_load(self, index: int) -> bool:
+        """Whether the item loads a tag."""
+        return False
 
     def steps(self, index: int) -> int:
         """How many deadlines the item may take, one after the other."""
@@ -111,6 +120,7 @@ class Play(_ItemOrder):
     """Play turns; items are ``(env_id, action)``."""
 
     phase = "play"
+    plays = True
 
     def run(self, host: EnvHost) -> list[Outcome]:
         """See :meth:`EnvHost.play`."""
@@ -185,6 +195,7 @@ class Rebuild(Order):
     """
 
     phase = "replay"
+    rebuilds = True
 
     def __init__(self, loads: Sequence[SealedSpecs], journals: Sequence[tuple[int, EpisodeJournal]]) -> None:
         self.loads, self.journals = list(loads), list(journals)
@@ -204,7 +215,7 @@ class Rebuild(Order):
         return [self.journals[index - len(self.loads)][0]]
 
     def is_load(self, index: int) -> bool:
-        """Whether the item loads a tag."""
+        """See :meth:`Order.is_load`."""
         return index < len(self.loads)
 
     def steps(self, index: int) -> int:

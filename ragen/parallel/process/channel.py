@@ -8,14 +8,18 @@ message, so that arrays are copied by the kernel alone. On a non-blocking socket
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 from itertools import accumulate, pairwise
+from typing import Any
 
 from ragen.parallel.lanes.handle import Message, WorkerGone, WorkerHandle
 
 _HEAD = struct.Struct("<QQ")
 _LENGTH = struct.Struct("<Q")
+_HEAD_OF_ONE = struct.Struct("<QQQ")  # the same for a message of one part, with its length
+_SMALL = 1 << 14  # bytes that are copied sooner than put into a list
 _CHUNK = 1 << 18
 _MAX_PARTS = 512  # below every system's limit on the parts of one sendmsg
 
@@ -31,6 +35,7 @@ class Channel:
         """Use this connected stream socket; whether it blocks is the caller's choice."""
         self.moved = 0
         self._socket = sock
+        self._waiting = _poll_of(sock)
         self._outgoing: list[memoryview] = []
         self._chunk = memoryview(bytearray(_CHUNK))  # what was received ahead of the frame it belongs to,
         self._begin = self._end = 0  # from here to there
@@ -51,11 +56,24 @@ class Channel:
         Raises:
             OSError: The other end is gone.
         """
+        if len(message) == 1 and not self._outgoing and type(part := message[0]) is bytes and len(part) <= _SMALL:
+            return self._send_small(_HEAD_OF_ONE.pack(_LENGTH.size + len(part), 1, len(part)) + part)
         parts = [memoryview(part) for part in message]
         lengths = b"".join(_LENGTH.pack(part.nbytes) for part in parts)
         size = len(lengths) + sum(part.nbytes for part in parts)
         self._outgoing.append(memoryview(_HEAD.pack(size, len(parts)) + lengths))
         self._outgoing += [part.cast("B") for part in parts if part.nbytes]
+        return self.flush()
+
+    def _send_small(self, frame: bytes) -> bool:
+        try:
+            sent = self._socket.send(frame)
+        except BlockingIOError:
+            sent = 0
+        self.moved += sent
+        if sent == len(frame):
+            return True
+        self._outgoing.append(memoryview(frame)[sent:])
         return self.flush()
 
     def flush(self) -> bool:
@@ -89,9 +107,12 @@ class Channel:
         Raises:
             EOFError: The other end is gone.
         """
-        while (frame := self._complete_frame()) is None:
+        while (message := self._complete()) is None:
+            room = self._missing if self._frame is not None else self._chunk[self._end :] if self._end else self._chunk
+            if self._waiting is not None:
+                self._waiting.poll()
             try:
-                count = self._socket.recv_into(self._chunk[self._end :] if self._frame is None else self._missing)
+                count = self._socket.recv_into(room)
             except BlockingIOError:
                 return None
             except ConnectionError as error:
@@ -103,30 +124,38 @@ class Channel:
                 self._end += count
             else:
                 self._missing = self._missing[count:]
-        self._frame = None
-        first = _LENGTH.size * self._count
-        lengths = (length for (length,) in _LENGTH.iter_unpack(frame[:first]))
-        return [frame[begin:end] for begin, end in pairwise(accumulate(lengths, initial=first))]
+        return message
 
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
 
-    def _complete_frame(self) -> memoryview | None:
-        """The incoming frame if all of it is here; None, with room for what is to come, if not."""
+    def _complete(self) -> Message | None:
+        """The incoming message if all of it is here; None, with room for what is to come, if not."""
         if self._frame is None:
-            ahead = self._chunk[self._begin : self._end]
-            if len(ahead) < _HEAD.size:
-                self._chunk[: len(ahead)] = bytes(ahead)
-                self._begin, self._end = 0, len(ahead)
+            here, begin = self._end - self._begin, self._begin
+            if here < _HEAD.size:
+                if here:
+                    self._chunk[:here] = bytes(self._chunk[begin : self._end])
+                self._begin, self._end = 0, here
                 return None
-            size, self._count = _HEAD.unpack_from(ahead)
-            here = ahead[_HEAD.size : _HEAD.size + size]
+            size, self._count = _HEAD.unpack_from(self._chunk, begin)
+            begin += _HEAD.size
+            end = begin + size
+            if self._count == 1 and end <= self._end:
+                self._begin = end
+                return [bytearray(self._chunk[begin + _LENGTH.size : end])]
             self._frame = memoryview(bytearray(size))
-            self._frame[: len(here)] = here
-            self._missing = self._frame[len(here) :]
-            self._begin += _HEAD.size + len(here)
-        return None if self._missing else self._frame
+            found = self._chunk[begin : min(end, self._end)]
+            self._frame[: len(found)] = found
+            self._missing = self._frame[len(found) :]
+            self._begin = begin + len(found)
+        if self._missing:
+            return None
+        frame, self._frame = self._frame, None
+        first = _LENGTH.size * self._count
+        lengths = (length for (length,) in _LENGTH.iter_unpack(frame[:first]))
+        return [frame[begin:end] for begin, end in pairwise(accumulate(lengths, initial=first))]
 
 
 def next_reply(worker: WorkerHandle, channel: Channel) -> Message | None:
@@ -152,3 +181,16 @@ def next_reply(worker: WorkerHandle, channel: Channel) -> Message | None:
     if message is None and cut is not None:
         raise WorkerGone(str(cut))
     return message
+
+
+def _poll_of(sock: socket.socket) -> Any:
+    """What to wait with before reading from a socket that blocks; None where reading may wait by itself.
+
+    Who waits in ``recv`` on a Unix socket is woken up once for nothing: as soon as the other end has taken what was
+    sent last, since there is room to write then. ``poll`` knows what it waits for.
+    """
+    if sock.gettimeout() is not None or sock.family != getattr(socket, "AF_UNIX", None):
+        return None
+    waiting = select.poll()
+    waiting.register(sock, select.POLLIN)
+    return waiting

@@ -1,4 +1,4 @@
-"""``python -m ragen.tools.check TYPE|module:Class [key=value ...]``: is an environment fit for worker processes?
+"""``ragen check TYPE|module:Class [key=value ...]``: is an environment fit for worker processes?
 
 An environment is played in workers, never in this process, under deadlines: that it hangs or takes its process down is
 a finding like another. The same episodes are played again on a second object, on one that has played before, on a copy

@@ -26,7 +26,7 @@ from ragen.llm_agent.config.branching import without_idle
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import differing, flat_settings, one_line, setting
 from ragen.llm_agent.evaluation.results import with_pass_at_k
-from ragen.llm_agent.rollout.trajectories import plain, write_jsonl
+from ragen.llm_agent.rollout.trajectories import line_of, write_jsonl
 
 ROWS = "rollouts.jsonl"
 ABOUT = "run.json"
@@ -145,7 +145,7 @@ class RolloutFile(Closing):
         assert self._file is not None, "begin() comes first"
         for record in records:
             self.written += "error" not in record
-            self._file.write(json.dumps(record, ensure_ascii=False, default=plain) + "\n")
+            self._file.write(line_of(record))
         self._file.flush()
 
     def count(self, usage: Mapping[str, float]) -> dict[str, float]:

@@ -24,7 +24,6 @@ from ragen.parallel.recovery import Decision, Facts, LaneThen, Then, Trouble
 from ragen.parallel.settings import Settings
 from ragen.parallel.stats import Stats
 
-
 _ONCE_MORE = "Trying once more on a rebuilt environment."
 
 

@@ -8,7 +8,6 @@ from ragen.parallel.env_record import NOT_LOADED, EnvRecord
 from ragen.parallel.lanes.lane import Lane
 from ragen.parallel.lanes.pool import WorkerPool
 
-
 QUARANTINE = "quarantine"
 """What names of its lanes begin with."""
 

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import ragen
+from ragen.commands import typed
 from ragen.errors import CapsuleError, DivergenceError, LaneDiedError, LaneTimeoutError, RagenError
 from ragen.files import write_whole
 from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn

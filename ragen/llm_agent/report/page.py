@@ -23,6 +23,7 @@ from ragen.llm_agent.report.plots import COLOURS, curves, histogram, share_bar
 from ragen.llm_agent.report.swimlanes import swimlanes
 from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.report.totals import cards_of
+from ragen.parallel.stats import gathered
 
 ALL = "all"
 HISTORY_PLOTS = {

@@ -42,7 +42,9 @@ def add_config_arguments(parser: argparse.ArgumentParser, default: str | None = 
     parser.add_argument(
         "-cd", "--config-dir", metavar="FOLDER", help="a further folder: what the first one lacks is looked for there"
     )
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="what to change in it, in Hydra's syntax")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="key=value", help="what to change in it, in Hydra's syntax"
+    )
 
 
 def main_of(

@@ -88,12 +88,32 @@ def _missing(config: Any, key: str) -> str | None:
     return None
 
 
-def told_misplaced(overrides: Sequence[str]) -> str | None:
-    """What to say where a file was given in the place of a ``key=value``; None where none was."""
+def check_overrides(overrides: Sequence[str]) -> None:
+    """See that overrides look like some.
+
+    Raises:
+        ConfigError: One is no ``key=value``, nor a ``~key``.
+    """
     for override in overrides:
-        if "=" not in override and override.endswith((".yaml", ".yml")):
-            return f"{override!r} is no key=value; --config-name {override} was meant?"
-    return None
+        key, equals, _ = override.partition("=")
+        if key.strip() and (equals or key.startswith("~")):
+            continue
+        meant = f" --config-name {override} was meant?" if override.endswith((".yaml", ".yml")) else ""
+        raise ConfigError(f"{override!r} is no key=value, such as seed=5.{meant}")
+
+
+def check_local(key: str, name: str) -> None:
+    """See that the path of a model or tokenizer is there, since libraries take what is not for a name of the hub.
+
+    Args:
+        key: The configuration key that has it.
+        name: A folder, or a name of the hub.
+
+    Raises:
+        ConfigError: It is plainly a path, and there is no such folder.
+    """
+    if (name.startswith((".", "/", "~")) or Path(name).is_absolute()) and not Path(name).is_dir():
+        raise ConfigError(f"configuration key {key!r} is {name!r}: there is no such folder.")
 
 
 def _folder(directory: str | Path | None) -> Path:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.files import config_names, find_config, told_misplaced
+from ragen.llm_agent.config.files import check_overrides, find_config
 from ragen.llm_agent.config.required import mark_required, told_missing
 from ragen.llm_agent.config.values import value_at
 from ragen.settings import config_directory
@@ -71,6 +71,7 @@ def load_config(
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
+    check_overrides(overrides)
     stem, folder, folders = find_config(name, directory, further)
     others = [f"file://{each}" for each in folders if each != folder]
     beside = [f"hydra.searchpath={json.dumps(others)}"] if others else []
@@ -83,7 +84,7 @@ def load_config(
             is_whole = _begins_with_base(folder, stem, file)
             return mark_required(config if is_whole else _filled_in(config), file, overrides)
     except (HydraException, OmegaConfBaseException, YAMLError, OSError, UnicodeError) as error:
-        if told := told_misplaced(overrides) or _misspelt(name, stem, overrides, directory, further):
+        if told := _misspelt(name, stem, overrides, directory, further):
             raise ConfigError(told) from error
         override = getattr(error, "override", None)  # only a malformed one is not named by the message
         where = f"configuration {stem!r}" if override is None else f"configuration {stem!r} with {override!r}"
@@ -302,7 +303,8 @@ def _walk(config: Any, key: str) -> Any:
 
 def _kind_name(kind: type | tuple[type, ...]) -> str:
     kinds = kind if isinstance(kind, tuple) else (kind,)
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    names: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    names |= {Mapping: "a section of keys, such as {key: value}", Sequence: "a list"}
     return " or ".join(names.get(one, one.__name__) for one in kinds)
 
 

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from ragen.closing import Closing
 from ragen.errors import ConfigError
-from ragen.files import write_whole
+from ragen.files import why_no_folder, write_whole
 from ragen.llm_agent.backends.endpoint import shown_address
 from ragen.llm_agent.backends.journal import ReplyJournal
 from ragen.llm_agent.config.branching import without_idle
@@ -115,8 +115,9 @@ class RolloutFile(Closing):
             self.count({})
             self._file = self.path.open("a", encoding="utf-8")
         except OSError as error:
-            folder = str(self.path.parent)
-            raise ConfigError(f"configuration key 'output_dir' is {folder!r}: {error.strerror}.") from error
+            folder = self.path.parent
+            why = why_no_folder(folder, error)
+            raise ConfigError(f"configuration key 'output_dir' is {str(folder)!r}: {why}.") from error
 
     def _put_aside(self) -> None:
         """Move what another run has written into a folder of its own."""
@@ -207,7 +208,9 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     try:
         *lines, rest = path.read_bytes().split(b"\n")
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+        raise ConfigError(
+            f"{path} cannot be read ({error.strerror}); expected the folder of a run, or its {ROWS}."
+        ) from error
     records = [_record(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     try:
         return [*records, _record(path, len(lines) + 1, rest)] if rest.strip() else records

@@ -68,7 +68,7 @@ def wrong(env: Any, method: str, returned: Any, expected: str, part: str = "") -
     count = f"{len(returned)} values, " if isinstance(returned, tuple) and not part else ""
     kind = "" if count or returned is None else f" ({type(returned).__name__})"
     role = f" as {part}" if part else ""
-    shown = steady_repr(returned, _LONGEST)
+    shown = " ".join(steady_repr(returned, _LONGEST).split())  # in one line, arrays too
     return ReturnError(f"{_name(env)}.{method}() returned {count}{shown}{kind}{role}; expected {expected}")
 
 

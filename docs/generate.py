@@ -44,6 +44,8 @@ CURES = {
     "was changed; `python -m ragen.retrofit CHECKOUT --check` only looks.",
     "EnvError": "Read the cause, which is the environment's own exception. `ragen replay CAPSULE --pdb` opens a "
     "debugger where it was raised.",
+    "ReturnError": "Let the method return what the message expects: `step` observation, reward, done and info, "
+    "`render` text or images. `ragen check TYPE` plays the environment and finds it too.",
     "DivergenceError": "Let everything follow from configuration, seed and actions: `ragen check TYPE` finds what does "
     "not. A live service declares `replayable = False`.",
     "LaneError": "Look at what the message says of the machine: memory, processes, files. `ragen doctor` checks them.",

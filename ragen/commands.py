@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from types import FrameType
 from typing import Any, ParamSpec
 
@@ -17,6 +18,18 @@ P = ParamSpec("P")
 FAILED, REFUSED, STOPPED = 1, 2, 130
 """Exit codes: what was asked for failed; the arguments cannot work; Ctrl-C."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def typed(command: str) -> str:
+    """What to type for a command whose module is in ``ragen.tools``, such as ``ragen replay``.
+
+    A checkout that this package was put into has the module, and not the command ``ragen``.
+
+    Args:
+        command: The command's name.
+    """
+    has_command = Path(__file__).with_name("cli").is_dir()
+    return f"ragen {command}" if has_command else f"python -m ragen.tools.{command}"
 
 
 def refusing(main: Callable[P, int]) -> Callable[P, int]:

@@ -73,6 +73,10 @@ class EnvError(RagenError, RuntimeError):
     """An environment failed in its own code; the environment's exception is the cause."""
 
 
+class ReturnError(EnvError):
+    """A method of an environment returned something else than it has to, such as three values instead of four."""
+
+
 class DivergenceError(EnvError):
     """An environment, replayed from its seed and actions, did not give what it gave the first time."""
 

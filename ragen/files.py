@@ -9,6 +9,21 @@ from pathlib import Path
 from typing import IO
 
 
+def why_no_folder(folder: Path, error: OSError) -> str:
+    """Why a folder cannot be written to, and what to do, in the words of a message.
+
+    Args:
+        folder: The folder.
+        error: What the system said.
+    """
+    for path in (folder, *folder.parents):
+        if path.exists():
+            if not path.is_dir():
+                return f"{str(path)!r} is a file and no folder; name another folder, or move that file away"
+            break
+    return f"it cannot be written to ({error.strerror or error}); name another folder"
+
+
 @contextmanager
 def replacing(path: Path, durable: bool = False) -> Iterator[IO[bytes]]:
     """Write a file that takes its place when the block is over; nothing is left behind where the block raises.

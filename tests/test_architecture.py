@@ -21,6 +21,7 @@ FLOORS = [
     {
         "ragen.closing",
         "ragen.commands",
+        "ragen.output",
         "ragen.files",
         "ragen.lazy",
         "ragen.settings",

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; its exit status: 0, 1 where an environment failed, 2 for a bad configuration, 130 if stopped."""
     parser = argparse.ArgumentParser(prog="python -m ragen.cage2 search", description=__doc__.split("\n\n")[0])
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as n_workflows=6, seed=1")
+    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="such as n_workflows=6, seed=1")
     options = parser.parse_args(arguments)
     from ragen.cage2.settings import load_settings
 

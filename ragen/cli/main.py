@@ -9,9 +9,10 @@ from difflib import get_close_matches
 
 import ragen
 from ragen.cli.commands import COMMANDS
+from ragen.output import CLOSED, Watched, output_watched
 
-USAGE_ERROR, CLOSED = 2, 141
-"""Exit codes: the arguments are wrong; who read the output wants no more, as a shell tells SIGPIPE."""
+USAGE_ERROR = 2
+"""Exit code: the arguments are wrong."""
 
 _WIDTH = max(map(len, COMMANDS))
 
@@ -28,15 +29,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # so that `ragen check my_game:MyGame` finds what lies here, as `python -m` does
+    output: Watched | None = None
     try:
-        try:
+        with output_watched() as output:
             return _run(words)
-        finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()  # here, where it can still be told that nobody reads on
     except BrokenPipeError:  # such as `ragen doctor | head -1`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED
+    except SystemExit:  # argparse's, or what a library makes of a broken pipe
+        if output is not None and output.is_cut:
+            return CLOSED
+        raise
 
 
 def _run(words: list[str]) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ragen.errors import EnvError
+from ragen.errors import ReturnError
 from ragen.games.values import digest_of
 from ragen.parallel.episode.game import Game, Options
+from ragen.parallel.episode.returned import FIVE, FOUR, wrong_step
 from ragen.parallel.episode.turn import RAGEN, action_lookup
 from ragen.parallel.episode.values import copied, options_taken
 
@@ -57,15 +58,23 @@ class ActionGame(Game):
         """Execute one action.
 
         Raises:
-            EnvError: ``step`` returned something else than four or five values.
+            ReturnError: ``step`` returned something else than four or five values.
         """
         returned = env.step(copied(action))
-        if not isinstance(returned, tuple) or len(returned) not in (4, 5):
-            raise EnvError(f"{type(env).__name__}.step() returned {returned!r:.80}; expected four or five values.")
-        raw, reward, *ends, info = returned
+        try:
+            raw, reward, *ends, info = returned
+            reward, done, told = float(reward), any(map(bool, ends)), _detached(info)
+        except Exception as error:
+            raise self._wrong(env, returned) from error
+        if len(ends) not in (1, 2):
+            raise self._wrong(env, returned)
         changing = available_actions(env) if hasattr(env, "get_available_actions") else None
-        shown = Shown(copied(raw), _detached(info), changing, None)
-        return ActionResult(float(reward), any(map(bool, ends)), self.digest(shown), shown)
+        shown = Shown(copied(raw), told, changing, None)
+        return ActionResult(reward, done, self.digest(shown), shown)
+
+    def _wrong(self, env: Any, returned: Any) -> ReturnError:
+        of_gymnasium = isinstance(returned, tuple | list) and len(returned) == 5
+        return wrong_step(env, returned, FIVE if of_gymnasium else FOUR)
 
     def digest(self, observation: Shown) -> Any:
         """A text itself; the digest of anything else."""

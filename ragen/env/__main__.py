@@ -24,7 +24,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     if prog == PROG:
         top.add_argument("command", choices=("play",), help="what to do")
     top.add_argument("type", help=f"{', '.join(sorted(REGISTERED_ENVS))}, or package.module:Class")
-    top.add_argument("settings", nargs="*", metavar="key=value", help="a key of env_config, such as dim_x=8")
+    top.add_argument(
+        "settings", nargs="*", default=[], metavar="key=value", help="a key of env_config, such as dim_x=8"
+    )
     top.add_argument("--seed", type=int, help="the level to play; drawn at random if not given")
     top.add_argument("--mode", choices=("train", "val", "test"), default="train", help="which split of the data")
     top.add_argument("--image", type=Path, metavar="FILE.png", help="keep this picture of the state up to date")

@@ -8,16 +8,18 @@ the new episode needs (the digest of its first observation, the generators' stat
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ragen.games import generators
 from ragen.games.columns import packed, unpacked
 from ragen.games.slab import Place, left
-from ragen.games.values import detached, detached_info, digest_of
+from ragen.games.values import NUMBERS, detached, detached_info, digest_of
 from ragen.parallel.episode.game import EpisodeStart, Game, Options
 from ragen.parallel.episode.global_rng import state_in_place
 from ragen.parallel.episode.journal import Change
+from ragen.parallel.episode.returned import FIVE, is_reward, wrong, wrong_reset, wrong_step
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import named
 from ragen.parallel.episode.values import copied
@@ -160,7 +162,10 @@ class GymGame(Game):
 
     def shown(self, env: Any, seed: int | None, options: Options) -> tuple[Any, Any]:
         """Reset it; observation and info, as the environment gives them."""
-        return env.reset(seed=seed, options=copied(options))
+        returned = env.reset(seed=seed, options=copied(options))
+        if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping)):
+            raise wrong_reset(env, returned)
+        return returned
 
     def play(self, env: Any, turn: GymTurn) -> GymResult:
         """Play a turn, or begin an episode instead of it, or as it ends the last one."""
@@ -171,9 +176,12 @@ class GymGame(Game):
 
     def stepped(self, env: Any, turn: GymTurn, values: Any) -> GymResult:
         """The result of a turn whose step gave these five values; begins an episode if it is to."""
-        observation, reward, terminated, truncated, info = values
-        terminated, truncated = bool(terminated), bool(truncated)
-        reward = detached(reward)
+        try:
+            observation, reward, terminated, truncated, info = values
+            terminated, truncated = bool(terminated), bool(truncated)
+        except Exception as error:
+            raise wrong_step(env, values, FIVE) from error
+        reward = reward if type(reward) in NUMBERS else detached_reward(env, reward)
         final: Shown | None = None
         began: Began | None = None
         if turn[1] and (terminated or truncated):
@@ -268,6 +276,17 @@ class GymGame(Game):
 
 
 GYM = GymGame()
+
+
+def detached_reward(env: Any, reward: Any) -> Any:
+    """A reward of an unusual type, which shares nothing with the environment.
+
+    Raises:
+        ReturnError: It is no number.
+    """
+    if not is_reward(reward):
+        raise wrong(env, "step", reward, "a number", "reward")
+    return detached(reward)
 
 
 @lru_cache(maxsize=4)

@@ -11,6 +11,7 @@ from typing import Any
 from ragen.errors import EnvError
 from ragen.games.gym_game import GymGame
 from ragen.parallel.episode.game import Options
+from ragen.parallel.episode.returned import wrong_step
 from ragen.parallel.episode.values import copied, options_taken
 
 
@@ -37,11 +38,14 @@ class GymOldGame(GymGame):
     def step(self, env: Any, action: Any) -> Any:
         """Step it; its end is told apart as the five values do."""
         values = env.step(action)
-        if len(values) == 5:
-            return values
-        observation, reward, done, info = values
-        truncated = bool(info.get("TimeLimit.truncated", False))
-        return observation, reward, bool(done) and not truncated, bool(done) and truncated, info
+        try:
+            if len(values) == 5:
+                return values
+            observation, reward, done, info = values
+            over, truncated = bool(done), bool(info.get("TimeLimit.truncated", False))
+        except Exception as error:
+            raise wrong_step(env, values) from error
+        return observation, reward, over and not truncated, over and truncated, info
 
     def spaces(self, env: Any) -> tuple[Any, Any]:
         """Its observation space and its action space.

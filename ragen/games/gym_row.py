@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ragen.games.gym_game import GYM, NEVER, GymResult, GymTurn
+from ragen.games.gym_game import GYM, NEVER, GymResult, GymTurn, detached_reward
 from ragen.games.slab import Place
-from ragen.games.values import FIXED, SHORT, detached, digest_of, digest_of_bytes
+from ragen.games.values import NUMBERS, SHORT, detached, digest_of, digest_of_bytes
 from ragen.parallel.episode.game import UNINTERRUPTED
+from ragen.parallel.episode.returned import FIVE, wrong_step
 from ragen.parallel.episode.rows import Row, RowBroken, RowResult
 
 Moment = tuple[int, int | None, dict[str, Any] | None, Place | None]  # a GymTurn without its action
@@ -125,10 +126,13 @@ class GymRow(Row):
                 result.add(GYM.play(env, self.turn(len(rewards))))
                 watch.since = perf_counter()
                 continue
-            observation, reward, terminated, truncated, info = env.step(action)
+            stepped = env.step(action)
+            try:
+                observation, reward, terminated, truncated, info = stepped
+            except Exception as error:
+                raise wrong_step(env, stepped, FIVE) from error
             if terminated or truncated:
                 if begins:
-                    stepped = observation, reward, terminated, truncated, info
                     result.add(GYM.stepped(env, self.turn(len(rewards)), stepped))
                     watch.since = perf_counter()
                     continue
@@ -140,7 +144,7 @@ class GymRow(Row):
             else:
                 odd[len(rewards)] = detached(observation), digest_of(observation)
                 shown.append(bytes(form.size))
-            rewards.append(reward if type(reward) in FIXED else detached(reward))
+            rewards.append(reward if type(reward) in NUMBERS else detached_reward(env, reward))
             watch.since = perf_counter()
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from ragen.parallel.episode.values import IMMUTABLE, copied
 
 FIXED = IMMUTABLE | {np.float64, np.float32, np.int64, np.int32, np.bool_}  # kinds of numbers, which cannot change
+NUMBERS = FIXED - {complex, str, bytes, type(None)}  # such as rewards are
 SHORT = 64  # bytes that are as short as a digest with its object
 _LONG = 4096  # bytes of an array from which two checksums stand for it
 

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m ragen.meta", description=__doc__.split("\n\n")[0])
     parser.add_argument("--config-name", default="bandit", help=f"one of: {', '.join(config_names())}")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="such as seed=1, ppo.lr=3e-4")
+    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="such as seed=1, ppo.lr=3e-4")
     told = parser.parse_args(arguments)
     try:
         settings = load_settings(told.config_name, told.overrides)

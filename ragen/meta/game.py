@@ -10,10 +10,10 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ragen.errors import EnvError
 from ragen.games import generators
 from ragen.games.values import detached, digest_of
 from ragen.parallel.episode.game import Game, Options
+from ragen.parallel.episode.returned import FIVE, FOUR, wrong_reset, wrong_step
 from ragen.parallel.episode.spec import EnvSpec
 
 
@@ -71,27 +71,40 @@ class Seat:
         """Begin an episode; what is seen first."""
         given = dict(options or {})
         if self._is_gymnasium:
-            return self.env.reset(seed=seed, options=given or None)[0]
+            return self._first(self.env.reset(seed=seed, options=given or None))
         if seed is not None and hasattr(self.env, "seed"):
             self.env.seed(seed)
         shown = self.env.reset(task=given.get("task")) if self._takes_task else self.env.reset()
         return shown[0] if isinstance(shown, tuple) and len(shown) == 2 and isinstance(shown[1], dict) else shown
 
+    def _first(self, returned: Any) -> Any:
+        """The observation of what gymnasium's ``reset`` returned."""
+        if not isinstance(returned, tuple) or len(returned) != 2:
+            raise wrong_reset(self.env, returned)
+        return returned[0]
+
     def step(self, action: Any) -> Transition:
-        """Step."""
+        """Step.
+
+        Raises:
+            ReturnError: The environment returned no transition.
+        """
         given = self.env.step(action)
-        if len(given) == 5:
-            observation, reward, terminated, truncated, info = given
-        elif len(given) == 4:
-            observation, reward, done, info = given
-            truncated = bool(done and info.get("TimeLimit.truncated", False))
-            terminated = bool(done) and not truncated
-        else:
-            raise EnvError(f"{type(self.env).__name__}.step gave {len(given)} values; expected 5 (or 4, of old).")
+        try:
+            if len(given) == 4:
+                observation, reward, done, info = given
+                truncated = bool(done and info.get("TimeLimit.truncated", False))
+                terminated = bool(done) and not truncated
+            else:
+                observation, reward, terminated, truncated, info = given
+            reward, terminated, truncated = float(reward), bool(terminated), bool(truncated)
+        except Exception as error:
+            of_old = isinstance(given, tuple | list) and len(given) == 4
+            raise wrong_step(self.env, given, FOUR if of_old else FIVE) from error
         if self._is_goal_state is not None and "is_goal_state" not in info:
             info = {**info, "is_goal_state": bool(self._is_goal_state())}
         seen = detached(observation)
-        return Transition(seen, float(reward), bool(terminated), bool(truncated), detached(info), digest_of(seen))
+        return Transition(seen, reward, terminated, truncated, detached(info), digest_of(seen))
 
     def attribute(self, name: str, subattrs: tuple[str, ...] = ()) -> Any:
         """An attribute of the environment, or of what it wraps, and attributes of that.

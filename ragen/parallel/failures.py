@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ragen.errors import DivergenceError, EnvError, LaneDiedError, LaneTimeoutError, RagenError, add_note
+from ragen.commands import typed
+from ragen.errors import DivergenceError, EnvError, LaneDiedError, LaneTimeoutError, RagenError, ReturnError, add_note
 from ragen.parallel import recovery
 from ragen.parallel.env_record import NOT_LOADED, EnvFailed, EnvRecord
 from ragen.parallel.episode.journal import Divergence, EpisodeJournal
@@ -22,6 +23,8 @@ from ragen.parallel.notices import Notices
 from ragen.parallel.recovery import Decision, Facts, LaneThen, Then, Trouble
 from ragen.parallel.settings import Settings
 from ragen.parallel.stats import Stats
+
+_ONCE_MORE = "Trying once more on a rebuilt environment."
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,7 @@ class Failures:
 
     def _diverged(self, record: EnvRecord, divergence: Divergence, order: Order, asked: Asked) -> None:
         text = f"does not replay: {divergence.describe()}"
-        seed, check = record.journal.seed, f"python -m ragen.tools.check {record.spec.env_type} tells more"
+        seed, check = record.journal.seed, f"{typed('check')} {record.spec.env_type} tells more"
         story = f"is not deterministic: replayed from seed {seed} and its actions, {text} ({check})"
         self._notices.once((record.spec.tag, "diverged"), f"{record.spec.describe()} {story}")
         error = DivergenceError(f"{record.describe()} {text}.")
@@ -199,11 +202,12 @@ class Failures:
         error.args = (f"{error}{self._on_failure(case.failure())}",)
         what = f"{case.text} (while: {case.phase})" if case.phase else case.text
         what = "does not replay" if isinstance(error, DivergenceError) else what
+        cause = error.__cause__
         if decision.then is Then.FAIL:
-            self._notices.warn(spec, what, "Its episode is over.", str(error))
+            self._notices.warn(spec, what, "Its episode is over.", str(error), after=_ONCE_MORE)
         else:
-            then = "Trying once more on a rebuilt environment."
-            self._notices.warn(spec, what, then, str(error), error.__cause__)
+            shown = None if isinstance(cause, ReturnError) else cause  # where it was noticed tells nobody anything
+            self._notices.warn(spec, what, _ONCE_MORE, str(error), shown)
 
     # Lanes
 

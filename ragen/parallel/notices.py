@@ -23,12 +23,14 @@ class _Counted:
     """Failures of a kind that were not told one by one.
 
     Attributes:
+        first: The environment that was told of in full.
         told: How many environments were told of, the first included.
         env_ids: Those that were not yet.
         whats: What happened to these, in words.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, first: int) -> None:
+        self.first = first
         self.told = 1
         self.env_ids: set[int] = set()
         self.whats: set[str] = set()
@@ -42,7 +44,9 @@ class Notices:
         self._said: dict[_Kind, _Counted] = {}
         self._said_once: set[Hashable] = set()
 
-    def warn(self, spec: EnvSpec, what: str, then: str, story: str, cause: BaseException | None = None) -> None:
+    def warn(
+        self, spec: EnvSpec, what: str, then: str, story: str, cause: BaseException | None = None, after: str = ""
+    ) -> None:
         """Warn of what happened to an environment, or count it with those of its tag of which the same was said.
 
         One warning of each kind is in full until :meth:`forget`, what comes after it is counted: that is told when
@@ -54,11 +58,17 @@ class Notices:
             then: What follows, a sentence.
             story: What happened, in full, a sentence.
             cause: The exception whose traceback belongs to it.
+            after: What followed when the same happened to it before; that need not be counted any more.
         """
         kind = _Kind(spec.tag, _NUMBER.sub("..", what), then)
         counted = self._said.get(kind)
+        before = self._said.get(kind._replace(then=after))
+        if before is not None and after:
+            before.env_ids.discard(spec.env_id)
+            if before.first == spec.env_id:
+                story, cause = f"{spec.describe()} failed in the same way again.", None
         if counted is None:
-            self._said[kind] = _Counted()
+            self._said[kind] = _Counted(spec.env_id)
             self._log.warning("%s %s", story, then, exc_info=cause)
         else:
             counted.env_ids.add(spec.env_id)

@@ -8,6 +8,9 @@ from ragen.parallel.env_record import NOT_LOADED, EnvRecord
 from ragen.parallel.lanes.lane import Lane
 from ragen.parallel.lanes.pool import WorkerPool
 
+QUARANTINE = "quarantine"
+"""What names of its lanes begin with."""
+
 
 class Quarantine:
     """At most so many lanes, one for each suspect; those for whom there is no room wait for their turn."""
@@ -25,7 +28,7 @@ class Quarantine:
             return True
         if len(self._guests) >= self._most:
             return False
-        record.lane = pool.open_extra(f"quarantine of env {record.env_id}")
+        record.lane = pool.open_extra(f"{QUARANTINE} of env {record.env_id}")
         record.generation, record.in_sync = NOT_LOADED, False
         self._guests[record.env_id] = record
         return True

@@ -12,6 +12,7 @@ from ragen.parallel.env_record import EnvRecord
 from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.lanes.lane import Lane
 from ragen.parallel.placement.costs import CallTime, Episode
+from ragen.parallel.quarantine import QUARANTINE
 
 
 @dataclass(frozen=True)
@@ -124,8 +125,20 @@ class Stats:
             homes[name].append(record)
             if record.lane is not None:
                 places[name] = record.lane.pid, record.lane.node
-        names = ["main", *sorted({*homes, *tallies} - {"main"})]
+        names = ["main", *sorted({*homes, *tallies} - {"main"}, key=_in_order)]
         return [_stats_of(name, places.get(name, (None, "")), homes[name], tallies[name]) for name in names]
+
+
+def gathered(lanes: Sequence[LaneStats]) -> list[LaneStats]:
+    """The same, with what was done in quarantine as one: it has a lane for each environment, for a moment."""
+    apart = [lane for lane in lanes if lane.lane.startswith(QUARANTINE)]
+    if len(apart) < 2:
+        return list(lanes)
+    types = tuple(sorted({name for lane in apart for name in lane.env_types}))
+    turns, busy = sum(lane.turns for lane in apart), sum(lane.busy_s for lane in apart)
+    envs, restarts = sum(lane.envs for lane in apart), sum(lane.restarts for lane in apart)
+    together = LaneStats(f"{QUARANTINE}, {len(apart)} in turn", None, types, envs, turns, busy, restarts)
+    return [*(lane for lane in lanes if lane not in apart), together]
 
 
 def _stats_of(name: str, place: tuple[int | None, str], records: list[EnvRecord], tallies: list[_Tally]) -> LaneStats:
@@ -133,6 +146,12 @@ def _stats_of(name: str, place: tuple[int | None, str], records: list[EnvRecord]
     turns, busy = sum(tally.turns for tally in tallies), sum(tally.busy_s for tally in tallies)
     restarts, (pid, node) = sum(tally.restarts for tally in tallies), place
     return LaneStats(name, pid, types, len(records), turns, busy, restarts, node)
+
+
+def _in_order(name: str) -> tuple[str, int]:
+    """By what a lane is, and then by its number: lane 10 after lane 9."""
+    kind, _, number = name.rpartition(" ")
+    return (kind, int(number)) if number.isdecimal() else (name, 0)
 
 
 def home_name(lane: Lane | None) -> str:

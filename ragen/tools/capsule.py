@@ -1,8 +1,8 @@
 """Failure capsules: one small JSON file per failure, from which it can be played again.
 
 An environment that raised, hung, took its worker down or did not replay leaves a capsule: what builds it, the journal
-of its episode, what it was asked when it failed, and what is known of the failure. ``python -m ragen.tools.replay
-CAPSULE`` plays it again. A capsule holds plain data only: reading one runs no code of a user's.
+of its episode, what it was asked when it failed, and what is known of the failure. ``ragen replay CAPSULE`` plays it
+again. A capsule holds plain data only: reading one runs no code of a user's.
 
 Capsules are written whole or not at all, into a folder that the first one creates, and in a number that is bounded for
 each process: a run in which everything fails leaves a handful of files. A failure to write is logged and harms nothing
@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import ragen
+from ragen.commands import typed
 from ragen.errors import CapsuleError, DivergenceError, LaneDiedError, LaneTimeoutError, RagenError
 from ragen.files import write_whole
 from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
@@ -314,7 +315,7 @@ class CapsuleWriter:
             log.warning("no failure capsule could be written into %s: %s", self._folder, error)
             self._folder = None
             return ""
-        return f" [to play it again: python -m ragen.tools.replay {path}]" if path is not None else ""
+        return f" [to play it again: {typed('replay')} {path}]" if path is not None else ""
 
     def _keep(self, failure: Failure, folder: Path) -> Path | None:
         spec, journal, kind, written = failure.spec, _lived(failure), _kind(failure.error), _written[folder]

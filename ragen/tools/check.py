@@ -1,4 +1,4 @@
-"""``python -m ragen.tools.check TYPE|module:Class [key=value ...]``: is an environment fit for worker processes?
+"""``ragen check TYPE|module:Class [key=value ...]``: is an environment fit for worker processes?
 
 An environment is played in workers, never in this process, under deadlines: that it hangs or takes its process down is
 a finding like another. The same episodes are played again on a second object, on one that has played before, on a copy
@@ -84,7 +84,7 @@ def parser(prog: str = "python -m ragen.tools.check") -> argparse.ArgumentParser
     )
     add = top.add_argument
     add("type", help="a registered environment type, or package.module:Class")
-    add("settings", nargs="*", metavar="key=value", help="a key of env_config, such as dim_x=8")
+    add("settings", nargs="*", default=[], metavar="key=value", help="a key of env_config, such as dim_x=8")
     add("--seeds", type=int, default=3, metavar="N", help="episodes to compare (default 3)")
     add("--turns", type=int, default=8, metavar="N", help="turns of each (default 8)")
     add("--actions", nargs="+", default=(), metavar="TEXT", help="what to play where actions are texts")

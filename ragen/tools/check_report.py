@@ -118,7 +118,7 @@ class CheckReport:
         columns |= {name: in_units(getattr(costs, name), "B") for name in sizes}
         table = Table(*columns, title="Costs", title_justify="left")
         table.add_row(*columns.values())
-        return [findings, table, f"[bold]{escape(self.line)}[/bold]\n{escape(self.reason)}"]
+        return [findings, table, f"[bold]{escape(self.line)}[/bold]\n{escape(self.reason)}".rstrip()]
 
     def print(self, with_stories: bool) -> None:
         """Print the tables; tracebacks and stacks as well if they are wanted."""
@@ -146,7 +146,7 @@ def advise(
     if bound_to_main:
         return report("sequential", sequential, f"It has to stay in the main process: {bound_to_main}.")
     if failed := [finding for finding in findings if finding.status == "fail"]:
-        todo = "\n".join(f"{each.check}: {each.fix or each.text}" for each in failed)
+        todo = "\n".join(f"{each.check}: {each.fix or each.text}" for each in failed if each.fix or each != failed[0])
         return report("fix", f"fix this first: {failed[0].check}: {failed[0].text}", todo)
     share = (costs.turn or 0.0) + (costs.reset or 0.0) / turns
     told = f"A turn takes about {in_units(share, 's')}, with its share of the resets"

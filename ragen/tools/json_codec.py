@@ -6,7 +6,6 @@ with what is in them, become a dict with one key that starts with ``$``. Anythin
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from ragen.errors import CapsuleError
 from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
 from ragen.parallel.episode.turn import Turn
+from ragen.parallel.episode.values import steady_repr
 
 _DEEPEST = 30
 _LONGEST_REPR = 300
@@ -64,10 +64,7 @@ def _encode(value: Any, form: str, depth: int) -> Any:
 
 
 def _lost(value: Any) -> Any:
-    try:
-        text = value.text if isinstance(value, Lost) else re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
-    except Exception:
-        text = f"a {type(value).__name__} whose repr() raises"
+    text = value.text if isinstance(value, Lost) else steady_repr(value)
     return {"$lost": text[:_LONGEST_REPR]}
 
 

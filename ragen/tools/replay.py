@@ -1,4 +1,4 @@
-"""``python -m ragen.tools.replay CAPSULE [--pdb] [--turn N] [--timeout SECONDS]``: play a failure again.
+"""``ragen replay CAPSULE [--pdb] [--turn N] [--timeout SECONDS]``: play a failure again.
 
 Every turn is shown as it is played: what was asked, what it gave, and whether that is what the capsule holds. The
 environment lives in a worker of its own, so that one which hangs or takes its process down is reported like another.

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ragen.errors import ConfigError
@@ -88,5 +90,5 @@ def trainer(config: Any) -> Callable[[Any], Any]:
         ) from error
 
 
-main = main_of(parser, PROG, _run, composed)
+main = main_of(parser, PROG, _run, composed, on_cut=partial(signal.raise_signal, signal.SIGINT))
 """Runs the command; its exit code: 0, 1 if training failed, 2 for a bad configuration, 130 where it was stopped."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from transformers.utils import logging as hf_logging
 
 from ragen.errors import ConfigError
+from ragen.files import why_no_folder
 
 
 @contextmanager
@@ -32,4 +33,6 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"configuration key 'output_dir' is {str(folder)!r}: {error.strerror}.") from error
+        raise ConfigError(
+            f"configuration key 'output_dir' is {str(folder)!r}: {why_no_folder(folder, error)}."
+        ) from error

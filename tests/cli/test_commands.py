@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -187,3 +188,32 @@ def test_two_runs_are_compared_by_their_folders_or_their_rows(capsys, tmp_path):
     assert page.count('class="better-a" title="seed') == 4 and "only A succeeds" in page and "-100.0%" in page
     code, _, err = run(capsys, "compare", str(tmp_path / "a"), str(tmp_path / "b"), "repotr=true")
     assert code == 2 and "'repotr=true' is not understood" in err
+
+
+@pytest.mark.parametrize("where", ["", "2>&1"])
+def test_a_rollout_that_nobody_reads_is_played_to_its_end(tmp_path, where):
+    words = f"rollout --config-name _1_bandit es_manager.val.env_groups=2 es_manager.val.env_configs.n_groups=[2] \
+        output_dir={tmp_path} report=true"
+    ran = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -u -m ragen {words} {where} | head -1; echo ${{PIPESTATUS[0]}}"],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ran.stdout.splitlines()[-1] == "141" and "Error" not in ran.stderr
+    assert {"rollouts.jsonl", "results.json", "report.html"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_what_a_library_makes_of_a_broken_pipe_is_the_same_end():
+    code = "from ragen.cli.main import main; import ragen.cli.doctor as d; from rich.console import Console\n"
+    code += "long = {'soft_wrap': True, 'highlight': False}\n"
+    code += "d.main = lambda *_: [Console().print('x' * 99999, **long) for _ in 'ab'] and 0\nraise SystemExit(main(['doctor']))"
+    ran = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -c \"$CODE\" | head -c 1; echo ${{PIPESTATUS[0]}}"],
+        cwd=ROOT, capture_output=True, text=True, env={**os.environ, "CODE": code},
+    )  # fmt: skip
+    assert (ran.stdout, ran.stderr) == ("x141\n", "")
+
+
+def test_a_usage_asks_for_no_more_than_is_needed(capsys):
+    for words in ("play", "check", "completion"):
+        assert run(capsys, words)[2].splitlines()[-1].endswith(("required: type", "required: shell"))
+    assert run(capsys, "compare", "a")[2].endswith("required: B\n")

@@ -9,7 +9,8 @@ from omegaconf import OmegaConf
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.environments import read_config
-from ragen.llm_agent.config.loading import config_directory, config_names, load_config, setting
+from ragen.llm_agent.config.files import check_local, check_whole, config_names
+from ragen.llm_agent.config.loading import config_directory, load_config, setting
 
 PLAYABLE = [name for name in config_names() if name != "envs"]
 TAGS = list(load_config("envs").custom_envs)
@@ -185,3 +186,45 @@ def test_a_setting_of_another_type_is_named_in_the_error(key, kind):
 def test_an_interpolation_to_nowhere_is_a_clear_error():
     with pytest.raises(ConfigError, match=r"'a\.lost' cannot be read"):
         setting(CONFIG, "a.lost", int)
+
+
+def test_a_configuration_may_be_named_by_the_path_of_its_file(tmp_path, monkeypatch):
+    (tmp_path / "mine.yaml").write_text("defaults: [base, extra]\nagent_proxy: {max_turn: 3}\n")
+    (tmp_path / "extra.yaml").write_text("output_dir: elsewhere\n")
+    monkeypatch.chdir(tmp_path)
+    for name in ("./mine", "./mine.yaml", str(tmp_path / "mine.yaml")):
+        config = load_config(name, ["seed=5"])
+        assert (config.agent_proxy.max_turn, config.output_dir, config.seed.val) == (3, "elsewhere", 5)
+    with pytest.raises(ConfigError, match=r"there is no file .*none\.yaml\."):
+        load_config("./none")
+    with pytest.raises(ConfigError, match=r"--config-name \./mine was meant\?"):
+        load_config("mine")
+    with pytest.raises(ConfigError, match=r"'has no key 'agent_proxy\.max_turns'|'agent_proxy\.max_turn' was meant"):
+        load_config("./mine", ["agent_proxy.max_turns=2"])
+
+
+@pytest.mark.parametrize("override", ["mine", "=3", "", "mine.yaml"])
+def test_what_is_no_override_is_refused(override):
+    with pytest.raises(ConfigError, match=rf"^'{override}' is no key=value") as caught:
+        load_config("base", [override])
+    assert ("--config-name mine.yaml was meant" in str(caught.value)) == (override == "mine.yaml")
+
+
+def test_a_file_that_does_not_begin_with_base_is_told_so_once_with_all_that_it_lacks(tmp_path):
+    (tmp_path / "bare.yaml").write_text("agent_proxy: {max_turn: 2}\ncustom_envs: {Bandit: {env_type: bandit}}\n")
+    config = load_config("bare", directory=tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        check_whole(config, "val")
+    assert str(caught.value).startswith(
+        "the configuration lacks agent_proxy.max_actions_per_turn, agent_proxy.action_sep, agent_proxy.enable_think, "
+        "es_manager: begin its file with 'defaults: [base]'"
+    )
+    for name in PLAYABLE:
+        check_whole(load_config(name), "val")
+
+
+@pytest.mark.parametrize("name", ["/none", "./none", "~/none"])
+def test_a_folder_of_a_model_that_is_not_there_is_no_name_of_the_hub(name):
+    with pytest.raises(ConfigError, match=f"^configuration key 'actor.model' is '{name}': there is no such folder"):
+        check_local("actor.model", name)
+    check_local("actor.model", "gpt2")

@@ -71,7 +71,7 @@ def test_the_log_line_of_the_failure_names_the_capsule(tmp_path, caplog):
         play(engine_of(spec(check_cases.Raises), capsule_dir=tmp_path))
     (path,) = tmp_path.iterdir()
     lines = [record.getMessage() for record in caplog.records if "raised ValueError" in record.getMessage()]
-    assert lines and all(f"python -m ragen.tools.replay {path}" in line for line in lines)
+    assert lines and all(f"ragen replay {path}" in line for line in lines)
 
 
 def test_the_text_of_the_failure_does_not_name_the_capsule(tmp_path):

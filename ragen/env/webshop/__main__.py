@@ -29,7 +29,9 @@ def parser() -> argparse.ArgumentParser:
     build.add_argument("--nouns", choices=("words", "spacy"), default="words", help="how titles are compared")
     build.add_argument("--cache-dir", help="where to keep it; default: RAGEN_CACHE, else ~/.cache/ragen")
     game = commands.add_parser("play", help="shop in the terminal")
-    game.add_argument("settings", nargs="*", metavar="key=value", help="a key of env_config, such as data_dir=DIR")
+    game.add_argument(
+        "settings", nargs="*", default=[], metavar="key=value", help="a key of env_config, such as data_dir=DIR"
+    )
     game.add_argument("--seed", type=int, help="which goal; drawn if not given")
     game.add_argument("--mode", choices=("train", "val", "test"), default="train", help="which split")
     return top

@@ -34,6 +34,7 @@ from ragen.llm_agent.backends.tokens import (
     prompt_ids,
     unanswerable,
 )
+from ragen.llm_agent.config.files import check_local
 from ragen.llm_agent.config.loading import one_line, setting
 from ragen.llm_agent.config.reading import count
 
@@ -251,6 +252,7 @@ def load_model(config: Any, device: torch.device) -> Any:
         ConfigError: There is no such model, or its context is shorter than the contexts that are wanted.
     """
     path, dtype = model_path(config), read_dtype(config, device)
+    check_local("actor.model", path)
     try:
         described = AutoConfig.from_pretrained(path)
         context = getattr(described, "max_position_embeddings", None)

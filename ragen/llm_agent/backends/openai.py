@@ -27,11 +27,12 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.backends.activity import Activity
 from ragen.llm_agent.backends.base import Reply, Request, Sampling
 from ragen.llm_agent.backends.completions import api_messages, read_completion
+from ragen.llm_agent.backends.connections import new_http_client
 from ragen.llm_agent.backends.endpoint import Access, ApiSettings, read_settings
 from ragen.llm_agent.backends.faults import UNREADABLE, Attempts, cause_of, diagnose
 from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
 from ragen.llm_agent.backends.loop import LoopThread
-from ragen.llm_agent.backends.sending import Sending, new_http_client
+from ragen.llm_agent.backends.sending import Sending, leaving
 from ragen.llm_agent.backends.slots import Slots
 from ragen.llm_agent.backends.tokens import MAX_MODEL_LEN, check_context
 from ragen.llm_agent.config.loading import one_line, setting
@@ -151,7 +152,7 @@ class OpenAIBackend:
         except (APIConnectionError, TimeoutError) as error:
             raise ConfigError(
                 f"configuration key 'actor.base_url' is {url!r}, and no server answers there: "
-                f"{self._shown(cause_of(error)).rstrip('.')}."
+                f"{self._shown(cause_of(error)).rstrip('.')}. Start it, or correct the address."
             ) from None
         except UNREADABLE:
             return []  # a server is there; not all of them list their models, or to everyone
@@ -217,7 +218,7 @@ class OpenAIBackend:
                 base_url=self.settings.base_url,
                 timeout=self.settings.timeout,
                 max_retries=0,  # done here, where it is counted and also done for answers that cannot be read
-                http_client=new_http_client(),
+                http_client=new_http_client(leaving),
             )
         except Exception as error:  # such as an environment variable with a proxy that is none
             raise ConfigError(

@@ -8,18 +8,13 @@ very moment may leave one uncounted.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from importlib import import_module
-from typing import Any
-
-from openai import DefaultAsyncHttpxClient
 
 from ragen.llm_agent.backends.base import Reply, Request
 from ragen.llm_agent.backends.journal import ReplyJournal
 
-_LEFT = "send_request_body.complete"
 _current: ContextVar[Sending | None] = ContextVar("sending", default=None)
 
 
@@ -34,7 +29,7 @@ class Sending:
 
     @contextmanager
     def noticed(self) -> Iterator[None]:
-        """What a client of :func:`new_http_client` sends in the block, in this task, is this try."""
+        """What is sent in the block, in this task, is this try: see :func:`leaving`."""
         token = _current.set(self)
         try:
             yield
@@ -59,21 +54,7 @@ class Sending:
             self._journal.failed(self._key, self._request, self._attempt, reason, is_given_up)
 
 
-def new_http_client() -> Any:
-    """The client of HTTP: as many connections as requests are let through, and tries told when they have left."""
-    base = next(each for each in DefaultAsyncHttpxClient.__mro__ if each.__name__ == "AsyncClient")
-    library = import_module(base.__module__.partition(".")[0])  # httpx, or what this openai has in its place
-    unbounded = library.Limits(max_connections=None, max_keepalive_connections=None)
-    return DefaultAsyncHttpxClient(limits=unbounded, event_hooks={"request": [_watch]})
-
-
-async def _watch(request: Any) -> None:
+def leaving() -> Callable[[], None] | None:
+    """What is to be told when what this task sends now has left; None where it is no try of a request."""
     sending = _current.get()
-    if sending is None:
-        return
-
-    async def trace(event: str, _: Mapping[str, Any]) -> None:
-        if event.endswith(_LEFT):
-            sending.left()
-
-    request.extensions = {**request.extensions, "trace": trace}
+    return None if sending is None else sending.left

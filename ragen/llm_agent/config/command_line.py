@@ -11,10 +11,15 @@ from typing import Any
 from ragen.commands import FAILED, REFUSED, STOPPED
 from ragen.errors import ConfigError, RagenError
 from ragen.llm_agent.config.loading import load_config, one_line
+from ragen.output import CLOSED, output_watched
 
 Compose = Callable[[str, Sequence[str], str | None, str | None], Any]
 """Makes the configuration of a name, overrides, a folder and a further folder."""
 _called: ContextVar[tuple[str, ...]] = ContextVar("called", default=())
+
+
+def go_on() -> None:
+    """What follows for a command that has work to finish when nobody reads what it prints: nothing."""
 
 
 def called_as() -> tuple[str, ...]:
@@ -37,7 +42,9 @@ def add_config_arguments(parser: argparse.ArgumentParser, default: str | None = 
     parser.add_argument(
         "-cd", "--config-dir", metavar="FOLDER", help="a further folder: what the first one lacks is looked for there"
     )
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="what to change in it, in Hydra's syntax")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="key=value", help="what to change in it, in Hydra's syntax"
+    )
 
 
 def main_of(
@@ -45,6 +52,7 @@ def main_of(
     prog: str,
     run: Callable[[Any], int],
     compose: Compose = load_config,
+    on_cut: Callable[[], None] = go_on,
 ) -> Callable[..., int]:
     """The ``main`` of a command that takes a configuration.
 
@@ -53,13 +61,16 @@ def main_of(
         prog: The program's name.
         run: Does what the command is for; returns the exit code.
         compose: Makes the configuration.
+        on_cut: Called when nobody reads standard output any more; the command goes on in silence.
 
     Returns:
         ``main(argv=None, prog=prog)``, which returns the exit code; see :func:`run_command`.
     """
 
     def main(argv: Sequence[str] | None = None, prog: str = prog) -> int:
-        return run_command(parser(prog), argv, run, compose)
+        with output_watched(on_cut) as output:
+            code = run_command(parser(prog), argv, run, compose)
+        return CLOSED if output.is_cut else code
 
     return main
 

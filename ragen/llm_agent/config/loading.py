@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError, in_short
+from ragen.llm_agent.config.files import check_overrides, find_config
 from ragen.llm_agent.config.required import mark_required, told_missing
 from ragen.llm_agent.config.values import value_at
 from ragen.settings import config_directory
@@ -43,11 +44,6 @@ _OF_TRAINERS = frozenset(
 )
 
 
-def config_names(directory: Path | None = None) -> list[str]:
-    """The names that ``--config-name`` takes from a folder (default: the package's own), sorted."""
-    return sorted(path.stem for path in (directory or config_directory()).glob("*.yaml"))
-
-
 def load_config(
     name: str,
     overrides: Sequence[str] = (),
@@ -57,7 +53,7 @@ def load_config(
     """Compose a configuration.
 
     Args:
-        name: A file of the folder, with or without ``.yaml``.
+        name: A file of the folder, with or without ``.yaml``; or the path of one, such as ``./mine.yaml``.
         overrides: Hydra's ``key=value``, ``+key=value`` and ``~key``.
         directory: The folder to look in first; None is the package's own.
         further: Another folder, for what is not in the first one.
@@ -75,13 +71,8 @@ def load_config(
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
-    stem = name.removesuffix(".yaml")
-    folders = [_folder(directory), *([] if further is None else [_folder(further)])]
-    folder = next((each for each in folders if (each / f"{stem}.yaml").is_file()), None)
-    if folder is None:
-        where = " and ".join(f"{each}: {', '.join(config_names(each)) or 'none'}" for each in folders)
-        here = " One lies in this folder: --config-path . was meant?" if Path(f"{stem}.yaml").is_file() else ""
-        raise ConfigError(f"there is no configuration {stem!r}; there are in {where}.{here}")
+    check_overrides(overrides)
+    stem, folder, folders = find_config(name, directory, further)
     others = [f"file://{each}" for each in folders if each != folder]
     beside = [f"hydra.searchpath={json.dumps(others)}"] if others else []
     _extend_search_path()
@@ -93,17 +84,17 @@ def load_config(
             is_whole = _begins_with_base(folder, stem, file)
             return mark_required(config if is_whole else _filled_in(config), file, overrides)
     except (HydraException, OmegaConfBaseException, YAMLError, OSError, UnicodeError) as error:
-        if told := _misspelt(stem, overrides, directory, further):
+        if told := _misspelt(name, stem, overrides, directory, further):
             raise ConfigError(told) from error
         override = getattr(error, "override", None)  # only a malformed one is not named by the message
         where = f"configuration {stem!r}" if override is None else f"configuration {stem!r} with {override!r}"
         raise ConfigError(f"{where} cannot be composed: {one_line(error)}") from error
 
 
-def _misspelt(stem: str, overrides: Sequence[str], *folders: str | Path | None) -> str:
+def _misspelt(name: str, stem: str, overrides: Sequence[str], *folders: str | Path | None) -> str:
     """Which override names a key that the configuration does not have, and what was probably meant; "" if none does."""
     try:
-        config = load_config(stem, (), *folders) if overrides else None
+        config = load_config(name, (), *folders) if overrides else None
     except ConfigError:
         return ""  # the overrides are not what is wrong
     for override in overrides:
@@ -307,17 +298,9 @@ def _walk(config: Any, key: str) -> Any:
 
 def _kind_name(kind: type | tuple[type, ...]) -> str:
     kinds = kind if isinstance(kind, tuple) else (kind,)
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    names: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    names |= {Mapping: "a section of keys, such as {key: value}", Sequence: "a list"}
     return " or ".join(names.get(one, one.__name__) for one in kinds)
-
-
-def _folder(directory: str | Path | None) -> Path:
-    if directory is None:
-        return config_directory()
-    folder = Path(directory).expanduser().resolve()
-    if not folder.is_dir():
-        raise ConfigError(f"the configuration folder {folder} does not exist.")
-    return folder
 
 
 @cache

@@ -254,7 +254,11 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     top.add_argument("a", type=Path, metavar="A", help="output_dir of the first model's run, or its rollouts.jsonl")
     top.add_argument("b", type=Path, metavar="B", help="that of the second")
     top.add_argument(
-        "overrides", nargs="*", metavar="report=true", help="write a page with both side by side, into the folder of B"
+        "overrides",
+        nargs="*",
+        default=[],
+        metavar="report=true",
+        help="write a page with both side by side, into the folder of B",
     )
     top.add_argument("-o", "--output", type=Path, metavar="FILE", help="write that page, and write it here")
     top.add_argument("--seeds", action="store_true", help="list the seeds on which they differ")

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ragen.llm_agent.rollout.trajectories import played_turns
+from ragen.parallel.stats import gathered
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -128,7 +129,7 @@ def lane_table(lanes: Sequence[Any]) -> Table:
     """What each process that hosts environments did, a row per lane."""
     table = plain_table("Lanes", "lane", "pid", "envs", "turns", "busy s", "restarts")
     table.add_column("environment types", overflow="fold")
-    for lane in lanes:
+    for lane in gathered(lanes):
         counts = (
             "" if lane.pid is None else str(lane.pid),
             str(lane.envs),

@@ -9,6 +9,7 @@ from ragen.env.base import BaseEnv
 from ragen.errors import RagenError
 from ragen.llm_agent.config.generation import WITH_ENV_DEFAULTS, Generation
 from ragen.parallel.engine import EnvEngine
+from ragen.parallel.episode.values import steady_text
 from ragen.parallel.interrupts import let_signals_pass
 
 _SAYS_NOTHING = getattr(BaseEnv, "rollout_info", None)  # the base class of a checkout of RAGEN has no such method
@@ -45,7 +46,7 @@ def add_metrics(entry: dict[str, Any], cache: dict[str, Any], generation: Genera
     if error is not None:
         cache["env_error"] = error
         metrics["env_error"] = 1.0
-    cache["metrics"] = {f"{tag}/{key}": value for key, value in metrics.items()}
+    cache["metrics"] = {f"{tag}/{steady_text(key)}": value for key, value in metrics.items()}
 
 
 SHOP_AVERAGES = ("action_is_effective", "action_is_valid", "end_of_page")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ragen.errors import InputError
+from ragen.llm_agent.backends.base import valid_text
 from ragen.llm_agent.config.context import SINGLE, ContextSettings
 from ragen.llm_agent.prompting.control_tokens import ControlTokens
 from ragen.llm_agent.prompting.prompts import TagPrompt
@@ -176,7 +177,8 @@ class Narrator:
 
     def _shown(self, turn: dict[str, Any]) -> tuple[str, int | None]:
         """A turn's observation, and how many actions it leaves."""
-        return self.control.defuse(str(turn.get("state", ""))), turn.get("actions_left")
+        text = str(turn.get("state", ""))
+        return self.control.defuse(text if text.isascii() else valid_text(text)), turn.get("actions_left")
 
     def _reply(self, turn: dict[str, Any]) -> str:
         reply = self.control.remove(str(turn.get("llm_response", "")))

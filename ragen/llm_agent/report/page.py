@@ -23,6 +23,7 @@ from ragen.llm_agent.report.plots import COLOURS, curves, histogram, share_bar
 from ragen.llm_agent.report.swimlanes import swimlanes
 from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.report.totals import cards_of
+from ragen.parallel.stats import gathered
 
 ALL = "all"
 HISTORY_PLOTS = {
@@ -208,7 +209,7 @@ def _lanes(lanes: Sequence[Any]) -> str:
         f'<td class="number">{lane.busy_s:.2f}</td>'
         f'<td class="number{" bad" if lane.restarts else ""}">{lane.restarts}</td>'
         f"<td>{shown(', '.join(lane.env_types), 300)}</td></tr>"
-        for lane in lanes
+        for lane in gathered(lanes)
     )
     return table_of("Lanes", f"<tr>{heads}<th>environment types</th></tr>{rows}")
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from html import escape
 
+from ragen.parallel.episode.values import steady_text
+
 MOST = 20_000  # characters of one text that a page shows
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u115f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
@@ -19,7 +21,7 @@ _UNSEEN = re.compile(
 
 def shown(text: object, most: int = MOST) -> str:
     """HTML that shows a text as it is, its beginning and end where it is longer than ``most`` characters."""
-    plain = str(text).replace("\r\n", "\n")
+    plain = steady_text(text).replace("\r\n", "\n")
     if len(plain) <= most:
         return _escaped(plain)
     tail = most // 4
@@ -29,13 +31,13 @@ def shown(text: object, most: int = MOST) -> str:
 
 def visible(text: object, most: int = MOST) -> str:
     """A text that is not markup yet, bounded, in which nothing is hidden; for what a script shows as text."""
-    plain = str(text)
+    plain = steady_text(text)
     return _UNSEEN.sub(lambda found: f"U+{ord(found[0]):04X}", plain if len(plain) <= most else f"{plain[:most]}..")
 
 
 def attribute(text: object) -> str:
     """A text as the value of an attribute in double quotes."""
-    plain = str(text)
+    plain = steady_text(text)
     return escape(visible(plain, len(plain)), quote=True)
 
 

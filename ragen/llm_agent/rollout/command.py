@@ -21,6 +21,7 @@ from ragen.errors import BackendError, ConfigError, LimitReachedError
 from ragen.llm_agent.backends.activity import Activity
 from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.command_line import add_config_arguments, main_of
+from ragen.llm_agent.config.files import check_local, check_whole
 from ragen.llm_agent.config.loading import one_line, setting, unread_sections
 from ragen.llm_agent.config.reading import choice
 from ragen.llm_agent.config.report import wants_live, wants_report
@@ -88,6 +89,7 @@ def run(config: Any) -> int:
     if unread := unread_sections(config):
         print(f"ignored: {', '.join(unread)} (nothing here reads them)", file=sys.stderr)
     mode = choice(config, "mode", "val", MODES)
+    check_whole(config, mode)
     path = Path(setting(config, "output_dir", str, "outputs")) / "rollouts.jsonl"
     read_max_turn(config)
     wants_live(config)
@@ -165,6 +167,7 @@ def create_tokenizer(config: Any, light: bool = False) -> Any:
     from ragen.llm_agent.prompting.chat_template import ChatTemplate
 
     key = "actor.tokenizer" if setting(config, "actor.tokenizer", str, None) else "actor.model"
+    check_local(key, name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError) as error:

@@ -19,14 +19,14 @@ from typing import Any, TextIO
 
 from ragen.closing import Closing
 from ragen.errors import ConfigError
-from ragen.files import write_whole
+from ragen.files import why_no_folder, write_whole
 from ragen.llm_agent.backends.endpoint import shown_address
 from ragen.llm_agent.backends.journal import ReplyJournal
 from ragen.llm_agent.config.branching import without_idle
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import differing, flat_settings, one_line, setting
 from ragen.llm_agent.evaluation.results import with_pass_at_k
-from ragen.llm_agent.rollout.trajectories import plain, write_jsonl
+from ragen.llm_agent.rollout.trajectories import line_of, write_jsonl
 
 ROWS = "rollouts.jsonl"
 ABOUT = "run.json"
@@ -115,8 +115,9 @@ class RolloutFile(Closing):
             self.count({})
             self._file = self.path.open("a", encoding="utf-8")
         except OSError as error:
-            folder = str(self.path.parent)
-            raise ConfigError(f"configuration key 'output_dir' is {folder!r}: {error.strerror}.") from error
+            folder = self.path.parent
+            why = why_no_folder(folder, error)
+            raise ConfigError(f"configuration key 'output_dir' is {str(folder)!r}: {why}.") from error
 
     def _put_aside(self) -> None:
         """Move what another run has written into a folder of its own."""
@@ -145,7 +146,7 @@ class RolloutFile(Closing):
         assert self._file is not None, "begin() comes first"
         for record in records:
             self.written += "error" not in record
-            self._file.write(json.dumps(record, ensure_ascii=False, default=plain) + "\n")
+            self._file.write(line_of(record))
         self._file.flush()
 
     def count(self, usage: Mapping[str, float]) -> dict[str, float]:
@@ -207,7 +208,9 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     try:
         *lines, rest = path.read_bytes().split(b"\n")
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+        raise ConfigError(
+            f"{path} cannot be read ({error.strerror}); expected the folder of a run, or its {ROWS}."
+        ) from error
     records = [_record(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     try:
         return [*records, _record(path, len(lines) + 1, rest)] if rest.strip() else records

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from ragen.files import replacing
+from ragen.parallel.episode.values import steady_repr, steady_text
 
 RAW = ("messages", "infos", "last_state", "correct_answer")
 """What of a record is text that somebody wrote."""
+_DEEPEST, _LONGEST = 20, 300  # levels of an info that are written out, and characters of what is below
 
 
 def trajectory(
@@ -80,13 +82,40 @@ def write_jsonl(records: Iterable[Mapping[str, Any]], path: Path) -> None:
     """Write one record a line, in UTF-8, in the place of a file; see :func:`~ragen.files.replacing`."""
     with replacing(path) as file:
         for record in records:
-            file.write((json.dumps(record, ensure_ascii=False, default=plain) + "\n").encode())
+            file.write(line_of(record).encode())
+
+
+def line_of(record: Mapping[str, Any]) -> str:
+    """A record as a line of JSON, whatever an environment has put into it; the same in every run."""
+    try:
+        line = json.dumps(record, ensure_ascii=False, default=plain)
+    except (TypeError, ValueError, RecursionError):  # keys that are no texts, a dict that holds itself
+        line = json.dumps(_simple(record), ensure_ascii=False, default=plain)
+    return line.encode("utf-8", "backslashreplace").decode() + "\n"  # half a surrogate pair, in JSON's own escape
 
 
 def plain(value: Any) -> Any:
-    """A value that JSON knows, for one that it does not: numpy's numbers and arrays, sets, and anything else's text."""
+    """A value that JSON knows, for one that it does not: numpy's numbers and arrays, sets, and anything else's text.
+
+    Functions and objects are told without their addresses, which are others in each run.
+    """
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, set | frozenset):
-        return sorted(value, key=repr)
-    return str(value)
+        return sorted(value, key=steady_repr)
+    return steady_text(value)
+
+
+def _simple(value: Any, depth: int = 0) -> Any:
+    """A value whose dicts have texts for keys; what is nested too deep is told by its ``repr``."""
+    if depth > _DEEPEST:
+        return steady_repr(value, _LONGEST)
+    if isinstance(value, Mapping):
+        return {_key(key): _simple(item, depth + 1) for key, item in value.items()}
+    return [_simple(item, depth + 1) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _key(key: Any) -> Any:
+    if key is None or isinstance(key, str | int | float):
+        return key
+    return str(plain(key)) if hasattr(key, "tolist") else steady_repr(key)

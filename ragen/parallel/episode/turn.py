@@ -11,8 +11,8 @@ import operator
 from functools import partial
 from typing import Any, NamedTuple
 
-from ragen.errors import EnvError
 from ragen.parallel.episode.game import Game, Options
+from ragen.parallel.episode.returned import SHOWN, is_reward, wrong, wrong_step
 from ragen.parallel.episode.values import IMMUTABLE, copied, is_immutable, options_taken
 
 Observation = Any  # str, or a list of uint8 arrays of shape (H, W, 3)
@@ -72,6 +72,7 @@ def play_turn(env: Any, turn: Turn, sums: tuple[str, ...] = ()) -> TurnResult:
         The result, which shares no mutable object with the environment.
 
     Raises:
+        ReturnError: The environment returned something that is no turn.
         Exception: Whatever the environment raises.
     """
     actions, actions_left = turn
@@ -83,26 +84,33 @@ def play_turn(env: Any, turn: Turn, sums: tuple[str, ...] = ()) -> TurnResult:
     info: dict[str, Any] = {}
     totals = dict.fromkeys(sums, 0.0) if sums else None
     for action in known[:actions_left]:
-        _, gained, done, extra = env.step(action)
+        returned = env.step(action)
+        try:
+            _, gained, done, extra = returned
+            reward += gained
+            info.update(extra)
+            goes_on = not done
+        except Exception as error:
+            raise wrong_step(env, returned) from error
         executed.append(action)
-        reward += gained
-        info.update(extra)
         if totals is not None:
             totals = {name: total + _number(extra.get(name)) for name, total in totals.items()}
-        if done:
+        if not goes_on:
             bool(info.get("success", False))  # what has no truth value is the environment's failure, not its reader's
             break
     if totals is not None:
         info.update(totals)
     if type(reward) not in IMMUTABLE:
-        reward = copied(reward)
+        reward = _own_reward(env, reward)
+    if done is not True and done is not False:
+        done = _as_flag(env, done)
     digest = observation = env.render()
     if type(observation) is not str:
         observation = _observed(env, observation)
         digest = digest_observation(observation)
     if not IMMUTABLE.issuperset(map(type, info.values())):
         info = _detached(info)
-    return named(TurnResult, (executed, malformed, reward, bool(done), info, observation, digest))
+    return named(TurnResult, (executed, malformed, reward, done, info, observation, digest))
 
 
 class RagenGame(Game):
@@ -172,7 +180,7 @@ def observe(env: Any) -> Observation:
     """Render the environment, into text or a list of ``(H, W, 3)`` uint8 arrays of its own.
 
     Raises:
-        EnvError: The environment rendered something else.
+        ReturnError: The environment rendered something else.
     """
     return _observed(env, env.render())
 
@@ -187,13 +195,27 @@ def _observed(env: Any, rendered: Any) -> Observation:
 def _as_image(env: Any, image: Any) -> Any:
     import numpy as np  # late: a text environment's worker need not load it
 
-    pixels = np.array(image, copy=True)
+    try:
+        pixels = np.array(image, copy=True)
+    except Exception as error:  # rows of different lengths
+        raise wrong(env, "render", image, SHOWN) from error
     if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
-        raise EnvError(
-            f"{type(env).__name__}.render() gave {type(image).__name__} (shape {pixels.shape}, dtype {pixels.dtype}); "
-            "expected text, or uint8 arrays of shape (H, W, 3), or a list of them."
-        )
+        of_shape = f"; this has shape {pixels.shape} and dtype {pixels.dtype}" if pixels.ndim else ""
+        raise wrong(env, "render", image, SHOWN + of_shape)
     return pixels
+
+
+def _own_reward(env: Any, reward: Any) -> Any:
+    """A reward of another type than Python's own numbers, detached."""
+    if not is_reward(reward):
+        raise wrong(env, "step", reward, "a number", "reward")
+    return copied(reward)
+
+
+def _as_flag(env: Any, done: Any) -> bool:
+    if done is None:
+        raise wrong(env, "step", done, "True or False", "done")
+    return bool(done)
 
 
 def digest_observation(observation: Observation) -> Any:

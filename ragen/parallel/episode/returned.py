@@ -1,0 +1,98 @@
+"""What is said of an environment whose method returned something that nobody can read.
+
+It is called once a value could not be taken apart, so that values that can cost nothing. The sentence is the same in
+whatever process the environment lives: no address of an object is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ragen.errors import ReturnError
+from ragen.parallel.episode.values import steady_repr
+
+FOUR = "(observation, reward, done, info)"
+FIVE = "(observation, reward, terminated, truncated, info)"
+PAIR = "(observation, info)"
+SHOWN = "text, a uint8 array of shape (H, W, 3), or a list of such arrays"
+_GYMNASIUMS = "; five are gymnasium's: done is 'terminated or truncated'"
+_LONGEST = 120  # characters that are shown of a value
+
+
+def wrong_step(env: Any, returned: Any, expected: str = FOUR) -> ReturnError:
+    """The error of a ``step`` that did not return what it has to.
+
+    Args:
+        env: The environment.
+        returned: What it returned.
+        expected: The names of the values, in brackets.
+    """
+    names = expected.strip("()").split(", ")
+    if not isinstance(returned, tuple | list):
+        return wrong(env, "step", returned, f"a tuple {expected}")
+    if len(returned) != len(names):
+        hint = _GYMNASIUMS if expected == FOUR and len(returned) == 5 else ""
+        return wrong(env, "step", returned, f"{len(names)} values {expected}{hint}")
+    values = dict(zip(names, returned, strict=True))
+    if not is_reward(values["reward"]):
+        return wrong(env, "step", values["reward"], "a number", "reward")
+    if not isinstance(values["info"], Mapping):
+        return wrong(env, "step", values["info"], "a dict", "info")
+    ends = [name for name in names[2:-1] if not _is_flag(values[name])]
+    if ends:
+        return wrong(env, "step", values[ends[0]], "True or False", ends[0])
+    return wrong(env, "step", returned, f"values {expected} that can be summed and merged over a turn's actions")
+
+
+def wrong_reset(env: Any, returned: Any) -> ReturnError:
+    """The error of a ``reset`` of gymnasium's that did not return an observation and an info.
+
+    Args:
+        env: The environment.
+        returned: What it returned.
+    """
+    return wrong(env, "reset", returned, f"a tuple {PAIR}, the info a dict")
+
+
+def wrong(env: Any, method: str, returned: Any, expected: str, part: str = "") -> ReturnError:
+    """The error of a method that returned something else than it has to.
+
+    Args:
+        env: The environment.
+        method: The method's name.
+        returned: What it returned, or the part of it that is wrong.
+        expected: What was expected, in words.
+        part: Which part of the returned values is wrong; empty for all.
+    """
+    count = f"{len(returned)} values, " if isinstance(returned, tuple) and not part else ""
+    kind = "" if count or returned is None else f" ({type(returned).__name__})"
+    role = f" as {part}" if part else ""
+    shown = " ".join(steady_repr(returned, _LONGEST).split())  # in one line, arrays too
+    return ReturnError(f"{_name(env)}.{method}() returned {count}{shown}{kind}{role}; expected {expected}")
+
+
+def is_reward(value: Any) -> bool:
+    """Whether a reward is a number, or an array of one."""
+    if isinstance(value, str | bytes):
+        return False
+    try:
+        float(value.item() if hasattr(value, "item") else value)
+    except Exception:
+        return False
+    return True
+
+
+def _is_flag(value: Any) -> bool:
+    try:
+        return value is not None and bool(value) in (True, False)
+    except Exception:  # an array of several
+        return False
+
+
+def _name(env: Any) -> str:
+    """The class of an environment, or of the one that wrappers hide."""
+    try:
+        return type(getattr(env, "unwrapped", env)).__name__
+    except Exception:
+        return type(env).__name__

@@ -1,0 +1,20 @@
+"""The table of lanes: environments in quarantine are one row, and lane 10 comes after lane 9."""
+
+from ragen.parallel.stats import LaneStats, Stats, gathered
+
+
+def test_quarantine_is_one_row():
+    lanes = [
+        LaneStats("main", 1, ("walk",), 2, 5, 1.0, 0),
+        LaneStats("quarantine of env 3", None, (), 0, 1, 0.5, 1),
+        LaneStats("quarantine of env 10", 7, ("walk",), 1, 2, 0.25, 2),
+    ]
+    assert gathered(lanes) == [lanes[0], LaneStats("quarantine, 2 in turn", None, ("walk",), 1, 3, 0.75, 3)]
+    assert gathered(lanes[:2]) == lanes[:2]
+
+
+def test_lanes_are_in_the_order_of_their_numbers():
+    stats, names = Stats(), [f"lane {number}" for number in range(12)]
+    for name in reversed(names):
+        stats.count_restart(type("Lane", (), {"name": name})())
+    assert [lane.lane for lane in stats.lanes([], of_this_thread=False)] == ["main", *names]

@@ -1,0 +1,66 @@
+"""What environments put into infos and observations, however odd: written, the same in every run, and fit for a page."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ragen.llm_agent.prompting.control_tokens import ControlTokens
+from ragen.llm_agent.prompting.conversation import Narrator
+from ragen.llm_agent.report.text import shown
+from ragen.llm_agent.rollout.trajectories import line_of
+
+
+class Thing:
+    """Has an address in its repr."""
+
+
+class Mute:
+    """Cannot say what it is."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("speechless")
+
+
+def told(info: dict[Any, Any]) -> Any:
+    return json.loads(line_of({"infos": [info]}))["infos"][0]
+
+
+def test_functions_and_objects_are_written_without_their_addresses() -> None:
+    info = {
+        "call": lambda: 1,
+        "things": {Thing(), Thing()},
+        "array": np.array([Thing()], dtype=object),
+        "pair": (1, Thing()),
+    }
+    there = "<test_odd_infos.Thing object>".replace("test_odd_infos", __name__)
+    assert told(info) == {
+        "call": "<function test_functions_and_objects_are_written_without_their_addresses.<locals>.<lambda>>",
+        "things": [there, there],
+        "array": [there],
+        "pair": [1, there],
+    }
+    assert "0x" not in shown(info) and "speechless" not in shown(Mute())
+
+
+def test_keys_that_are_no_texts_and_dicts_that_hold_themselves_are_written() -> None:
+    endless: dict[str, Any] = {}
+    endless["again"] = endless
+    info = {("a", 1): 2, np.int64(5): 3, 7: 4, "mute": Mute(), "endless": endless}
+    written = told(info)
+    assert {key: written[key] for key in ("('a', 1)", "5", "7", "mute")} == {
+        "('a', 1)": 2,
+        "5": 3,
+        "7": 4,
+        "mute": "a Mute whose repr() raises",
+    }
+    assert line_of({"infos": [info]}) == line_of({"infos": [info]})
+
+
+def test_half_a_surrogate_pair_is_written_and_no_tokenizer_sees_it() -> None:
+    assert told({"text": "x \ud800 y"}) == {"text": "x \ud800 y"}
+    narrator = SimpleNamespace(control=ControlTokens([]))
+    assert Narrator._shown(narrator, {"state": "x \ud800 y"})[0] == "x \N{REPLACEMENT CHARACTER} y"  # type: ignore[arg-type]

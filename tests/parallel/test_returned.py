@@ -1,0 +1,138 @@
+"""Environments that return something else than they have to: said by class, method and value, alike in main and lanes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ragen.env import BaseLanguageBasedEnv
+from ragen.errors import ReturnError
+from ragen.games.gym_game import GYM, GymTurn
+from ragen.games.gym_old import GYM_OLD
+from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.parallel.episode.turn import RAGEN, Turn
+from ragen.tools.check import check_parallel
+from support.episodes import config, errors, play
+
+FOUR = "(observation, reward, done, info)"
+FIVE = "(observation, reward, terminated, truncated, info)"
+
+
+class Given(BaseLanguageBasedEnv):
+    """Returns what it is told to."""
+
+    uses_global_rng = False
+    step_gives: Any = ("seen", 1.0, True, {})
+    render_gives: Any = "seen"
+
+    def __init__(self, config: Any = None) -> None:
+        pass
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> Any:
+        return None
+
+    def step(self, action: str) -> Any:
+        return self.step_gives
+
+    def render(self, mode: str | None = None) -> Any:
+        return self.render_gives
+
+
+class ThreeValues(Given):
+    @property
+    def step_gives(self) -> Any:  # type: ignore[override]
+        return "seen", 1.0, object()
+
+
+STEPS = {
+    "3 values, ('seen', 1.0, True); expected 4 values " + FOUR: ("seen", 1.0, True),
+    "5 values, ('seen', 1.0, True, False, {}); expected 4 values " + FOUR + "; five are gymnasium's: done is "
+    "'terminated or truncated'": ("seen", 1.0, True, False, {}),
+    "None; expected a tuple " + FOUR: None,
+    "<object object> (object); expected a tuple " + FOUR: object(),
+    "'1.0' (str) as reward; expected a number": ("seen", "1.0", True, {}),
+    "array([1., 2.]) (ndarray) as reward; expected a number": ("seen", np.array([1.0, 2.0]), True, {}),
+    "None as done; expected True or False": ("seen", 1.0, None, {}),
+    "array([ True, False]) (ndarray) as done; expected True or False": ("seen", 1.0, np.array([True, False]), {}),
+    "None as info; expected a dict": ("seen", 1.0, True, None),
+}
+
+
+@pytest.mark.parametrize("said", STEPS)
+def test_a_step_that_is_none_is_told_with_what_came_and_what_was_expected(said: str) -> None:
+    env = Given()
+    env.step_gives = STEPS[said]
+    with pytest.raises(ReturnError) as caught:
+        RAGEN.play(env, Turn(("go",), 1))
+    assert str(caught.value) == f"Given.step() returned {said}"
+
+
+@pytest.mark.parametrize("given", [("seen", np.float32(0.5), np.True_, {}), ["seen", True, 1, {"a": 1}]])
+def test_what_stands_for_numbers_and_flags_is_taken(given: Any) -> None:
+    env = Given()
+    env.step_gives = given
+    result = RAGEN.play(env, Turn(("go",), 1))
+    assert result.reward == given[1] and result.done is True
+
+
+@pytest.mark.parametrize("given", [5, None, {}, [[[1], [2, 3]]], np.zeros((2, 2))])
+def test_what_is_neither_text_nor_image_is_told(given: Any) -> None:
+    env = Given()
+    env.render_gives = given
+    with pytest.raises(ReturnError, match=r"^Given\.render\(\) returned .*; expected text, a uint8 array of shape"):
+        RAGEN.reset(env, 1, {})
+
+
+class GymGiven:
+    """The same by gymnasium's interface."""
+
+    def __init__(self, reset_gives: Any = (0, {}), step_gives: Any = (0, 1.0, False, False, {})) -> None:
+        self.reset_gives, self.step_gives = reset_gives, step_gives
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        return self.reset_gives
+
+    def step(self, action: Any) -> Any:
+        return self.step_gives
+
+
+@pytest.mark.parametrize("given", [None, (0,), np.zeros(2), (0, None)])
+def test_gymnasiums_reset_has_to_give_observation_and_info(given: Any) -> None:
+    with pytest.raises(ReturnError, match=r"^GymGiven\.reset\(\) returned .*; expected a tuple \(observation, info\)"):
+        GYM.reset(GymGiven(reset_gives=given), 1, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((0, 1.0, True, {}), f"4 values, (0, 1.0, True, {{}}); expected 5 values {FIVE}"),
+        ((0, "much", False, False, {}), "'much' (str) as reward; expected a number"),
+        (None, f"None; expected a tuple {FIVE}"),
+    ],
+)
+def test_gymnasiums_step_has_to_give_five_values(given: Any, said: str) -> None:
+    with pytest.raises(ReturnError) as caught:
+        GYM.play(GymGiven(step_gives=given), GymTurn(0))
+    assert str(caught.value) == f"GymGiven.step() returned {said}"
+
+
+def test_the_old_interface_may_give_four_or_five() -> None:
+    assert GYM_OLD.play(GymGiven(step_gives=(0, 1.0, True, {})), GymTurn(0)).terminated
+    with pytest.raises(ReturnError, match=r"3 values, .* expected 4 values"):
+        GYM_OLD.play(GymGiven(step_gives=(0, 1.0, True)), GymTurn(0))
+
+
+def test_main_lanes_and_the_checker_say_the_same() -> None:
+    """The value has an address in its repr, which is another one in each process."""
+    said = (
+        f"ReturnError: ThreeValues.step() returned 3 values, ('seen', 1.0, <object object>); expected 4 values {FOUR}"
+    )
+    for parallel in (False, True):
+        tags = {"Three": {"env_type": f"{__name__}:ThreeValues"}}
+        with EnvStateManager(config(tags, [("Three", 2)], use_multiprocessing=parallel)) as manager:
+            rollouts = play(manager, 1)
+        assert [errors(rollout)[-1] for rollout in rollouts] == [said, said]
+    report = check_parallel(ThreeValues, seeds=1, turns=1, budget=0.1)
+    assert report.finding("plays").text.endswith(said)

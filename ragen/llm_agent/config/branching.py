@@ -103,7 +103,7 @@ def without_idle(about: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_others(config: Any) -> None:
     """See that nothing else is asked for that plays chains alone."""
-    for key in ("agent_proxy.use_parallel_rollout", "use_parallel_envs", "quirks"):
+    for key in ("use_parallel_envs", "quirks"):
         if setting(config, key, bool, False):
             raise ConfigError(
                 f"{SECTION}.when is set, and {key} is true, which takes chains alone; expected one of them."

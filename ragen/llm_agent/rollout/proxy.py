@@ -21,8 +21,9 @@ from ragen.llm_agent.backends.base import AnswersSingly
 from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.rollout.lockstep import LockstepLoop
+from ragen.llm_agent.rollout.loop import OverCallback, RolloutLoop, TurnCallback
 from ragen.llm_agent.rollout.paced import PacedLoop
-from ragen.llm_agent.rollout.player import OverCallback, RolloutLoop, RolloutPlayer, TurnCallback
+from ragen.llm_agent.rollout.player import RolloutPlayer
 
 if TYPE_CHECKING:
     from verl import DataProto
@@ -62,9 +63,8 @@ class LLMAgentProxy(RolloutPlayer):
         self.use_parallel_envs = setting(config, "use_parallel_envs", bool, False)
         self._turn_rollouts: TurnRollouts | None = None
         is_single = isinstance(actor_rollout_wg, AnswersSingly) and not hasattr(actor_rollout_wg, "generate_sequences")
-        ordinary = PacedLoop() if is_single else LockstepLoop()
-        branching = _branching(config, ordinary)  # refuses to be had together with the other
-        super().__init__(config, actor_rollout_wg, tokenizer, self.parallel or branching)
+        chains = self.parallel or (PacedLoop() if is_single else LockstepLoop())
+        super().__init__(config, actor_rollout_wg, tokenizer, _branching(config, chains))
 
     @property
     def parallel_envs(self) -> bool:
@@ -146,7 +146,8 @@ def _branching(config: Any, chains: RolloutLoop) -> RolloutLoop:
         return chains
     from ragen.llm_agent.rollout.trees import TreeLoop
 
-    return TreeLoop(settings, chains, config)
+    turns = LockstepLoop() if isinstance(chains, PacedLoop) else chains
+    return TreeLoop(settings, chains, turns, config)
 
 
 def _overlapping(config: Any) -> OverlappingLoop | None:

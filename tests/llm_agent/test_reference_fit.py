@@ -207,7 +207,7 @@ def test_its_loop_learns_from_trees_where_its_filter_is_replaced(
     few = [f"trainer.{key}" for key in ("total_training_steps=1", "val_before_train=false", "test_freq=-1")]
     others = [f"trainer.default_local_dir={tmp_path / 'checkpoints'}", "algorithm.adv_estimator=grpo"]
     config = command.composed("base", [*SMALL, *OF_OLDER_VERL, *few, *others, trees], str(folder / "config"))
-    trainer = agent_trainer.RayAgentTrainer(config, tokenizer := load_tokenizer(), {}, None)
+    trainer = agent_trainer.RayAgentTrainer(config, load_tokenizer(), {}, None)
     trainer.init_workers()
     actor = trainer.actor_rollout_wg
     with pytest.raises(ConfigError, match=r"rollout filter takes groups of es_manager.train.group_size rows"):

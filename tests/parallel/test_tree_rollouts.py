@@ -124,11 +124,21 @@ def test_validation_is_played_in_chains_unless_it_is_named() -> None:
             assert Forest.of(proxy.play({"validate": True}, val=True)).has_branches is expected
 
 
+UNSURE = "agent_proxy.branching={when: entropy, threshold: 0.5}"
+
+
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
         (["actor.backend=openai", "actor_rollout_ref.rollout.do_sample=false"], "all branches would be the same"),
         (["use_parallel_envs=true"], "use_parallel_envs is true, which takes chains alone"),
+        (["agent_proxy.branching={when: after_turn, turns: [4, 9]}"], r"turns is \[4, 9\].*Expected .*to 3"),
+        ([UNSURE], "the scripted actor draws no tokens"),
+        ([UNSURE, "actor.backend=openai"], "servers tell them where actor.openai.request has"),
+        (
+            [UNSURE, "actor.backend=vllm", "actor_rollout_ref.rollout.calculate_log_probs=false"],
+            "calculate_log_probs is false; expected true",
+        ),
     ],
 )
 def test_what_cannot_branch_is_refused_before_anything_is_built(overrides: list[str], said: str) -> None:

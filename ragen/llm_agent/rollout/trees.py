@@ -20,7 +20,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.branching import SECTION, BranchingSettings
+from ragen.llm_agent.config.branching import ENTROPY, SECTION, BranchingSettings
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.rollout.actor import read_sampling
 from ragen.llm_agent.rollout.loop import Rollout, RolloutLoop
@@ -53,18 +53,13 @@ class TreeLoop(RolloutLoop):
             config: The whole configuration.
 
         Raises:
-            ConfigError: Replies are not drawn, so that all branches would be the same.
+            ConfigError: Replies are not drawn, so that all branches would be the same; or nobody will tell how sure the
+                actor was of them, which decides where it branches.
         """
         self.settings = settings
         self.chains = chains
         self.turns = turns
-        scripted = setting(config, "actor.backend", str, None) == "scripted"  # which draws in its own way
-        for mode in settings.modes:
-            if not scripted and read_sampling(config, mode == "val").greedy:
-                raise ConfigError(
-                    f"{SECTION}.when is set, and the likeliest reply is taken in mode {mode} "
-                    "(actor_rollout_ref.rollout: do_sample, temperature): all branches would be the same."
-                )
+        _check_actor(config, settings)
 
     def new_es_manager(self, config: Any, mode: str) -> EnvStateManager:
         """See :class:`~ragen.llm_agent.rollout.loop.RolloutLoop`."""
@@ -157,6 +152,33 @@ class Growth:
         replies = getattr(self._player.actor, "replies", {})
         replies.update({env_id: list(replies.get(node.env_id, ())) for env_id in env_ids})
         return [self._es_manager.branches[env_id].cache for env_id in env_ids]
+
+
+def _check_actor(config: Any, settings: BranchingSettings) -> None:
+    """See that the actor, as far as the configuration names it, draws replies and tells what trees need to know."""
+    backend = setting(config, "actor.backend", str, None)
+    for mode in settings.modes:
+        if backend != "scripted" and read_sampling(config, mode == "val").greedy:  # which draws in its own way
+            raise ConfigError(
+                f"{SECTION}.when is set, and the likeliest reply is taken in mode {mode} "
+                "(actor_rollout_ref.rollout: do_sample, temperature): all branches would be the same."
+            )
+    if settings.when == ENTROPY and (missing := _untold(config, backend)):
+        raise ConfigError(
+            f"{SECTION}.when is {ENTROPY!r}, which needs the log-probabilities of replies' tokens, and {missing}."
+        )
+
+
+def _untold(config: Any, backend: str | None) -> str:
+    """Why log-probabilities of replies will not be known; nothing where they may be."""
+    if backend == "scripted":
+        return "the scripted actor draws no tokens; use a model (actor.backend=hf, vllm), or another 'when'"
+    asked = setting(config, "actor.openai.request", Mapping, {})
+    if backend == "openai" and not (asked.get("return_token_ids") and asked.get("logprobs")):
+        return "servers tell them where actor.openai.request has {return_token_ids: true, logprobs: true}"
+    if backend == "vllm" and not setting(config, "actor_rollout_ref.rollout.calculate_log_probs", bool, True):
+        return "actor_rollout_ref.rollout.calculate_log_probs is false; expected true"
+    return ""
 
 
 def _open_node(cache: Cache, tree: int) -> OpenNode:

@@ -39,6 +39,7 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "tests/llm_agent/test_shared_inference.py": ("models",),
     "tests/llm_agent/test_tokenizer.py": ("models",),
     "tests/llm_agent/test_training_tokens.py": ("models",),
+    "tests/llm_agent/test_tree_shards.py": ("processes", "models"),
     "tests/agent_loop": ("trainer",),
     "tests/agent_loop/test_env_service.py": ("processes",),
     "tests/agent_loop/test_service_actor.py": ("processes",),

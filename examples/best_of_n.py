@@ -13,7 +13,7 @@ import argparse
 import random
 from typing import Any
 
-from ragen.errors import InputError
+from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.es_manager import EnvStateManager
 
 ACTIONS = 30  # of an episode
@@ -92,4 +92,7 @@ def tell(manager: EnvStateManager, caches: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        raise SystemExit(main())
+    except ConfigError as refused:  # such as an environment that there is not
+        raise SystemExit(f"{refused}") from None

@@ -226,13 +226,13 @@ class EnvStateManager(Closing):
         the turns, divided by the number of turns), and ``<tag>/pass@<group_size>``. An environment that failed, by its
         own code or with its worker, has ``<tag>/env_error`` (1.0), and its cache ``env_error``, which says why.
         ``generation: 2026`` tells more; see :func:`~ragen.llm_agent.manager.metrics.add_metrics`.
-        Branches come last: they count from the reset, what they share with their parents included, and have no
+        Branches come last, by id: they count from the reset, what they share with their parents included, and have no
         ``pass@k``, nor any part in that of their group.
 
         Raises:
             StateError: There was no reset yet.
         """
-        return self.episode_states([cache["env_id"] for cache in self._caches()])
+        return self.episode_states(sorted(cache["env_id"] for cache in self._caches()))
 
     def episode_states(self, env_ids: Sequence[int]) -> list[dict[str, Any]]:
         """What :meth:`get_rollout_states` says of some environments; ``pass@k`` is among them alone.
@@ -252,7 +252,7 @@ class EnvStateManager(Closing):
 
     def render(self) -> list[Any]:
         """What each environment shows now, branches last: text, or a list of ``(H, W, 3)`` uint8 arrays."""
-        return [self._engine.records[cache["env_id"]].observation for cache in self._caches()]
+        return [self._engine.records[each].observation for each in sorted(cache["env_id"] for cache in self._caches())]
 
     def show(self, env_id: int | None = None) -> Any:
         """What was played, drawn by a notebook; see :func:`ragen.llm_agent.report.showing.show`."""

@@ -5,6 +5,7 @@ import json
 import time
 import urllib.error
 import urllib.request
+from dataclasses import replace
 
 import pytest
 from test_report import EVIL, episode, turn
@@ -57,6 +58,24 @@ def test_ten_thousand_trajectories_are_there_at_once_and_open(browser, many, wid
                "(document.querySelector('form'))")  # fmt: skip
     page.until("document.querySelector('details.row').textContent.includes('env 9999')")
     assert page.value("document.querySelector('.count').textContent").startswith("1 of 10000")
+    assert complaints == []
+
+
+@with_browser
+def test_a_tree_opens_and_shows_what_was_played_once_and_where_it_parted(browser, tmp_path):
+    page, complaints = browser
+    root = episode(turn(reply="a"), turn(reply="b"), env_id=0, success=1.0)
+    branch = episode(turn(reply="a"), turn(reply="c"), env_id=3, success=0.0)
+    shown(page, tmp_path / "r.html", [root, replace(branch, state={**branch.state, "parent": 0, "turn": 1})])
+    tree = "[...document.querySelectorAll('h2')].find(h => h.textContent === 'Trees').nextSibling.nextSibling"
+    assert page.value(f"{tree}.querySelector('summary').textContent").endswith("env 0: 2 leaves, 1 with success")
+    is_seen = f"{tree}.querySelector('li').checkVisibility()"
+    assert page.value(is_seen) is False
+    page.value(f"{tree}.querySelector('summary').click()")
+    page.until(is_seen)
+    lines = page.value(f"[...{tree}.querySelectorAll('details > summary, details > div')].map(e => e.textContent)")
+    told = [line.partition(":")[0] for line in lines[1:]]
+    assert told == ["env 0, then 2 ways", "turn 1", "env 0", "turn 2", "env 3", "turn 2"]
     assert complaints == []
 
 

@@ -183,10 +183,8 @@ def test_a_value_that_cannot_work_is_refused(branching, said):
         told(**branching)
 
 
-@pytest.mark.parametrize("key", ["agent_proxy.use_parallel_rollout", "use_parallel_envs", "quirks"])
+@pytest.mark.parametrize("key", ["use_parallel_envs", "quirks"])
 def test_what_plays_chains_alone_is_refused_beside_branching(key):
-    config = {"agent_proxy": {"branching": {"when": "every_turn"}}}
-    section, _, name = key.rpartition(".")
-    (config[section] if section else config)[name] = True
+    config = {"agent_proxy": {"branching": {"when": "every_turn"}}, key: True}
     with pytest.raises(ConfigError, match=f"{key} is true, which takes chains alone"):
         BranchingSettings.read(config)

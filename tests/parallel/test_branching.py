@@ -224,7 +224,8 @@ def test_released_branches_are_gone_and_their_ids_are_not_given_again() -> None:
         ):
             manager.step(asked([ids[1], ids[0]], [0, 0]))
         assert manager.branches[ids[1]].entry["status"].num_actions == 1
-        assert manager.branch(0, 1) == [ids[2] + 1]
+        assert manager.branch(0, 1) == [ids[2] + 2], "of two environments: every second id goes back to the first"
+        assert manager.branch(ids[1], 1) == [ids[2] + 4] and manager.branch(1, 1) == [3]
         for env_id, why in ((ids[0], "released, or never there"), (1, "one of the configuration's"), ("x", "never")):
             with pytest.raises(InputError, match=f"which is no branch: it is .*{why}"):
                 manager.release([ids[1], env_id])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends import Reply, create_backend
+from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.evaluation.results import evaluate, with_pass_at_k
@@ -20,65 +21,13 @@ from ragen.llm_agent.report.command import report_of_rows
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.actor import BackendActor
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
-from ragen.llm_agent.tokenizer import LightTokenizer
+from ragen.llm_agent.rollout.rollout_file import whole_trees
 from ragen.llm_agent.tokens.prompt_batch import PromptBatch
 from ragen.llm_agent.trees.lineage import Forest
-from support.episodes import backend as kind_of_workers
 from support.episodes import freeze
+from support.trees import GAMES, TOKENIZER, Asked, configuration, played, rows_in
 
-TOKENIZER = LightTokenizer()
-GAMES = ["SimpleSokoban", "FrozenLake", "Bandit"]
 Kill = Callable[[object], None]
-
-
-@cache
-def base() -> Any:
-    """Three games, a group of two each, four turns, a third of the replies thoughtless."""
-    from ragen.llm_agent.config.loading import load_config
-
-    part = [
-        f"es_manager.{mode}.{key}"
-        for mode in ("train", "val")
-        for key in (
-            *(f"env_configs.tags=[{','.join(GAMES)}]", "env_configs.n_groups=[1,1,1]", "env_groups=3"),
-            "group_size=2",
-        )
-    ]
-    usual = ["agent_proxy.max_turn=4", "agent_proxy.branching.when=every_turn", "agent_proxy.branching.max_leaves=5"]
-    workers = ["es_manager.use_multiprocessing=false", "es_manager.max_workers=2", "es_manager.capsule_dir=null"]
-    return load_config("base", [*part, *usual, *workers, "actor.scripted.random=0.35", "actor.scripted.malformed=0.1"])
-
-
-def configuration(*overrides: str) -> Any:
-    from omegaconf import OmegaConf
-
-    changes = OmegaConf.from_dotlist([f"es_manager.backend={kind_of_workers()}", *overrides])
-    return OmegaConf.merge(base(), changes)
-
-
-class Asked(BackendActor):
-    """The scripted actor; remembers what it was asked."""
-
-    def __init__(self, config: Any, fails: frozenset[tuple[int, int]] = frozenset()) -> None:
-        super().__init__(create_backend(config, TOKENIZER), config, TOKENIZER)
-        self.requests: list[Any] = []
-        generate = self.backend.generate
-
-        def remembering(requests: Any, sampling: Any) -> list[Reply]:
-            self.requests += requests
-            return [
-                Reply("", error="lost") if (request.env_id, request.turn) in fails else reply
-                for request, reply in zip(requests, generate(requests, sampling), strict=True)
-            ]
-
-        self.backend.generate = remembering  # type: ignore[method-assign]
-
-
-def played(config: Any, on_turn: Any = None, actor: Any = None) -> list[dict[str, Any]]:
-    """The states of a rollout for training."""
-    with LLMAgentProxy(config, actor or Asked(config), TOKENIZER) as proxy:
-        told = None if on_turn is None else lambda turn, _: on_turn(proxy.train_es_manager, turn)
-        return proxy.play({}, on_turn=told)
 
 
 # The same trees everywhere
@@ -175,11 +124,21 @@ def test_validation_is_played_in_chains_unless_it_is_named() -> None:
             assert Forest.of(proxy.play({"validate": True}, val=True)).has_branches is expected
 
 
+UNSURE = "agent_proxy.branching={when: entropy, threshold: 0.5}"
+
+
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
         (["actor.backend=openai", "actor_rollout_ref.rollout.do_sample=false"], "all branches would be the same"),
-        (["agent_proxy.use_parallel_rollout=true"], "use_parallel_rollout is true, which takes chains alone"),
+        (["use_parallel_envs=true"], "use_parallel_envs is true, which takes chains alone"),
+        (["agent_proxy.branching={when: after_turn, turns: [4, 9]}"], r"turns is \[4, 9\].*Expected .*to 3"),
+        ([UNSURE], "the scripted actor draws no tokens"),
+        ([UNSURE, "actor.backend=openai"], "servers tell them where actor.openai.request has"),
+        (
+            [UNSURE, "actor.backend=vllm", "actor_rollout_ref.rollout.calculate_log_probs=false"],
+            "calculate_log_probs is false; expected true",
+        ),
     ],
 )
 def test_what_cannot_branch_is_refused_before_anything_is_built(overrides: list[str], said: str) -> None:
@@ -194,12 +153,14 @@ def test_what_cannot_branch_is_refused_before_anything_is_built(overrides: list[
 def test_the_command_writes_lineage_and_counts_what_shares_nothing(tmp_path: Path, capsys: Any) -> None:
     config = configuration("mode=train", f"output_dir={tmp_path}", "report=true")
     assert command.run(config) == 0
-    rows = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text("utf-8").splitlines()]
+    rows = rows_in(tmp_path)
+    by_id = {row["env_id"]: row for row in rows}
     forest = Forest.of(rows)
     assert forest.has_branches and [row["env_id"] for row in rows] == sorted(row["env_id"] for row in rows)
     assert [("parent" in row, "turn" in row) for row in rows] == [(row["env_id"] >= 6,) * 2 for row in rows]
     for row in rows[6:]:
-        parent, shared = rows[row["parent"]], row["turn"]
+        parent, shared = by_id[row["parent"]], row["turn"]
+        assert row["env_id"] % 6 == row["parent"] % 6
         assert row["actions"][:shared] == parent["actions"][:shared] and row["seed"] == parent["seed"]
         assert not any("pass@" in name for name in row["metrics"])
     results = {each["tag"]: each for each in json.loads((tmp_path / "results.json").read_text())["tags"]}
@@ -209,8 +170,58 @@ def test_the_command_writes_lineage_and_counts_what_shares_nothing(tmp_path: Pat
     assert page.count("<details open>") == len(forest.segments) and "then 2 ways" in page
     assert page.count('data-label="episodes">2<') == len(GAMES), "which is how many share nothing"
     assert "<h2>Trees</h2>" in render(report_of_rows(tmp_path / "rollouts.jsonl"))
-    with pytest.raises(ConfigError, match="a tree that was stopped has to be played anew"):
-        command.run(configuration("mode=train", f"output_dir={tmp_path}", "resume=true"))
+
+
+def test_a_run_that_was_stopped_goes_on_and_plays_no_whole_tree_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(name: str, *overrides: str) -> int:
+        return command.run(configuration("mode=train", f"output_dir={tmp_path / name}", *overrides))
+
+    asked: set[int] = set()
+    generate = ScriptedBackend.generate
+
+    def until_turn_2(backend: Any, requests: Any, sampling: Any) -> list[Reply]:
+        if requests[0].turn == 2:
+            raise KeyboardInterrupt
+        return generate(backend, requests, sampling)
+
+    def noting(backend: Any, requests: Any, sampling: Any) -> list[Reply]:
+        asked.update(request.env_id % 6 for request in requests)
+        return generate(backend, requests, sampling)
+
+    assert run("whole") == 0
+    whole = rows_in(tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(ScriptedBackend, "generate", until_turn_2)
+        assert run("cut") == 130
+    done = {row["env_id"] for row in rows_in(tmp_path / "cut")}
+    roots = {env_id for env_id in done if env_id < 6}
+    assert 0 < len(roots) < 6 and done == {row["env_id"] for row in whole if row["env_id"] % 6 in roots}
+    with monkeypatch.context() as patch:
+        patch.setattr(ScriptedBackend, "generate", noting)
+        assert run("cut", "resume=true") == 0
+    assert asked == set(range(6)) - roots
+    for name in ("rollouts.jsonl", "results.json"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_of_a_file_that_was_cut_anywhere_whole_trees_are_kept() -> None:
+    config = configuration()
+    states: list[dict[str, Any]] = []
+    with LLMAgentProxy(config, Asked(config), TOKENIZER) as proxy:
+        proxy.play({}, on_over=states.extend)
+    records = [{name: state[name] for name in ("env_id", "parent") if name in state} for state in states]
+    of_tree = Counter(record["env_id"] % 6 for record in records)
+    for length in range(len(records) + 1):
+        kept = whole_trees(records[:length])
+        found = Counter(record["env_id"] % 6 for record in kept)
+        assert found == {root: of_tree[root] for root in found} and set(found) == {
+            record["env_id"] for record in records[:length] if record["env_id"] < 6
+        }
+    lost = next(record for record in records if record["env_id"] >= 6) | {"error": "lost"}
+    left = whole_trees([lost if record["env_id"] == lost["env_id"] else record for record in records])
+    assert {record["env_id"] % 6 for record in left} == set(range(6)) - {lost["env_id"] % 6}
 
 
 def test_pass_at_k_and_evaluations_know_no_branches() -> None:

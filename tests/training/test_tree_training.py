@@ -113,6 +113,31 @@ def test_the_trainers_log_probabilities_are_those_that_trees_were_drawn_with(tmp
     assert "advantages" in batch.columns
 
 
+def test_it_branches_after_the_replies_that_the_model_was_least_sure_of(tmp_path):
+    """First without branches, to know of what the model is how sure; the same first replies are drawn again then."""
+
+    def played(threshold):
+        when = f"{{when: entropy, threshold: {threshold}, max_leaves: 8}}"
+        with player_of(small_config(tmp_path, f"agent_proxy.branching={when}", "agent_proxy.max_turn=3")) as player:
+            return player.proxy.play({})
+
+    def surprise(state, turn):
+        log_probs = state["history"][turn - 1]["llm_raw_response"].exchange.log_probs
+        return -sum(log_probs) / len(log_probs)
+
+    chains = played(1e6)
+    assert not Forest.of(chains).has_branches
+    first = {state["env_id"]: surprise(state, 1) for state in chains if len(state["history"]) > 2}
+    threshold = sorted(first.values())[len(first) // 2]
+    forest = Forest.of(states := played(threshold))
+    split = {env_id for env_id, turn in forest.points if turn == 1}
+    assert split == {env_id for env_id, value in first.items() if value >= threshold} != set(first)
+    for state in states:
+        for turn in range(max(state.get("turn", 0), 1), len(state["history"]) - 1):
+            is_split = forest.point(state["env_id"], turn) in forest.points
+            assert is_split == (surprise(state, turn) >= threshold)
+
+
 def test_a_run_trains_with_trees(tmp_path):
     keys = "agent_proxy.branching.when=after_turn"
     assert train(small_config(tmp_path, keys, steps=1), quiet=True).finished

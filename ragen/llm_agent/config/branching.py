@@ -64,7 +64,7 @@ class BranchingSettings:
             return None
         settings = cls(
             when=when,
-            turns=_turns(config),
+            turns=_turns(config, when),
             threshold=_threshold(config, when),
             width=count(config, "agent_proxy.branching.width", 2, 2),
             max_leaves=count(config, "agent_proxy.branching.max_leaves", 8, 1),
@@ -103,17 +103,23 @@ def without_idle(about: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_others(config: Any) -> None:
     """See that nothing else is asked for that plays chains alone."""
-    for key in ("agent_proxy.use_parallel_rollout", "use_parallel_envs", "quirks"):
+    for key in ("use_parallel_envs", "quirks"):
         if setting(config, key, bool, False):
             raise ConfigError(
                 f"{SECTION}.when is set, and {key} is true, which takes chains alone; expected one of them."
             )
 
 
-def _turns(config: Any) -> tuple[int, ...]:
+def _turns(config: Any, when: str) -> tuple[int, ...]:
     turns = tuple(setting(config, "agent_proxy.branching.turns", _sequence(), [1]))
     if not turns or any(not isinstance(turn, int) or isinstance(turn, bool) or turn < 0 for turn in turns):
         raise ConfigError(f"{SECTION}.turns is {list(turns)!r}; expected numbers of turns, 0 for the reset.")
+    most = setting(config, "agent_proxy.max_turn", int, None)
+    if when == AFTER_TURN and most is not None and min(turns) >= most:
+        raise ConfigError(
+            f"{SECTION}.turns is {list(turns)!r}, and agent_proxy.max_turn is {most}: no turn follows there. Expected "
+            f"numbers from 0, the reset, to {most - 1}."
+        )
     return turns
 
 

@@ -298,9 +298,10 @@ def _walk(config: Any, key: str) -> Any:
 
 def _kind_name(kind: type | tuple[type, ...]) -> str:
     kinds = kind if isinstance(kind, tuple) else (kind,)
-    names: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    names |= {Mapping: "a section of keys, such as {key: value}", Sequence: "a list"}
-    return " or ".join(names.get(one, one.__name__) for one in kinds)
+    names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
+    names |= {"Mapping": "a section of keys, such as {key: value}"}
+    names |= dict.fromkeys(("Sequence", "list", "tuple", "ListConfig"), "a list")
+    return " or ".join(dict.fromkeys(names.get(one.__name__, one.__name__) for one in kinds))
 
 
 @cache

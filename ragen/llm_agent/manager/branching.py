@@ -5,17 +5,21 @@
     env 0    reset -- turn 1 -- turn 2 -- turn 3 -- ...
                                   |
     branch(0, copies=2, turn=2)   +-- env 16: turn 3, turn 4 ...
-                                  +-- env 17: turn 3, turn 4 ...
+                                  +-- env 32: turn 3, turn 4 ...
 
 A branch begins with its parent's history, rewards, action count and penalty up to that turn, as copies. It is played by
 its id like any other environment, and is there until it is released or the next reset. What the configuration asked
 for (``envs``, the groups, their metrics) does not change by it.
+
+Of n environments of the configuration, the k-th branch that goes back to environment r has the id k * n + r, so that
+what is branched of one does not change the ids that others' branches get.
 """
 
 from __future__ import annotations
 
 import copy
 import operator
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -57,7 +61,7 @@ class Branches:
         """
         self.live: dict[int, Branch] = {}
         self._engine, self._envs, self._format_penalty = engine, envs, format_penalty
-        self._next = len(envs)
+        self._made: Counter[int] = Counter()  # by the environment of the configuration that they go back to
         self._invalid: dict[int, list[int]] = {}
 
     def penalised(self, env_id: int, turn: int) -> None:
@@ -76,9 +80,12 @@ class Branches:
         parent = self._parent(caches, env_id)
         _check_copies(copies)
         after = _checked_turn(parent.entry, turn)
-        new_ids = range(self._next, self._next + copies)
+        count = len(self._envs)
+        origin = parent.entry["env_id"] % count
+        made = self._made[origin]
+        new_ids = [number * count + origin for number in range(made + 1, made + 1 + copies)]
         self._engine.fork(parent.entry["env_id"], new_ids, turn)
-        self._next += copies
+        self._made[origin] = made + copies
         added = [self._branch(parent, new_id, after) for new_id in new_ids]
         self.live.update(zip(new_ids, added, strict=True))
         return added
@@ -111,7 +118,7 @@ class Branches:
         """Close all branches, and count from the beginning again."""
         if self.live:
             self.remove(list(self.live))
-        self._next = len(self._envs)
+        self._made.clear()
         self._invalid.clear()
 
     def _parent(self, caches: Sequence[Cache], env_id: int) -> Branch:

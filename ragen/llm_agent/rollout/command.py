@@ -128,17 +128,10 @@ Its exit code: 0, 1 if the rollout failed, 2 for a configuration that cannot wor
 
 
 def _check_trees(config: Any, mode: str) -> None:
-    """See that a rollout of trees begins anew, and say where chains are played though trees are described."""
+    """Say where chains are played though trees are described."""
     branching = BranchingSettings.read(config)
-    if branching is None:
-        return
-    if mode not in branching.modes:
+    if branching is not None and mode not in branching.modes:
         print(f"agent_proxy.branching.modes lacks {mode}: chains are played", file=sys.stderr)
-    elif setting(config, "resume", bool, False):
-        raise ConfigError(
-            "'resume' is true, and agent_proxy.branching.when is set: a tree that was stopped has to be played anew; "
-            "use resume=false, or chains."
-        )
 
 
 def create_tokenizer(config: Any, light: bool = False) -> Any:
@@ -195,7 +188,7 @@ def _begin_and_play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: 
 def _tell_plan(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
     """Say what is about to be done, and where it is written."""
     es_manager, _ = proxy.prepare(val=mode == "val")
-    count, kept = len(es_manager.envs), len(file.kept)
+    count, kept = len(es_manager.envs), file.kept_roots
     tags = dict.fromkeys(entry["tag"] for entry in es_manager.envs)
     named = ", ".join([*tags][:_NAMED]) + (", .." if len(tags) > _NAMED else "")
     backend = getattr(proxy.actor, "backend", None)
@@ -272,7 +265,7 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
     """Play the episodes that the file lacks; each of them is written as soon as it is over."""
     val = mode == "val"
     es_manager, _ = proxy.prepare(val)
-    if len(file.kept) == len(es_manager.envs):
+    if file.kept_roots == len(es_manager.envs):
         return
 
     def used() -> dict[str, float]:
@@ -280,7 +273,8 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
 
     check = limits.watch(used)
     activity = getattr(proxy.actor, "activity", None) or Activity()
-    progress = Progress(activity, used, len(es_manager.envs), len(file.kept))
+    expected = len(es_manager.envs) + len(file.kept) - file.kept_roots
+    progress = Progress(activity, used, expected, len(file.kept))
 
     def on_over(states: list[dict[str, Any]]) -> None:
         if states:

@@ -27,8 +27,10 @@ from typing import Any, Self
 from ragen.errors import ConfigError, EnvError, LaneError
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.config.reading import count, number
-from ragen.llm_agent.rollout.player import Rollout, RolloutLoop, RolloutPlayer
-from ragen.llm_agent.rollout.requests import failures_of, name_requests
+from ragen.llm_agent.rollout.lockstep import play_together
+from ragen.llm_agent.rollout.loop import Rollout, RolloutLoop
+from ragen.llm_agent.rollout.player import RolloutPlayer
+from ragen.llm_agent.rollout.requests import TalksToActors, failures_of, name_requests
 from ragen.llm_agent.rollout.shards import AUTO, ShardedEnvManager
 from ragen.llm_agent.rollout.shared_inference import Batch, SharedLLMInferenceManager, client_of
 from ragen.llm_agent.rollout.stopping import wait_for_replies
@@ -74,7 +76,7 @@ class OverlappingLoop(RolloutLoop):
         return ShardedEnvManager(config, mode, self.n_jobs)
 
     def play(self, rollout: Rollout) -> None:
-        """See :class:`~ragen.llm_agent.rollout.player.RolloutLoop`.
+        """See :class:`~ragen.llm_agent.rollout.loop.RolloutLoop`.
 
         ``on_turn`` is told the turn of the slowest shard. The callbacks are called from the shards' threads, one at a
         time.
@@ -207,22 +209,30 @@ class _ShardedRollout:
             ended.set()
 
     def _play_turn(self, shard: int, inference: SharedLLMInferenceManager) -> None:
-        playing = self._active[shard]
         self._tell_turn(shard)
+        playing, talks = self._begin_turn(shard)
         with self._tokenising(shard):
-            lm_inputs = self._ctx_manager.get_lm_inputs(playing, prepare_for_update=False)
+            lm_inputs = talks.get_lm_inputs(playing)
             name_requests(lm_inputs, playing)
             lm_inputs.meta_info = {**lm_inputs.meta_info, **self._rollout.meta_info}
         with self._timed(shard, "waiting"):
             lm_outputs = inference.generate_sequences(lm_inputs, client=shard)
         with self._tokenising(shard):
-            inputs = self._ctx_manager.get_env_inputs(lm_outputs)
+            inputs = talks.get_env_inputs(lm_outputs)
         failed = failures_of(lm_outputs)
         self._player.failures.update(failed)
         active = self._step(shard, [each for each in inputs if each["env_id"] not in failed])
         self._turns[shard] += 1
         self._active[shard] = active if self._turns[shard] < self._player.max_turn else []
         self._tell_over(shard, playing)
+
+    def _begin_turn(self, shard: int) -> tuple[Sequence[Cache], TalksToActors]:
+        """Who plays the shard's turn, and who writes their prompts; of trees, they branch first."""
+        growth, active = self._rollout.growth, self._active[shard]
+        if growth is None:
+            return active, self._ctx_manager
+        with self._timed(shard, "environments"), self._player.timeline.lanes(self._es_manager.thread_stats):
+            return growth.begin_turn(active)
 
     def _step(self, shard: int, inputs: Sequence[Mapping[str, Any]]) -> list[Cache]:
         with self._timed(shard, "environments"), self._player.timeline.lanes(self._es_manager.thread_stats):
@@ -271,11 +281,10 @@ class _ShardedRollout:
     def play_rest(self) -> None:
         """Play what the shards left, turn by turn together, in the order of environments."""
         rollout, player = self._rollout, self._player
-        active = self._left()
+        active: Sequence[Cache] = self._left()
         while active:
             rollout.tell_turn(min(len(cache["history"]) - 1 for cache in active), len(active))
-            playing = active
-            active = player.play_turn(self._es_manager, self._ctx_manager, playing, rollout.meta_info)
+            playing, active = play_together(rollout, active, rollout.meta_info)
             active = [cache for cache in active if len(cache["history"]) - 1 < player.max_turn]
             rollout.tell_over(playing, active)
         rollout.tell_turn(player.max_turn, 0)

@@ -17,12 +17,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from ragen.errors import ConfigError
 from ragen.llm_agent.backends.base import AnswersSingly
-from ragen.llm_agent.config.branching import BranchingSettings
+from ragen.llm_agent.backends.verl import is_worker_group
+from ragen.llm_agent.config.branching import SECTION, BranchingSettings
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.rollout.lockstep import LockstepLoop
+from ragen.llm_agent.rollout.loop import OverCallback, RolloutLoop, TurnCallback
 from ragen.llm_agent.rollout.paced import PacedLoop
-from ragen.llm_agent.rollout.player import OverCallback, RolloutLoop, RolloutPlayer, TurnCallback
+from ragen.llm_agent.rollout.player import RolloutPlayer
 
 if TYPE_CHECKING:
     from verl import DataProto
@@ -62,9 +65,8 @@ class LLMAgentProxy(RolloutPlayer):
         self.use_parallel_envs = setting(config, "use_parallel_envs", bool, False)
         self._turn_rollouts: TurnRollouts | None = None
         is_single = isinstance(actor_rollout_wg, AnswersSingly) and not hasattr(actor_rollout_wg, "generate_sequences")
-        ordinary = PacedLoop() if is_single else LockstepLoop()
-        branching = _branching(config, ordinary)  # refuses to be had together with the other
-        super().__init__(config, actor_rollout_wg, tokenizer, self.parallel or branching)
+        chains = self.parallel or (PacedLoop() if is_single else LockstepLoop())
+        super().__init__(config, actor_rollout_wg, tokenizer, _branching(config, chains, actor_rollout_wg))
 
     @property
     def parallel_envs(self) -> bool:
@@ -139,14 +141,26 @@ class LLMAgentProxy(RolloutPlayer):
                 self._turn_rollouts.close()
 
 
-def _branching(config: Any, chains: RolloutLoop) -> RolloutLoop:
-    """The loop that plays trees, where the configuration wants them; else the one that plays chains."""
+def _branching(config: Any, chains: RolloutLoop, actor: Any) -> RolloutLoop:
+    """The loop that plays trees, where the configuration wants them; else the one that plays chains.
+
+    Raises:
+        ConfigError: The actor is a worker group as RAGEN's trainers hand it over, who cannot learn from trees.
+    """
     settings = BranchingSettings.read(config)
     if settings is None:
         return chains
+    if "train" in settings.modes and is_worker_group(actor):
+        raise ConfigError(
+            f"{SECTION}.when is set, and the actor is a worker group, as RAGEN's trainers hand it over: their rollout "
+            "filter takes groups of es_manager.train.group_size rows, and trees have as many as they grow. Learn from "
+            "trees with trainer.backend=tiny; a loop of your own that reads 'group_ids' hands over "
+            "ragen.llm_agent.backends.verl.VerlBackend(worker_group, tokenizer)."
+        )
     from ragen.llm_agent.rollout.trees import TreeLoop
 
-    return TreeLoop(settings, chains, config)
+    turns = LockstepLoop() if isinstance(chains, PacedLoop) else chains
+    return TreeLoop(settings, chains, turns, config)
 
 
 def _overlapping(config: Any) -> OverlappingLoop | None:

@@ -3,6 +3,7 @@
 So a run that is killed loses only the episodes it was playing, and one that goes on (``resume: true``) asks the model
 nothing twice. ``run.json`` beside it says what was played; a run that would play something else does not go on.
 ``usage.json`` says what all runs of the file have used, in whatever came of it, unfinished and failed episodes too.
+A tree of episodes is written when all of it is over, its root last, and one that is not whole is played anew.
 Episodes that ended because a prompt got no reply are played again; where the actor keeps a journal, ``replies.jsonl``,
 the replies that they and unfinished episodes had got are not asked for again. A run that begins anew puts the files of
 another one aside.
@@ -25,7 +26,7 @@ from ragen.llm_agent.backends.journal import ReplyJournal
 from ragen.llm_agent.config.branching import without_idle
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import differing, flat_settings, one_line, setting
-from ragen.llm_agent.evaluation.results import with_pass_at_k
+from ragen.llm_agent.evaluation.results import is_branch, with_pass_at_k
 from ragen.llm_agent.rollout.trajectories import line_of, write_jsonl
 
 ROWS = "rollouts.jsonl"
@@ -45,7 +46,7 @@ class RolloutFile(Closing):
 
     Attributes:
         path: Of the file.
-        kept: Environment id to record, of the episodes that an earlier run has finished.
+        kept: Environment id to record, of the episodes that an earlier run has finished; of trees, of whole ones.
         written: How many episodes are in the file that got all their replies.
         journal: Of the replies; None where none was opened.
         set_aside: Where ``begin`` has put the files of another run; None where there were none.
@@ -74,7 +75,7 @@ class RolloutFile(Closing):
         if resume and path.exists():
             self._check_about()
             self._used_before = read_usage(path.with_name(USAGE))
-            self.kept = {record["env_id"]: record for record in read_records(path) if "error" not in record}
+            self.kept = {record["env_id"]: record for record in whole_trees(read_records(path))}
         self.written = len(self.kept)
 
     def _check_about(self) -> None:
@@ -91,6 +92,11 @@ class RolloutFile(Closing):
                 f"'resume' is true, and configuration key {key!r} was {old} when {self.path} was begun and is {new} "
                 "now; use another 'output_dir', or resume=false to begin anew."
             )
+
+    @property
+    def kept_roots(self) -> int:
+        """How many of those that are kept are no branches: as many of the configuration's environments are finished."""
+        return sum(not is_branch(record) for record in self.kept.values())
 
     def begin(self, run: Mapping[str, Any] | None = None) -> None:
         """Make the folder and the files; they are this run's until ``close``.
@@ -216,6 +222,29 @@ def read_records(path: Path) -> list[dict[str, Any]]:
         return [*records, _record(path, len(lines) + 1, rest)] if rest.strip() else records
     except ConfigError:
         return records
+
+
+def whole_trees(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records of trees that are finished; an episode that was not branched is a tree of its own.
+
+    A tree is finished where its root is there, which is written last, and none of its episodes lacks a reply.
+
+    Args:
+        records: Of a file.
+    """
+    parents = {record["env_id"]: record.get("parent") for record in records}
+    trees: dict[Any, list[dict[str, Any]]] = {}
+    for record in records:
+        root = record["env_id"]
+        while isinstance(parent := parents.get(root), int) and parent < root:
+            root = parent
+        trees.setdefault(root, []).append(record)
+    return [
+        record
+        for root, members in trees.items()
+        if root in parents and not any("error" in member for member in members)
+        for record in members
+    ]
 
 
 def locked(folder: Path) -> int | None:

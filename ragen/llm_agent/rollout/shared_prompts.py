@@ -6,7 +6,7 @@ backend which reads equal prompts once (``actor.hf.share_prompts``, the prefix c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ragen.llm_agent.rollout.actor import requests_of
@@ -31,17 +31,25 @@ class SharedPrompts:
             prompt too. Known once the replies were read.
     """
 
-    def __init__(self, ctx_manager: TalksToActors, shared: Sequence[Sequence[Cache]], tokenizer: Any) -> None:
+    def __init__(
+        self,
+        ctx_manager: TalksToActors,
+        shared: Sequence[Sequence[Cache]],
+        tokenizer: Any,
+        on_read: Callable[[Mapping[int, int]], None],
+    ) -> None:
         """Take who shares a prompt.
 
         Args:
             ctx_manager: Writes and reads.
             shared: The rollout caches of those that play, in stretches of such that stand at the same point.
             tokenizer: Counts the tokens of replies of which nobody tells them.
+            on_read: Is told ``tokens`` as soon as the replies were read.
         """
         self._ctx_manager = ctx_manager
         self._shared = shared
         self._tokenizer = tokenizer
+        self._on_read = on_read
         self.tokens: dict[int, int] = {}
 
     def get_prompts(self, _: Sequence[Cache], with_tokens: bool = True) -> PromptBatch:
@@ -73,6 +81,7 @@ class SharedPrompts:
         inputs = self._ctx_manager.get_env_inputs(lm_outputs)
         for each in inputs:
             self.tokens[each["env_id"]] += self._reply_size(each["llm_raw_response"])
+        self._on_read(self.tokens)
         return inputs
 
     def _reply_size(self, raw: Any) -> int:

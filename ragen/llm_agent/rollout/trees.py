@@ -1,27 +1,29 @@
-"""Rollouts that branch: turn by turn together, as the ordinary loop, but some environments go on in several ways.
+"""Rollouts that branch: before a turn is asked for, some environments are made several, which go on in several ways.
 
 ::
 
     turn 2   0 ---- prompt --+-- reply --> env 0          one prompt, written once; as many replies as it is wide;
-                             +-- reply --> env 8          env 8 is branched from env 0 before it is asked
+                             +-- reply --> env 6          env 6 is branched from env 0 before it is asked
              1 ---- prompt ----- reply --> env 1
 
 What is branched where is :mod:`ragen.llm_agent.trees.policy`'s business; environments are branched by the manager, in
-whichever process they live. Ids follow from the order of environments alone, so that equal replies give equal trees.
+whichever process they live. The turns of a tree's leaves are played together; different trees may be at different
+turns. What a tree becomes, the ids of its branches among it, follows from its own replies alone: equal replies give
+equal trees, in whatever company they grow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.branching import SECTION, BranchingSettings
+from ragen.llm_agent.config.branching import ENTROPY, SECTION, BranchingSettings
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.rollout.actor import read_sampling
-from ragen.llm_agent.rollout.lockstep import play_in_lockstep
-from ragen.llm_agent.rollout.player import Rollout, RolloutLoop
+from ragen.llm_agent.rollout.loop import Rollout, RolloutLoop
 from ragen.llm_agent.rollout.shared_prompts import SharedPrompts
 from ragen.llm_agent.tokens.sampled_tokens import raw_reply
 from ragen.llm_agent.trees.policy import OpenNode, Use, widths
@@ -38,70 +40,108 @@ class TreeLoop(RolloutLoop):
     Attributes:
         settings: Where it branches.
         chains: What plays chains.
+        turns: What plays the turns of trees.
     """
 
-    def __init__(self, settings: BranchingSettings, chains: RolloutLoop, config: Any) -> None:
+    def __init__(self, settings: BranchingSettings, chains: RolloutLoop, turns: RolloutLoop, config: Any) -> None:
         """Take the settings.
 
         Args:
             settings: Where it branches.
             chains: What plays chains.
+            turns: What plays the turns of trees: asks a rollout's ``growth`` before each.
             config: The whole configuration.
 
         Raises:
-            ConfigError: Replies are not drawn, so that all branches would be the same.
+            ConfigError: Replies are not drawn, so that all branches would be the same; or nobody will tell how sure the
+                actor was of them, which decides where it branches.
         """
         self.settings = settings
         self.chains = chains
-        scripted = setting(config, "actor.backend", str, None) == "scripted"  # which draws in its own way
-        for mode in settings.modes:
-            if not scripted and read_sampling(config, mode == "val").greedy:
-                raise ConfigError(
-                    f"{SECTION}.when is set, and the likeliest reply is taken in mode {mode} "
-                    "(actor_rollout_ref.rollout: do_sample, temperature): all branches would be the same."
-                )
+        self.turns = turns
+        _check_actor(config, settings)
 
     def new_es_manager(self, config: Any, mode: str) -> EnvStateManager:
-        """See :class:`~ragen.llm_agent.rollout.player.RolloutLoop`."""
+        """See :class:`~ragen.llm_agent.rollout.loop.RolloutLoop`."""
         return self.chains.new_es_manager(config, mode)
 
     def play(self, rollout: Rollout) -> None:
-        """See :class:`~ragen.llm_agent.rollout.player.RolloutLoop`."""
+        """See :class:`~ragen.llm_agent.rollout.loop.RolloutLoop`."""
         if rollout.es_manager.mode in self.settings.modes:
-            play_in_lockstep(rollout, _Growth(self.settings, rollout).play_turn)
+            self.turns.play(replace(rollout, growth=Growth(self.settings, rollout)))
         else:
             self.chains.play(rollout)
 
 
-class _Growth:
-    """The trees of one rollout while they grow."""
+class Growth:
+    """The trees of one rollout while they grow.
+
+    Several threads may use it, if each tree is one thread's.
+    """
 
     def __init__(self, settings: BranchingSettings, rollout: Rollout) -> None:
+        """Begin with the rollout's episodes, each the root of a tree.
+
+        Args:
+            settings: Where it branches.
+            rollout: What is played.
+        """
         self._settings, self._player = settings, rollout.player
         self._es_manager, self._ctx_manager = rollout.es_manager, rollout.ctx_manager
-        self._tree_of = {cache["env_id"]: cache["env_id"] for cache in rollout.episodes}
-        self._used = {cache["env_id"]: Use(1, 0) for cache in rollout.episodes}
+        roots = [cache["env_id"] for cache in rollout.episodes]
+        self._tree_of = {root: root for root in roots}
+        self._used = dict.fromkeys(roots, Use(1, 0))
+        self._asking: dict[int, list[list[Cache]]] = {root: [] for root in roots}
+        self._over: dict[int, list[int]] = {root: [] for root in roots}
 
-    def play_turn(self, active: Sequence[Cache], told: Mapping[str, Any]) -> tuple[list[Cache], list[Cache]]:
-        """Branch, and play a turn; who played it, and who goes on."""
-        shared = self._branched(active)
+    def begin_turn(self, active: Sequence[Cache]) -> tuple[list[Cache], SharedPrompts]:
+        """Branch before a turn.
+
+        Args:
+            active: Those that go on, of each tree all or none; of a tree whose last prompts got no reply, since the
+                actor failed, they are branched already.
+
+        Returns:
+            Who plays the turn, and who writes their prompts and reads the replies.
+        """
+        trees = dict.fromkeys(self._tree_of[cache["env_id"]] for cache in active)
+        fresh = [cache for cache in active if not self._asking[self._tree_of[cache["env_id"]]]]
+        for alike in self._branched(fresh):
+            self._asking[self._tree_of[alike[0]["env_id"]]].append(alike)
+        shared = [alike for tree in trees for alike in self._asking[tree]]
         playing = [cache for alike in shared for cache in alike]
-        prompts = SharedPrompts(self._ctx_manager, shared, self._player.tokenizer)
-        going_on = self._player.play_turn(self._es_manager, prompts, playing, told)
-        for env_id, tokens in prompts.tokens.items():
+        return playing, SharedPrompts(self._ctx_manager, shared, self._player.tokenizer, self._answered)
+
+    def _answered(self, tokens: Mapping[int, int]) -> None:
+        """Take down what a turn took, by env_id."""
+        for env_id, count in tokens.items():
             tree = self._tree_of[env_id]
-            self._used[tree] = self._used[tree]._replace(tokens=self._used[tree].tokens + tokens)
-        return playing, going_on
+            self._used[tree] = self._used[tree]._replace(tokens=self._used[tree].tokens + count)
+            self._asking[tree] = []
+
+    def whole(self, over: Sequence[int], going_on: Collection[int]) -> list[int]:
+        """The leaves of the trees that are over with these.
+
+        Args:
+            over: Environments whose episodes ended now.
+            going_on: Those that go on.
+
+        Returns:
+            By tree, its root last: where that was taken down, the rest was.
+        """
+        for env_id in over:
+            self._over[self._tree_of[env_id]].append(env_id)
+        grow = {self._tree_of[env_id] for env_id in going_on}
+        trees = dict.fromkeys(self._tree_of[env_id] for env_id in over)
+        return [leaf for tree in trees if tree not in grow for leaf in sorted(self._over[tree], reverse=True)]
 
     def _branched(self, active: Sequence[Cache]) -> list[list[Cache]]:
         """Every environment with the branches that were made of it now; these share a prompt."""
         nodes = [_open_node(cache, self._tree_of[cache["env_id"]]) for cache in active]
         chosen = widths(nodes, self._used, self._settings)
-        with self._player.timed("environments"), self._player.timeline.lanes(self._es_manager.lane_stats):
-            return [
-                [cache, *self._branches(node, width - 1)]
-                for cache, node, width in zip(active, nodes, chosen, strict=True)
-            ]
+        return [
+            [cache, *self._branches(node, width - 1)] for cache, node, width in zip(active, nodes, chosen, strict=True)
+        ]
 
     def _branches(self, node: OpenNode, count: int) -> list[Cache]:
         if count == 0:
@@ -112,6 +152,33 @@ class _Growth:
         replies = getattr(self._player.actor, "replies", {})
         replies.update({env_id: list(replies.get(node.env_id, ())) for env_id in env_ids})
         return [self._es_manager.branches[env_id].cache for env_id in env_ids]
+
+
+def _check_actor(config: Any, settings: BranchingSettings) -> None:
+    """See that the actor, as far as the configuration names it, draws replies and tells what trees need to know."""
+    backend = setting(config, "actor.backend", str, None)
+    for mode in settings.modes:
+        if backend != "scripted" and read_sampling(config, mode == "val").greedy:  # which draws in its own way
+            raise ConfigError(
+                f"{SECTION}.when is set, and the likeliest reply is taken in mode {mode} "
+                "(actor_rollout_ref.rollout: do_sample, temperature): all branches would be the same."
+            )
+    if settings.when == ENTROPY and (missing := _untold(config, backend)):
+        raise ConfigError(
+            f"{SECTION}.when is {ENTROPY!r}, which needs the log-probabilities of replies' tokens, and {missing}."
+        )
+
+
+def _untold(config: Any, backend: str | None) -> str:
+    """Why log-probabilities of replies will not be known; nothing where they may be."""
+    if backend == "scripted":
+        return "the scripted actor draws no tokens; use a model (actor.backend=hf, vllm), or another 'when'"
+    asked = setting(config, "actor.openai.request", Mapping, {})
+    if backend == "openai" and not (asked.get("return_token_ids") and asked.get("logprobs")):
+        return "servers tell them where actor.openai.request has {return_token_ids: true, logprobs: true}"
+    if backend == "vllm" and not setting(config, "actor_rollout_ref.rollout.calculate_log_probs", bool, True):
+        return "actor_rollout_ref.rollout.calculate_log_probs is false; expected true"
+    return ""
 
 
 def _open_node(cache: Cache, tree: int) -> OpenNode:

@@ -1,0 +1,53 @@
+"""Trees whose environments live on nodes: those of the main process, also where a node is lost while they grow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ragen.llm_agent.rollout.proxy import LLMAgentProxy
+from ragen.parallel.nodes import ray_cluster
+from support.episodes import freeze
+from support.leftovers import until
+from support.simulated_nodes import SimulatedCluster
+from support.trees import TOKENIZER, Asked, configuration, played
+
+pytestmark = pytest.mark.cluster
+
+ON_NODES = ("es_manager.backend=ray", "es_manager.use_multiprocessing=true", "es_manager.max_workers=3")
+THREE = ("one", "two", "three")
+
+
+@pytest.fixture(autouse=True)
+def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three nodes, and no Ray."""
+    monkeypatch.setattr(ray_cluster, "RayCluster", SimulatedCluster)
+    monkeypatch.setattr(SimulatedCluster, "names", THREE)
+
+
+@pytest.fixture(scope="module")
+def here() -> Any:
+    return freeze(played(configuration()))
+
+
+@pytest.mark.parametrize("lost_before", [(), (1,), (2, 3)], ids=["none is lost", "one", "two, one after the other"])
+def test_trees_on_nodes_are_those_of_the_main_process(lost_before: tuple[int, ...], here: Any) -> None:
+    config = configuration(*ON_NODES)
+    homes: list[set[str]] = []
+
+    def watch(turn: int, _: int) -> None:
+        manager = proxy.train_es_manager
+        homes.append({lane.node for lane in manager.lane_stats() if lane.envs})
+        assert manager.lane_stats()[0].envs == 0
+        if turn in lost_before:
+            SimulatedCluster.last.remove(THREE[lost_before.index(turn)])
+
+    with LLMAgentProxy(config, Asked(config), TOKENIZER) as proxy:
+        proxy.prepare()
+        assert until(lambda: SimulatedCluster.last.pids.keys() == set(THREE))
+        assert freeze(proxy.play({}, on_turn=watch)) == here
+        branches = proxy.train_es_manager.branches
+        at_last = {proxy.train_es_manager.home(env_id) for env_id in branches}
+    assert homes[0] == set(THREE) and homes[-1] == set(THREE[len(lost_before) :])
+    assert len(branches) > 6 and "main" not in at_last

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ragen.llm_agent.filtering import loss_scaling
 from ragen.llm_agent.filtering.keys import NAMES, PREFIX
 
 _ANY = object()
@@ -34,7 +35,6 @@ OF_RAGEN: dict[str, Any] = {
     "algorithm.zero_task_advantage": False,
     "algorithm.soft_advantage_reweight": False,
     f"{_ACTOR}grpo_advantage_length_weight": False,
-    f"{_ACTOR}filter_loss_scaling": "none",
     f"{_TRAINER}gradient_analysis_mode": False,
     f"{_TRAINER}gradient_analysis_only": False,
     f"{_TRAINER}exit_after_gradient_analysis": False,
@@ -42,7 +42,12 @@ OF_RAGEN: dict[str, Any] = {
 """RAGEN's keys in verl's sections: the one value that can be read over, or any."""
 
 _RAGENS_TOO = ("algorithm.adv_estimator",)  # what RAGEN's own files say, though verl says the same
-READ_HERE = (f"{_ROLLOUT}response_length", f"{_TRAINER}backend", *(f"{_ROLLOUT}{PREFIX}{name}" for name in NAMES))
+READ_HERE = (
+    f"{_ROLLOUT}response_length",
+    f"{_TRAINER}backend",
+    loss_scaling.KEY,
+    *(f"{_ROLLOUT}{PREFIX}{name}" for name in NAMES),
+)
 """Keys (and beginnings of keys) in verl's sections that this package reads itself."""
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ragen.llm_agent.filtering.keys import filter_settings
+from ragen.llm_agent.filtering.loss_scaling import NONE, read_scaling
 from ragen.llm_agent.filtering.reading import read_empty_stop, read_filter
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 SAMPLER = {"path": "pkg://ragen.agent_loop.group_sampler", "name": "GroupSampler"}
+SCALING = "filter_loss_scaling"  # its argument beside RAGEN's rollout_filter_*
 
 
 def check_filters(config: Any) -> None:
@@ -25,6 +27,7 @@ def check_filters(config: Any) -> None:
     """
     read_filter(config)
     read_empty_stop(config)
+    read_scaling(config)
 
 
 def put_filters(config: Any, verl: DictConfig) -> list[str]:
@@ -60,5 +63,7 @@ def put_filters(config: Any, verl: DictConfig) -> list[str]:
         )
     if not refused:
         sampler.custom_sampler.update(SAMPLER)
-        sampler.sampler_kwargs = {**sampler.sampler_kwargs, **filter_settings(config)}
+        scaling = read_scaling(config)
+        scaled = {} if scaling == NONE else {SCALING: scaling}
+        sampler.sampler_kwargs = {**sampler.sampler_kwargs, **filter_settings(config), **scaled}
     return refused

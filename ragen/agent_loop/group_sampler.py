@@ -16,10 +16,14 @@ from typing import Any
 
 import transfer_queue
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
+from ragen.agent_loop import loss_scaling
+from ragen.agent_loop.filters import SCALING
 from ragen.agent_loop.manager import episodes_of, tell
 from ragen.agent_loop.step_metrics import EpisodeSummary
 from ragen.errors import CollectError, InputError
+from ragen.llm_agent.filtering.loss_scaling import NONE, scaling_metrics
 from ragen.llm_agent.filtering.reading import read_empty_stop, read_filter
 
 log = logging.getLogger(__name__)
@@ -44,7 +48,7 @@ class GroupSampler(ReplayBuffer):
         """Read what to leave out.
 
         Args:
-            sampler_kwargs: RAGEN's ``rollout_filter_*``.
+            sampler_kwargs: RAGEN's ``rollout_filter_*``, and ``filter_loss_scaling``.
             **kwargs: See ``ReplayBuffer``.
 
         Raises:
@@ -53,6 +57,9 @@ class GroupSampler(ReplayBuffer):
         super().__init__(sampler_kwargs=sampler_kwargs, **kwargs)
         config = {"agent_proxy": dict(sampler_kwargs)}
         self._choice, self._most = read_filter(config), read_empty_stop(config)
+        self._scaling = sampler_kwargs.get(SCALING, NONE)
+        if self._scaling != NONE:
+            loss_scaling.extend(PPOTrainer)
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
         """A batch, and what there is to log of it.
@@ -82,6 +89,7 @@ class GroupSampler(ReplayBuffer):
                 break
             self._sample_on(batches, batch_size)
         metrics |= self._choice.metrics(list(groups.values()), places) | {BATCHES: batches}
+        metrics |= scaling_metrics(self._scaling, metrics)
         tell(episodes, metrics)
         return kept, metrics
 

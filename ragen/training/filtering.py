@@ -17,6 +17,7 @@ from typing import Any
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.config.reading import choice, count
 from ragen.llm_agent.filtering.best_share import BestShare
+from ragen.llm_agent.filtering.loss_scaling import LOSS_SCALE, NONE, read_scaling, scaling_metrics
 from ragen.llm_agent.filtering.measured import reward_std
 from ragen.llm_agent.filtering.reading import Choice, read_filter
 from ragen.training.trajectories import Group
@@ -32,11 +33,13 @@ class FilterSettings:
         enable: Whether groups without variance are left out, and sampling goes on in their place.
         max_batches: Sampling stops after this many batches; 0 or less: not before there are enough groups.
         groups: RAGEN's choice of groups, after that.
+        scaling: By what advantages are multiplied where that choice leaves groups out.
     """
 
     enable: bool = False
     max_batches: int = 0
     groups: Choice = field(default_factory=BestShare)
+    scaling: str = NONE
 
     @classmethod
     def read(cls, config: Any) -> FilterSettings:
@@ -50,6 +53,7 @@ class FilterSettings:
             enable=setting(config, "algorithm.filter_groups.enable", bool, False),
             max_batches=count(config, "algorithm.filter_groups.max_num_gen_batches", 0, low=-1),
             groups=read_filter(config),
+            scaling=read_scaling(config),
         )
 
 
@@ -66,13 +70,18 @@ class Sample:
         groups: Those to train on; none where no group had variance.
         played: All that were played for it.
         batches: In how many batches.
-        chosen: What RAGEN's choice measured.
+        chosen: What RAGEN's choice measured, and the factor for the advantages where one is asked for.
     """
 
     groups: list[Group]
     played: list[Group]
     batches: int
     chosen: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def loss_scale(self) -> float:
+        """What the groups' advantages are multiplied by."""
+        return self.chosen.get(LOSS_SCALE, 1.0)
 
     def metrics(self) -> dict[str, float]:
         """How much was played and kept."""
@@ -108,4 +117,6 @@ def sample_groups(play: Callable[[], Sequence[Group]], settings: FilterSettings)
             break
     useful = useful[: len(batch)]
     chosen = settings.groups.chosen(settings.groups.measures(useful)) if useful else []
-    return Sample([useful[place] for place in chosen], played, batches, settings.groups.metrics(useful, chosen))
+    measured = settings.groups.metrics(useful, chosen)
+    measured |= scaling_metrics(settings.scaling, measured)
+    return Sample([useful[place] for place in chosen], played, batches, measured)

@@ -265,7 +265,8 @@ class TinyTrainer(Closing):
         """Learn from a sample; nothing where it has nothing to learn from."""
         if not any(member.rows for member in all_members(sample.groups)):
             return {"train/rows": 0.0}
-        return learner.update(training_batch(sample.groups, self._tokenizer.pad_token_id), self.step)
+        batch = training_batch(sample.groups, self._tokenizer.pad_token_id)
+        return learner.update(batch, self.step, sample.loss_scale)
 
     def _validate(self, step: int) -> dict[str, float]:
         rates = success_metrics([self._rollout(val=True)], self._val_tags)

@@ -89,17 +89,19 @@ class Learner:
             clip_ratio_high=settings.clip_ratio_high,
         )
 
-    def update(self, batch: TrainingBatch, step: int) -> dict[str, float]:
+    def update(self, batch: TrainingBatch, step: int, scale: float = 1.0) -> dict[str, float]:
         """Learn from one batch.
 
         Args:
             batch: Rows with masks, rewards and groups.
             step: The number of the step; with the seed it decides the order of rows.
+            scale: What the advantages are multiplied by; what a critic learns is not.
 
         Returns:
             Metrics, named as verl names them.
         """
         batch = self._prepared(batch)
+        batch = batch.with_columns(advantages=batch.columns["advantages"] * scale)
         found = [
             self._step(batch, rows)
             for epoch in range(self.settings.epochs)

@@ -130,11 +130,13 @@ def test_ppo_learns_a_critic_of_the_groups_that_a_filter_keeps(tmp_path):
     # half of the groups, so that it is known how many are kept; the tiny model's rewards may all be equal
     filters = [*filters, "actor_rollout_ref.rollout.rollout_filter_strategy=top_k"]
     filters += [f"actor_rollout_ref.rollout.rollout_filter_{said}" for said in ("value=0.5", "include_zero=true")]
+    filters += ["actor_rollout_ref.actor.filter_loss_scaling=linear"]
     log = run([*COMMANDS[PPO], *filters, *small(tmp_path), *CRITIC, *QUICK, *OWN_RAY], tmp_path, **ON_CPU)
     assert_trained(log)
     assert len(values(log, "critic/vf_loss")) == 2 and all(norm > 0 for norm in values(log, "critic/grad_norm"))
     assert len(values(log, "actor/reward_kl_penalty")) == 2
     assert values(log, "rollout/filter_kept_count") == [2, 2] and values(log, "rollout/filter_kept_ratio") == [0.5, 0.5]
+    assert values(log, "rollout/filter_loss_scale") == [0.5, 0.5]
     chosen, of_all = (values(log, f"rollout/{name}in_group_reward_std") for name in ("chosen_", ""))
     assert len(chosen) == 2 and all(kept >= whole for kept, whole in zip(chosen, of_all, strict=True))
     assert values(log, "envs/Bandit/episodes") == [8, 8]  # of all groups, also of those left out

@@ -7,7 +7,7 @@ from omegaconf import OmegaConf
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 from verl.utils.import_utils import load_extern_object
 
-from ragen.agent_loop import filters, training
+from ragen.agent_loop import filters, group_sampler, loss_scaling, training
 from ragen.agent_loop.group_sampler import BATCHES, GroupSampler
 from ragen.errors import CollectError, ConfigError, InputError
 from ragen.llm_agent.config.loading import load_config
@@ -43,10 +43,15 @@ class Queue:
         for key in keys:
             self.rows[partition_id].pop(key, None)
 
+    def kv_batch_put(self, keys, partition_id, fields):
+        for name, column in fields.items():
+            for key, value in zip(keys, column.unbind(), strict=True):
+                self.rows[partition_id][key][1][name] = value
+
     def kv_batch_get(self, keys, partition_id, select_fields):
         (name,) = select_fields
         values = [self.rows[partition_id][key][1][name] for key in keys]
-        if name == "response_mask":
+        if torch.is_tensor(values[0]):
             return TensorDict({name: torch.nested.as_nested_tensor(values, layout=torch.jagged)}, [len(keys)])
         return TensorDict({name: NonTensorStack(*map(NonTensorData, values))}, [len(keys)])
 
@@ -54,19 +59,20 @@ class Queue:
 @pytest.fixture
 def queue(monkeypatch):
     queue = Queue()
-    for name in ("kv_list", "kv_clear", "kv_batch_get"):
+    for name in ("kv_list", "kv_clear", "kv_batch_get", "kv_batch_put"):
         monkeypatch.setattr(transfer_queue, name, getattr(queue, name))
     return queue
 
 
-def sampler(refill=None, **settings):
+def sampler(refill=None, scaling=None, **settings):
     """One with these filters, with what else verl gives it."""
+    scaled = {} if scaling is None else {"filter_loss_scaling": scaling}
     return GroupSampler(
         trainer_mode="sync",
         trainer_config={},
         max_off_policy_threshold=8,
         max_off_policy_strategy="drop",
-        sampler_kwargs={f"rollout_filter_{name}": value for name, value in settings.items()},
+        sampler_kwargs={f"rollout_filter_{name}": value for name, value in settings.items()} | scaled,
         refill_fn=refill,
         poll_interval=0.01,
     )
@@ -161,10 +167,45 @@ def test_trajectories_of_other_agent_loops_cannot_be_measured(queue):
         sampler(value=0.9).sample(1, "train", 4)
 
 
+class Trainer:
+    """As much of verl's trainer as computes advantages: 2 at every token."""
+
+    def _compute_advantage(self, batch, metrics):
+        masks = transfer_queue.kv_batch_get(batch.keys, batch.partition_id, ["response_mask"])["response_mask"]
+        transfer_queue.kv_batch_put(
+            batch.keys, batch.partition_id, TensorDict({"advantages": masks * 2.0}, [len(masks)])
+        )
+        return batch
+
+
+@pytest.mark.parametrize(("scaling", "factor"), [("linear", 0.25), ("sqrt", 0.5), (None, 1.0)])
+def test_advantages_are_scaled_once_by_the_share_of_groups_kept(queue, monkeypatch, scaling, factor):
+    monkeypatch.setattr(group_sampler, "PPOTrainer", type("Own", (Trainer,), {}))
+    queue.add({**SCORES, "same": [0.2, 0.2]})
+    made = [sampler(scaling=scaling, strategy="top_k", value=0.25) for _ in range(2)][1]  # a second changes nothing
+    batch, metrics = made.sample(1, "train", 4)
+    assert metrics.get("rollout/filter_loss_scale", 1.0) == factor
+    trainer = group_sampler.PPOTrainer()
+    assert trainer._compute_advantage(batch, metrics) is batch
+    found = transfer_queue.kv_batch_get(batch.keys, "train", ["advantages"])["advantages"].unbind()
+    assert [row.tolist() for row in found] == [[2 * factor] * 3, [2 * factor] * 3 + [0.0]]
+
+
+def test_a_verl_in_which_nothing_can_be_scaled_is_refused():
+    with pytest.raises(ConfigError, match="filter_loss_scaling is set, and this verl's trainer has no _compute_adv"):
+        loss_scaling.extend(type("Other", (), {}))
+    assert callable(getattr(group_sampler.PPOTrainer, loss_scaling.METHOD))
+
+
 def test_verl_is_given_the_sampler_with_its_settings():
     place = composed("actor_rollout_ref.rollout.rollout_filter_value=0.5").trainer.v1.sampler
     assert dict(place.sampler_kwargs) == {"rollout_filter_value": 0.5}
     assert load_extern_object(place.custom_sampler.path, place.custom_sampler.name) is GroupSampler
+    scaled = ["actor_rollout_ref.rollout.rollout_filter_ratio=0.5", "actor_rollout_ref.actor.filter_loss_scaling=sqrt"]
+    given = composed(*scaled).trainer.v1.sampler.sampler_kwargs
+    assert given.filter_loss_scaling == "sqrt" and given.rollout_filter_ratio == 0.5
+    with pytest.raises(ConfigError, match=r"filter_loss_scaling' is 'cubic'; expected one of none, linear, sqrt"):
+        composed("actor_rollout_ref.actor.filter_loss_scaling=cubic")
     with pytest.raises(ConfigError, match="rollout_filter_valu' is 1, which verl does not take"):
         composed("actor_rollout_ref.rollout.rollout_filter_valu=1")
 

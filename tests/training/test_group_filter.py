@@ -70,6 +70,18 @@ def test_the_numbers_are_told_under_ragens_names():
     assert told["rollout/in_group_reward_std"] == pytest.approx(0.5**0.5 / 2)
 
 
+@pytest.mark.parametrize(("scaling", "factor"), [("none", 1.0), ("linear", 0.25), ("sqrt", 0.5)])
+def test_the_loss_is_scaled_by_the_share_of_the_groups_kept(scaling, factor):
+    actor = {
+        "actor_rollout_ref": {"actor": {"filter_loss_scaling": scaling}, "rollout": {"rollout_filter_ratio": 0.25}}
+    }
+    groups = [group(str(place), 0.0, float(place)) for place in range(4)]
+    sample = sample_groups(lambda: groups, FilterSettings.read(actor))
+    assert sample.loss_scale == factor and ("rollout/filter_loss_scale" in sample.metrics()) == (scaling != "none")
+    actor["actor_rollout_ref"]["rollout"] = {}
+    assert sample_groups(lambda: groups, FilterSettings.read(actor)).loss_scale == 1.0  # none is left out
+
+
 def config(**rollout):
     return {"actor_rollout_ref": {"rollout": {f"rollout_filter_{key}": value for key, value in rollout.items()}}}
 

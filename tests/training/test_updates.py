@@ -172,6 +172,13 @@ def test_the_first_gradient_of_grpo_is_that_of_advantage_times_log_probability()
     assert found == pytest.approx(expected.item(), rel=1e-4)
 
 
+def test_a_scale_of_the_advantages_is_one_of_the_actors_gradient_and_not_of_the_critics():
+    settings = UpdateSettings(estimator="gae", grad_clip=1e9)
+    whole, half = (Learner(a_model(), settings, seed=0).update(some_batch(), 0, scale) for scale in (1.0, 0.5))
+    assert half["actor/grad_norm"] == pytest.approx(whole["actor/grad_norm"] / 2, rel=1e-4)
+    assert half["critic/grad_norm"] == whole["critic/grad_norm"] and half["critic/vf_loss"] == whole["critic/vf_loss"]
+
+
 @pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"])
 def test_the_size_of_micro_batches_changes_nothing(aggregation):
     found = []

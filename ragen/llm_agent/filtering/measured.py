@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 from typing import Protocol
 
 ZERO = 1e-10  # what measures no more than this measures nothing
+KEPT_RATIO = "rollout/filter_kept_ratio"  # the metric that says which share of the groups is kept
 
 
 class Measured(Protocol):
@@ -49,7 +50,7 @@ def kept_metrics(count: int, measures: Sequence[float]) -> dict[str, float]:
     """
     return {
         "rollout/filter_kept_count": float(count),
-        "rollout/filter_kept_ratio": count / len(measures) if measures else 0.0,
+        KEPT_RATIO: count / len(measures) if measures else 0.0,
         "rollout/filter_zero_count": float(sum(abs(each) <= ZERO for each in measures)),
     }
 

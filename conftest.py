@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,25 @@ NAMED_ONLY = ("slow", "cluster")  # the first is run by hand, the second by CI a
 FOR_TWO_PROCESSORS = 3  # processes: a third of what tests take is waiting, for workers, deadlines and answers
 MOST_PROCESSES = 4  # with more, those that tests start themselves are short of processors
 FEW = 3  # files; for so few, starting processes takes longer than it saves
+
+
+@pytest.fixture(autouse=True)
+def supervisors_that_stay(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of tests are started by supervisors that stay, unless their start and end is what is tested."""
+    node = request.node
+    if node.get_closest_marker("processes") and not node.get_closest_marker("cold"):
+        from ragen.parallel.process import kind
+        from support import warm_supervisors
+
+        if not kind.unavailable():
+            monkeypatch.setattr(kind, "Launcher", warm_supervisors.launcher)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """End them."""
+    if used := sys.modules.get("support.warm_supervisors"):
+        used.end_all()
 
 
 def markers_of(path: Path) -> tuple[str, ...]:

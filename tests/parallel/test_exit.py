@@ -23,7 +23,7 @@ from support import scripts
 from support.episodes import config, freeze, inputs, play, sequential
 from support.leftovers import descriptors, is_over, named_memory, processes, titled, until
 
-pytestmark = pytest.mark.usefixtures("backend")
+pytestmark = [pytest.mark.cold, pytest.mark.usefixtures("backend")]
 
 PROMISED = 2.0  # seconds until nothing is left
 of_processes = pytest.mark.parametrize("backend", ["process"], indirect=True)

@@ -24,7 +24,7 @@ from support import scripts
 from support.leftovers import descriptors, is_over, processes, until
 from support.worker_handles import ask, end_of, say, up, wait
 
-pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "available")
+pytestmark = [pytest.mark.cold, pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "available")]
 
 
 @pytest.fixture

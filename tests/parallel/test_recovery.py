@@ -123,6 +123,7 @@ def kill_supervisor() -> None:
 
 
 @of_processes
+@pytest.mark.cold
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_the_supervisor_killed_between_turns(method: str, reference: Any) -> None:
     with EnvStateManager(mixed(start_method=method)) as manager:
@@ -132,6 +133,7 @@ def test_the_supervisor_killed_between_turns(method: str, reference: Any) -> Non
 
 
 @of_processes
+@pytest.mark.cold
 def test_the_supervisor_killed_before_the_first_reset(reference: Any) -> None:
     with EnvStateManager(mixed()) as manager:
         assert until(lambda: titled("ragen supervisor"))
@@ -140,6 +142,7 @@ def test_the_supervisor_killed_before_the_first_reset(reference: Any) -> None:
 
 
 @of_processes
+@pytest.mark.cold
 def test_the_supervisor_killed_at_random_moments(reference: Any) -> None:
     with EnvStateManager(mixed(max_restarts=50)) as manager:
         manager.reset()
@@ -150,6 +153,7 @@ def test_the_supervisor_killed_at_random_moments(reference: Any) -> None:
 
 
 @of_processes
+@pytest.mark.cold
 def test_a_supervisor_killed_in_mid_turn_is_told_as_such_and_no_environment_is_blamed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -172,6 +176,7 @@ def test_a_supervisor_killed_in_mid_turn_is_told_as_such_and_no_environment_is_b
 
 
 @of_processes
+@pytest.mark.cold
 def test_children_of_workers_end_even_if_the_supervisor_is_killed(tmp_path: Path) -> None:
     fields = {"fault": "leaves marked children", "place": "reset", "once": str(tmp_path / "once")}
     tags = {"Faulty": {"env_type": "support.faulty_envs:Faulty", "env_config": fields}}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 MARK = f"RAGEN_TESTED_BY={os.getpid()}"
 PATIENCE = 10.0  # seconds; what has ended is gone within milliseconds
+STAYING: dict[int, int] = {}  # supervisors that stay on purpose (warm_supervisors), with this process's end of each
 
 os.environ["SPT_NOENV"] = "1"  # process titles leave the environment readable
 os.environ["RAGEN_TESTED_BY"] = str(os.getpid())  # what tests start inherits it, whoever its parent becomes
@@ -42,6 +43,8 @@ def processes(standard: bool = False) -> dict[int, str]:
                 marked = MARK.encode() in environ.read().split(b"\0")
             if not marked and _parent(folder) != os.getpid():
                 continue
+            if STAYING and _stays(int(pid), folder):
+                continue
             if standard or _parent(folder) != os.getpid() or not _is_standard(Path(folder)):
                 found[int(pid)] = _title(Path(folder))
         except OSError:  # it ended meanwhile
@@ -52,6 +55,11 @@ def processes(standard: bool = False) -> dict[int, str]:
 def _parent(process: str) -> int:
     with open(f"{process}/stat", "rb", buffering=0) as stat:
         return int(stat.read().rpartition(b")")[2].split()[1])
+
+
+def _stays(pid: int, process: str) -> bool:
+    """Whether this is a supervisor that stays, or its watcher; their workers do not."""
+    return pid in STAYING or (_parent(process) in STAYING and _title(Path(process)).startswith("ragen watcher"))
 
 
 def _is_standard(process: Path) -> bool:
@@ -81,11 +89,12 @@ def _title(process: Path) -> str:
 
 
 def descriptors() -> set[tuple[str, str]]:
-    """This process's open files, pipes and sockets."""
-    found = set()
+    """This process's open files, pipes and sockets, but for those to supervisors that stay."""
+    found, staying = set(), {str(descriptor) for descriptor in STAYING.values()}
     for link in Path("/proc/self/fd").iterdir():
         try:
-            found.add((link.name, os.readlink(link)))
+            if link.name not in staying:
+                found.add((link.name, os.readlink(link)))
         except OSError:  # the folder's own
             continue
     return found

@@ -2,15 +2,12 @@
 
 import pytest
 import torch
-import transfer_queue
 from omegaconf import OmegaConf
-from tensordict import NonTensorData, NonTensorStack, TensorDict
-from verl.utils.import_utils import load_extern_object
 
 from ragen.agent_loop import filters, training
-from ragen.agent_loop.group_sampler import BATCHES, GroupSampler
 from ragen.errors import CollectError, ConfigError, InputError
 from ragen.llm_agent.config.loading import load_config
+from support.later import group_sampler, tensordict
 
 SCORES = {"flat": [0.5, 0.5], "mixed": [0.0, 1.0], "low": [0.0, 0.1]}
 NAMES = ("success", "env_reward", "turns", "num_actions", "env_failed", "env_seconds", "env_busy", "invalid_replies")
@@ -47,21 +44,24 @@ class Queue:
         (name,) = select_fields
         values = [self.rows[partition_id][key][1][name] for key in keys]
         if name == "response_mask":
-            return TensorDict({name: torch.nested.as_nested_tensor(values, layout=torch.jagged)}, [len(keys)])
-        return TensorDict({name: NonTensorStack(*map(NonTensorData, values))}, [len(keys)])
+            return tensordict.TensorDict(
+                {name: torch.nested.as_nested_tensor(values, layout=torch.jagged)}, [len(keys)]
+            )
+        told = tensordict.NonTensorStack(*map(tensordict.NonTensorData, values))
+        return tensordict.TensorDict({name: told}, [len(keys)])
 
 
 @pytest.fixture
 def queue(monkeypatch):
     queue = Queue()
     for name in ("kv_list", "kv_clear", "kv_batch_get"):
-        monkeypatch.setattr(transfer_queue, name, getattr(queue, name))
+        monkeypatch.setattr(f"transfer_queue.{name}", getattr(queue, name))
     return queue
 
 
 def sampler(refill=None, **settings):
     """One with these filters, with what else verl gives it."""
-    return GroupSampler(
+    return group_sampler.GroupSampler(
         trainer_mode="sync",
         trainer_config={},
         max_off_policy_threshold=8,
@@ -96,7 +96,7 @@ def test_a_step_gets_the_groups_chosen_and_the_others_leave_the_queue(queue, set
     expected = [f"{uid}_{place}_0" for uid in SCORES if uid in kept for place in range(2)]
     assert batch.keys == expected and len(batch.tags) == len(expected)
     assert list(queue.rows["train"]) == expected
-    assert metrics["rollout/filter_kept_count"] == len(kept) and metrics[BATCHES] == 1
+    assert metrics["rollout/filter_kept_count"] == len(kept) and metrics[group_sampler.BATCHES] == 1
     assert metrics["rollout/chosen_in_group_reward_std"] >= 0
 
 
@@ -141,7 +141,11 @@ def test_where_no_group_is_left_another_batch_is_played_for_the_step(queue):
     queue.add({"flat": [0.5, 0.5], "same": [0.1, 0.1], "nil": [0.0, 0.0]})
     batch, metrics = sampler(refill, value=0.9, include_zero=False).sample(1, "train", 3)
     assert asked == [3, 3] and batch.keys == ["mixed_0_0", "mixed_1_0"]
-    assert metrics[BATCHES] == 3 and metrics["envs/Flat/episodes"] == 4.0 and metrics["envs/Still/episodes"] == 2.0
+    assert (
+        metrics[group_sampler.BATCHES] == 3
+        and metrics["envs/Flat/episodes"] == 4.0
+        and metrics["envs/Still/episodes"] == 2.0
+    )
 
 
 def test_a_training_without_a_group_to_train_on_ends_after_the_allowed_batches(queue):
@@ -164,7 +168,10 @@ def test_trajectories_of_other_agent_loops_cannot_be_measured(queue):
 def test_verl_is_given_the_sampler_with_its_settings():
     place = composed("actor_rollout_ref.rollout.rollout_filter_value=0.5").trainer.v1.sampler
     assert dict(place.sampler_kwargs) == {"rollout_filter_value": 0.5}
-    assert load_extern_object(place.custom_sampler.path, place.custom_sampler.name) is GroupSampler
+    from verl.utils import import_utils
+
+    found = import_utils.load_extern_object(place.custom_sampler.path, place.custom_sampler.name)
+    assert found is group_sampler.GroupSampler
     with pytest.raises(ConfigError, match="rollout_filter_valu' is 1, which verl does not take"):
         composed("actor_rollout_ref.rollout.rollout_filter_valu=1")
 

@@ -16,7 +16,10 @@ from ragen.parallel.process.launcher import Launcher
 from support import leftovers
 
 MOST = 3  # that wait for a test that needs one like them
-CHANGES = ("PYTEST_CURRENT_TEST", "RAGEN_TESTS_BACKEND")  # variables that differ from test to test, and mean workers nothing
+CHANGES = (
+    "PYTEST_CURRENT_TEST",
+    "RAGEN_TESTS_BACKEND",
+)  # variables that differ from test to test, and mean workers nothing
 
 _kept: dict[tuple[object, ...], Launcher] = {}  # the one that was used last at the end
 

@@ -141,11 +141,8 @@ def test_where_no_group_is_left_another_batch_is_played_for_the_step(queue):
     queue.add({"flat": [0.5, 0.5], "same": [0.1, 0.1], "nil": [0.0, 0.0]})
     batch, metrics = sampler(refill, value=0.9, include_zero=False).sample(1, "train", 3)
     assert asked == [3, 3] and batch.keys == ["mixed_0_0", "mixed_1_0"]
-    assert (
-        metrics[group_sampler.BATCHES] == 3
-        and metrics["envs/Flat/episodes"] == 4.0
-        and metrics["envs/Still/episodes"] == 2.0
-    )
+    assert metrics[group_sampler.BATCHES] == 3
+    assert metrics["envs/Flat/episodes"] == 4.0 and metrics["envs/Still/episodes"] == 2.0
 
 
 def test_a_training_without_a_group_to_train_on_ends_after_the_allowed_batches(queue):

@@ -1,8 +1,8 @@
-"""Supervisor processes that stay from test to test, for tests whose subject is what workers do, not how the first one starts.
+"""Supervisor processes that stay from test to test, for tests of what workers do and not of how the first one starts.
 
-A supervisor is an interpreter of its own, and starting it costs more than all that most tests do with its workers. Workers
-are forks of one that stays as of any other, and end with their pool as ever. What is tested with ``@pytest.mark.cold`` has
-supervisors that start and end with the pool.
+A supervisor is an interpreter of its own, and starting it costs more than all that most tests do with its workers.
+Workers are forks of one that stays as of any other, and end with their pool as ever. What is tested with
+``@pytest.mark.cold`` has supervisors that start and end with the pool.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST = 3  # that wait for a test that needs one like them
 CHANGES = (
     "PYTEST_CURRENT_TEST",
     "RAGEN_TESTS_BACKEND",
-)  # variables that differ from test to test, and mean workers nothing
+)  # they change between tests, and mean workers nothing
 
 _kept: dict[tuple[object, ...], Launcher] = {}  # the one that was used last at the end
 

@@ -73,6 +73,15 @@ def supervisors_that_stay(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
             monkeypatch.setattr(kind, "Launcher", warm_supervisors.launcher)
 
 
+@pytest.fixture(autouse=True)
+def files_that_are_read_once() -> None:
+    """Configurations are composed by the hundred, of the same few files."""
+    if "omegaconf" in sys.modules:
+        from support import files_read_once
+
+        files_read_once.install()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish() -> None:
     """End them."""

@@ -15,11 +15,8 @@ from ragen.parallel.lanes.handle import Ending
 from ragen.parallel.process.launcher import Launcher
 from support import leftovers
 
-MOST = 3  # that wait for a test that needs one like them
-CHANGES = (
-    "PYTEST_CURRENT_TEST",
-    "RAGEN_TESTS_BACKEND",
-)  # they change between tests, and mean workers nothing
+MOST = 4  # that wait for a test that needs one like them
+CHANGES = ("PYTEST_CURRENT_TEST", "RAGEN_TESTS_BACKEND")  # change between tests, and mean workers nothing
 
 _kept: dict[tuple[object, ...], Launcher] = {}  # the one that was used last at the end
 
@@ -54,9 +51,9 @@ class Lease:
 
 def launcher(method: str, preload: Sequence[str], environ: Mapping[str, str]) -> Launcher | Lease:
     """What a kind of workers makes for itself: a lease of a supervisor that starts workers as a new one would."""
-    if method != "forkserver" or environ:
+    if method != "forkserver":
         return Launcher(method, preload, environ)
-    key = (tuple(preload), *_surroundings())
+    key = (tuple(preload), frozenset(environ.items()), *_surroundings())
     found = _kept.pop(key, None)
     if found is not None and not found.is_alive():
         _end(found)

@@ -7,7 +7,6 @@ import pytest
 
 import ragen.meta
 
-
 LINES = [
     ("import ragen", "ragen.meta gymnasium torch numpy"),
     ("import ragen.meta", "gymnasium torch numpy omegaconf"),

@@ -331,7 +331,6 @@ def test_after_too_many_deaths_of_an_idle_worker_its_environments_take_turns_in_
 @pytest.mark.cold
 @pytest.mark.parametrize("backend", ["process"], indirect=True)
 @pytest.mark.parametrize("place", ["init", "turn 1"])
-@pytest.mark.cold
 def test_programs_that_an_environment_starts_harm_nothing_and_end(place: str, honest: list[dict[str, Any]]) -> None:
     with EnvStateManager(faulty("leaves children", place)) as manager:
         assert freeze(play(manager, TURNS)) == honest
@@ -340,7 +339,6 @@ def test_programs_that_an_environment_starts_harm_nothing_and_end(place: str, ho
 
 @pytest.mark.cold
 @pytest.mark.parametrize("backend", ["process"], indirect=True)
-@pytest.mark.cold
 def test_what_a_killed_worker_left_running_is_ended_with_it() -> None:
     with EnvStateManager(faulty("leaves children", "init")) as manager:
         manager.reset()
@@ -355,7 +353,6 @@ def test_what_a_killed_worker_left_running_is_ended_with_it() -> None:
 
 @pytest.mark.cold
 @pytest.mark.parametrize("backend", ["process"], indirect=True)
-@pytest.mark.cold
 def test_a_missed_deadline_leaves_nothing_of_its_worker_running(tmp_path: Path) -> None:
     fields = {"fault": "leaves children and sleeps", "place": "turn 1", "once": str(tmp_path / "once")}
     tags = {"Faulty": {"env_type": "support.faulty_envs:Faulty", "env_config": fields}}
@@ -375,7 +372,6 @@ def left_behind(manager: EnvStateManager) -> list[int]:
 
 @pytest.mark.cold
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
-@pytest.mark.cold
 def test_the_end_of_a_worker_is_seen_though_its_children_live_on(
     start_method: str, honest: list[dict[str, Any]], backend: str
 ) -> None:
@@ -415,7 +411,6 @@ def test_a_fork_made_while_a_worker_starts_does_not_hide_the_workers_end(
 
 @pytest.mark.cold
 @pytest.mark.parametrize(("fault", "place"), [("sleeps", "turn 2"), ("is killed", "reset"), ("raises", "turn 0")])
-@pytest.mark.cold
 def test_spawned_workers_survive_the_same(fault: str, place: str, honest: list[dict[str, Any]]) -> None:
     patience: dict[str, Any] = {"step_timeout": 1.0} if fault in HANGS else {}
     settings: dict[str, Any] = {"start_method": "spawn", "reset_timeout": 60, **patience}
@@ -507,7 +502,6 @@ def test_workers_that_never_start_are_told_once_and_tried_again_ever_more_seldom
 
 @pytest.mark.cold
 @pytest.mark.parametrize("backend", ["process"], indirect=True)
-@pytest.mark.cold
 def test_a_supervisor_that_never_answers_is_given_up_in_the_time_of_whoever_asks(
     honest: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

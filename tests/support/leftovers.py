@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 MARK = f"RAGEN_TESTED_BY={os.getpid()}"
@@ -34,8 +35,8 @@ def processes(standard: bool = False) -> dict[int, str]:
             resource tracker, which stay until it ends.
     """
     found = {}
-    for pid in os.listdir("/proc"):
-        if not pid.isdigit() or int(pid) == os.getpid():
+    for pid, number in _running():
+        if int(pid) == os.getpid() or (pid, number) in _STRANGERS:
             continue
         folder = f"/proc/{pid}"
         try:
@@ -52,9 +53,26 @@ def processes(standard: bool = False) -> dict[int, str]:
     return found
 
 
+def _running() -> list[tuple[str, int]]:
+    """All processes: their ids, with what tells one from another that has its id later."""
+    if not os.path.isdir("/proc/self"):
+        return []
+    with os.scandir("/proc") as entries:
+        return [(entry.name, entry.inode()) for entry in entries if entry.name.isdigit()]
+
+
 def _parent(process: str) -> int:
     with open(f"{process}/stat", "rb", buffering=0) as stat:
         return int(stat.read().rpartition(b")")[2].split()[1])
+
+
+def _is_strange(pid: str) -> bool:
+    with suppress(OSError):
+        return int(pid) != os.getpid() and _parent(f"/proc/{pid}") != os.getpid()
+    return False
+
+
+_STRANGERS = {each for each in _running() if _is_strange(each[0])}  # older than all tests, so never left by one
 
 
 def _stays(pid: int, process: str) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's threads would wait for each other, spinning, beside other tests
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or every process that tests start would compile the package anew
+sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).resolve().parent
 MARKERS = {  # where it is: what it needs. A file's own entry counts, not its folder's
@@ -16,7 +19,7 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "test_parallel_rollout.py": ("processes", "models"),
     "tests/cli/test_doctor.py": ("processes",),
     "tests/cage2": ("processes",),
-    "tests/cage2/test_long_search.py": ("models",),
+    "tests/cage2/test_long_search.py": ("models", "slow"),
     "tests/cage2/test_order_ppo.py": ("models",),
     "tests/cage2/test_search_command.py": ("processes", "models"),
     "tests/cage2/test_workflow_search.py": ("models",),
@@ -30,19 +33,24 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "tests/llm_agent/test_equivalence.py": ("processes",),
     "tests/llm_agent/test_evaluation.py": ("processes", "models"),
     "tests/llm_agent/test_golden_rollouts.py": ("processes",),
+    "tests/llm_agent/test_generation.py": ("models",),
     "tests/llm_agent/test_light_start.py": ("models",),
     "tests/llm_agent/test_masks.py": ("models",),
     "tests/llm_agent/test_parallel_rollout_manager.py": ("processes", "models"),
     "tests/llm_agent/test_reference_contexts.py": ("models",),
     "tests/llm_agent/test_reference_loops.py": ("models",),
     "tests/llm_agent/test_reference_facts.py": ("processes",),
+    "tests/llm_agent/test_reference_fit.py": ("models",),
     "tests/llm_agent/test_shared_inference.py": ("models",),
     "tests/llm_agent/test_tokenizer.py": ("models",),
     "tests/llm_agent/test_training_tokens.py": ("models",),
     "tests/llm_agent/test_tree_shards.py": ("processes", "models"),
     "tests/agent_loop": ("trainer",),
     "tests/agent_loop/test_env_service.py": ("processes",),
+    "tests/agent_loop/test_ray_service.py": ("trainer", "slow"),
     "tests/agent_loop/test_service_actor.py": ("processes",),
+    "tests/agent_loop/test_verl_trainer.py": ("trainer", "slow"),
+    "tests/agent_loop/test_worker_group.py": ("trainer", "slow"),
     "tests/meta": ("processes", "models"),
     "tests/retrofit": ("processes",),
     "tests/nodes": ("processes", "cluster"),
@@ -52,6 +60,34 @@ NAMED_ONLY = ("slow", "cluster")  # the first is run by hand, the second by CI a
 FOR_TWO_PROCESSORS = 3  # processes: a third of what tests take is waiting, for workers, deadlines and answers
 MOST_PROCESSES = 4  # with more, those that tests start themselves are short of processors
 FEW = 3  # files; for so few, starting processes takes longer than it saves
+
+
+@pytest.fixture(autouse=True)
+def supervisors_that_stay(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of tests are started by supervisors that stay, unless their start and end is what is tested."""
+    node = request.node
+    if node.get_closest_marker("processes") and not node.get_closest_marker("cold"):
+        from ragen.parallel.process import kind
+        from support import warm_supervisors
+
+        if not kind.unavailable():
+            monkeypatch.setattr(kind, "Launcher", warm_supervisors.launcher)
+
+
+@pytest.fixture(autouse=True)
+def files_that_are_read_once() -> None:
+    """Configurations are composed by the hundred, of the same few files."""
+    if "omegaconf" in sys.modules:
+        from support import files_read_once
+
+        files_read_once.install()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """End them."""
+    if used := sys.modules.get("support.warm_supervisors"):
+        used.end_all()
 
 
 def markers_of(path: Path) -> tuple[str, ...]:
@@ -80,10 +116,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give every test the markers of its place."""
+    """Give every test the markers of its place; those with models come first, so that few processes import torch.
+
+    Each process begins with a part of its own, in this order, and takes from the ends of other parts once it is done.
+    """
     for item in items:
         for marker in markers_of(item.path):
             item.add_marker(marker)
+    items.sort(key=lambda item: not {"models", "trainer"}.intersection(markers_of(item.path)))
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

@@ -2,15 +2,12 @@
 
 import pytest
 import torch
-import transfer_queue
 from omegaconf import OmegaConf
-from tensordict import NonTensorData, NonTensorStack, TensorDict
-from verl.utils.import_utils import load_extern_object
 
-from ragen.agent_loop import filters, group_sampler, loss_scaling, training
-from ragen.agent_loop.group_sampler import BATCHES, GroupSampler
+from ragen.agent_loop import filters, training
 from ragen.errors import CollectError, ConfigError, InputError
 from ragen.llm_agent.config.loading import load_config
+from support.later import group_sampler, loss_scaling, tensordict, transfer_queue
 
 SCORES = {"flat": [0.5, 0.5], "mixed": [0.0, 1.0], "low": [0.0, 0.1]}
 NAMES = ("success", "env_reward", "turns", "num_actions", "env_failed", "env_seconds", "env_busy", "invalid_replies")
@@ -52,22 +49,25 @@ class Queue:
         (name,) = select_fields
         values = [self.rows[partition_id][key][1][name] for key in keys]
         if torch.is_tensor(values[0]):
-            return TensorDict({name: torch.nested.as_nested_tensor(values, layout=torch.jagged)}, [len(keys)])
-        return TensorDict({name: NonTensorStack(*map(NonTensorData, values))}, [len(keys)])
+            return tensordict.TensorDict(
+                {name: torch.nested.as_nested_tensor(values, layout=torch.jagged)}, [len(keys)]
+            )
+        told = tensordict.NonTensorStack(*map(tensordict.NonTensorData, values))
+        return tensordict.TensorDict({name: told}, [len(keys)])
 
 
 @pytest.fixture
 def queue(monkeypatch):
     queue = Queue()
     for name in ("kv_list", "kv_clear", "kv_batch_get", "kv_batch_put"):
-        monkeypatch.setattr(transfer_queue, name, getattr(queue, name))
+        monkeypatch.setattr(f"transfer_queue.{name}", getattr(queue, name))
     return queue
 
 
 def sampler(refill=None, scaling=None, **settings):
     """One with these filters, with what else verl gives it."""
     scaled = {} if scaling is None else {"filter_loss_scaling": scaling}
-    return GroupSampler(
+    return group_sampler.GroupSampler(
         trainer_mode="sync",
         trainer_config={},
         max_off_policy_threshold=8,
@@ -102,7 +102,7 @@ def test_a_step_gets_the_groups_chosen_and_the_others_leave_the_queue(queue, set
     expected = [f"{uid}_{place}_0" for uid in SCORES if uid in kept for place in range(2)]
     assert batch.keys == expected and len(batch.tags) == len(expected)
     assert list(queue.rows["train"]) == expected
-    assert metrics["rollout/filter_kept_count"] == len(kept) and metrics[BATCHES] == 1
+    assert metrics["rollout/filter_kept_count"] == len(kept) and metrics[group_sampler.BATCHES] == 1
     assert metrics["rollout/chosen_in_group_reward_std"] >= 0
 
 
@@ -147,7 +147,8 @@ def test_where_no_group_is_left_another_batch_is_played_for_the_step(queue):
     queue.add({"flat": [0.5, 0.5], "same": [0.1, 0.1], "nil": [0.0, 0.0]})
     batch, metrics = sampler(refill, value=0.9, include_zero=False).sample(1, "train", 3)
     assert asked == [3, 3] and batch.keys == ["mixed_0_0", "mixed_1_0"]
-    assert metrics[BATCHES] == 3 and metrics["envs/Flat/episodes"] == 4.0 and metrics["envs/Still/episodes"] == 2.0
+    assert metrics[group_sampler.BATCHES] == 3
+    assert metrics["envs/Flat/episodes"] == 4.0 and metrics["envs/Still/episodes"] == 2.0
 
 
 def test_a_training_without_a_group_to_train_on_ends_after_the_allowed_batches(queue):
@@ -173,14 +174,14 @@ class Trainer:
     def _compute_advantage(self, batch, metrics):
         masks = transfer_queue.kv_batch_get(batch.keys, batch.partition_id, ["response_mask"])["response_mask"]
         transfer_queue.kv_batch_put(
-            batch.keys, batch.partition_id, TensorDict({"advantages": masks * 2.0}, [len(masks)])
+            batch.keys, batch.partition_id, tensordict.TensorDict({"advantages": masks * 2.0}, [len(masks)])
         )
         return batch
 
 
 @pytest.mark.parametrize(("scaling", "factor"), [("linear", 0.25), ("sqrt", 0.5), (None, 1.0)])
 def test_advantages_are_scaled_once_by_the_share_of_groups_kept(queue, monkeypatch, scaling, factor):
-    monkeypatch.setattr(group_sampler, "PPOTrainer", type("Own", (Trainer,), {}))
+    monkeypatch.setattr("ragen.agent_loop.group_sampler.PPOTrainer", type("Own", (Trainer,), {}))
     queue.add({**SCORES, "same": [0.2, 0.2]})
     made = [sampler(scaling=scaling, strategy="top_k", value=0.25) for _ in range(2)][1]  # a second changes nothing
     batch, metrics = made.sample(1, "train", 4)
@@ -200,7 +201,10 @@ def test_a_verl_in_which_nothing_can_be_scaled_is_refused():
 def test_verl_is_given_the_sampler_with_its_settings():
     place = composed("actor_rollout_ref.rollout.rollout_filter_value=0.5").trainer.v1.sampler
     assert dict(place.sampler_kwargs) == {"rollout_filter_value": 0.5}
-    assert load_extern_object(place.custom_sampler.path, place.custom_sampler.name) is GroupSampler
+    from verl.utils import import_utils
+
+    found = import_utils.load_extern_object(place.custom_sampler.path, place.custom_sampler.name)
+    assert found is group_sampler.GroupSampler
     scaled = ["actor_rollout_ref.rollout.rollout_filter_ratio=0.5", "actor_rollout_ref.actor.filter_loss_scaling=sqrt"]
     given = composed(*scaled).trainer.v1.sampler.sampler_kwargs
     assert given.filter_loss_scaling == "sqrt" and given.rollout_filter_ratio == 0.5

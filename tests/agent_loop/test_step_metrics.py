@@ -1,15 +1,13 @@
 """What a training step says of its environments, and how it gets among the metrics of verl's trainer."""
 
 import pytest
-import transfer_queue
-from tensordict import NonTensorData, NonTensorStack, TensorDict
-from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from ragen.agent_loop import manager, training
 from ragen.agent_loop.step_metrics import EpisodeSummary, failing_tags, metrics_by_tag
 from ragen.errors import ConfigError
 from support import configurations
 from support.agent_loop import StandInClient, play, tokenizer, trainer_config
+from support.later import tensordict
 
 
 def numbers(**given):
@@ -76,10 +74,10 @@ def queue(monkeypatch):
 
     def kv_batch_get(keys, partition_id, select_fields):
         assert (partition_id, select_fields) == ("train", ["extra_fields"])
-        stacked = NonTensorStack(*[NonTensorData(held[key]) for key in keys])
-        return TensorDict({"extra_fields": stacked}, batch_size=[len(keys)])
+        stacked = tensordict.NonTensorStack(*[tensordict.NonTensorData(held[key]) for key in keys])
+        return tensordict.TensorDict({"extra_fields": stacked}, batch_size=[len(keys)])
 
-    monkeypatch.setattr(transfer_queue, "kv_batch_get", kv_batch_get)
+    monkeypatch.setattr("transfer_queue.kv_batch_get", kv_batch_get)
     return held
 
 
@@ -117,6 +115,8 @@ def test_a_trainer_logs_them_after_its_own_and_only_once(queue, capsys):
 
 
 def test_this_verls_trainer_has_what_is_extended():
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
     assert callable(getattr(PPOTrainer, manager.METHOD))
 
 

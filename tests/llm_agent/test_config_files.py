@@ -11,6 +11,7 @@ from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.config.files import check_local, check_whole, config_names
 from ragen.llm_agent.config.loading import config_directory, load_config, setting
+from support.configurations import composed
 
 PLAYABLE = [name for name in config_names() if name != "envs"]
 TAGS = list(load_config("envs").custom_envs)
@@ -36,7 +37,7 @@ def test_the_tags_that_users_of_ragen_know_are_there():
 @pytest.mark.parametrize("mode", ["train", "val"])
 @pytest.mark.parametrize("name", PLAYABLE)
 def test_the_managers_accept_every_configuration(name, mode, caplog):
-    config = load_config(name)
+    config = composed(name)
     assert read_config(config, mode).entries
     assert not caplog.records
     assert ContextSettings.read(config).max_actions_per_turn >= 1
@@ -44,13 +45,9 @@ def test_the_managers_accept_every_configuration(name, mode, caplog):
 
 @pytest.mark.parametrize("tag", TAGS)
 def test_the_environment_of_every_tag_accepts_its_configuration(tag):
-    section = "es_manager.val"
-    overrides = [
-        f"{section}.env_configs.tags=[{tag}]",
-        f"{section}.env_configs.n_groups=[1]",
-        f"{section}.env_groups=1",
-    ]
-    (entry,) = read_config(load_config("base", overrides), "val").entries
+    config = composed("base")
+    config.es_manager.val.update(env_configs={"tags": [tag], "n_groups": [1]}, env_groups=1)
+    (entry,) = read_config(config, "val").entries
     assert entry.spec.tag == tag
 
 

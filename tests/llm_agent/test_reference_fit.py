@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from verl import DataProto
 
 import ragen.utils
 from ragen.errors import ConfigError
@@ -26,6 +25,7 @@ from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends.verl import VerlBackend
 from ragen.llm_agent.tokenizer import load_tokenizer
 from ragen.training import command
+from support.later import verl
 
 ARCHIVE = Path(__file__).resolve().parents[3] / "shared" / "peers" / "ragen-up26.tar.gz"
 pytestmark = pytest.mark.skipif(not ARCHIVE.is_file(), reason="no archive of RAGEN's 2026 sources beside this checkout")
@@ -56,10 +56,10 @@ class Actor:
         self.tokenizer = tokenizer
         self.draws = np.random.default_rng(7)
         self.modes: list[str] = []
-        self.updates: list[DataProto] = []
+        self.updates: list[verl.DataProto] = []
         self.saved: list[int] = []
 
-    def generate_sequences(self, prompts: DataProto) -> DataProto:
+    def generate_sequences(self, prompts: verl.DataProto) -> verl.DataProto:
         self.modes.append(prompts.meta_info["mode"])
         if prompts.meta_info.get("skip_generation", False):
             return prompts
@@ -68,25 +68,25 @@ class Actor:
         said = self.tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
         mask = torch.cat([prompts.batch["attention_mask"], said["attention_mask"]], dim=1)
         columns = {"responses": said["input_ids"], "attention_mask": mask}
-        return DataProto.from_dict(columns, dict(prompts.non_tensor_batch), prompts.meta_info)
+        return verl.DataProto.from_dict(columns, dict(prompts.non_tensor_batch), prompts.meta_info)
 
-    def compute_log_prob(self, batch: DataProto) -> DataProto:
+    def compute_log_prob(self, batch: verl.DataProto) -> verl.DataProto:
         shape = batch.batch["responses"].shape
         drawn = torch.from_numpy(self.draws.random(shape)).float()
-        return DataProto.from_dict({"old_log_probs": -drawn, "entropys": drawn})
+        return verl.DataProto.from_dict({"old_log_probs": -drawn, "entropys": drawn})
 
-    def compute_ref_log_prob(self, batch: DataProto) -> DataProto:
-        return DataProto.from_dict({"ref_log_prob": self.compute_log_prob(batch).batch["old_log_probs"]})
+    def compute_ref_log_prob(self, batch: verl.DataProto) -> verl.DataProto:
+        return verl.DataProto.from_dict({"ref_log_prob": self.compute_log_prob(batch).batch["old_log_probs"]})
 
-    def compute_values(self, batch: DataProto) -> DataProto:
-        return DataProto.from_dict({"values": torch.zeros(batch.batch["responses"].shape)})
+    def compute_values(self, batch: verl.DataProto) -> verl.DataProto:
+        return verl.DataProto.from_dict({"values": torch.zeros(batch.batch["responses"].shape)})
 
-    def update_actor(self, batch: DataProto) -> DataProto:
+    def update_actor(self, batch: verl.DataProto) -> verl.DataProto:
         self.updates.append(batch)
-        return DataProto(meta_info={"metrics": {"actor/loss": [float(batch.batch["advantages"].abs().sum())]}})
+        return verl.DataProto(meta_info={"metrics": {"actor/loss": [float(batch.batch["advantages"].abs().sum())]}})
 
-    def update_critic(self, batch: DataProto) -> DataProto:
-        return DataProto(meta_info={"metrics": {"critic/loss": [0.0]}})
+    def update_critic(self, batch: verl.DataProto) -> verl.DataProto:
+        return verl.DataProto(meta_info={"metrics": {"critic/loss": [0.0]}})
 
     def save_checkpoint(self, local: str, remote: Any, step: int, max_ckpt_to_keep: Any = None) -> None:
         Path(local).mkdir(parents=True)
@@ -109,10 +109,10 @@ class TrainerOfVerl:
     def _load_checkpoint(self) -> None:
         self.global_steps = 0
 
-    def _balance_batch(self, batch: DataProto, metrics: Any) -> None:
+    def _balance_batch(self, batch: verl.DataProto, metrics: Any) -> None:
         return None
 
-    def scored(self, batch: DataProto, return_dict: bool = False) -> Any:
+    def scored(self, batch: verl.DataProto, return_dict: bool = False) -> Any:
         scores = batch.batch["rm_scores"]
         return {"reward_tensor": scores} if return_dict else scores
 
@@ -123,10 +123,10 @@ def module(name: str, **names: Any) -> types.ModuleType:
     return made
 
 
-def data_metrics(of_verl: Any, batch: DataProto, use_critic: bool) -> Any:
+def data_metrics(of_verl: Any, batch: verl.DataProto, use_critic: bool) -> Any:
     """verl's metrics of a batch, which now wants a column of prompts that it measures the width of."""
     prompts = batch.batch["input_ids"][:, : -batch.batch["responses"].shape[1]]
-    return of_verl(DataProto.from_dict({**batch.batch, "prompts": prompts}), use_critic)
+    return of_verl(verl.DataProto.from_dict({**batch.batch, "prompts": prompts}), use_critic)
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def test_its_loop_runs_with_its_defaults_on_our_proxy_and_context_manager(
 class KeepsAll:
     """A rollout filter for groups of any size; RAGEN's own takes groups of one size alone."""
 
-    def filter(self, batch: DataProto) -> Any:
+    def filter(self, batch: verl.DataProto) -> Any:
         return batch, {}
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
-from verl import DataProto
 
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.tokenizer import load_tokenizer
 from support import context_facts, reference_facts
+from support.later import verl
 
 LOOPS = reference_facts.records("loops")
 
@@ -28,7 +28,7 @@ class Workers:
         if skip:
             return lm_inputs
         columns = {key: lm_inputs.non_tensor_batch[key] for key in ("env_ids", "group_ids")}
-        outputs = DataProto()
+        outputs = verl.DataProto()
         outputs.non_tensor_batch = {**columns, "response_texts": [self._says] * len(columns["env_ids"])}
         outputs.meta_info = lm_inputs.meta_info
         return outputs
@@ -59,7 +59,7 @@ def test_workers_are_told_and_batches_are_made_as_in_ragen_2026(loop: dict[str, 
     meta_info = {"validate": loop["val"]} | ({} if loop["collapse"] else {"compute_collapse": False})
     given = dict(meta_info)
     with LLMAgentProxy(config_of(loop), workers, load_tokenizer()) as proxy:
-        batch = proxy.rollout(DataProto(meta_info=meta_info), val=loop["val"])
+        batch = proxy.rollout(verl.DataProto(meta_info=meta_info), val=loop["val"])
     assert workers.told == loop["told"]
     assert {key: value for key, value in meta_info.items() if key not in given} == loop["left"]
     assert {key: str(value.dtype).removeprefix("torch.") for key, value in batch.batch.items()} == loop["batch"]

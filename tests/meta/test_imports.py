@@ -7,20 +7,20 @@ import pytest
 
 import ragen.meta
 
+LINES = [
+    ("import ragen", "ragen.meta gymnasium torch numpy"),
+    ("import ragen.meta", "gymnasium torch numpy omegaconf"),
+    ("import ragen.meta.game, ragen.meta.making, ragen.meta.tasks", "torch omegaconf matplotlib mujoco hydra"),
+    ("from ragen.meta import make_parallel_env", "torch omegaconf"),
+]
 
-@pytest.mark.parametrize(
-    ("program", "absent"),
-    [
-        ("import ragen", "ragen.meta gymnasium torch numpy"),
-        ("import ragen.meta", "gymnasium torch numpy omegaconf"),
-        ("import ragen.meta.game, ragen.meta.making, ragen.meta.tasks", "torch omegaconf matplotlib mujoco hydra"),
-        ("from ragen.meta import make_parallel_env", "torch omegaconf"),
-    ],
-)
-def test_what_is_imported_is_what_is_needed(program, absent):
-    check = f"import sys; {program}; print([name for name in {absent.split()} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+
+def test_what_is_imported_is_what_is_needed():
+    """Line after line in one program: none has imported what a later one must not."""
+    looks = [f"{line}; print([name for name in {absent.split()} if name in sys.modules])" for line, absent in LINES]
+    program = "\n".join(["import sys", *looks])
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]"] * len(LINES), done.stdout
 
 
 @pytest.mark.parametrize("name", ragen.meta.__all__)

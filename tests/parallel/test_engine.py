@@ -446,9 +446,11 @@ def test_threads_play_disjoint_environments_of_one_engine_at_once(make: Make) ->
     threads = [threading.Thread(target=live, args=[seeds(ids)]) for ids in ([0, 1, 2], [3, 4], [5, 6, 7])]
     for thread in threads:
         thread.start()
-    while any(thread.is_alive() for thread in threads):
+    for _ in range(5):
         until(lambda: False, 0.1)
         kill(engine)
+    for thread in threads:
+        thread.join()
     assert not failures, failures
 
 

@@ -23,7 +23,7 @@ from support import scripts
 from support.episodes import config, freeze, inputs, play, sequential
 from support.leftovers import descriptors, is_over, named_memory, processes, titled, until
 
-pytestmark = pytest.mark.usefixtures("backend")
+pytestmark = [pytest.mark.cold, pytest.mark.usefixtures("backend")]
 
 PROMISED = 2.0  # seconds until nothing is left
 of_processes = pytest.mark.parametrize("backend", ["process"], indirect=True)
@@ -306,9 +306,10 @@ FORK = """
 """
 
 
-@pytest.mark.parametrize("child", ["exits", "plays", "makes another", "is killed"])
-def test_a_fork_of_the_main_process_disturbs_nothing(child: str, tmp_path: Path) -> None:
-    assert scripts.run(_script(tmp_path, f"CHILD = {child!r}\n{FORK}")) == "equal\n"
+def test_a_fork_of_the_main_process_disturbs_nothing(tmp_path: Path) -> None:
+    children = ("exits", "plays", "makes another", "is killed")
+    script = scripts.write(tmp_path, f"for CHILD in {children}:\n    print(CHILD, flush=True)\n{FORK}")
+    assert scripts.run(script) == "".join(f"{child}\nequal\n" for child in children)
 
 
 def test_a_fork_that_stays_keeps_no_worker_alive(tmp_path: Path) -> None:

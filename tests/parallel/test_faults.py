@@ -328,6 +328,7 @@ def test_after_too_many_deaths_of_an_idle_worker_its_environments_take_turns_in_
 # What workers leave running
 
 
+@pytest.mark.cold
 @pytest.mark.parametrize("backend", ["process"], indirect=True)
 @pytest.mark.parametrize("place", ["init", "turn 1"])
 def test_programs_that_an_environment_starts_harm_nothing_and_end(place: str, honest: list[dict[str, Any]]) -> None:
@@ -336,6 +337,7 @@ def test_programs_that_an_environment_starts_harm_nothing_and_end(place: str, ho
         assert left_behind(manager)
 
 
+@pytest.mark.cold
 @pytest.mark.parametrize("backend", ["process"], indirect=True)
 def test_what_a_killed_worker_left_running_is_ended_with_it() -> None:
     with EnvStateManager(faulty("leaves children", "init")) as manager:
@@ -349,6 +351,7 @@ def test_what_a_killed_worker_left_running_is_ended_with_it() -> None:
         )  # what has a session of its own ends at close at the latest
 
 
+@pytest.mark.cold
 @pytest.mark.parametrize("backend", ["process"], indirect=True)
 def test_a_missed_deadline_leaves_nothing_of_its_worker_running(tmp_path: Path) -> None:
     fields = {"fault": "leaves children and sleeps", "place": "turn 1", "once": str(tmp_path / "once")}
@@ -367,6 +370,7 @@ def left_behind(manager: EnvStateManager) -> list[int]:
     return [pid for pid, title in processes().items() if pid not in known and not title.startswith(ours)]
 
 
+@pytest.mark.cold
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
 def test_the_end_of_a_worker_is_seen_though_its_children_live_on(
     start_method: str, honest: list[dict[str, Any]], backend: str
@@ -389,6 +393,7 @@ def test_the_end_of_a_worker_is_seen_though_its_children_live_on(
     assert until(lambda: all(map(is_over, orphans)))
 
 
+@pytest.mark.cold
 def test_a_fork_made_while_a_worker_starts_does_not_hide_the_workers_end(
     honest: list[dict[str, Any]],
 ) -> None:
@@ -404,6 +409,7 @@ def test_a_fork_made_while_a_worker_starts_does_not_hide_the_workers_end(
             os.waitpid(child, 0)
 
 
+@pytest.mark.cold
 @pytest.mark.parametrize(("fault", "place"), [("sleeps", "turn 2"), ("is killed", "reset"), ("raises", "turn 0")])
 def test_spawned_workers_survive_the_same(fault: str, place: str, honest: list[dict[str, Any]]) -> None:
     patience: dict[str, Any] = {"step_timeout": 1.0} if fault in HANGS else {}
@@ -453,6 +459,7 @@ SAYS_NO_START = {
 }
 
 
+@pytest.mark.cold
 def test_a_worker_that_cannot_start_is_told_and_its_environments_are_played_in_main(
     honest: list[dict[str, Any]], caplog: pytest.LogCaptureFixture, no_start: Callable[[], Any], backend: str
 ) -> None:
@@ -467,6 +474,7 @@ NO_START = "the lanes' workers do not start"
 WAITS = [f"{n} episode{'s' * (n > 1)}" for n in (*range(4, 0, -1), *range(8, 0, -1), *range(16, 12, -1))]
 
 
+@pytest.mark.cold
 def test_workers_that_never_start_are_told_once_and_tried_again_ever_more_seldom(
     honest: list[dict[str, Any]], caplog: pytest.LogCaptureFixture, no_start: Callable[[], Any], backend: str
 ) -> None:
@@ -492,6 +500,7 @@ def test_workers_that_never_start_are_told_once_and_tried_again_ever_more_seldom
     assert sum(says in line and "stay in the main process" not in line for line in said) == 1
 
 
+@pytest.mark.cold
 @pytest.mark.parametrize("backend", ["process"], indirect=True)
 def test_a_supervisor_that_never_answers_is_given_up_in_the_time_of_whoever_asks(
     honest: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch

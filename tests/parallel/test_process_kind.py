@@ -283,6 +283,7 @@ def test_one_that_ignores_signals_is_ended(kind: ProcessKind) -> None:
     assert handle.end().status == -signal.SIGKILL
 
 
+@pytest.mark.cold
 def test_all_end_with_the_kind_though_nobody_has_ended_them() -> None:
     made = ProcessKind("forkserver", ["support.bare_worker"])
     handles = [up(made) for _ in range(2)]
@@ -299,6 +300,7 @@ def test_all_end_with_the_kind_though_nobody_has_ended_them() -> None:
 
 
 @pytest.mark.parametrize("hidden", [(), (b"hidden",)])
+@pytest.mark.cold
 def test_what_an_ended_worker_started_ends_with_it(kind: ProcessKind, hidden: tuple[bytes, ...]) -> None:
     handle = up(kind)
     ask(handle, say("start_program", 1, *hidden))
@@ -307,6 +309,7 @@ def test_what_an_ended_worker_started_ends_with_it(kind: ProcessKind, hidden: tu
     assert not programs()
 
 
+@pytest.mark.cold
 def test_what_a_worker_started_in_its_group_ends_when_it_dies(kind: ProcessKind) -> None:
     handle = up(kind)
     ask(handle, say("start_program"))
@@ -315,6 +318,7 @@ def test_what_a_worker_started_in_its_group_ends_when_it_dies(kind: ProcessKind)
     assert end_of(handle).status == -signal.SIGKILL
 
 
+@pytest.mark.cold
 def test_what_hides_ends_with_the_kind_at_the_latest(kind: ProcessKind) -> None:
     handle = up(kind)
     ask(handle, say("start_program", 1, b"hidden"))
@@ -328,6 +332,7 @@ def test_what_hides_ends_with_the_kind_at_the_latest(kind: ProcessKind) -> None:
 # The supervisor
 
 
+@pytest.mark.cold
 def test_workers_that_end_with_their_supervisor_say_so(any_kind: ProcessKind) -> None:
     handle = up(any_kind)
     os.kill(supervisor_pid(), signal.SIGKILL)
@@ -338,6 +343,7 @@ def test_workers_that_end_with_their_supervisor_say_so(any_kind: ProcessKind) ->
     assert again.end().status == -signal.SIGKILL
 
 
+@pytest.mark.cold
 def test_a_worker_whose_supervisor_dies_first_could_not_be_started(kind: ProcessKind) -> None:
     os.kill(supervisor_pid(), signal.SIGSTOP)
     handle = kind.start("lane 0", say("echo"))
@@ -347,6 +353,7 @@ def test_a_worker_whose_supervisor_dies_first_could_not_be_started(kind: Process
     assert (ending.where, ending.status) == ("", None)
 
 
+@pytest.mark.cold
 def test_a_supervisor_that_never_came_up_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "command_line", lambda module, arguments: ["/bin/sh", "-c", "exit 7"])
     made = ProcessKind("forkserver", [])
@@ -357,6 +364,7 @@ def test_a_supervisor_that_never_came_up_is_told(monkeypatch: pytest.MonkeyPatch
     made.close()
 
 
+@pytest.mark.cold
 def test_a_supervisor_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "command_line", lambda module, arguments: ["/no/such/program"])
     before = descriptors()
@@ -365,6 +373,7 @@ def test_a_supervisor_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyP
     assert descriptors() == before
 
 
+@pytest.mark.cold
 def test_a_supervisor_that_does_not_answer_is_given_up(kind: ProcessKind, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "END_TIMEOUT", 0.2)
     handles = [up(kind), up(kind)]
@@ -375,6 +384,7 @@ def test_a_supervisor_that_does_not_answer_is_given_up(kind: ProcessKind, monkey
     assert until(lambda: not any(handle.pid in processes() for handle in handles))
 
 
+@pytest.mark.cold
 def test_programs_end_though_the_supervisor_was_killed(kind: ProcessKind) -> None:
     handle = up(kind)
     ask(handle, say("start_program", 1, b"hidden"))
@@ -385,6 +395,7 @@ def test_programs_end_though_the_supervisor_was_killed(kind: ProcessKind) -> Non
 
 
 @pytest.mark.parametrize("victims", [["main"], ["main", "supervisor"], ["supervisor", "main"]])
+@pytest.mark.cold
 def test_nothing_is_left_of_a_main_process_that_was_killed(tmp_path: Path, victims: list[str]) -> None:
     body = """
         import signal
@@ -409,6 +420,7 @@ def test_nothing_is_left_of_a_main_process_that_was_killed(tmp_path: Path, victi
     assert until(lambda: not processes())
 
 
+@pytest.mark.cold
 def test_the_watcher_may_be_killed(kind: ProcessKind) -> None:
     handle = up(kind)
     (watcher,) = [pid for pid, title in processes().items() if title.startswith("ragen watcher")]
@@ -420,6 +432,7 @@ def test_the_watcher_may_be_killed(kind: ProcessKind) -> None:
 # Forks of the main process
 
 
+@pytest.mark.cold
 def test_a_fork_forgets_and_what_it_does_harms_nobody(kind: ProcessKind) -> None:
     handle = up(kind)
     child = os.fork()
@@ -451,6 +464,7 @@ def pausing_fork(kind: ProcessKind) -> int:
         signal.pause()
 
 
+@pytest.mark.cold
 def test_a_fork_that_lives_on_hides_no_end(kind: ProcessKind) -> None:
     handle = up(kind)
     child = pausing_fork(kind)
@@ -464,6 +478,7 @@ def test_a_fork_that_lives_on_hides_no_end(kind: ProcessKind) -> None:
         os.waitpid(child, 0)
 
 
+@pytest.mark.cold
 def test_a_fork_made_while_a_worker_starts_hides_no_end(kind: ProcessKind, monkeypatch: pytest.MonkeyPatch) -> None:
     start, forks = launcher.Launcher.start, []
 
@@ -480,6 +495,7 @@ def test_a_fork_made_while_a_worker_starts_hides_no_end(kind: ProcessKind, monke
         os.waitpid(forks[0], 0)
 
 
+@pytest.mark.cold
 def test_a_fork_may_use_the_kind_anew(kind: ProcessKind) -> None:
     up(kind).end()
     child = os.fork()
@@ -501,6 +517,7 @@ def test_a_fork_may_use_the_kind_anew(kind: ProcessKind) -> None:
 # Odd systems
 
 
+@pytest.mark.cold
 def test_running_out_of_descriptors_is_told(kind: ProcessKind) -> None:
     import resource
 
@@ -525,6 +542,7 @@ def test_running_out_of_descriptors_is_told(kind: ProcessKind) -> None:
     up(kind).end()
 
 
+@pytest.mark.cold
 def test_descriptors_of_any_number_can_be_used() -> None:
     import resource
 
@@ -554,6 +572,7 @@ MOUNTS = {
 
 
 @pytest.mark.parametrize("proc", MOUNTS)
+@pytest.mark.cold
 def test_a_proc_that_is_read_only_or_missing_harms_nothing(tmp_path: Path, proc: str) -> None:
     mount = ["unshare", "-m", "sh", "-c"]
     if subprocess.run([*mount, MOUNTS[proc]], capture_output=True).returncode:
@@ -590,6 +609,7 @@ def test_a_proc_that_is_read_only_or_missing_harms_nothing(tmp_path: Path, proc:
         (sys, "executable", "", "it is not known which program is the Python interpreter (sys.executable is empty)"),
     ],
 )
+@pytest.mark.cold
 def test_why_it_is_unavailable_is_told(
     owner: Any, attribute: str, value: str | None, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -599,6 +619,7 @@ def test_why_it_is_unavailable_is_told(
         assert unavailable() == says
 
 
+@pytest.mark.cold
 def test_the_module_can_be_imported_where_nothing_of_it_is_available(tmp_path: Path) -> None:
     body = """
         import os, select, signal, socket, sys

@@ -22,7 +22,7 @@ from ragen.llm_agent.es_manager import EnvStateManager
 from support.episodes import backend, config, freeze, inputs, sequential
 from support.leftovers import processes
 
-pytestmark = pytest.mark.usefixtures("backend")
+pytestmark = [pytest.mark.cold, pytest.mark.usefixtures("backend")]
 
 SEED = int(os.environ.get("RAGEN_SOAK_SEED", "20240611"))
 EPISODES = 4

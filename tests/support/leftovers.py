@@ -6,10 +6,12 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 MARK = f"RAGEN_TESTED_BY={os.getpid()}"
 PATIENCE = 10.0  # seconds; what has ended is gone within milliseconds
+STAYING: dict[int, int] = {}  # supervisors that stay on purpose (warm_supervisors), with this process's end of each
 
 os.environ["SPT_NOENV"] = "1"  # process titles leave the environment readable
 os.environ["RAGEN_TESTED_BY"] = str(os.getpid())  # what tests start inherits it, whoever its parent becomes
@@ -33,14 +35,16 @@ def processes(standard: bool = False) -> dict[int, str]:
             resource tracker, which stay until it ends.
     """
     found = {}
-    for pid in os.listdir("/proc"):
-        if not pid.isdigit() or int(pid) == os.getpid():
+    for pid, number in _running():
+        if int(pid) == os.getpid() or (pid, number) in _STRANGERS:
             continue
         folder = f"/proc/{pid}"
         try:
             with open(f"{folder}/environ", "rb", buffering=0) as environ:
                 marked = MARK.encode() in environ.read().split(b"\0")
             if not marked and _parent(folder) != os.getpid():
+                continue
+            if STAYING and _stays(int(pid), folder):
                 continue
             if standard or _parent(folder) != os.getpid() or not _is_standard(Path(folder)):
                 found[int(pid)] = _title(Path(folder))
@@ -49,9 +53,31 @@ def processes(standard: bool = False) -> dict[int, str]:
     return found
 
 
+def _running() -> list[tuple[str, int]]:
+    """All processes: their ids, with what tells one from another that has its id later."""
+    if not os.path.isdir("/proc/self"):
+        return []
+    with os.scandir("/proc") as entries:
+        return [(entry.name, entry.inode()) for entry in entries if entry.name.isdigit()]
+
+
 def _parent(process: str) -> int:
     with open(f"{process}/stat", "rb", buffering=0) as stat:
         return int(stat.read().rpartition(b")")[2].split()[1])
+
+
+def _is_strange(pid: str) -> bool:
+    with suppress(OSError):
+        return int(pid) != os.getpid() and _parent(f"/proc/{pid}") != os.getpid()
+    return False
+
+
+_STRANGERS = {each for each in _running() if _is_strange(each[0])}  # older than all tests, so never left by one
+
+
+def _stays(pid: int, process: str) -> bool:
+    """Whether this is a supervisor that stays, or its watcher; their workers do not."""
+    return pid in STAYING or (_parent(process) in STAYING and _title(Path(process)).startswith("ragen watcher"))
 
 
 def _is_standard(process: Path) -> bool:
@@ -81,11 +107,12 @@ def _title(process: Path) -> str:
 
 
 def descriptors() -> set[tuple[str, str]]:
-    """This process's open files, pipes and sockets."""
-    found = set()
+    """This process's open files, pipes and sockets, but for those to supervisors that stay."""
+    found, staying = set(), {str(descriptor) for descriptor in STAYING.values()}
     for link in Path("/proc/self/fd").iterdir():
         try:
-            found.add((link.name, os.readlink(link)))
+            if link.name not in staying:
+                found.add((link.name, os.readlink(link)))
         except OSError:  # the folder's own
             continue
     return found

@@ -203,7 +203,7 @@ def test_the_command_says_what_is_wrong_with_its_arguments(
         code = main(arguments)
     except SystemExit as left:  # as argparse ends
         code = left.code
-    monkeypatch.delitem(sys.modules, "walking", raising=False)
+    sys.modules.pop("walking", None)
     err = capsys.readouterr().err
     assert code == 2
     assert message in err and "Traceback" not in err

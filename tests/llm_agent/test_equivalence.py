@@ -187,12 +187,23 @@ def test_the_command_tells_the_first_difference_and_fails(tmp_path: Path) -> Non
         (("--seeds", "0"), "expected a number of at least 1"),
     ],
 )
-def test_the_command_says_what_is_wrong_with_its_arguments(tmp_path: Path, arguments: Any, message: str) -> None:
-    ended = suite(tmp_path, *arguments) if "--seeds" not in arguments else _plain(tmp_path, *arguments)
-    assert ended.returncode == 2
-    assert message in ended.stderr and "Traceback" not in ended.stderr
+def test_the_command_says_what_is_wrong_with_its_arguments(
+    tmp_path: Path,
+    arguments: Any,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "walking.py").write_text(ENVIRONMENT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(SUITE.parent)])  # a copy: the command adds to it
+    from test_multiprocessing_es_manager import main
 
-
-def _plain(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SUITE), *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+    try:
+        code = main(arguments)
+    except SystemExit as left:  # as argparse ends
+        code = left.code
+    sys.modules.pop("walking", None)
+    err = capsys.readouterr().err
+    assert code == 2
+    assert message in err and "Traceback" not in err

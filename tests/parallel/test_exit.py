@@ -195,7 +195,7 @@ def open_things() -> tuple[int, int, int, int]:
     return len(descriptors()), threading.active_count(), memory.count("memfd:"), memory.count("/dev/shm/")
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [3, pytest.param(100, marks=pytest.mark.slow)])
 def test_many_managers_in_a_row_keep_nothing(count: int) -> None:
     with EnvStateManager(walks()) as first:
         play(first, 1)

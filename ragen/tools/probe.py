@@ -175,4 +175,4 @@ def _process_state() -> dict[str, Any]:
 
 
 def _told(value: Any) -> str:
-    return "changed" if isinstance(value, dict) else in_short(value, 60)
+    return value if isinstance(value, str) else "changed" if isinstance(value, dict) else in_short(value, 60)

@@ -5,6 +5,9 @@ stayed. A step of thousands of environments makes tens of thousands of objects, 
 them hundreds of times doubled what the step cost the main process, and cost the more per environment the more there
 were. With a pause they are looked at once, after the step.
 
+What has gathered when the wait for lanes begins is looked at then, while nobody waits for this process. Left to itself
+the collector would begin as the first object is made after that: when answers are there, and all others come.
+
 Steps of few environments leave it alone. Environments at work in the main process, and whatever other threads do while
 lanes are waited for, have the collector as they are used to.
 """
@@ -40,6 +43,10 @@ def _resume(thread: int) -> None:
             gc.enable()
 
 
+class _Made:
+    """An object that the collector knows of; with one more of them it does what is due, where it is on."""
+
+
 class collector_paused:
     """For the length of a block: the collector is off, in whatever thread; nests."""
 
@@ -60,20 +67,29 @@ class collector_paused:
 
 
 class collector_let_through:
-    """Within such a block, for the length of another: the collector is on, where others' code runs or may run."""
+    """Within such a block, for the length of another: the collector is on, where others' code runs or may run.
+
+    It looks at what has gathered as the block begins.
+    """
 
     __slots__ = ("_thread",)
 
     def __init__(self) -> None:
-        self._thread = get_ident() if _pausing and get_ident() in _pausing else 0
+        self._thread = get_ident() if is_paused_here() else 0
 
     def __enter__(self) -> None:
         if self._thread:
             _resume(self._thread)
+            _Made()
 
     def __exit__(self, *_: object) -> None:
         if self._thread:
             _pause(self._thread)
+
+
+def is_paused_here() -> bool:
+    """Whether it is off for this thread's sake."""
+    return bool(_pausing) and get_ident() in _pausing
 
 
 def _forget_in_child() -> None:

@@ -12,8 +12,9 @@ processors.
 uses when nothing is played (Ray's threads).
 
 ``bare waits`` are as many processes as lanes, which wait as often and do nothing else: what is above the ideal there is
-this machine's, not an engine's. ``ray, per core`` are as many actors as processors, which wait in threads, as many at a time as our lanes do; ``ray, per
-env`` is an actor for each environment, up to ``--most-actors`` of them, and as long as there is memory for them.
+this machine's, not an engine's. ``ray, per core`` are as many actors as processors, which wait in threads, as many at a
+time as our lanes do; ``ray, per env`` is an actor for each environment, up to ``--most-actors`` of them, and as long as
+there is memory for them.
 ``python benchmarks/cost_model.py ROWS.json`` fits a model to what ``--json`` wrote.
 """
 

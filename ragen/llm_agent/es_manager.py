@@ -12,6 +12,7 @@ import logging
 import weakref
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from operator import length_hint
 from typing import Any
 
 from PIL import Image
@@ -155,8 +156,9 @@ class EnvStateManager(Closing):
             EnvError, LaneError: An environment failed with ``on_env_failure: raise``; all others were stepped.
         """
         self._caches()
-        asked = checked_turns(all_env_inputs, self.envs, self.branches)
-        return self._play(asked)
+        with collector_paused(length_hint(all_env_inputs)):
+            asked = checked_turns(all_env_inputs, self.envs, self.branches)
+            return self._play(asked)
 
     @interrupts_held()
     def _step_sequential(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -5,6 +5,9 @@ stayed. A step of thousands of environments makes tens of thousands of objects, 
 them hundreds of times doubled what the step cost the main process, and cost the more per environment the more there
 were. With a pause they are looked at once, after the step.
 
+What has gathered when the wait for lanes begins is looked at then, while nobody waits for this process. Left to itself
+the collector would begin as the first object is made after that: when answers are there, and all others come.
+
 Steps of few environments leave it alone. Environments at work in the main process, and whatever other threads do while
 lanes are waited for, have the collector as they are used to.
 """
@@ -42,6 +45,15 @@ def _resume(thread: int) -> None:
             gc.enable()
 
 
+class _Made:
+    """An object that the collector knows of; with one more of them it does what is due, where it is on."""
+
+
+def _let_through(thread: int) -> None:
+    _resume(thread)
+    _Made()
+
+
 class _Switched:
     """A block that begins with one of these and ends with the other, for this thread; 0 for neither."""
 
@@ -66,8 +78,16 @@ def collector_paused(envs: int) -> AbstractContextManager[None]:
 
 
 def collector_let_through() -> AbstractContextManager[None]:
-    """Within such a block, for the length of another: the collector is on, where others' code runs or may run."""
-    return _Switched(_resume, _pause, get_ident() if _pausing and get_ident() in _pausing else 0)
+    """Within such a block, for the length of another: the collector is on, where others' code runs or may run.
+
+    It looks at what has gathered as the block begins.
+    """
+    return _Switched(_let_through, _pause, get_ident() if is_paused_here() else 0)
+
+
+def is_paused_here() -> bool:
+    """Whether it is off for this thread's sake."""
+    return bool(_pausing) and get_ident() in _pausing
 
 
 def _forget_in_child() -> None:

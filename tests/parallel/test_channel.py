@@ -165,6 +165,29 @@ def test_a_full_socket_keeps_the_rest_for_later(pair: Pair) -> None:
     assert not main.is_sending()
 
 
+def test_small_messages_that_fill_the_socket_all_arrive_in_order(pair: Pair) -> None:
+    worker, main = pair
+    count = 1
+    while main.send([b"%d " % count + b"x" * 5000]):
+        count += 1
+    assert main.is_sending()
+    for number in range(1, count + 1):
+        received = worker.receive()
+        assert received is not None and int(bytes(received[0]).split()[0]) == number
+        main.flush()
+    assert not main.is_sending()
+
+
+def test_who_blocks_takes_what_is_here_already_without_waiting(pair: Pair) -> None:
+    worker, main = pair
+    for number in range(3):
+        main.send([b"%d" % number])
+    received: list[Any] = []
+    thread = in_thread(lambda: received.extend(worker.receive() for _ in range(3)))
+    thread.join(10)
+    assert [bytes(message[0]) for message in received] == [b"0", b"1", b"2"]
+
+
 def test_messages_queue_behind_one_that_is_not_through(pair: Pair) -> None:
     worker, main = pair
     main.send(pack(b"x" * (5 << 20)))

@@ -80,6 +80,20 @@ def test_pauses_nest_and_what_raises_ends_them() -> None:
     assert gc.isenabled()
 
 
+def test_what_has_gathered_is_looked_at_before_the_wait_and_not_after_it() -> None:
+    seen: list[str] = []
+    gc.callbacks.append(lambda phase, _: seen.append(phase) if phase == "start" else None)
+    try:
+        with collector_paused(MANY):
+            kept = [{"number": number} for number in range(2 * gc.get_threshold()[0])]
+            assert not seen
+            with collector_let_through():
+                assert seen
+    finally:
+        gc.callbacks.pop()
+    assert len(kept) > gc.get_threshold()[0]
+
+
 def test_few_environments_leave_it_alone() -> None:
     with collector_paused(MANY - 1):
         assert gc.isenabled()

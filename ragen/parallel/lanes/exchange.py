@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
-from ragen.parallel.collector import collector_let_through
+from ragen.parallel.collector import collector_let_through, is_paused_here
 from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.episode.sealed import CannotTravel
 from ragen.parallel.interrupts import interrupts_held, interrupts_let_through
@@ -156,8 +156,11 @@ class _Exchange:
     def _wait(self) -> None:
         """Wait for the next thing to happen: a reply, an end, or a deadline."""
         start = time.monotonic()
-        with interrupts_let_through(), collector_let_through():
-            ready = self._watch.wait(self._looks[0][0] - start)
+        with interrupts_let_through():
+            ready = self._watch.wait(0.0) if is_paused_here() else []  # what is there already is taken before that
+            if not ready:
+                with collector_let_through():
+                    ready = self._watch.wait(self._looks[0][0] - start)
         now = time.monotonic()
         self._idle_s += now - start
         for descriptor in ready:

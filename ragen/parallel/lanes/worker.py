@@ -54,13 +54,12 @@ class Worker:
 
     def _answer(self, message: Message) -> tuple[list[Outcome], int]:
         _, engine, order = codec.unpack_request(message)
-        kind = type(order)  # one of those that travel, of which none derives from another
-        if kind is CloseAll:
+        if type(order) is CloseAll:
             return order.run(self._hosts.pop(engine, EnvHost(self._progress.mark))), 0
         if (host := self._hosts.get(engine)) is None:
             host = self._hosts[engine] = EnvHost(self._progress.mark, keeps_outer_rng=False)
         outcomes = order.run(host)
-        if kind is Rebuild and order.loads:
+        if order.rebuilds and isinstance(order, Rebuild) and order.loads:
             self._env_types.update(part.env_type for part in order.loads)
             set_title(f"ragen {self._lane}: {', '.join(sorted(self._env_types))}")
         return outcomes, len(order)

@@ -1,8 +1,9 @@
 """What happens to a command when nobody reads on what it prints: ``ragen doctor | head -1``.
 
 Python raises BrokenPipeError then, wherever it happens to write, and libraries make other errors of it. A command that
-only prints ends quietly, as SIGPIPE would end it. One that has work to finish (rows to write, replies that were paid
-for) goes on without printing, or stops as Ctrl-C stops it. Its exit code is ``CLOSED`` either way.
+only prints ends quietly, with ``CLOSED``, as SIGPIPE would end it. One that has work to finish (rows to write, replies
+that were paid for) goes on without printing, and ends with the same exit code where all went well; or it stops as
+Ctrl-C stops it.
 """
 
 from __future__ import annotations

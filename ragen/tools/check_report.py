@@ -149,7 +149,7 @@ def advise(
         todo = "\n".join(f"{each.check}: {each.fix or each.text}" for each in failed if each.fix or each != failed[0])
         return report("fix", f"fix this first: {failed[0].check}: {failed[0].text}", todo)
     share = (costs.turn or 0.0) + (costs.reset or 0.0) / turns
-    told = f"A turn takes about {in_units(share, 's')}, with its share of the resets"
+    told = f"a turn takes about {in_units(share, 's')}, with its share of the resets"
     if share < CHEAP:
         reason = f"It would gain nothing: {told}, less than the messages to a worker; auto finds that too."
         return report("sequential", sequential, reason)
@@ -157,9 +157,11 @@ def advise(
         reason = f"It waits for {1 - costs.busy:.0%} of a turn: max_workers above the number of cores pays."
         return report("parallel", "use_multiprocessing: true", reason)
     if share < MIDDLING:
-        reason = f"{told}: whether workers pay depends on how many environments there are, which auto measures."
+        reason = (
+            f"{told.capitalize()}: whether workers pay depends on how many environments there are, which auto measures."
+        )
         return report("parallel", "use_multiprocessing: auto", reason)
-    return report("parallel", "use_multiprocessing: true", f"{told}.")
+    return report("parallel", "use_multiprocessing: true", f"{told.capitalize()}.")
 
 
 def in_units(value: float | None, unit: Literal["s", "B"]) -> str:

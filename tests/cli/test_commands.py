@@ -203,9 +203,14 @@ def test_a_rollout_that_nobody_reads_is_played_to_its_end(tmp_path, where):
 
 
 def test_what_a_library_makes_of_a_broken_pipe_is_the_same_end():
-    code = "from ragen.cli.main import main; import ragen.cli.doctor as d; from rich.console import Console\n"
-    code += "long = {'soft_wrap': True, 'highlight': False}\n"
-    code += "d.main = lambda *_: [Console().print('x' * 99999, **long) for _ in 'ab'] and 0\nraise SystemExit(main(['doctor']))"
+    code = (
+        "import ragen.cli.doctor as d\n"
+        "from ragen.cli.main import main\n"
+        "from rich.console import Console\n"
+        "long = {'soft_wrap': True, 'highlight': False}\n"
+        "d.main = lambda *_: [Console().print('x' * 99999, **long) for _ in 'ab'] and 0\n"
+        "raise SystemExit(main(['doctor']))"
+    )
     ran = subprocess.run(
         ["bash", "-c", f"{sys.executable} -c \"$CODE\" | head -c 1; echo ${{PIPESTATUS[0]}}"],
         cwd=ROOT, capture_output=True, text=True, env={**os.environ, "CODE": code},

@@ -1,4 +1,4 @@
-"""What environments put into infos and observations, however odd: written, the same in every run, and fit for a page."""
+"""What environments put into infos and observations, however odd: written, and the same in every run."""
 
 from __future__ import annotations
 

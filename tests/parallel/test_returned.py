@@ -1,4 +1,4 @@
-"""Environments that return something else than they have to: said by class, method and value, alike in main and lanes."""
+"""Environments that return something else than they have to: what is said of it, alike in main and in lanes."""
 
 from __future__ import annotations
 

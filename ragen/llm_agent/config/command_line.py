@@ -70,7 +70,7 @@ def main_of(
     def main(argv: Sequence[str] | None = None, prog: str = prog) -> int:
         with output_watched(on_cut) as output:
             code = run_command(parser(prog), argv, run, compose)
-        return CLOSED if output.is_cut else code
+        return CLOSED if output.is_cut and code == 0 else code
 
     return main
 

@@ -33,23 +33,6 @@ if TYPE_CHECKING:
 _ROLLOUT = "actor_rollout_ref.rollout"
 
 
-def actor_of(given: Any, config: Any, tokenizer: Any) -> Any:
-    """What answers ``DataProto`` batches of any size: what was given, or something around it.
-
-    Args:
-        given: A backend, a worker group, or anything with ``generate_sequences``.
-        config: The whole configuration.
-        tokenizer: The actor's.
-    """
-    if hasattr(given, "generate_sequences") and not hasattr(given, "world_size"):
-        return given
-    if hasattr(given, "generate_sequences"):
-        from ragen.llm_agent.backends.verl import VerlBackend
-
-        return VerlBackend(given, tokenizer)
-    return BackendActor(given, config, tokenizer)
-
-
 class BackendActor:
     """Answers batches with a backend.
 

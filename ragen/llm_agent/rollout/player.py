@@ -32,7 +32,7 @@ from ragen.closing import Closing
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.turns import read_max_turn
 from ragen.llm_agent.rollout.growth import Growth
-from ragen.llm_agent.rollout.requests import TalksToActors, failures_of, name_requests
+from ragen.llm_agent.rollout.requests import TalksToActors, actor_of, failures_of, name_requests
 from ragen.llm_agent.rollout.timeline import Timeline
 from ragen.llm_agent.rollout.worker_modes import WorkerModes
 
@@ -142,8 +142,6 @@ class RolloutPlayer(Closing):
         Raises:
             ConfigError: ``agent_proxy.max_turn`` is missing or less than 1.
         """
-        from ragen.llm_agent.rollout.actor import actor_of
-
         self.config = config
         self.tokenizer = tokenizer
         self.loop = loop

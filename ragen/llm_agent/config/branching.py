@@ -91,7 +91,10 @@ def refuse_branching(config: Any, who: str) -> None:
         ConfigError: They are to be trees.
     """
     if BranchingSettings.read(config) is not None:
-        raise ConfigError(f"{SECTION}.when is set, and {who} plays chains alone; expected null.")
+        raise ConfigError(
+            f"{SECTION}.when is set, and {who} plays chains alone, each from its reset on; expected null, or "
+            "trainer.backend=tiny, which learns from trees."
+        )
 
 
 def without_idle(about: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragen.llm_agent.rollout.loop import Rollout, RolloutLoop
+from ragen.llm_agent.rollout.player import Rollout, RolloutLoop
 from ragen.llm_agent.rollout.requests import TalksToActors
 from ragen.llm_agent.rollout.worker_modes import WorkerModes
 
@@ -16,7 +16,7 @@ class LockstepLoop(RolloutLoop):
     """Every turn waits for the slowest reply and for the slowest environment."""
 
     def play(self, rollout: Rollout) -> None:
-        """See :class:`~ragen.llm_agent.rollout.loop.RolloutLoop`."""
+        """See :class:`~ragen.llm_agent.rollout.player.RolloutLoop`."""
         player, active = rollout.player, rollout.episodes
         modes = WorkerModes.of(player.generation, player.max_turn, rollout.meta_info)
         for turn in range(player.max_turn):

@@ -28,8 +28,7 @@ from ragen.errors import ConfigError, EnvError, LaneError
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.config.reading import count, number
 from ragen.llm_agent.rollout.lockstep import play_together
-from ragen.llm_agent.rollout.loop import Rollout, RolloutLoop
-from ragen.llm_agent.rollout.player import RolloutPlayer
+from ragen.llm_agent.rollout.player import Rollout, RolloutLoop, RolloutPlayer
 from ragen.llm_agent.rollout.requests import TalksToActors, failures_of, name_requests
 from ragen.llm_agent.rollout.shards import AUTO, ShardedEnvManager
 from ragen.llm_agent.rollout.shared_inference import Batch, SharedLLMInferenceManager, client_of
@@ -76,7 +75,7 @@ class OverlappingLoop(RolloutLoop):
         return ShardedEnvManager(config, mode, self.n_jobs)
 
     def play(self, rollout: Rollout) -> None:
-        """See :class:`~ragen.llm_agent.rollout.loop.RolloutLoop`.
+        """See :class:`~ragen.llm_agent.rollout.player.RolloutLoop`.
 
         ``on_turn`` is told the turn of the slowest shard. The callbacks are called from the shards' threads, one at a
         time.

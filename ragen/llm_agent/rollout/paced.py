@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from ragen.errors import LimitReachedError
 from ragen.llm_agent.backends.base import Reply, Request
-from ragen.llm_agent.rollout.loop import Rollout, RolloutLoop
+from ragen.llm_agent.rollout.player import Rollout, RolloutLoop
 from ragen.llm_agent.rollout.requests import name_requests
 
 MOST_AT_A_TIME = 64  # replies that are played together, so that nobody waits long for the next prompts
@@ -34,7 +34,7 @@ class PacedLoop(RolloutLoop):
     """See the module."""
 
     def play(self, rollout: Rollout) -> None:
-        """See :class:`~ragen.llm_agent.rollout.loop.RolloutLoop`.
+        """See :class:`~ragen.llm_agent.rollout.player.RolloutLoop`.
 
         ``on_turn`` is told the turn of the slowest trajectory, whenever something has arrived and every second. Where
         it raises :class:`~ragen.errors.LimitReachedError`, nothing more is asked, what is under way is waited for and

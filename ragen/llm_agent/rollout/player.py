@@ -20,8 +20,10 @@ once, and worker processes, which may import the main module, stay small.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -29,8 +31,8 @@ from typing import TYPE_CHECKING, Any
 from ragen.closing import Closing
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.turns import read_max_turn
-from ragen.llm_agent.rollout.loop import OverCallback, Rollout, RolloutLoop, TurnCallback
-from ragen.llm_agent.rollout.requests import TalksToActors, failures_of, name_requests
+from ragen.llm_agent.rollout.growth import Growth
+from ragen.llm_agent.rollout.requests import TalksToActors, actor_of, failures_of, name_requests
 from ragen.llm_agent.rollout.timeline import Timeline
 from ragen.llm_agent.rollout.worker_modes import WorkerModes
 
@@ -43,6 +45,68 @@ if TYPE_CHECKING:
 
 MODES, TENSOR_MODULES = ("train", "val"), ("tensordict", "verl")
 PARTS, IMPORTS = ("generation", "environments", "tokenising"), "imports"
+
+TurnCallback = Callable[[int, int], None]
+OverCallback = Callable[[list[dict[str, Any]]], None]
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One rollout: whose parts play it, what is played, and who is told.
+
+    Attributes:
+        player: Its ``failures`` and ``timeline`` are told what happens.
+        es_manager: The environments, as :meth:`RolloutLoop.new_es_manager` made them.
+        ctx_manager: Writes their prompts and reads the replies.
+        episodes: The caches of those that play; they were just reset.
+        meta_info: See :meth:`RolloutPlayer.play`, as for the rest.
+        on_turn: See there.
+        on_over: See there; of trees, it is told when a whole one is over, its root last.
+        growth: How its episodes branch; None where they are chains.
+    """
+
+    player: RolloutPlayer
+    es_manager: EnvStateManager
+    ctx_manager: ContextManager
+    episodes: Sequence[dict[str, Any]]
+    meta_info: Mapping[str, Any]
+    on_turn: TurnCallback | None = None
+    on_over: OverCallback | None = None
+    growth: Growth | None = None
+
+    def tell_turn(self, turn: int, active: int) -> None:
+        """Tell ``on_turn`` which turn comes next, and how many environments are active."""
+        if self.on_turn is not None:
+            self.on_turn(turn, active)
+
+    def tell_over(self, playing: Sequence[dict[str, Any]], active: Sequence[dict[str, Any]]) -> None:
+        """Tell ``on_over`` of the episodes that were played until now and are not any more."""
+        if self.on_over is not None:
+            with self.player.timed("environments"):
+                states = self.over(playing, active)
+            self.on_over(states)
+
+    def over(self, playing: Sequence[dict[str, Any]], active: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The states of the episodes that were played until now and are not any more."""
+        going_on = {cache["env_id"] for cache in active}
+        over = [cache["env_id"] for cache in playing if cache["env_id"] not in going_on]
+        if self.growth is not None:
+            over = self.growth.whole(over, going_on)
+        return self.es_manager.episode_states(over) if over else []
+
+
+class RolloutLoop(ABC):
+    """How the turns of many environments follow on one another."""
+
+    def new_es_manager(self, config: Any, mode: str) -> EnvStateManager:
+        """The environments of a mode, in the form in which this loop steps them."""
+        from ragen.llm_agent.es_manager import EnvStateManager
+
+        return EnvStateManager(config, mode=mode)
+
+    @abstractmethod
+    def play(self, rollout: Rollout) -> None:
+        """Play a rollout's episodes to their end."""
 
 
 class RolloutPlayer(Closing):
@@ -85,25 +149,13 @@ class RolloutPlayer(Closing):
         self.generation = Generation.read(config)
         self.actor_wg = actor_rollout_wg
         self._last_inputs: AnyBatch | None = None
-        self.actor = self._actor(actor_rollout_wg)
+        self.actor = actor_of(actor_rollout_wg, config, tokenizer)
         self.needs_tokens = not getattr(getattr(self.actor, "backend", None), "reads_chats", False)
         self.failures: dict[int, str] = {}
         self.rollout_states: list[dict[str, Any]] = []
         self.record_lanes = False
         self._is_training = False
         self.timeline = Timeline()
-
-    def _actor(self, given: Any) -> Any:
-        """What answers ``DataProto`` batches of any size: what was given, or something around it."""
-        if hasattr(given, "generate_sequences") and not hasattr(given, "world_size"):
-            return given
-        if hasattr(given, "generate_sequences"):
-            from ragen.llm_agent.backends.verl import VerlBackend
-
-            return VerlBackend(given, self.tokenizer)
-        from ragen.llm_agent.rollout.actor import BackendActor
-
-        return BackendActor(given, self.config, self.tokenizer)
 
     @cached_property
     def train_es_manager(self) -> EnvStateManager:

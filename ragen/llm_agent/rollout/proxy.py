@@ -23,9 +23,8 @@ from ragen.llm_agent.backends.verl import is_worker_group
 from ragen.llm_agent.config.branching import SECTION, BranchingSettings
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.rollout.lockstep import LockstepLoop
-from ragen.llm_agent.rollout.loop import OverCallback, RolloutLoop, TurnCallback
 from ragen.llm_agent.rollout.paced import PacedLoop
-from ragen.llm_agent.rollout.player import RolloutPlayer
+from ragen.llm_agent.rollout.player import OverCallback, RolloutLoop, RolloutPlayer, TurnCallback
 
 if TYPE_CHECKING:
     from verl import DataProto

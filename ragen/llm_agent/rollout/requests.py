@@ -1,4 +1,4 @@
-"""What a batch of prompts says of each, who writes it, and what came back without a reply."""
+"""What a batch of prompts says of each, who writes and who answers it, and what came back without a reply."""
 
 from __future__ import annotations
 
@@ -22,6 +22,25 @@ class TalksToActors(Protocol):
 
     def get_env_inputs(self, lm_outputs: AnyBatch) -> list[dict[str, Any]]:
         """The replies as inputs of environments."""
+
+
+def actor_of(given: Any, config: Any, tokenizer: Any) -> Any:
+    """What answers ``DataProto`` batches of any size: what was given, or something around it.
+
+    Args:
+        given: A backend, a worker group, or anything with ``generate_sequences``.
+        config: The whole configuration.
+        tokenizer: The actor's.
+    """
+    if hasattr(given, "generate_sequences") and not hasattr(given, "world_size"):
+        return given
+    if hasattr(given, "generate_sequences"):
+        from ragen.llm_agent.backends.verl import VerlBackend
+
+        return VerlBackend(given, tokenizer)
+    from ragen.llm_agent.rollout.actor import BackendActor
+
+    return BackendActor(given, config, tokenizer)
 
 
 def name_requests(lm_inputs: AnyBatch, active: Sequence[Mapping[str, Any]]) -> None:

@@ -23,7 +23,8 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.config.branching import ENTROPY, SECTION, BranchingSettings
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.rollout.actor import read_sampling
-from ragen.llm_agent.rollout.loop import Rollout, RolloutLoop
+from ragen.llm_agent.rollout.growth import Growth
+from ragen.llm_agent.rollout.player import Rollout, RolloutLoop
 from ragen.llm_agent.rollout.shared_prompts import SharedPrompts
 from ragen.llm_agent.tokens.sampled_tokens import raw_reply
 from ragen.llm_agent.trees.policy import OpenNode, Use, widths
@@ -62,22 +63,19 @@ class TreeLoop(RolloutLoop):
         _check_actor(config, settings)
 
     def new_es_manager(self, config: Any, mode: str) -> EnvStateManager:
-        """See :class:`~ragen.llm_agent.rollout.loop.RolloutLoop`."""
+        """See :class:`~ragen.llm_agent.rollout.player.RolloutLoop`."""
         return self.chains.new_es_manager(config, mode)
 
     def play(self, rollout: Rollout) -> None:
-        """See :class:`~ragen.llm_agent.rollout.loop.RolloutLoop`."""
+        """See :class:`~ragen.llm_agent.rollout.player.RolloutLoop`."""
         if rollout.es_manager.mode in self.settings.modes:
-            self.turns.play(replace(rollout, growth=Growth(self.settings, rollout)))
+            self.turns.play(replace(rollout, growth=GrowingTrees(self.settings, rollout)))
         else:
             self.chains.play(rollout)
 
 
-class Growth:
-    """The trees of one rollout while they grow.
-
-    Several threads may use it, if each tree is one thread's.
-    """
+class GrowingTrees(Growth):
+    """The trees of one rollout while they grow."""
 
     def __init__(self, settings: BranchingSettings, rollout: Rollout) -> None:
         """Begin with the rollout's episodes, each the root of a tree.
@@ -95,15 +93,7 @@ class Growth:
         self._over: dict[int, list[int]] = {root: [] for root in roots}
 
     def begin_turn(self, active: Sequence[Cache]) -> tuple[list[Cache], SharedPrompts]:
-        """Branch before a turn.
-
-        Args:
-            active: Those that go on, of each tree all or none; of a tree whose last prompts got no reply, since the
-                actor failed, they are branched already.
-
-        Returns:
-            Who plays the turn, and who writes their prompts and reads the replies.
-        """
+        """See :class:`~ragen.llm_agent.rollout.growth.Growth`."""
         trees = dict.fromkeys(self._tree_of[cache["env_id"]] for cache in active)
         fresh = [cache for cache in active if not self._asking[self._tree_of[cache["env_id"]]]]
         for alike in self._branched(fresh):
@@ -120,15 +110,7 @@ class Growth:
             self._asking[tree] = []
 
     def whole(self, over: Sequence[int], going_on: Collection[int]) -> list[int]:
-        """The leaves of the trees that are over with these.
-
-        Args:
-            over: Environments whose episodes ended now.
-            going_on: Those that go on.
-
-        Returns:
-            By tree, its root last: where that was taken down, the rest was.
-        """
+        """See :class:`~ragen.llm_agent.rollout.growth.Growth`."""
         for env_id in over:
             self._over[self._tree_of[env_id]].append(env_id)
         grow = {self._tree_of[env_id] for env_id in going_on}

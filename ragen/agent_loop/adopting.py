@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ragen.llm_agent.config.not_done import NOT_DONE
 from ragen.llm_agent.filtering import loss_scaling
 from ragen.llm_agent.filtering.keys import NAMES, PREFIX
 
@@ -31,10 +32,7 @@ OF_RAGEN: dict[str, Any] = {
         ],
         _ANY,
     ),
-    "algorithm.bi_level_gae": False,
-    "algorithm.zero_task_advantage": False,
-    "algorithm.soft_advantage_reweight": False,
-    f"{_ACTOR}grpo_advantage_length_weight": False,
+    **dict.fromkeys(NOT_DONE, False),
     f"{_TRAINER}gradient_analysis_mode": False,
     f"{_TRAINER}gradient_analysis_only": False,
     f"{_TRAINER}exit_after_gradient_analysis": False,

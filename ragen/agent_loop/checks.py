@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ragen.agent_loop.filters import check_filters
@@ -33,12 +34,20 @@ def check_environments(config: Mapping[str, Any]) -> None:
         _check_chains,
     )
     for check in checks:
-        try:
+        with noting(refused):
             check(config)
-        except ConfigError as error:
-            refused.append(str(error))
     if refused:
         raise ConfigError(" ".join(refused))
+
+
+@contextlib.contextmanager
+def noting(told: list[str]) -> Iterator[None]:
+    """Note what is refused within, instead of raising it: all that is refused is to be told at once."""
+    try:
+        yield
+    except ConfigError as error:
+        if not any(str(error) in each for each in told):
+            told.append(str(error))
 
 
 def _check_learnt(config: Mapping[str, Any]) -> None:

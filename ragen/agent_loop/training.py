@@ -28,11 +28,12 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.agent_loop import dataset
 from ragen.agent_loop.adopting import asked_of_verl
-from ragen.agent_loop.checks import check_environments
+from ragen.agent_loop.checks import check_environments, noting
 from ragen.agent_loop.filters import put_filters
 from ragen.errors import ConfigError, install_command
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, RESPONSE_LENGTH, ContextSettings
 from ragen.llm_agent.config.loading import config_directory, known_sections, load_config, one_line, setting
+from ragen.llm_agent.config.reading import plain_sections
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -98,12 +99,16 @@ def trainer_config(config: Any) -> DictConfig:
     """
     from omegaconf import OmegaConf
 
-    ragen = _resolved(config)
-    check_environments(ragen)
+    ragen, told = _resolved(config), list[str]()
+    with noting(told):
+        check_environments(ragen)
+    fitting: dict[str, Any] = {}
+    with noting(told):
+        fitting = lengths(config)
     verl: Any = copy.deepcopy(_stock())
     sections = {name: ragen.pop(name) for name in list(ragen) if name in verl}
     free = _free_mappings(verl)
-    ours = OmegaConf.merge(OmegaConf.load(config_directory() / FOLDER / "trainer.yaml"), lengths(config))
+    ours = OmegaConf.merge(OmegaConf.load(config_directory() / FOLDER / "trainer.yaml"), fitting)
     written = dict(_leaves(_written(config, sections)))
     said = setting(config, SAID, Sequence, ())
     asked = asked_of_verl(sections, written, _stock_leaves(), dict(_leaves(_written(ours))), said)
@@ -113,9 +118,12 @@ def trainer_config(config: Any) -> DictConfig:
     OmegaConf.set_struct(verl, True)
     for key, value in asked.values.items():
         asked.refused += _set(verl, key, value, free)
-    asked.refused += put_filters(config, verl)
+    with noting(told):
+        asked.refused += put_filters(config, verl)
     if asked.refused:
-        raise ConfigError(f"{'; '.join(asked.refused)}.")
+        told.append(f"{'; '.join(asked.refused)}.")
+    if told:
+        raise ConfigError(" ".join(told))
     asked.ignored += [str(name) for name in config if name not in ragen and name not in sections]
     if asked.ignored:
         log.warning("ignored: %s (nothing here reads them).", ", ".join(sorted(asked.ignored)))
@@ -243,24 +251,12 @@ def _whole(trainer: DictConfig) -> dict[str, Any]:
 
 def _resolved(config: Any) -> dict[str, Any]:
     """The configuration as plain dicts, its folders absolute: other processes and nodes work elsewhere."""
-    from omegaconf import OmegaConf
-
-    whole: Any = OmegaConf.create(config)
-    sections = [name for name in whole if name in known_sections() or name in verl_sections()]
-    plain: Any = {str(name): _plain(whole, name) for name in sections}
+    plain = plain_sections(config, {*known_sections(), *verl_sections()})
     plain["output_dir"] = str(Path(setting(config, "output_dir", str, "outputs")).absolute())
     capsules = setting(config, "es_manager.capsule_dir", str, None)
     if capsules is not None:
         plain["es_manager"]["capsule_dir"] = str(Path(capsules).absolute())
     return plain
-
-
-def _plain(config: Any, name: str) -> Any:
-    """A section as plain Python, resolved within the whole."""
-    from omegaconf import OmegaConf
-
-    value = config[name]
-    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
 def _context_keys(asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from ragen.llm_agent.config.loading import load_config, one_line, setting
 
 PROG = "python train.py"
 DEFAULT_CONFIG = "base"
+BACKEND = "trainer.backend"
 
 BACKENDS = {
     "tiny": "ragen.training.trainer:train",
@@ -45,7 +46,7 @@ def _run(config: Any) -> int:
 
 
 def composed(name: str, overrides: Sequence[str], folder: str | None = None, further: str | None = None) -> Any:
-    """The configuration; where verl trains, any key of verl's sections may be overridden without a ``+``.
+    """The configuration; ``trainer.backend`` and, where verl trains, any key of its sections need no ``+``.
 
     Args:
         name: The configuration's name.
@@ -56,15 +57,16 @@ def composed(name: str, overrides: Sequence[str], folder: str | None = None, fur
     Raises:
         ConfigError: It cannot be composed.
     """
+    overrides = [f"++{override}" if override.startswith(f"{BACKEND}=") else override for override in overrides]
     try:
         config = load_config(name, overrides, folder, further)
     except ConfigError:
         from ragen.agent_loop.training import loosened, verl_sections
 
         config = load_config(name, loosened(overrides, verl_sections()), folder, further)
-        if setting(config, "trainer.backend", str, "verl") != "verl":
+        if setting(config, BACKEND, str, "verl") != "verl":
             raise
-    if setting(config, "trainer.backend", str, "verl") == "verl":
+    if setting(config, BACKEND, str, "verl") == "verl":
         from omegaconf import OmegaConf
 
         said = [override.partition("=")[0].lstrip("+~") for override in overrides]
@@ -78,15 +80,15 @@ def trainer(config: Any) -> Callable[[Any], Any]:
     Raises:
         ConfigError: There is no such trainer, or what it needs is not installed.
     """
-    name = setting(config, "trainer.backend", str, "verl")
+    name = setting(config, BACKEND, str, "verl")
     if name not in BACKENDS:
-        raise ConfigError(f"configuration key 'trainer.backend' is {name!r}; expected one of {', '.join(BACKENDS)}.")
+        raise ConfigError(f"configuration key {BACKEND!r} is {name!r}; expected one of {', '.join(BACKENDS)}.")
     module, _, function = BACKENDS[name].partition(":")
     try:
         return getattr(importlib.import_module(module), function)
     except ImportError as error:
         raise ConfigError(
-            f"configuration key 'trainer.backend' is {name!r}, which cannot be imported: {one_line(error)}."
+            f"configuration key {BACKEND!r} is {name!r}, which cannot be imported: {one_line(error)}."
         ) from error
 
 

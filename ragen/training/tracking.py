@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ragen.errors import ConfigError, install_command
 from ragen.files import write_whole
+from ragen.llm_agent.config.loading import one_line
 from ragen.training.checkpoints import PHASES, Place
 
 LOGGERS = {"console": "", "tensorboard": "tensorboard", "wandb": "wandb"}
@@ -76,10 +77,20 @@ class WandB:
     """A run of Weights & Biases; ``WANDB_MODE=offline`` keeps it on this machine."""
 
     def __init__(self, folder: Path, project: str, name: str) -> None:
-        """Begin a run."""
+        """Begin a run.
+
+        Raises:
+            ConfigError: Nobody is logged in, or the service does not answer.
+        """
         import wandb
 
-        self._run = wandb.init(project=project, name=name, dir=str(folder))
+        try:
+            self._run = wandb.init(project=project, name=name, dir=str(folder))
+        except wandb.Error as error:
+            raise ConfigError(
+                f"configuration key 'trainer.logger' has 'wandb', which cannot begin a run: {one_line(error)} "
+                "WANDB_MODE=offline keeps it on this machine, and trainer.logger=[console] does without."
+            ) from error
 
     def write(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
         """See :meth:`Writer.write`."""

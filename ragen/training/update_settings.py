@@ -7,6 +7,7 @@ from typing import Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.config.not_done import refuse_not_done
 from ragen.llm_agent.config.reading import choice, count, number
 
 GAE = "gae"
@@ -66,8 +67,9 @@ class UpdateSettings:
         """Read and check the keys.
 
         Raises:
-            ConfigError: A key has a value that cannot work.
+            ConfigError: A key has a value that cannot work, or asks for what RAGEN's own trainer alone does.
         """
+        refuse_not_done(config, "trainer.backend: tiny")
         clip = number(config, f"{_ACTOR}.clip_ratio", 0.2, 0.0)
         return cls(
             estimator=choice(config, "algorithm.adv_estimator", "grpo", ESTIMATORS),

@@ -18,8 +18,8 @@ from transformers import PreTrainedModel
 
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.config.context import TEXT
-from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.config.reading import count, number
+from ragen.llm_agent.config.loading import known_sections, setting
+from ragen.llm_agent.config.reading import count, number, plain_sections
 from ragen.training.log_probs import log_probs_and_entropies
 from ragen.training.training_batch import batch_of_rows
 from ragen.training.trajectories import TokenRow
@@ -89,7 +89,7 @@ def demonstration_config(config: Any, settings: WarmUpSettings) -> Any:
     """The configuration that demonstrations are played with: many groups of one, learnt with the tags of replies."""
     from omegaconf import OmegaConf
 
-    config = OmegaConf.create(OmegaConf.to_container(OmegaConf.create(config), resolve=True))
+    config = OmegaConf.create(plain_sections(config, known_sections()))
     section = "es_manager.train"
     tags = list(setting(config, f"{section}.env_configs.tags", object))
     shares = list(setting(config, f"{section}.env_configs.n_groups", object, [1] * len(tags)))

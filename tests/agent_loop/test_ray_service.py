@@ -21,7 +21,7 @@ from ragen.agent_loop.session import Session, connect
 from ragen.agent_loop.whose import is_running
 from ragen.errors import ConfigError, InputError, ServiceFullError, SessionLostError
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 TESTS = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {

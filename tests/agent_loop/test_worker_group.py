@@ -23,7 +23,7 @@ from ragen.llm_agent.tokenizer import load_tokenizer
 from support.ray_workers import AnsweringWorker
 from support.stand_ins import StandInWorkers
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 TESTS = Path(__file__).resolve().parents[1]
 WORKERS = 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections import Counter
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.lanes import codec
-from ragen.parallel.lanes.exchange import Answer, ask
+from ragen.parallel.lanes.exchange import Answer, ask, exchange
 from ragen.parallel.lanes.failure import Cause, LaneFailure
 from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
 from ragen.parallel.lanes.lane import Lane, Request
@@ -116,6 +117,25 @@ def test_a_lane_that_is_overdue_is_found_though_the_others_have_answered(lanes: 
     *others, last = played(lanes, 0.2)
     assert all(isinstance(reply, Answer) for reply in others)
     assert isinstance(last, LaneFailure) and (last.cause, last.index) == (Cause.TIMEOUT, 0)
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_reply_that_is_on_its_way_has_its_time_from_when_it_is_waited_for(lanes: list[Lane], arrives: bool) -> None:
+    handle = lanes[0].handle
+    assert isinstance(handle, Here)
+    handle.is_mute = True  # so that it does not answer at once
+    later = threading.Timer(0.1, handle.ring)
+
+    def long_share() -> None:
+        """The worker gets done with its item; main with its own share, long after an item's time."""
+        handle._position = Position(handle._position.request, 1, time.monotonic() - 60)
+        handle.is_mute = not arrives
+        later.start()
+
+    _, replies, _ = exchange({lanes[0]: Request(1, Play([(0, "a")]), 5.0 if arrives else 0.3)}, long_share)
+    later.join()
+    reply = replies[lanes[0]]
+    assert isinstance(reply, Answer) if arrives else isinstance(reply, LaneFailure) and reply.cause == Cause.TIMEOUT
 
 
 def test_a_descriptor_is_waited_for_until_it_is_discarded_and_for_writing_only_if_asked() -> None:

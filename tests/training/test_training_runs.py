@@ -234,7 +234,7 @@ def test_resume_mode_disable_begins_anew_and_sets_aside_what_was_there(tmp_path)
 def test_metrics_go_to_weights_and_biases_when_asked(tmp_path, monkeypatch):
     said = []
     run = SimpleNamespace(log=said.append, finish=lambda: said.append("finished"))
-    fake = SimpleNamespace(init=lambda **options: said.append(options) or run)
+    fake = SimpleNamespace(init=lambda **options: said.append(options) or run, Error=RuntimeError)
     monkeypatch.setitem(sys.modules, "wandb", fake)
     tracker = Tracker(tmp_path / "run", ["wandb"], project="games")
     tracker.write("train", 3, {"val/success": 0.5})
@@ -244,6 +244,13 @@ def test_metrics_go_to_weights_and_biases_when_asked(tmp_path, monkeypatch):
         {"train/step": 3, "val/success": 0.5},
         "finished",
     ]
+
+    def nobody(**options):
+        raise RuntimeError("No API key configured.")
+
+    monkeypatch.setattr(fake, "init", nobody)
+    with pytest.raises(ConfigError, match=r"'wandb', which cannot begin a run: No API key configured\. WANDB_MODE"):
+        Tracker(tmp_path / "run", ["wandb"])
 
 
 def test_a_logger_whose_package_is_missing_is_named_with_what_to_install(monkeypatch):

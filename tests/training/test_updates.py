@@ -179,6 +179,14 @@ def test_a_scale_of_the_advantages_is_one_of_the_actors_gradient_and_not_of_the_
     assert half["critic/grad_norm"] == whole["critic/grad_norm"] and half["critic/vf_loss"] == whole["critic/vf_loss"]
 
 
+def test_what_ragens_own_trainer_alone_does_is_refused_where_it_is_switched_on():
+    config = {"algorithm": {"bi_level_gae": True, "zero_task_advantage": True, "soft_advantage_reweight": False}}
+    with pytest.raises(
+        ConfigError, match=r"algorithm\.bi_level_gae, algorithm\.zero_task_advantage are switched on, wh"
+    ):
+        UpdateSettings.read(config)
+
+
 @pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"])
 def test_the_size_of_micro_batches_changes_nothing(aggregation):
     found = []
@@ -267,10 +275,9 @@ def demonstrated(tmp_path_factory):
 
 
 def test_demonstrations_are_many_groups_of_one_split_as_the_training_groups_are(tmp_path):
-    config = demonstration_config(
-        small_config(tmp_path, "es_manager.train.env_configs.n_groups=[3,1]", "es_manager.train.env_groups=4"),
-        WarmUpSettings(groups=8),
-    )
+    given = ["es_manager.train.env_configs.n_groups=[3,1]", "es_manager.train.env_groups=4"]
+    others = "+of_another_program.value='${is.nowhere}'"
+    config = demonstration_config(small_config(tmp_path, *given, others), WarmUpSettings(groups=8))
     section = config.es_manager.train
     assert (list(section.env_configs.n_groups), section.env_groups, section.group_size) == ([6, 2], 8, 1)
 

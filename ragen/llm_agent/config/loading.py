@@ -129,7 +129,8 @@ def _meant(config: Any, key: str, section: str, known: Sequence[str]) -> str:
     last = key.rpartition(".")[2]
     if elsewhere := [each for each in config_keys(config) if each.rpartition(".")[2] == last]:
         return f"{' or '.join(map(repr, elsewhere[:3]))} was meant?"
-    return f"{section!r} has {', '.join(known)}." if section else f"there are {', '.join(known)}."
+    names = ", ".join(known) or "nothing"
+    return f"{section!r} has {names}." if section else f"it has {names}."
 
 
 def config_keys(config: Any) -> list[str]:

@@ -71,3 +71,20 @@ def _bounds(low: float | None, high: float | None) -> str:
     if low is not None and high is not None:
         return f"a number from {low:g} to {high:g}"
     return f"at least {low:g}" if low is not None else f"at most {high:g}"
+
+
+def plain_sections(config: Any, wanted: Collection[str]) -> dict[str, Any]:
+    """Some of a configuration's sections as plain Python, resolved within the whole; of the others nothing is asked.
+
+    Args:
+        config: The whole configuration.
+        wanted: Their names; those that it does not have are left out.
+    """
+    from omegaconf import OmegaConf
+
+    whole: Any = OmegaConf.create(config)
+    found = {str(name): whole[name] for name in whole if name in wanted}
+    return {
+        name: OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+        for name, value in found.items()
+    }

@@ -117,6 +117,7 @@ class _Exchange:
                 self._begin(lane, request)
             share = meanwhile()
             for lane in self._waiting:
+                lane.listen()
                 self._follow(lane)
                 self._look_later(lane)
             while self._waiting:

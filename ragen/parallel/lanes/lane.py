@@ -117,6 +117,7 @@ class Lane:
         self._since = 0.0  # when the worker was started, came up, or was asked
         self._heard = 0.0  # when bytes last moved since it was asked: a long transfer is no hang
         self._moved = 0
+        self._listens = 0.0  # when somebody began to wait for what it was asked
 
     @property
     def current(self) -> int:
@@ -214,6 +215,10 @@ class Lane:
                 self._heard = time.monotonic()
                 self._outcomes += codec.unpack_reply(message)
 
+    def listen(self) -> None:
+        """Wait for its reply from now on: one that is done, and still on its way, is not late before."""
+        self._listens = time.monotonic()
+
     def is_sending(self) -> bool:
         """Whether part of the request is still to be sent."""
         return self.handle is not None and self.handle.unsent()
@@ -226,7 +231,7 @@ class Lane:
         if self._is_starting(index):
             since = self._since
         elif position is not None and index is not None:  # the worker tells each step of an item
-            since = max(position.since, self._heard)
+            since = max(position.since, self._heard, self._listens if self._is_done(position) else 0.0)
         else:
             since = max(self._since, self._heard)
         return since + self._patience(position, index)
@@ -254,6 +259,10 @@ class Lane:
             is_known = self._parts and self._parts[0].size == 1 and self.handle is not None and self.handle.is_up
             return self._parts[0].first if is_known else None
         return next((part.first + position.item for part in self._parts if part.number == position.request), None)
+
+    def _is_done(self, position: Position) -> bool:
+        """Whether the worker has all items of the message behind it, so that only the reply is missing."""
+        return any(part.number == position.request and position.item >= part.size for part in self._parts)
 
     def expire(self) -> LaneFailure:
         """Kill the worker because its item is overdue, and tell which one that was."""

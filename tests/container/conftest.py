@@ -14,7 +14,7 @@ import pytest
 from support.leftovers import processes, until
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def few_objects_to_collect() -> None:
     """Spare the collection after every test what other tests have imported, torch and verl among it."""
     gc.collect()

@@ -28,7 +28,7 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return kind
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def few_objects_to_collect() -> None:
     """Spare the collections around every test what other tests have imported, torch and verl among it."""
     gc.collect()

@@ -15,13 +15,19 @@ from ragen.vector import LaneVectorEnv
 from support.leftovers import descriptors, processes, until
 
 
+@pytest.fixture(autouse=True, scope="module")
+def few_objects_to_collect() -> None:
+    """Spare the collections around every test what other tests have imported, torch and verl among it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def what_the_standard_library_keeps() -> None:
     """Its fork server, resource tracker and heap of shared memory stay once they were needed.
 
     The server is started as executors start it, with what every worker needs imported once.
     """
-    gc.freeze()
     with without_main_script():
         start_fork_server()
     context = multiprocessing.get_context("forkserver")
@@ -33,7 +39,7 @@ def what_the_standard_library_keeps() -> None:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left(what_the_standard_library_keeps: None) -> Iterator[None]:
+def nothing_left(few_objects_to_collect: None, what_the_standard_library_keeps: None) -> Iterator[None]:
     """Fail a test that leaves a process, a thread or a descriptor behind."""
     gc.collect()
     before = processes(), set(threading.enumerate()), descriptors()

@@ -69,7 +69,7 @@ class Notices:
                 story, cause = f"{spec.describe()} failed in the same way again.", None
         if counted is None:
             self._said[kind] = _Counted(spec.env_id)
-            self._log.warning("%s %s", story, then, exc_info=cause)
+            self._log.warning("%s", f"{story} {then}".rstrip(), exc_info=cause)
         else:
             counted.env_ids.add(spec.env_id)
             counted.whats.add(what)
@@ -93,7 +93,7 @@ class Notices:
                 continue
             what = counted.whats.pop() if len(counted.whats) == 1 else kind.what
             told = (len(counted.env_ids), kind.tag, _ranges(counted.env_ids), what, kind.then)
-            self._log.warning("and %d more of tag %r (env %s): %s. %s", *told)
+            self._log.warning("%s", "and {} more of tag {!r} (env {}): {}. {}".format(*told).rstrip())
             counted.told += len(counted.env_ids)
             counted.env_ids, counted.whats = set(), set()
 

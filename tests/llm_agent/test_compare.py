@@ -80,7 +80,7 @@ def test_the_command_prints_a_table_and_the_seeds(tmp_path, capsys, monkeypatch)
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "cannot be read: No such file"),
+        (None, "cannot be read (No such file"),
         ('{"env_id": 0}\n', "line 1 of"),
         ("not json\n\n", "line 1 of"),
         ("[1]\n\n", "line 1 of"),

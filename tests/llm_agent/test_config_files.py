@@ -125,14 +125,6 @@ def test_sections_that_are_closed_stay_closed():
             load_config("base", [override])
 
 
-@pytest.mark.parametrize("name", ["mine", "./mine.yaml"])
-def test_a_file_that_lies_in_the_present_folder_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
-    (tmp_path / "mine.yaml").write_text("defaults: [base]\n")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"--config-path \. was meant"):
-        load_config(name)
-
-
 @pytest.mark.parametrize("content", [b"3", b"\xff\xfe", b"- 1"])
 def test_a_file_that_is_no_configuration_is_a_clear_error(tmp_path: Path, content: bytes):
     (tmp_path / "odd.yaml").write_bytes(content)

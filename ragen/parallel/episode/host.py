@@ -274,9 +274,7 @@ class EnvHost:
             source, shown = first[group]
             copied = game.copy(replica.env, source.env, shown)
             if copied is not None:
-                if replica.rng is not None and source.rng is not None:
-                    replica.rng.copy_from(source.rng)
-                replica.was_reset = True
+                replicas.draw_alike(replica, source)
                 return ResetResult(copied, game.digest(copied), None)
         observation = replicas.reset(replica, seed, order.options)
         first.setdefault(group, (replica, observation))

@@ -201,10 +201,15 @@ def _copy(replica: Replica, source: Replica | None, digest: Any) -> Stand | str:
         return "copy_from did not copy in mid-episode"
     if found := difference(0, ("digest",), (digest,), (game.digest(shown),)):
         return f"its copy did not show the same: {found.contrast()}"
+    draw_alike(replica, source)
+    return Stand(shown)
+
+
+def draw_alike(replica: Replica, source: Replica) -> None:
+    """Have a copy of another environment draw the numbers that the other one will draw."""
     if replica.rng is not None and source.rng is not None:
         replica.rng.copy_from(source.rng)
     replica.was_reset = True
-    return Stand(shown)
 
 
 def close(replica: Replica) -> None:

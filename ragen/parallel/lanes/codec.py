@@ -43,10 +43,9 @@ def pack_request(number: int, engine: int, order: Order) -> Message:
         CannotTravel: Something that is asked cannot be pickled; nothing was sent then.
     """
     try:
-        return _packed((_name(order), order.fields(seal=False)), number, engine, order.plays)
+        return _request(number, engine, order, seal=False)
     except Exception:  # whatever the pickling of something that is not plain raises
-        order = order.singly()
-        return _packed((_name(order), order.fields(seal=True)), number, engine, order.plays)
+        return _request(number, engine, order.singly(), seal=True)
 
 
 def unpack_request(message: Message) -> tuple[int, int, Order]:
@@ -98,8 +97,9 @@ def ask_to_exit(worker: WorkerHandle) -> bool:
     return False
 
 
-def _name(order: Order) -> str:
-    return type(order).__name__
+def _request(number: int, engine: int, order: Order, seal: bool) -> Message:
+    content = type(order).__name__, order.fields(seal)
+    return _packed(content, number, engine, order.plays)
 
 
 def _packed(content: Any, number: int = 0, engine: int = 0, turns: bool = False) -> Message:

@@ -97,9 +97,9 @@ def _decided(node: OpenNode, path: str, decide: Callable[[OpenNode], Any], width
     try:
         answer = decide(node)
     except Exception as error:
-        told = f"{type(error).__name__}: {error}"
         raise InputError(
-            f"{path}, which agent_proxy.branching.when names, raised for env_id = {node.env_id}, turn {node.turn}: {told}"
+            f"{path}, which agent_proxy.branching.when names, raised for env_id = {node.env_id}, turn {node.turn}: "
+            f"{type(error).__name__}: {error}"
         ) from error
     if isinstance(answer, bool):
         return width if answer else 1

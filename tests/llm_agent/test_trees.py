@@ -113,6 +113,10 @@ def three_at_the_reset(point):
     return 3 if point.turn == 0 else 1
 
 
+def breaks(node):
+    raise KeyError("nothing")
+
+
 def says_nothing(point):
     return None
 
@@ -138,6 +142,7 @@ ROOM = {0: Use(1, 0), 1: Use(1, 0)}
         ({"when": "every_turn", "max_leaves": 2}, [node(), node(1), node(2, tree=1)], ROOM, [2, 1, 2]),
         ({"when": "every_turn", "max_leaves": 1}, [node()], ROOM, [1]),
         ({"when": "every_turn", "budget_tokens": 9}, [node(), node(1, tree=1)], {0: Use(1, 9), 1: Use(1, 8)}, [1, 2]),
+        ({"when": "every_turn", "width": 10**12}, [node(), node(1)], {0: Use(2, 0)}, [4, 4]),
         ({"when": "every_turn"}, [], {}, []),
     ],
 )
@@ -150,6 +155,8 @@ def test_what_cannot_be_decided_is_told():
         widths([node(7)], ROOM, told(when="entropy", threshold=0.5))
     with pytest.raises(InputError, match=r"says_nothing.*answered None for env_id = 7"):
         widths([node(7)], ROOM, told(when=f"{HERE}says_nothing"))
+    with pytest.raises(InputError, match=r"breaks.*raised for env_id = 7, turn 1: KeyError: 'nothing'"):
+        widths([node(7)], ROOM, told(when=f"{HERE}breaks"))
 
 
 # The keys

@@ -19,7 +19,6 @@ from ragen.llm_agent.evaluation.results import evaluate, with_pass_at_k
 from ragen.llm_agent.report import render, report_of
 from ragen.llm_agent.report.command import report_of_rows
 from ragen.llm_agent.rollout import command
-from ragen.llm_agent.rollout.actor import BackendActor
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.llm_agent.rollout.rollout_file import whole_trees
 from ragen.llm_agent.tokens.prompt_batch import PromptBatch
@@ -127,24 +126,43 @@ def test_validation_is_played_in_chains_unless_it_is_named() -> None:
 UNSURE = "agent_proxy.branching={when: entropy, threshold: 0.5}"
 
 
+class Model:
+    """An actor that is asked for nothing here."""
+
+    log_probs = True
+
+    def generate(self, requests: Any, sampling: Any) -> list[Reply]:
+        raise AssertionError
+
+
+class Server(Model):
+    activity = None
+
+    def submit(self, request: Any, sampling: Any) -> Any:
+        raise AssertionError
+
+    settle = submit
+
+
+class Unsure(Model):
+    log_probs = False
+
+
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "actor", "said"),
     [
-        (["actor.backend=openai", "actor_rollout_ref.rollout.do_sample=false"], "all branches would be the same"),
-        (["use_parallel_envs=true"], "use_parallel_envs is true, which takes chains alone"),
-        (["agent_proxy.branching={when: after_turn, turns: [4, 9]}"], r"turns is \[4, 9\].*Expected .*to 3"),
-        ([UNSURE], "the scripted actor draws no tokens"),
-        ([UNSURE, "actor.backend=openai"], "servers tell them where actor.openai.request has"),
-        (
-            [UNSURE, "actor.backend=vllm", "actor_rollout_ref.rollout.calculate_log_probs=false"],
-            "calculate_log_probs is false; expected true",
-        ),
+        (["actor_rollout_ref.rollout.do_sample=false"], Model(), "all branches would be the same"),
+        (["use_parallel_envs=true"], Model(), "use_parallel_envs is true, which takes chains alone"),
+        (["agent_proxy.branching={when: after_turn, turns: [4, 9]}"], Model(), r"turns is \[4, 9\].*Expected .*to 3"),
+        ([UNSURE], create_backend(configuration(), TOKENIZER), "the scripted actor draws no tokens"),
+        ([UNSURE], Server(), "servers tell them where actor.openai.request has"),
+        ([UNSURE], Unsure(), "calculate_log_probs is false; expected true"),
     ],
 )
-def test_what_cannot_branch_is_refused_before_anything_is_built(overrides: list[str], said: str) -> None:
-    config = configuration(*overrides)
+def test_what_cannot_branch_is_refused_before_anything_is_built(overrides: list[str], actor: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        LLMAgentProxy(config, BackendActor(create_backend(configuration(), TOKENIZER), config, TOKENIZER), TOKENIZER)
+        LLMAgentProxy(configuration(*overrides), actor, TOKENIZER)
+    LLMAgentProxy(configuration(UNSURE), Model(), TOKENIZER)
 
 
 # What is written

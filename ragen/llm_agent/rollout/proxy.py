@@ -159,7 +159,7 @@ def _branching(config: Any, chains: RolloutLoop, actor: Any) -> RolloutLoop:
     from ragen.llm_agent.rollout.trees import TreeLoop
 
     turns = LockstepLoop() if isinstance(chains, PacedLoop) else chains
-    return TreeLoop(settings, chains, turns, config)
+    return TreeLoop(settings, chains, turns, config, actor)
 
 
 def _overlapping(config: Any) -> OverlappingLoop | None:

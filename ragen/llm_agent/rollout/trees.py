@@ -20,6 +20,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError
+from ragen.llm_agent.backends.base import AnswersSingly
 from ragen.llm_agent.config.branching import ENTROPY, SECTION, BranchingSettings
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.rollout.actor import read_sampling
@@ -44,7 +45,9 @@ class TreeLoop(RolloutLoop):
         turns: What plays the turns of trees.
     """
 
-    def __init__(self, settings: BranchingSettings, chains: RolloutLoop, turns: RolloutLoop, config: Any) -> None:
+    def __init__(
+        self, settings: BranchingSettings, chains: RolloutLoop, turns: RolloutLoop, config: Any, actor: Any
+    ) -> None:
         """Take the settings.
 
         Args:
@@ -52,6 +55,7 @@ class TreeLoop(RolloutLoop):
             chains: What plays chains.
             turns: What plays the turns of trees: asks a rollout's ``growth`` before each.
             config: The whole configuration.
+            actor: Who answers, as it was given to the proxy.
 
         Raises:
             ConfigError: Replies are not drawn, so that all branches would be the same; or nobody will tell how sure the
@@ -60,7 +64,7 @@ class TreeLoop(RolloutLoop):
         self.settings = settings
         self.chains = chains
         self.turns = turns
-        _check_actor(config, settings)
+        _check_actor(config, settings, actor)
 
     def new_es_manager(self, config: Any, mode: str) -> EnvStateManager:
         """See :class:`~ragen.llm_agent.rollout.player.RolloutLoop`."""
@@ -136,29 +140,31 @@ class GrowingTrees(Growth):
         return [self._es_manager.branches[env_id].cache for env_id in env_ids]
 
 
-def _check_actor(config: Any, settings: BranchingSettings) -> None:
-    """See that the actor, as far as the configuration names it, draws replies and tells what trees need to know."""
-    backend = setting(config, "actor.backend", str, None)
+def _check_actor(config: Any, settings: BranchingSettings, actor: Any) -> None:
+    """See that the actor, as far as it can be known, draws replies and tells what trees need to know."""
+    from ragen.llm_agent.backends.scripted import ScriptedBackend
+
+    backend = getattr(actor, "backend", actor)
+    is_scripted = isinstance(backend, ScriptedBackend)
     for mode in settings.modes:
-        if backend != "scripted" and read_sampling(config, mode == "val").greedy:  # which draws in its own way
+        if not is_scripted and read_sampling(config, mode == "val").greedy:  # a script draws in its own way
             raise ConfigError(
                 f"{SECTION}.when is set, and the likeliest reply is taken in mode {mode} "
                 "(actor_rollout_ref.rollout: do_sample, temperature): all branches would be the same."
             )
-    if settings.when == ENTROPY and (missing := _untold(config, backend)):
+    missing = "the scripted actor draws no tokens; use a model (actor.backend=hf, vllm), or another 'when'"
+    if settings.when == ENTROPY and (missing := missing if is_scripted else _untold(config, backend)):
         raise ConfigError(
             f"{SECTION}.when is {ENTROPY!r}, which needs the log-probabilities of replies' tokens, and {missing}."
         )
 
 
-def _untold(config: Any, backend: str | None) -> str:
-    """Why log-probabilities of replies will not be known; nothing where they may be."""
-    if backend == "scripted":
-        return "the scripted actor draws no tokens; use a model (actor.backend=hf, vllm), or another 'when'"
+def _untold(config: Any, backend: Any) -> str:
+    """Why log-probabilities of a model's replies will not be known; nothing where they may be."""
     asked = setting(config, "actor.openai.request", Mapping, {})
-    if backend == "openai" and not (asked.get("return_token_ids") and asked.get("logprobs")):
+    if isinstance(backend, AnswersSingly) and not (asked.get("return_token_ids") and asked.get("logprobs")):
         return "servers tell them where actor.openai.request has {return_token_ids: true, logprobs: true}"
-    if backend == "vllm" and not setting(config, "actor_rollout_ref.rollout.calculate_log_probs", bool, True):
+    if getattr(backend, "log_probs", True) is False:
         return "actor_rollout_ref.rollout.calculate_log_probs is false; expected true"
     return ""
 

@@ -56,14 +56,15 @@ def widths(nodes: Sequence[OpenNode], used: Mapping[int, Use], settings: Branchi
         settings: When and how widely.
 
     Raises:
-        InputError: A function of one's own answered with something else, or ``entropy`` lacks log-probabilities.
+        InputError: A function of one's own raised, or answered with something else; or ``entropy`` lacks
+            log-probabilities.
     """
     wanted = [_wanted(node, settings) for node in nodes]
     room = {tree: settings.max_leaves - use.leaves for tree, use in used.items()}
     if settings.budget_tokens is not None:
         room |= {tree: 0 for tree, use in used.items() if use.tokens >= settings.budget_tokens}
     given = [1] * len(nodes)
-    for width in range(2, max(wanted, default=1) + 1):
+    for width in range(2, min(max(wanted, default=1), settings.max_leaves) + 1):
         for place, node in enumerate(nodes):
             if wanted[place] >= width and room[node.tree] > 0:
                 given[place] = width
@@ -93,7 +94,13 @@ def _surprise(node: OpenNode) -> float:
 
 
 def _decided(node: OpenNode, path: str, decide: Callable[[OpenNode], Any], width: int) -> int:
-    answer = decide(node)
+    try:
+        answer = decide(node)
+    except Exception as error:
+        raise InputError(
+            f"{path}, which agent_proxy.branching.when names, raised for env_id = {node.env_id}, turn {node.turn}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
     if isinstance(answer, bool):
         return width if answer else 1
     if isinstance(answer, int) and answer >= 1:

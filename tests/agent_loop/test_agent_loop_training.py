@@ -316,3 +316,5 @@ def test_rollouts_of_ragens_own_configuration_need_no_more(tmp_path, capsys):
     assert (tmp_path / "out" / "rollouts.jsonl").read_text().count("\n") >= 2
     assert main([*arguments, "actor.scripted.malfromed=1"]) == 2
     assert "malfromed" in capsys.readouterr().err
+    assert main([*arguments, "actor.model=gpt", "actor.base_url=http://localhost:1/v1"]) == 2  # as `ragen eval` wants it
+    assert "are set, and actor.backend is 'scripted', which asks no model" in capsys.readouterr().err

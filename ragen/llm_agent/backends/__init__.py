@@ -27,10 +27,11 @@ from ragen.llm_agent.config.loading import setting
 
 __all__ = ["BACKENDS", "Backend", "Reply", "Request", "Sampling", "create_backend", "tokenizer_name"]
 
+SCRIPTED = "scripted"
 BACKENDS = {
     "hf": "ragen.llm_agent.backends.hf:HfBackend",
     "openai": "ragen.llm_agent.backends.openai:OpenAIBackend",
-    "scripted": "ragen.llm_agent.backends.scripted:ScriptedBackend",
+    SCRIPTED: "ragen.llm_agent.backends.scripted:ScriptedBackend",
     "verl": "ragen.llm_agent.backends.verl:VerlBackend",
     "vllm": "ragen.llm_agent.backends.vllm:VllmBackend",
 }
@@ -45,9 +46,16 @@ def create_backend(config: Any, tokenizer: Any = None) -> Backend:
         tokenizer: Passed on to the backend.
 
     Raises:
-        ConfigError: The name is unknown, a package is missing, or one of its keys has a bad value.
+        ConfigError: The name is unknown, a package is missing, one of its keys has a bad value, or a model is named
+            and nobody would ask it.
     """
     name = setting(config, "actor.backend", str)
+    named = [key for key in ("actor.model", "actor.base_url") if setting(config, key, str, None) is not None]
+    if name == SCRIPTED and named:
+        raise ConfigError(
+            f"{' and '.join(named)} {'is' if len(named) == 1 else 'are'} set, and actor.backend is 'scripted', which "
+            "asks no model; expected actor.backend=openai for a server's, hf or vllm for one in this process."
+        )
     return backend_class(name).from_config(config, tokenizer)
 
 

@@ -97,9 +97,10 @@ def _misspelt(name: str, stem: str, overrides: Sequence[str], *folders: str | Pa
         config = load_config(name, (), *folders) if overrides else None
     except ConfigError:
         return ""  # the overrides are not what is wrong
+    known = _own_keys(config or ())
     for override in overrides:
         key, equals, value = override.partition("=")
-        if not equals or key[:1] in "+~" or "@" in key or _opened(override) != override:
+        if not equals or key[:1] in "+~" or "@" in key or key in known or _opened(override) != override:
             continue
         if (told := _unknown_key(config, key)) is not None:
             return f"configuration {stem!r} has no key {key!r}: {told} (+{key}={value} would add a new one.)"
@@ -164,12 +165,9 @@ def unread_sections(config: Any) -> list[str]:
     return sorted(str(name) for name in config if name not in known_sections() and name not in _OF_TRAINERS)
 
 
-def _lacking(stem: str, beside: Sequence[str]) -> list[str]:
-    """What a configuration has not, of ``FILLED_IN`` and ``NEED_NO_PLUS``; none for one that is not of rollouts."""
-    from hydra import compose
-
-    config = compose(stem, overrides=list(beside))
-    return [name for name in (*FILLED_IN, *NEED_NO_PLUS) if name not in config] if "es_manager" in config else []
+def _own_keys(config: Any) -> set[str]:
+    """Our ``base``'s keys, which may be said though a configuration has them not; none for one not of rollouts."""
+    return {*NEED_NO_PLUS, *config_keys(_own_base())} if "es_manager" in config else set()
 
 
 def _begins_with_base(folder: Path, stem: str, file: Any) -> bool:
@@ -186,9 +184,9 @@ def _composed(stem: str, overrides: Sequence[str], beside: Sequence[str]) -> Any
 
     try:
         return compose(stem, overrides=[*beside, *overrides])
-    except HydraException:  # only now look for what is lacking: composing takes a tenth of a second
-        lacking = _lacking(stem, beside)
-        fitting = [f"++{each}" if each.partition("=")[0].partition(".")[0] in lacking else each for each in overrides]
+    except HydraException:  # only now look for what may be said: composing takes a tenth of a second
+        known = _own_keys(compose(stem, overrides=list(beside)))
+        fitting = [f"++{each}" if each.partition("=")[0] in known else each for each in overrides]
         if fitting == list(overrides):
             raise
         return compose(stem, overrides=[*beside, *fitting])

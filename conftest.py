@@ -65,12 +65,12 @@ FEW = 3  # files; for so few, starting processes takes longer than it saves
 def supervisors_that_stay(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers of tests are started by supervisors that stay, unless their start and end is what is tested."""
     node = request.node
-    if node.get_closest_marker("processes") and not node.get_closest_marker("cold"):
+    is_warm = node.get_closest_marker("processes") and not node.get_closest_marker("cold")
+    if is_warm and sys.platform == "linux":  # elsewhere nobody counts what is left
         from ragen.parallel.process import kind
         from support import warm_supervisors
 
-        if not kind.unavailable():
-            monkeypatch.setattr(kind, "Launcher", warm_supervisors.launcher)
+        monkeypatch.setattr(kind, "Launcher", warm_supervisors.launcher)
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -59,6 +60,13 @@ NAMED_ONLY = ("slow", "cluster")  # the first is run by hand, the second by CI a
 FOR_TWO_PROCESSORS = 3  # processes: a third of what tests take is waiting, for workers, deadlines and answers
 MOST_PROCESSES = 4  # with more, those that tests start themselves are short of processors
 FEW = 3  # files; for so few, starting processes takes longer than it saves
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_objects_to_collect() -> None:
+    """Spare later collections, two around many a test, what was imported until now, torch and verl among it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -62,16 +63,23 @@ MOST_PROCESSES = 4  # with more, those that tests start themselves are short of 
 FEW = 3  # files; for so few, starting processes takes longer than it saves
 
 
+@pytest.fixture(autouse=True, scope="module")
+def few_objects_to_collect() -> None:
+    """Spare later collections, two around many a test, what was imported until now, torch and verl among it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def supervisors_that_stay(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers of tests are started by supervisors that stay, unless their start and end is what is tested."""
     node = request.node
-    if node.get_closest_marker("processes") and not node.get_closest_marker("cold"):
+    is_warm = node.get_closest_marker("processes") and not node.get_closest_marker("cold")
+    if is_warm and sys.platform == "linux":  # elsewhere nobody counts what is left
         from ragen.parallel.process import kind
         from support import warm_supervisors
 
-        if not kind.unavailable():
-            monkeypatch.setattr(kind, "Launcher", warm_supervisors.launcher)
+        monkeypatch.setattr(kind, "Launcher", warm_supervisors.launcher)
 
 
 @pytest.fixture(autouse=True)

@@ -14,13 +14,6 @@ import pytest
 from support.leftovers import processes, until
 
 
-@pytest.fixture(autouse=True, scope="module")
-def few_objects_to_collect() -> None:
-    """Spare the collection after every test what other tests have imported, torch and verl among it."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(autouse=True)
 def no_process_left(few_objects_to_collect: None) -> Iterator[None]:
     """Fail a test that leaves a worker behind."""

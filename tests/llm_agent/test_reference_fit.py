@@ -174,6 +174,7 @@ def test_its_loop_runs_with_its_defaults_on_our_proxy_and_context_manager(
     trainer.init_workers()
     trainer.init_agent_proxy()
     trainer.fit()
+    trainer.agent_proxy.close()  # which its loop leaves open
 
     actor, lines = trainer.actor_rollout_wg, logged(capsys)
     assert [line.split(" - ")[0] for line in lines] == ["step:0", "step:1", "step:2", "step:3"]

@@ -28,13 +28,6 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return kind
 
 
-@pytest.fixture(autouse=True, scope="module")
-def few_objects_to_collect() -> None:
-    """Spare the collections around every test what other tests have imported, torch and verl among it."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(autouse=True, scope="session")
 def what_the_standard_library_keeps() -> None:
     """Its fork server, resource tracker and shared memory: executors have them started, and they stay.

@@ -15,13 +15,6 @@ from ragen.vector import LaneVectorEnv
 from support.leftovers import descriptors, processes, until
 
 
-@pytest.fixture(autouse=True, scope="module")
-def few_objects_to_collect() -> None:
-    """Spare the collections around every test what other tests have imported, torch and verl among it."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(autouse=True, scope="session")
 def what_the_standard_library_keeps() -> None:
     """Its fork server, resource tracker and heap of shared memory stay once they were needed.

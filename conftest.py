@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's threads would wait for each other, spinning, beside other tests
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or every process that tests start would compile the package anew
-sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).resolve().parent
 MARKERS = {  # where it is: what it needs. A file's own entry counts, not its folder's
-    "test_multiprocessing_es_manager.py": ("processes",),
-    "test_parallel_envs.py": ("processes", "models"),
-    "test_parallel_rollout.py": ("processes", "models"),
+    "test_multiprocessing_es_manager.py": ("processes", "cold"),  # these three as their users run them
+    "test_parallel_envs.py": ("processes", "models", "cold"),
+    "test_parallel_rollout.py": ("processes", "models", "cold"),
     "tests/cli/test_doctor.py": ("processes",),
     "tests/cage2": ("processes",),
     "tests/cage2/test_long_search.py": ("models", "slow"),

@@ -24,6 +24,7 @@ class SlowWire:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._peers: dict[socket.socket, socket.socket] = {}
+        self._ends: list[socket.socket] = []  # of all connections that there were
         self._under_way: list[tuple[float, int, socket.socket, bytes]] = []
         self._numbers = itertools.count()
         self._still_until = 0.0
@@ -51,12 +52,13 @@ class SlowWire:
                 if ready is self._listener:
                     here, there = self._listener.accept()[0], socket.create_connection(("127.0.0.1", self._target))
                     self._peers |= {here: there, there: here}
+                    self._ends += [here, there]
                     for end in (here, there):
                         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 elif ready in self._peers:
                     self._take(ready)
             self._deliver()
-        for end in [self._listener, *self._peers]:
+        for end in [self._listener, *self._ends]:
             end.close()
 
     def _take(self, end: socket.socket) -> None:

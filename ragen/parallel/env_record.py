@@ -125,7 +125,7 @@ class EnvRecord:
     @property
     def is_ready(self) -> bool:
         """Whether its replica is there, and stands at the end of its journal."""
-        return self.in_sync and self.generation == (IN_MAIN if self.lane is None else self.lane.current)
+        return self.in_sync and self.is_loaded
 
     @property
     def is_untroubled(self) -> bool:

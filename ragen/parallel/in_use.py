@@ -46,8 +46,7 @@ class InUse:
             try:
                 yield
             finally:
-                with self._lock:
-                    self.env_ids -= wanted
+                self.give_back(wanted)
 
     def take_again(self, env_ids: frozenset[int], calls: int) -> bool:
         """Have the environments of an earlier call, if there was no other since; :meth:`give_back` ends it.
@@ -64,10 +63,10 @@ class InUse:
             self.env_ids |= env_ids
         return True
 
-    def give_back(self, env_ids: frozenset[int]) -> None:
+    def give_back(self, env_ids: Collection[int]) -> None:
         """The call is over."""
         with self._lock:
-            self.env_ids -= env_ids
+            self.env_ids.difference_update(env_ids)
 
     def check_open(self) -> None:
         """Raise a ``StateError`` if the engine is closed."""

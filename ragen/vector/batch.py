@@ -72,15 +72,12 @@ class Batches:
 
     def of_rows(self, played: Sequence[Played]) -> Stepped:
         """What a step of all environments gave, in one piece for each home."""
-        if len(played) == 1 and played[0].places is None:
-            rewards = np.array(played[0].result.rewards, np.float64).reshape(self._count)
-        else:
-            rewards = np.empty(self._count)
-            for places, _, result in played:
-                rewards[... if places is None else places] = result.rewards
+        rewards = np.empty(self._count)
         terminated, truncated = np.zeros(self._count, np.bool_), np.zeros(self._count, np.bool_)
         infos: dict[int, Infos] = {}
         for places, _, result in played:
+            each = np.array(result.rewards, np.float64).reshape(len(result))
+            rewards[... if places is None else places] = each
             for place, (has_ended, was_cut) in result.ends.items():
                 index = place if places is None else places[place]
                 terminated[index], truncated[index] = has_ended, was_cut

@@ -196,3 +196,22 @@ def test_every_row_in_main_tells_what_environments_took(lanes):
     calls = envs._fleet.engine.stats_book.episode.calls
     assert len(calls) == 3
     assert all(0 < call.local_s <= call.seconds for call in calls)
+
+
+class PaidInArrays(Endless):
+    """Its rewards are arrays of one number."""
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return observation, np.array([reward]), *rest
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_rewards_that_are_arrays_of_one_number_are_numbers_from_any_homes(lanes, workers):
+    plain, paid = SyncVectorEnv(walks(4, Endless)), lanes(walks(4, PaidInArrays), workers=workers)
+    for envs in (plain, paid):
+        envs.reset(seed=0)
+    for _ in range(3):
+        rewards, expected = (envs.step(np.ones(4, int))[1] for envs in (paid, plain))
+        same(rewards, expected)
+    plain.close()

@@ -1,11 +1,9 @@
 """Nothing is imported before it is needed: not torch by workers, nothing of this by ``import ragen``."""
 
-import subprocess
-import sys
-
 import pytest
 
 import ragen.meta
+from support.import_lines import imported_needlessly
 
 LINES = [
     ("import ragen", "ragen.meta gymnasium torch numpy"),
@@ -16,11 +14,8 @@ LINES = [
 
 
 def test_what_is_imported_is_what_is_needed():
-    """Line after line in one program: none has imported what a later one must not."""
-    looks = [f"{line}; print([name for name in {absent.split()} if name in sys.modules])" for line, absent in LINES]
-    program = "\n".join(["import sys", *looks])
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["[]"] * len(LINES), done.stdout
+    found = imported_needlessly(LINES)
+    assert found == ["[]"] * len(LINES), found
 
 
 @pytest.mark.parametrize("name", ragen.meta.__all__)

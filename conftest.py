@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,7 @@ def pytest_sessionfinish() -> None:
         used.end_all()
 
 
+@cache
 def markers_of(path: Path) -> tuple[str, ...]:
     """The markers of a file: its own entry's or that of the nearest folder."""
     for place in (path, *path.parents):

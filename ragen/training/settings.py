@@ -15,10 +15,9 @@ from ragen.llm_agent.config.reading import choice, count, texts
 from ragen.llm_agent.config.report import wants_report
 from ragen.llm_agent.rollout.rollout_file import ONLY_HOW_FAST
 from ragen.training.filtering import FilterSettings
-from ragen.training.tiny_model import TinyModelSettings
+from ragen.training.model_settings import TinyModelSettings, WarmUpSettings
 from ragen.training.tracking import LOGGERS, check_loggers
 from ragen.training.update_settings import UpdateSettings
-from ragen.training.warm_up import WarmUpSettings
 
 AUTO, DISABLE = "auto", "disable"
 MODES = ("train", "val")

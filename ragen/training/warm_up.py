@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -19,51 +18,11 @@ from transformers import PreTrainedModel
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.config.context import TEXT
 from ragen.llm_agent.config.loading import known_sections, setting
-from ragen.llm_agent.config.reading import count, number, plain_sections
+from ragen.llm_agent.config.reading import plain_sections
 from ragen.training.log_probs import log_probs_and_entropies
+from ragen.training.model_settings import WarmUpSettings
 from ragen.training.training_batch import batch_of_rows
 from ragen.training.trajectories import TokenRow
-
-
-@dataclass(frozen=True)
-class WarmUpSettings:
-    """How the model is warmed up; the keys are those under ``warm_up``.
-
-    Attributes:
-        steps: Steps of the optimiser; 0 skips the warm-up.
-        groups: Different starts that are demonstrated, split among the tags as the training groups are.
-        batch_size: Demonstrations of one step.
-        lr: Learning rate; it rises over the first tenth of the steps and falls along a cosine to a twentieth.
-        random: Share of thoughtless replies.
-        malformed: Share of malformed replies.
-        seed: Seed of the first demonstrated start.
-    """
-
-    steps: int = 300
-    groups: int = 512
-    batch_size: int = 32
-    lr: float = 3e-3
-    random: float = 0.5
-    malformed: float = 0.02
-    seed: int = 1_000_000
-
-    @classmethod
-    def read(cls, config: Any) -> WarmUpSettings:
-        """Read and check the keys.
-
-        Raises:
-            ConfigError: A key has a value that cannot work.
-        """
-        default = cls()
-        return cls(
-            steps=count(config, "warm_up.steps", default.steps),
-            groups=count(config, "warm_up.groups", default.groups, low=1),
-            batch_size=count(config, "warm_up.batch_size", default.batch_size, low=1),
-            lr=number(config, "warm_up.lr", default.lr, 0.0),
-            random=number(config, "warm_up.random", default.random, 0.0, 1.0),
-            malformed=number(config, "warm_up.malformed", default.malformed, 0.0, 1.0),
-            seed=count(config, "warm_up.seed", default.seed),
-        )
 
 
 def demonstrations(config: Any, tokenizer: Any, settings: WarmUpSettings) -> list[TokenRow]:

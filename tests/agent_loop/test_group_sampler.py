@@ -1,13 +1,12 @@
 """RAGEN's filters of groups in the sampler that verl's V1 trainer is given, on a transfer queue in memory."""
 
 import pytest
-import torch
 from omegaconf import OmegaConf
 
 from ragen.agent_loop import filters, training
 from ragen.errors import CollectError, ConfigError, InputError
 from ragen.llm_agent.config.loading import load_config
-from support.later import group_sampler, loss_scaling, tensordict, transfer_queue
+from support.later import group_sampler, loss_scaling, tensordict, torch, transfer_queue
 
 SCORES = {"flat": [0.5, 0.5], "mixed": [0.0, 1.0], "low": [0.0, 0.1]}
 NAMES = ("success", "env_reward", "turns", "num_actions", "env_failed", "env_seconds", "env_busy", "invalid_replies")

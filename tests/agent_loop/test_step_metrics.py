@@ -2,12 +2,12 @@
 
 import pytest
 
-from ragen.agent_loop import manager, training
+from ragen.agent_loop import training
 from ragen.agent_loop.step_metrics import EpisodeSummary, failing_tags, metrics_by_tag
 from ragen.errors import ConfigError
 from support import configurations
 from support.agent_loop import StandInClient, play, tokenizer, trainer_config
-from support.later import tensordict
+from support.later import manager, tensordict
 
 
 def numbers(**given):
@@ -135,7 +135,7 @@ def test_verl_is_given_the_manager_where_its_trainer_takes_one(tmp_path):
         made = training.trainer_config(composed(f"output_dir={tmp_path}", *overrides))
         return made.actor_rollout_ref.rollout.agent.agent_loop_manager_class
 
-    assert named() == training.MANAGER == f"{manager.__name__}.{manager.RagenLoopManager.__name__}"
+    assert named() == training.MANAGER == f"{manager.RagenLoopManager.__module__}.{manager.RagenLoopManager.__name__}"
     assert named("trainer.use_v1=false") is None
     assert named("actor_rollout_ref.rollout.agent.agent_loop_manager_class=my.Own") == "my.Own"
 

@@ -4,12 +4,11 @@ import math
 
 import numpy as np
 import pytest
-import torch
 
-from ragen.cage2.ppo import ParallelOrderConditionedPPO
 from ragen.cage2.workflow import WorkflowManager
 from ragen.errors import ConfigError, InputError, WorkflowError
 from support.cage2_stand_in import StandInEnvs
+from support.later import ppo, torch
 
 ORDER = ("op_server", "enterprise", "user", "defender", "op_host")
 
@@ -34,14 +33,14 @@ def play(agent, envs, steps, states=None):
 
 
 def agent_and_envs(n_envs=4, max_steps=6, truncated=True, **settings):
-    agent = ParallelOrderConditionedPPO(n_envs=n_envs, workflow_order=ORDER, seed=3, **settings)
+    agent = ppo.ParallelOrderConditionedPPO(n_envs=n_envs, workflow_order=ORDER, seed=3, **settings)
     return agent, StandInEnvs(n_envs, max_steps=max_steps, truncated=truncated, seed=5)
 
 
 def test_the_networks_are_as_they_were_described():
     for network, out in (
-        (ParallelOrderConditionedPPO().policy.actor, 145),
-        (ParallelOrderConditionedPPO().policy.critic, 1),
+        (ppo.ParallelOrderConditionedPPO().policy.actor, 145),
+        (ppo.ParallelOrderConditionedPPO().policy.critic, 1),
     ):
         shapes = [tuple(layer.weight.shape) for layer in network if isinstance(layer, torch.nn.Linear)]
         assert shapes == [(64, 77), (64, 64), (out, 64)]
@@ -53,7 +52,7 @@ def test_the_policy_sees_its_workflow_behind_the_observation():
     states = envs.reset()
     logs = []
     for order in (ORDER, ORDER[::-1]):
-        other = ParallelOrderConditionedPPO(n_envs=4, workflow_order=order)
+        other = ppo.ParallelOrderConditionedPPO(n_envs=4, workflow_order=order)
         other.load_state_dict(agent.state_dict())
         code = WorkflowManager().order_to_onehot(order)
         inputs = torch.from_numpy(np.hstack((states, np.tile(code, (4, 1)))))
@@ -64,7 +63,7 @@ def test_the_policy_sees_its_workflow_behind_the_observation():
 
 
 def test_actions_are_drawn_with_the_policys_probabilities():
-    agent = ParallelOrderConditionedPPO(n_envs=2000, seed=1)
+    agent = ppo.ParallelOrderConditionedPPO(n_envs=2000, seed=1)
     with torch.no_grad():
         agent.policy.actor[-1].bias[7] = 5.0
     states = np.tile(np.random.default_rng(0).random(52, np.float32), (2000, 1))
@@ -197,7 +196,7 @@ def test_it_learns_what_pays_and_to_keep_to_its_order():
 
 def test_a_seed_reproduces_it_and_nobodys_generator_is_touched():
     def run(seed):
-        agent = ParallelOrderConditionedPPO(n_envs=4, workflow_order=ORDER, seed=seed)
+        agent = ppo.ParallelOrderConditionedPPO(n_envs=4, workflow_order=ORDER, seed=seed)
         rows, states = play(agent, StandInEnvs(4, max_steps=6, seed=5), 10)
         agent.update(states)
         return [row[1].tolist() for row in rows], agent.policy.actor[0].weight.tolist()
@@ -226,8 +225,8 @@ def test_what_was_saved_learns_on_as_it_would_have():
 
 def test_what_cannot_work_is_refused():
     with pytest.raises(ConfigError, match="n_envs = 0"):
-        ParallelOrderConditionedPPO(n_envs=0)
+        ppo.ParallelOrderConditionedPPO(n_envs=0)
     with pytest.raises(WorkflowError):
-        ParallelOrderConditionedPPO(workflow_order=ORDER[:3])
+        ppo.ParallelOrderConditionedPPO(workflow_order=ORDER[:3])
     with pytest.raises(InputError, match=r"states of shape \(3, 52\): expected \(4, 52\)"):
         agent_and_envs()[0].get_actions(np.zeros((3, 52)))

@@ -13,9 +13,9 @@ import pytest
 from ragen.cage2.__main__ import main
 from ragen.cage2.compliance import Compliance
 from ragen.cage2.settings import SearchSettings, load_settings
-from ragen.cage2.trainer import ParallelWorkflowRLTrainer
 from ragen.cage2.wrapper import ParallelEnvWrapper
 from ragen.errors import ConfigError
+from support.later import cage2_trainer
 from support.leftovers import processes, until
 
 TINY = ["n_workflows=2", "n_envs=4", "train_episodes_per_env=2", "max_steps=8", "update_every_steps=8", "seed=3"]
@@ -67,9 +67,9 @@ def test_killed_workers_change_nothing(tmp_path):
                 killed.append(pid)
 
     killed = []
-    disturbed = ParallelWorkflowRLTrainer(checkpoint_dir=str(tmp_path / "one"), **settings)
+    disturbed = cage2_trainer.ParallelWorkflowRLTrainer(checkpoint_dir=str(tmp_path / "one"), **settings)
     disturbed.run_workflow_search(kills)
-    calm = ParallelWorkflowRLTrainer(checkpoint_dir=str(tmp_path / "other"), **settings)
+    calm = cage2_trainer.ParallelWorkflowRLTrainer(checkpoint_dir=str(tmp_path / "other"), **settings)
     assert disturbed.results == calm.run_workflow_search() and len(killed) >= 2
     assert until(lambda: not processes())
 
@@ -150,7 +150,7 @@ def test_the_real_one_is_searched_alike_in_workers_and_without(tmp_path, cage2_p
     settings |= {"update_every_steps": 6, "red_agent_type": "B_lineAgent"}
     found = []
     for where in (False, True):
-        trainer = ParallelWorkflowRLTrainer(
+        trainer = cage2_trainer.ParallelWorkflowRLTrainer(
             checkpoint_dir=str(tmp_path / str(where)), use_multiprocessing=where, workers=2, **settings
         )
         found.append(trainer.run_workflow_search())

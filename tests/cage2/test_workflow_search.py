@@ -5,16 +5,14 @@ import math
 
 import numpy as np
 import pytest
-import torch
 
 from ragen.cage2.compliance import EpisodeCompliance
 from ragen.cage2.order_search import OrderSearch
 from ragen.cage2.results import Comparison, Episode, WorkflowResult, over_last
 from ragen.cage2.settings import SearchSettings, settings_of
-from ragen.cage2.trainer import ParallelWorkflowRLTrainer
-from ragen.cage2.training import WorkflowTraining
 from ragen.errors import CheckpointError, ConfigError, EnvError
 from support.cage2_stand_in import StandInEnvs
+from support.later import cage2_trainer, cage2_training, torch
 
 SMALL = {
     **{"n_envs": 3, "n_workflows": 3, "train_episodes_per_env": 4, "max_steps": 6, "update_every_steps": 6},
@@ -25,7 +23,7 @@ ORDER = ("op_server", "enterprise", "user", "defender", "op_host")
 
 def searched(folder, on_update=lambda progress: None, should_stop=lambda: False, make_envs=StandInEnvs, **settings):
     arguments = {**SMALL, "checkpoint_dir": str(folder), "make_envs": make_envs, **settings}
-    trainer = ParallelWorkflowRLTrainer(**arguments)
+    trainer = cage2_trainer.ParallelWorkflowRLTrainer(**arguments)
     trainer.run_workflow_search(on_update, should_stop)
     return trainer
 
@@ -161,7 +159,7 @@ def test_workflows_that_train_at_once_are_different_and_get_their_own_rows(tmp_p
 
 
 def training(**settings):
-    return WorkflowTraining(settings_of({**SMALL, **settings}), ORDER, 0)
+    return cage2_training.WorkflowTraining(settings_of({**SMALL, **settings}), ORDER, 0)
 
 
 def episode(compliant, fixes, reward=0.0):

@@ -10,10 +10,10 @@ import pytest
 from ragen.container.container import MultiProcessEnvironmentContainer
 from ragen.container.managers import SokobanEnvironmentManager
 from ragen.container.projections import create_projection_function
-from ragen.env.trajectory_collector import TrajectoryCollector, filter_group_data, to_list_of_dict
 from ragen.errors import CollectError, ConfigError, InputError
 from ragen.llm_agent.tokenizer import load_tokenizer
 from support.image_processor import TOKENS, StandInProcessor
+from support.later import collecting
 from support.stand_ins import StandInActor, StandInWorkers, any_move
 
 SOKOBAN = {"dim_x": 6, "dim_y": 6, "num_boxes": 1}
@@ -38,6 +38,10 @@ def managed(max_steps: int = 3, group_n: int = 2, env_num: int = 2, **more: Any)
     return SokobanEnvironmentManager(envs, create_projection_function("sokoban"), "sokoban")
 
 
+def collector_of(settings: Any, tokenizer: Any = TOKENIZER, *more: Any, **keywords: Any) -> Any:
+    return collecting.TrajectoryCollector(settings, tokenizer, *more, **keywords)
+
+
 def prompts(rows: int = 0, **meta_info: Any) -> Any:
     from verl import DataProto
 
@@ -49,7 +53,7 @@ def prompts(rows: int = 0, **meta_info: Any) -> Any:
 
 def test_a_batch_has_a_row_for_each_turn_trajectory_after_trajectory():
     with managed() as envs:
-        batch = TrajectoryCollector(config(), TOKENIZER).multi_turn_loop(prompts(), StandInActor(), envs)
+        batch = collector_of(config()).multi_turn_loop(prompts(), StandInActor(), envs)
     objects, size = batch.non_tensor_batch, len(batch)
     assert set(objects) >= COLUMNS and set(batch.batch.keys()) >= TENSORS
     assert size == 12 == len(objects["uid"]) and all(objects["active_masks"])
@@ -65,7 +69,7 @@ def test_a_batch_has_a_row_for_each_turn_trajectory_after_trajectory():
 
 def test_tokens_are_the_prompt_and_its_reply():
     with managed() as envs:
-        batch = TrajectoryCollector(config(), TOKENIZER).multi_turn_loop(prompts(), StandInActor(), envs).batch
+        batch = collector_of(config()).multi_turn_loop(prompts(), StandInActor(), envs).batch
     assert batch["prompts"].shape[1] == 700
     whole = TOKENIZER.decode(batch["input_ids"][0][batch["attention_mask"][0].bool()])
     asked = TOKENIZER.decode(batch["prompts"][0][batch["attention_mask"][0][:700].bool()])
@@ -89,7 +93,7 @@ def test_only_environments_whose_episode_goes_on_are_prompted():
     actor = StandInActor()
     with managed(max_steps=9) as plain:
         envs = Ending(plain.envs, plain.projection_f, "sokoban")
-        batch = TrajectoryCollector(config(), TOKENIZER).multi_turn_loop(prompts(), actor, envs)
+        batch = collector_of(config()).multi_turn_loop(prompts(), actor, envs)
     assert actor.asked == [[0, 1, 2, 3], [0, 1, 2], [1, 2], [1, 2]]
     assert list(batch.non_tensor_batch["env_ids"]) == [0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3]
 
@@ -97,13 +101,13 @@ def test_only_environments_whose_episode_goes_on_are_prompted():
 def test_worker_groups_are_given_multiples_of_their_size():
     actor = StandInWorkers(TOKENIZER, world_size=3)
     with managed() as envs:
-        batch = TrajectoryCollector(config(), TOKENIZER).multi_turn_loop(prompts(), actor, envs)
+        batch = collector_of(config()).multi_turn_loop(prompts(), actor, envs)
     assert len(batch) == 12 and len(actor.asked) == 3
     assert batch.batch["responses"].shape == (12, 48) and "rollout_log_probs" in batch.batch.keys()  # noqa: SIM118
 
 
 def test_prompts_of_a_data_set_are_repeated_for_groups_and_name_their_source():
-    collector = TrajectoryCollector(config(), TOKENIZER)
+    collector = collector_of(config())
     with managed() as envs:
         batch = collector.multi_turn_loop(prompts(2), StandInActor(), envs)
         assert list(batch.non_tensor_batch["data_source"]) == ["set 0"] * 6 + ["set 1"] * 6
@@ -115,7 +119,7 @@ def test_prompts_of_a_data_set_are_repeated_for_groups_and_name_their_source():
 
 def test_who_gets_no_reply_is_over_and_has_no_row():
     with managed() as envs:
-        collector = TrajectoryCollector(config(), TOKENIZER)
+        collector = collector_of(config())
 
         def reply(text: str) -> str | None:
             return None if "Turn 2" in text else any_move(text)
@@ -126,12 +130,12 @@ def test_who_gets_no_reply_is_over_and_has_no_row():
 
 def test_where_nothing_was_answered_there_is_no_batch():
     with managed() as envs, pytest.raises(CollectError, match="no reply"):
-        TrajectoryCollector(config(), TOKENIZER).multi_turn_loop(prompts(), StandInActor(lambda text: None), envs)
+        collector_of(config()).multi_turn_loop(prompts(), StandInActor(lambda text: None), envs)
 
 
 def test_an_environment_that_fails_counts_as_no_failure_of_the_model():
     with managed() as envs:
-        collector = TrajectoryCollector(config(), TOKENIZER)
+        collector = collector_of(config())
         play = envs.envs.step
 
         def step(actions: Any) -> Any:
@@ -152,13 +156,13 @@ def test_prompts_that_are_too_long_lose_what_is_asked_for(truncation):
     short = config(data={"max_prompt_length": 60, "truncation": truncation})
     with managed() as envs:
         obs, _ = envs.reset()
-        whole = TrajectoryCollector(config(), TOKENIZER).preprocess_batch(prompts(), obs)
-        cut = TrajectoryCollector(short, TOKENIZER).preprocess_batch(prompts(), obs)
+        whole = collector_of(config()).preprocess_batch(prompts(), obs)
+        cut = collector_of(short).preprocess_batch(prompts(), obs)
     ids, kept = whole.non_tensor_batch["raw_prompt_ids"][0], cut.non_tensor_batch["raw_prompt_ids"][0]
     assert kept == {"left": ids[-60:], "right": ids[:60], "middle": ids[:30] + ids[-30:]}[truncation]
     assert cut.batch["input_ids"].shape == (4, 60)
     with pytest.raises(InputError, match="max_prompt_length"):
-        TrajectoryCollector(config(data={"max_prompt_length": 60}), TOKENIZER).preprocess_batch(prompts(), obs)
+        collector_of(config(data={"max_prompt_length": 60})).preprocess_batch(prompts(), obs)
 
 
 def collected(settings: dict[str, Any], kill: Any = None) -> list[Any]:
@@ -172,7 +176,7 @@ def collected(settings: dict[str, Any], kill: Any = None) -> list[Any]:
     seen: list[Any] = []
     with managed(max_steps=5, settings=settings) as envs:
         for _ in range(2):
-            batch = TrajectoryCollector(config(), TOKENIZER).multi_turn_loop(prompts(), StandInActor(reply), envs)
+            batch = collector_of(config()).multi_turn_loop(prompts(), StandInActor(reply), envs)
             seen += [batch.batch[name].tolist() for name in sorted(TENSORS)]
             named = sorted(set(batch.non_tensor_batch) - {"uid", "traj_uid"})
             seen += [[name, batch.non_tensor_batch[name].tolist()] for name in named]
@@ -199,24 +203,24 @@ def some_rewards(*rewards: float) -> tuple[Any, ...]:
 
 
 def test_groups_whose_rewards_are_all_equal_are_left_out():
-    kept = filter_group_data(*some_rewards(1, 1, 0, 2, 3, 3 + 1e-9), config=config())
+    kept = collecting.filter_group_data(*some_rewards(1, 1, 0, 2, 3, 3 + 1e-9), config=config())
     assert [rows[0]["row"] for rows in kept.batch_list] == [2, 3]
     assert kept.success["success_rate"].tolist() == [2, 3] and list(kept.traj_uid) == ["t2", "t3"]
 
 
 def test_the_last_try_is_kept_whole_and_the_rule_can_be_ones_own():
-    assert len(filter_group_data(*some_rewards(1, 1, 0, 2), last_try=True).batch_list) == 4
-    kept = filter_group_data(*some_rewards(1, 1, 0, 2), group_n=2, keeps=lambda rewards: rewards.max() < 2)
+    assert len(collecting.filter_group_data(*some_rewards(1, 1, 0, 2), last_try=True).batch_list) == 4
+    kept = collecting.filter_group_data(*some_rewards(1, 1, 0, 2), group_n=2, keeps=lambda rewards: rewards.max() < 2)
     assert [rows[0]["row"] for rows in kept.batch_list] == [0, 1]
     with pytest.raises(InputError, match="whole groups"):
-        filter_group_data(*some_rewards(1, 1, 1), group_n=2)
+        collecting.filter_group_data(*some_rewards(1, 1, 1), group_n=2)
     with pytest.raises(InputError, match="group_n"):
-        filter_group_data(*some_rewards(1, 1))
+        collecting.filter_group_data(*some_rewards(1, 1))
 
 
 def dynamic(tries: int, on_exhausted: str = "keep", **more: Any) -> Any:
     groups = {"enable": True, "max_num_gen_batches": tries, "on_exhausted": on_exhausted}
-    return TrajectoryCollector(config(algorithm={"filter_groups": groups}), TOKENIZER, **more)
+    return collector_of(config(algorithm={"filter_groups": groups}), **more)
 
 
 def test_rollouts_are_repeated_until_enough_groups_differ():
@@ -246,7 +250,7 @@ def test_rows_of_a_batch_are_dicts():
     from verl import DataProto
 
     batch = DataProto.from_dict(tensors={"a": torch.arange(4).view(2, 2)}, non_tensors={"b": np.array(["x", "y"])})
-    rows = to_list_of_dict(batch)
+    rows = collecting.to_list_of_dict(batch)
     assert rows[1]["a"].tolist() == [2, 3] and rows[1]["b"] == "y" and len(rows) == 2
 
 
@@ -261,7 +265,7 @@ def test_rows_of_a_batch_are_dicts():
 )
 def test_keys_that_cannot_work_are_named(wrong, match):
     with pytest.raises(ConfigError, match=match):
-        TrajectoryCollector(config(**wrong), TOKENIZER)
+        collector_of(config(**wrong))
 
 
 def test_images_go_through_the_processor_in_the_place_of_what_is_seen_now():
@@ -275,7 +279,7 @@ def test_images_go_through_the_processor_in_the_place_of_what_is_seen_now():
     kwargs = {**SOKOBAN, "max_steps": 3, "render_mode": "rgb_array"}
     container = MultiProcessEnvironmentContainer("sokoban", 2, 2, 42, kwargs, settings={"use_lanes": False})
     with SokobanEnvironmentManager(container, create_projection_function("sokoban"), "sokoban") as envs:
-        batch = TrajectoryCollector(config(), processor.tokenizer, processor).multi_turn_loop(prompts(), actor, envs)
+        batch = collector_of(config(), processor.tokenizer, processor).multi_turn_loop(prompts(), actor, envs)
     objects = batch.non_tensor_batch
     assert set(objects) >= {*COLUMNS, "multi_modal_inputs"} and set(batch.batch.keys()) >= TENSORS and len(batch) == 12
     assert (batch.batch["prompts"] == processor.image_token_id).sum(-1).tolist() == [TOKENS] * 12

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import ragen.utils
 from ragen.errors import ConfigError
@@ -25,7 +24,7 @@ from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends.verl import VerlBackend
 from ragen.llm_agent.tokenizer import load_tokenizer
 from ragen.training import command
-from support.later import verl
+from support.later import torch, verl
 
 ARCHIVE = Path(__file__).resolve().parents[3] / "shared" / "peers" / "ragen-up26.tar.gz"
 pytestmark = pytest.mark.skipif(not ARCHIVE.is_file(), reason="no archive of RAGEN's 2026 sources beside this checkout")

@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import torch
 
 from ragen.errors import InputError, StateError
 from ragen.llm_agent.rollout.rows import joined, row_count, rows_of
 from ragen.llm_agent.rollout.shared_inference import SharedLLMInferenceManager
 from ragen.llm_agent.tokens.dataproto import object_array
+from support.later import torch
 from support.rollouts import batch_of, no_prompts
 
 LONG = 60.0  # a wait that a test must never have to wait for

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import torch
 
+from support.later import torch
 from support.leftovers import processes, until
 
 

@@ -6,11 +6,11 @@ import threading
 
 import numpy as np
 import pytest
-import torch
 
 from ragen.errors import EnvError, InputError
 from ragen.meta import EpisodeBuffer, Learner, MarkovAgent, MemoryAgent, MemoryMarkovAgent, make_env, make_parallel_env
 from support import meta_envs  # noqa: F401
+from support.later import torch
 
 AGENTS = [MarkovAgent, MemoryAgent, MemoryMarkovAgent]
 LANES = {"use_lanes": True, "max_workers": 2}

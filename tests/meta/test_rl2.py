@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 
 from ragen.errors import CheckpointError, ConfigError
 from ragen.meta import Learner, MemoryAgent, make_env
@@ -16,6 +15,7 @@ from ragen.meta.rl2.bars import UCB, Straight, Thompson, episode_returns, regret
 from ragen.meta.rl2.ppo import PPO, Batch, gae
 from ragen.meta.rl2.settings import PPOSettings, config_names, load_settings
 from ragen.meta.rl2.trainer import Trainer
+from support.later import torch
 
 SMALL = [
     *("iterations=4", "rollouts=6", "forward_batch=4", "eval_every=2", "eval_tasks=8", "save_every=2"),

@@ -16,11 +16,23 @@ class Later:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # pytest asks all that it finds in a file for `__wrapped__`
+            raise AttributeError(name)
         return getattr(import_module(self._name), name)
 
 
+torch: Any = Later("torch")
 verl: Any = Later("verl")
 tensordict: Any = Later("tensordict")
+transformers: Any = Later("transformers")
+hf: Any = Later("ragen.llm_agent.backends.hf")
+connections: Any = Later("ragen.llm_agent.backends.connections")
+ppo: Any = Later("ragen.cage2.ppo")
+cage2_trainer: Any = Later("ragen.cage2.trainer")
+cage2_training: Any = Later("ragen.cage2.training")
+collecting: Any = Later("ragen.env.trajectory_collector")
+openai: Any = Later("ragen.llm_agent.backends.openai")
+manager: Any = Later("ragen.agent_loop.manager")
 group_sampler: Any = Later("ragen.agent_loop.group_sampler")
 loss_scaling: Any = Later("ragen.agent_loop.loss_scaling")
 transfer_queue: Any = Later("transfer_queue")

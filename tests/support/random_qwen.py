@@ -2,10 +2,8 @@
 
 from functools import cache
 
-import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
-
 from ragen.llm_agent.tokenizer import load_tokenizer
+from support.later import torch, transformers
 
 CONTEXT = 512
 
@@ -18,7 +16,7 @@ def tokenizer():
 def tiny_model(seed=0):
     """Its replies are noise: with ``initializer_range`` 0.08 neither uniform nor stuck on one token."""
     torch.manual_seed(seed)
-    config = Qwen2Config(
+    config = transformers.Qwen2Config(
         vocab_size=len(tokenizer()),
         hidden_size=64,
         intermediate_size=128,
@@ -32,7 +30,7 @@ def tiny_model(seed=0):
         eos_token_id=tokenizer().eos_token_id,
         pad_token_id=tokenizer().pad_token_id,
     )
-    return Qwen2ForCausalLM(config).eval()
+    return transformers.Qwen2ForCausalLM(config).eval()
 
 
 def always(model, token):

@@ -1,7 +1,6 @@
 """What the tiny model really plays, and what of it is trained on."""
 
 import pytest
-import torch
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends import Reply
@@ -12,6 +11,7 @@ from ragen.training.settings import TrainerSettings
 from ragen.training.tiny_model import build_model
 from ragen.training.training_batch import training_batch
 from ragen.training.trajectories import all_members
+from support.later import torch
 from support.small_training import small_config
 
 TOKENIZER = load_tokenizer()

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from ragen.commands import StopRequest
 from ragen.errors import CheckpointError, ConfigError
@@ -22,6 +21,7 @@ from ragen.training.run_report import history
 from ragen.training.tracking import Tracker
 from ragen.training.trainer import train
 from ragen.training.warm_up import WarmUp
+from support.later import torch
 from support.small_training import SMALL, metrics_of, small_config
 
 ROOT = Path(__file__).resolve().parents[2]

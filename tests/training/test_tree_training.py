@@ -1,7 +1,6 @@
 """What is learnt of trees: every turn once, against its siblings; and a run that trains with them."""
 
 import pytest
-import torch
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
@@ -17,6 +16,7 @@ from ragen.training.tiny_model import build_model
 from ragen.training.trainer import train
 from ragen.training.training_batch import training_batch
 from ragen.training.trajectories import all_members
+from support.later import torch
 from support.recording_backend import TEXTS, RecordingBackend
 from support.rollouts import no_prompts
 from support.small_training import metrics_of, small_config

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ragen.llm_agent.backends.connections import new_http_client
+from support.later import connections
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
@@ -50,7 +50,7 @@ def test_connections_are_used_again_and_what_has_left_is_told(
         server = Server(together=3)
         async with await asyncio.start_server(server.connected, "127.0.0.1", 0) as listening:
             url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
-            async with new_http_client(lambda: lambda: left.append("left")) as client:
+            async with connections.new_http_client(lambda: lambda: left.append("left")) as client:
                 for _ in range(4):
                     answers = await asyncio.gather(*(client.post(url, content=b"hello") for _ in range(3)))
                     assert [answer.text for answer in answers] == ["ok"] * 3

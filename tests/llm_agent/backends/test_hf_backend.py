@@ -3,14 +3,13 @@
 import json
 
 import pytest
-import torch
 
 from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Request, Sampling, create_backend
-from ragen.llm_agent.backends.hf import HfBackend
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.rollout import command
+from support.later import hf, torch
 from support.random_qwen import CONTEXT, always, tiny_model, tokenizer
 from support.rollouts import no_prompts
 
@@ -67,7 +66,7 @@ def log_probs_of(model, prompt, ids, temperature=1.0):
     ids=["drawn", "drawn from few", "greedy"],
 )
 def test_log_probabilities_are_those_that_a_trainer_computes_from_the_same_tokens(model, sampling):
-    replies = HfBackend(model, tokenizer()).generate(requests(), sampling)
+    replies = hf.HfBackend(model, tokenizer()).generate(requests(), sampling)
     temperature = 1.0 if sampling.greedy else sampling.temperature
     for asked, reply in zip(requests(), replies, strict=True):
         assert len(reply.token_ids) == len(reply.log_probs) > 0
@@ -77,7 +76,7 @@ def test_log_probabilities_are_those_that_a_trainer_computes_from_the_same_token
 
 def test_a_greedy_reply_is_the_likeliest_token_by_token_in_whatever_company(model):
     sampling = Sampling(max_tokens=12, do_sample=False)
-    together = HfBackend(model, tokenizer()).generate(requests(), sampling)
+    together = hf.HfBackend(model, tokenizer()).generate(requests(), sampling)
     for asked, reply in zip(requests(), together, strict=True):
         ids = list(asked.prompt_ids)
         for token in reply.token_ids:
@@ -88,7 +87,7 @@ def test_a_greedy_reply_is_the_likeliest_token_by_token_in_whatever_company(mode
 
 def test_a_reply_ends_with_its_end_token_which_its_text_leaves_out():
     end = tokenizer().eos_token_id
-    (reply,) = HfBackend(always(tiny_model(), end), tokenizer()).generate(requests([4]), Sampling(max_tokens=9))
+    (reply,) = hf.HfBackend(always(tiny_model(), end), tokenizer()).generate(requests([4]), Sampling(max_tokens=9))
     assert (reply.text, reply.token_ids, reply.cut_off) == ("", [end], False)
     assert reply.log_probs == pytest.approx([0.0], abs=1e-6)
     assert reply.usage == {"requests": 1, "prompt_tokens": 4, "completion_tokens": 1}
@@ -96,13 +95,13 @@ def test_a_reply_ends_with_its_end_token_which_its_text_leaves_out():
 
 def test_a_reply_that_does_not_end_is_cut_at_the_most_tokens():
     (letter,) = tokenizer().encode("a")
-    (reply,) = HfBackend(always(tiny_model(), letter), tokenizer()).generate(requests([4]), Sampling(max_tokens=9))
+    (reply,) = hf.HfBackend(always(tiny_model(), letter), tokenizer()).generate(requests([4]), Sampling(max_tokens=9))
     assert (reply.text, reply.token_ids, reply.cut_off) == ("a" * 9, [letter] * 9, True)
 
 
 def test_the_text_keeps_the_reply_tags():
     ids = tokenizer().encode("<answer>")
-    (reply,) = HfBackend(always(tiny_model(), ids[0]), tokenizer()).generate(requests([4]), Sampling(max_tokens=2))
+    (reply,) = hf.HfBackend(always(tiny_model(), ids[0]), tokenizer()).generate(requests([4]), Sampling(max_tokens=2))
     assert reply.text == "<answer><answer>"
 
 
@@ -110,7 +109,7 @@ def test_the_text_keeps_the_reply_tags():
 
 
 def test_prompts_are_answered_in_batches_of_similar_length_and_given_back_in_order(model):
-    backend = HfBackend(model, tokenizer(), batch_size=2)
+    backend = hf.HfBackend(model, tokenizer(), batch_size=2)
     shapes = []
     generate = model.generate
     model.generate = lambda **given: shapes.append(tuple(given["input_ids"].shape)) or generate(**given)
@@ -120,7 +119,7 @@ def test_prompts_are_answered_in_batches_of_similar_length_and_given_back_in_ord
         del model.generate
     assert shapes == [(2, 40), (2, 7), (1, 1)]
     alone = [
-        HfBackend(model, tokenizer()).generate([one], Sampling(max_tokens=3, do_sample=False)) for one in requests()
+        hf.HfBackend(model, tokenizer()).generate([one], Sampling(max_tokens=3, do_sample=False)) for one in requests()
     ]
     assert [reply.token_ids for reply in replies] == [reply.token_ids for (reply,) in alone]
 
@@ -134,7 +133,7 @@ def test_prompts_that_are_alike_are_read_once_and_answered_as_if_each_were_read(
     )
     try:
         shared, apart = (
-            HfBackend(model, tokenizer(), seed=3, share_prompts=share).generate(members, Sampling(max_tokens=6))
+            hf.HfBackend(model, tokenizer(), seed=3, share_prompts=share).generate(members, Sampling(max_tokens=6))
             for share in (True, False)
         )
     finally:
@@ -146,18 +145,18 @@ def test_prompts_that_are_alike_are_read_once_and_answered_as_if_each_were_read(
 
 
 def test_a_batch_has_no_more_tokens_than_allowed(model):
-    backend = HfBackend(model, tokenizer(), batch_tokens=2 * (25 + 10))
+    backend = hf.HfBackend(model, tokenizer(), batch_tokens=2 * (25 + 10))
     batches = backend._by_length(range(5), requests(), 10)
     assert list(batches) == [[1], [3, 2], [0, 4]]
 
 
 def test_no_requests_are_no_work(model):
-    assert HfBackend(model, tokenizer()).generate([], Sampling()) == []
+    assert hf.HfBackend(model, tokenizer()).generate([], Sampling()) == []
 
 
 def test_the_same_seed_draws_the_same_and_another_one_something_else(model):
     def draw(seed):
-        backend = HfBackend(model, tokenizer(), seed=seed)
+        backend = hf.HfBackend(model, tokenizer(), seed=seed)
         return [[r.token_ids for r in backend.generate(requests(), Sampling(max_tokens=8))] for _ in range(2)]
 
     first, again, other = draw(1), draw(1), draw(2)
@@ -169,13 +168,13 @@ def test_drawing_leaves_the_global_random_numbers_alone(model):
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    HfBackend(model, tokenizer()).generate(requests(), Sampling(max_tokens=2))
+    hf.HfBackend(model, tokenizer()).generate(requests(), Sampling(max_tokens=2))
     assert torch.rand(1).equal(expected)
 
 
 def test_the_model_is_left_in_the_mode_it_was_in():
     model = tiny_model().train()
-    HfBackend(model, tokenizer()).generate(requests(), Sampling(max_tokens=2))
+    hf.HfBackend(model, tokenizer()).generate(requests(), Sampling(max_tokens=2))
     assert model.training
 
 
@@ -183,12 +182,12 @@ def test_settings_of_the_models_own_file_change_nothing():
     plain, fussy = tiny_model(), tiny_model()
     fussy.generation_config.update(repetition_penalty=5.0, temperature=0.01, top_k=1, do_sample=True)
     sampling = Sampling(max_tokens=10)
-    drawn = [HfBackend(model, tokenizer()).generate(requests(), sampling) for model in (plain, fussy)]
+    drawn = [hf.HfBackend(model, tokenizer()).generate(requests(), sampling) for model in (plain, fussy)]
     assert [reply.token_ids for reply in drawn[0]] == [reply.token_ids for reply in drawn[1]]
 
 
 def test_a_prompt_too_long_for_the_model_fails_alone(model):
-    replies = HfBackend(model, tokenizer()).generate(requests([3, CONTEXT]), Sampling(max_tokens=2))
+    replies = hf.HfBackend(model, tokenizer()).generate(requests([3, CONTEXT]), Sampling(max_tokens=2))
     assert replies[0].error is None and len(replies[0].token_ids) > 0
     assert (
         replies[1].error
@@ -197,14 +196,14 @@ def test_a_prompt_too_long_for_the_model_fails_alone(model):
 
 
 def test_an_empty_prompt_fails_alone(model):
-    replies = HfBackend(model, tokenizer()).generate(requests([0, 3]), Sampling(max_tokens=2))
+    replies = hf.HfBackend(model, tokenizer()).generate(requests([0, 3]), Sampling(max_tokens=2))
     assert replies[0].error == "the prompt is empty, and a model goes on from at least one token"
     assert replies[1].error is None and len(replies[1].token_ids) > 0
 
 
 def test_a_prompt_without_tokens_is_an_error(model):
     with pytest.raises(InputError, match="the prompt of env 4 has no tokens"):
-        HfBackend(model, tokenizer()).generate([request(None, env_id=4)], Sampling())
+        hf.HfBackend(model, tokenizer()).generate([request(None, env_id=4)], Sampling())
 
 
 # From a configuration

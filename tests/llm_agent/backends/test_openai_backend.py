@@ -11,9 +11,9 @@ from PIL import Image
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends import Reply, Request, Sampling, create_backend
 from ragen.llm_agent.backends.endpoint import Access, ApiSettings, is_local, shown_address
-from ragen.llm_agent.backends.openai import OpenAIBackend, api_messages
 from ragen.llm_agent.rollout.actor import in_vocabulary
 from support.chat_server import chat_server, cut, cut_midway, fail, raw, say
+from support.later import openai
 
 KEY = "sk-test-0123456789abcdef"
 PLAIN = "<think>ok</think><answer>1</answer>"
@@ -34,7 +34,7 @@ class Pauses(list):
 def ask(server, *prompts, sampling=None, key=None, pause=None, **settings):
     """The replies to prompts, one request each."""
     settings = ApiSettings("tiny", server.url, **{"timeout": 20.0, "max_retries": 2, **settings})
-    backend = OpenAIBackend(settings, Access(key), pause=pause if pause is not None else Pauses())
+    backend = openai.OpenAIBackend(settings, Access(key), pause=pause if pause is not None else Pauses())
     try:
         return backend.generate([request(prompt, i) for i, prompt in enumerate(prompts)], sampling or Sampling())
     finally:
@@ -151,7 +151,7 @@ def test_fields_can_be_added_replaced_and_left_out():
 def test_images_go_as_data_urls():
     image = Image.new("RGB", (2, 2), "red")
     content = [{"type": "text", "text": "see"}, {"type": "image", "image": image}]
-    (message,) = api_messages([{"role": "user", "content": content}])
+    (message,) = openai.api_messages([{"role": "user", "content": content}])
     assert message["content"][0] == {"type": "text", "text": "see"}
     assert message["content"][1]["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
     json.dumps(message)
@@ -231,7 +231,7 @@ def test_no_more_requests_than_allowed_are_under_way():
 
 def test_calls_from_several_threads_share_the_slots():
     with chat_server() as server:
-        backend = OpenAIBackend(ApiSettings("tiny", server.url, max_concurrency=2))
+        backend = openai.OpenAIBackend(ApiSettings("tiny", server.url, max_concurrency=2))
         replies = []
         threads = [
             threading.Thread(target=lambda n=n: replies.extend(backend.generate([request(str(n))] * 3, Sampling())))
@@ -343,7 +343,7 @@ def test_a_wait_may_be_until_a_date(monkeypatch):
 
 def test_closing_ends_the_thread_and_may_be_done_twice():
     with chat_server() as server:
-        backend = OpenAIBackend(ApiSettings("tiny", server.url))
+        backend = openai.OpenAIBackend(ApiSettings("tiny", server.url))
         backend.generate([request("a")], Sampling())
         assert any(thread.name == "ragen-openai" for thread in threading.enumerate())
         backend.close()

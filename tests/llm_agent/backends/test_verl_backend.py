@@ -1,7 +1,6 @@
 """The verl backend against a stand-in worker group that insists on batches that its workers can share."""
 
 import pytest
-import torch
 
 from ragen.errors import BackendError, ConfigError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
@@ -9,6 +8,7 @@ from ragen.llm_agent.backends import Request, Sampling, create_backend
 from ragen.llm_agent.backends.verl import VerlBackend
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.tokenizer import load_tokenizer
+from support.later import torch
 from support.rollouts import batch_of, no_prompts
 
 TOKENIZER = load_tokenizer()

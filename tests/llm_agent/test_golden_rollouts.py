@@ -196,7 +196,7 @@ def replay(version: str, session: golden.Session, custom_envs: dict[str, Record]
     with EnvStateManager(config, mode=session.header["mode"]) as manager:
         both = Replay(manager)
         both.play(session.events)
-        assert len(both.golden.facts) > 100
+        assert len(both.golden.notes) >= len(session.events)
         assert both.golden.first_difference(both.ours) is None
         assert bool(manager.lane_stats()[0].turns) == (mode == "main")
 

@@ -1,13 +1,18 @@
 """Whether two managers give equal rollouts: all that can be seen of an episode, written down fact by fact.
 
-A :class:`Recording` is a flat list of facts, each a place ("turn 2, env 5, history[-2].reward") and what was found
-there. Two recordings are equal if all their facts are, without tolerance: numbers by type and exact value, images by
-mode, size and pixels, lists and dicts with their order. The first fact that differs is where to look.
+A :class:`Recording` is a list of notes, and a note a list of facts, each a place ("turn 2, env 5, history[-2].reward")
+and what was found there. Two recordings are equal if all their facts are, without tolerance: numbers by type and exact
+value, images by mode, size and pixels, lists and dicts with their order. The first fact that differs is where to look.
+
+A note of nothing but Python's own values is kept pickled. Equal bytes are equal facts; where they differ, the facts are
+written out and decide.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
+import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -64,18 +69,38 @@ class Difference:
         return f"{self.place}: {_excerpt(self.expected, start)} became {_excerpt(self.got, start)}"
 
 
+class Note:
+    """What was seen at one place: its facts, or the bytes that they can be read from."""
+
+    def __init__(self, place: str, value: Any) -> None:
+        """Take it down as it is now, however deep it is."""
+        self._place = place
+        self._pickled = _plain(value)
+        self._facts = None if self._pickled is not None else list(describe(value, place))
+
+    def facts(self) -> list[Fact]:
+        """Its facts, in order."""
+        if self._facts is not None:
+            return self._facts
+        return list(describe(pickle.loads(self._pickled or b""), self._place))
+
+    def is_surely(self, other: Note) -> bool:
+        """Whether both have the same facts, as far as bytes can tell."""
+        return self._pickled is not None and (self._place, self._pickled) == (other._place, other._pickled)
+
+
 class Recording:
     """What was seen of a manager, in order.
 
     Attributes:
-        facts: The facts.
+        notes: What was noted.
         seconds: Time spent in ``reset`` and ``step``; no part of the comparison.
         episodes: How many episodes were begun.
     """
 
     def __init__(self) -> None:
         """Start with nothing seen."""
-        self.facts: list[Fact] = []
+        self.notes: list[Note] = []
         self.seconds = 0.0
         self.episodes = 0
 
@@ -93,11 +118,19 @@ class Recording:
 
     def note(self, place: str, value: Any) -> None:
         """Write down a value as it is now, however deep it is."""
-        self.facts.extend(describe(value, f"episode {self.episodes}, {place}"))
+        self.notes.append(Note(f"episode {self.episodes}, {place}", value))
 
     def first_difference(self, other: Recording) -> Difference | None:
         """Where another recording parts from this one; None if they are equal."""
-        for mine, theirs in zip_longest(self.facts, other.facts):
+        for one, another in zip_longest(self.notes, other.notes):
+            if one is None or another is None or not one.is_surely(another):
+                if found := self._parted(one.facts() if one else [], another.facts() if another else []):
+                    return found
+        return None
+
+    @staticmethod
+    def _parted(facts: list[Fact], others: list[Fact]) -> Difference | None:
+        for mine, theirs in zip_longest(facts, others):
             if mine is None or theirs is None:
                 place = mine.place if mine else theirs.place  # type: ignore[union-attr]
                 return Difference(place, mine.value if mine else "nothing", theirs.value if theirs else "nothing")
@@ -192,6 +225,27 @@ def _describe(value: Any, place: str, inside: tuple[int, ...]) -> Iterator[Fact]
     yield Fact(place, f"{kind} of {len(children)}" + (f": {', '.join(children)}" if _has_names(value) else ""))
     for name, child in children.items():
         yield from _describe(child, f"{place}{name}", (*inside, id(value)))
+
+
+class _Plain(pickle.Pickler):
+    """Takes Python's own values alone, and writes each out where it stands, whether or not it stood before."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self.fast = True
+
+    def reducer_override(self, value: Any) -> Any:
+        raise pickle.PicklingError(type(value).__name__)
+
+
+def _plain(value: Any) -> bytes | None:
+    """A value of nothing but Python's own types as bytes, the same for the same facts alone; None for any other."""
+    written = io.BytesIO()
+    try:
+        _Plain(written).dump(value)
+    except (pickle.PicklingError, ValueError, RecursionError):
+        return None
+    return written.getvalue()
 
 
 def _has_names(value: Any) -> bool:

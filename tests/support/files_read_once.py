@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import os
+import pickle
 from typing import Any
 
 from omegaconf import OmegaConf
 
 _plain = OmegaConf.load
-_known: dict[tuple[str, int, int], Any] = {}
+_known: dict[tuple[str, int, int], bytes] = {}
 
 
 def load(file: Any) -> Any:
@@ -21,8 +21,8 @@ def load(file: Any) -> Any:
         return _plain(file)
     key = (os.path.abspath(name), found.st_mtime_ns, found.st_size)  # type: ignore[arg-type, type-var]
     if key not in _known:
-        _known[key] = _plain(file)
-    return copy.deepcopy(_known[key])
+        _known[key] = pickle.dumps(_plain(file))
+    return pickle.loads(_known[key])
 
 
 def install() -> None:

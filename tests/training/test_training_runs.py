@@ -48,6 +48,12 @@ def assert_same(one, other):
         assert one == other
 
 
+@pytest.fixture(autouse=True)
+def no_curves(monkeypatch):
+    """Drawing takes longer than a step; ``finished`` has its curve."""
+    monkeypatch.setattr("ragen.training.trainer.draw_curve", lambda metrics, picture, title: True)
+
+
 @pytest.mark.parametrize("estimator", ["grpo", "gae"])
 def test_two_steps_and_two_more_after_resuming_equal_four_in_one_go(tmp_path, estimator):
     how = [f"algorithm.adv_estimator={estimator}", "actor_rollout_ref.actor.use_kl_loss=true"]

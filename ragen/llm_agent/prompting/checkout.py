@@ -30,6 +30,7 @@ from ragen.llm_agent.prompting.template import (
     PromptTemplate,
     ReplyFormatTemplate,
     WindowTemplate,
+    from_yaml,
 )
 
 CONTEXT = "ragen/llm_agent/ctx_manager.py"
@@ -241,7 +242,7 @@ def _instructions(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     try:
-        content = yaml.safe_load(path.read_text("utf-8"))
+        content = from_yaml(path.read_text("utf-8"))
         entries = content["custom_envs"].items()
         return {str(tag): entry["env_instruction"] for tag, entry in entries if entry.get("env_instruction")}
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:

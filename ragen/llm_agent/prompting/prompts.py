@@ -24,7 +24,7 @@ from ragen.env.registry import REGISTERED_ENV_CONFIGS, resolve_env
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.prompting.control_tokens import ControlTokens
-from ragen.llm_agent.prompting.template import DEFAULT_PROMPTS, InstructionTemplate, PromptTemplate, fill
+from ragen.llm_agent.prompting.template import DEFAULT_PROMPTS, InstructionTemplate, PromptTemplate, fill, from_yaml
 
 
 @dataclass(frozen=True)
@@ -148,11 +148,9 @@ def _own_instruction(tag: str, entry: Mapping[str, Any], words: PromptTemplate) 
 @cache
 def shipped_instructions() -> dict[str, str]:
     """The instruction of each tag of this package's own ``envs.yaml``."""
-    import yaml
-
     from ragen.llm_agent.config.loading import config_directory
 
-    entries = yaml.safe_load((config_directory() / "envs.yaml").read_text("utf-8"))["custom_envs"]
+    entries = from_yaml((config_directory() / "envs.yaml").read_text("utf-8"))["custom_envs"]
     return {tag: str(entry.get("env_instruction") or "").strip() for tag, entry in entries.items()}
 
 

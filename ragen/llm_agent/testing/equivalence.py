@@ -123,9 +123,10 @@ class Recording:
     def first_difference(self, other: Recording) -> Difference | None:
         """Where another recording parts from this one; None if they are equal."""
         for one, another in zip_longest(self.notes, other.notes):
-            if one is None or another is None or not one.is_surely(another):
-                if found := self._parted(one.facts() if one else [], another.facts() if another else []):
-                    return found
+            if one is not None and another is not None and one.is_surely(another):
+                continue
+            if found := self._parted(one.facts() if one else [], another.facts() if another else []):
+                return found
         return None
 
     @staticmethod

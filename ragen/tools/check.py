@@ -100,7 +100,12 @@ def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.
     env_type, settings, with_stories = (options.pop(name) for name in ("type", "settings", "stacks"))
     fields = read_settings(env_type, resolve_env(env_type)[1], settings)
     report = check_parallel(env_type, fields, **options)
-    report.print(with_stories)
+    from rich.console import Console
+
+    console = Console()
+    console.print(report)
+    if with_stories and (stories := report.stories()):
+        console.print(stories, markup=False, highlight=False)
     return NOTHING_TO_FIX if report.ok else FIX_FIRST
 
 

@@ -12,7 +12,6 @@ else.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import json
 import logging
@@ -37,6 +36,7 @@ from ragen.errors import CapsuleError, DivergenceError, LaneDiedError, LaneTimeo
 from ragen.files import write_whole
 from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
 from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.episode.turn import state_hash
 from ragen.parallel.failures import Failure
 from ragen.parallel.lanes.orders import Fork, Play, Reset
 from ragen.tools.json_codec import encode, lost_in, plain, read
@@ -137,8 +137,7 @@ class Capsule:
 def shown(value: Any) -> Any:
     """What a capsule keeps of what was recorded: of a long text its digest, of anything else its plain form."""
     if isinstance(value, str) and len(value) > _LONGEST_TEXT:
-        hashed = hashlib.blake2b(value.encode(errors="surrogatepass"), digest_size=16).hexdigest()
-        return {"characters": len(value), "blake2b": hashed}
+        return {"characters": len(value), "blake2b": state_hash(value)}
     return plain(value)
 
 
@@ -244,10 +243,9 @@ def load_spec(capsule: Capsule) -> EnvSpec:
     """
     journal = capsule.journal
     asked = [entry.action if isinstance(entry, JournalTurn) else entry for entry in capsule.entries()]
-    parts = {"the configuration": capsule.config, "what was asked": [*asked, journal.options, journal.settings]}
-    for what, part in parts.items():
-        if lost := lost_in(part):
-            raise CapsuleError(f"a part of {what} could not be kept as plain data: {'; '.join(lost)}.")
+    if lost := lost_in([capsule.config, *asked, journal.options, journal.settings]):
+        told = "a part of the configuration or of what was asked could not be kept as plain data"
+        raise CapsuleError(f"{told}: {'; '.join(lost)}.")
     sys.path += [entry for entry in capsule.import_path if entry not in sys.path and os.path.isdir(entry)]
     script = _run(capsule.script) if capsule.script is not None else {}
     env_class, game, config = _found(capsule.env_class, script), _found(capsule.game, script), capsule.config

@@ -47,17 +47,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class EnvCosts:
-    """What an environment costs; None for what could not be measured.
+    """What an environment costs; nothing if it did not come to be measured.
 
     Attributes:
         build, reset, turn: Seconds, medians.
         busy: The share of a turn in which it computes; the rest it waits.
     """
 
-    build: float | None = None
-    reset: float | None = None
-    turn: float | None = None
-    busy: float | None = None
+    build: float = 0.0
+    reset: float = 0.0
+    turn: float = 0.0
+    busy: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -100,10 +100,11 @@ class CheckReport:
             fix = f"\n[italic]{escape(found.fix)}[/italic]" if found.fix else ""
             findings.add_row(check, _MARKS[found.status], escape(found.text) + fix)
         yield findings
-        busy, seconds = self.costs.busy, (self.costs.build, self.costs.reset, self.costs.turn)
-        costs = Table("build", "reset", "turn", "computing", title="Costs", title_justify="left")
-        costs.add_row(*map(in_words, seconds), "?" if busy is None else f"{busy:.0%}")
-        yield costs
+        if self.costs.turn:
+            seconds = self.costs.build, self.costs.reset, self.costs.turn
+            costs = Table("build", "reset", "turn", "computing", title="Costs", title_justify="left")
+            costs.add_row(*map(in_words, seconds), f"{self.costs.busy:.0%}")
+            yield costs
         yield f"[bold]{escape(self.line)}[/bold]\n{escape(self.reason)}".rstrip()
 
 
@@ -121,12 +122,12 @@ def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turn
         first = next(iter(failed))
         todo = [f"{check}: {found.fix or found.text}" for check, found in failed.items() if found.fix or check != first]
         return report("fix", f"fix this first: {first}: {failed[first].text}", "\n".join(todo))
-    share = (costs.turn or 0.0) + (costs.reset or 0.0) / turns
+    share = costs.turn + costs.reset / turns
     told = f"a turn takes about {in_words(share)}, with its share of the resets"
     if share < CHEAP:
         reason = f"It would gain nothing: {told}, less than the messages to a worker; auto finds that too."
         return report("sequential", sequential, reason)
-    if costs.busy is not None and costs.busy < WAITING:
+    if costs.busy < WAITING:
         reason = f"It waits for {1 - costs.busy:.0%} of a turn: max_workers above the number of cores pays."
         return report("parallel", "use_multiprocessing: true", reason)
     if share < MIDDLING:
@@ -135,9 +136,7 @@ def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turn
     return report("parallel", "use_multiprocessing: true", f"{told.capitalize()}.")
 
 
-def in_words(seconds: float | None) -> str:
-    """Seconds in a fitting unit; ``"?"`` for None."""
-    if seconds is None:
-        return "?"
+def in_words(seconds: float) -> str:
+    """Seconds in a fitting unit."""
     size, unit = (1.0, "s") if seconds >= 1 else (1e-3, "ms") if seconds >= 1e-3 else (1e-6, "us")
     return f"{seconds / size:.3g} {unit}"

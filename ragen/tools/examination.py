@@ -52,6 +52,7 @@ NEEDS_REPLAYS = ("replays after other episodes", "replays elsewhere", "group res
 
 _FIRST, _SECOND, _LEADER, _COPY, _PROBE, _OTHER = range(6)  # env_ids in a sandbox
 _GROUPS = {_FIRST: 0, _SECOND: 1, _LEADER: 2, _COPY: 2}
+_BUILD = Change("__doc__")  # whatever is read of an environment, it is built for it
 _TO_MAIN = "Keep it in the main process, or make it picklable."
 _MISHAPS = {
     "timeout": ("hangs", "It hangs, or --timeout is too short for it."),
@@ -198,10 +199,10 @@ class Examination:
         """Members of a group are copied where the class declares how, and nowhere else: that has to be like a reset."""
         declared = getattr(self._spec.env_class, "copy_from", None)
         if declared is None or getattr(declared, "__module__", "") == "ragen.env.base":
-            reset = self._costs.reset or 0.0
-            fix = "Declare copy_from: one reset then serves a whole group." if reset >= DEAR_RESET else ""
-            text = f"no copy_from: every member of a group is reset, in {in_words(reset)}"
-            return Finding("note" if fix else "ok", text, fix)
+            is_dear = self._costs.reset >= DEAR_RESET
+            fix = "Declare copy_from: one reset then serves a whole group." if is_dear else ""
+            text = f"no copy_from: every member of a group is reset, in {in_words(self._costs.reset)}"
+            return Finding("note" if is_dear else "ok", text, fix)
         for members in ((_LEADER, _COPY), (_COPY, _LEADER)):
             if difference := self._difference(self._here, *members):
                 fix = "copy_from must copy all that reset sets, and share nothing that changes (generators, lists)."
@@ -259,7 +260,7 @@ class Examination:
         """Let environments live as long as there is time, and note what that costs; how many there were."""
         seed, turns = self._episode
         load = Rebuild.of([replace(self._spec, env_id=_OTHER)], [])
-        build = Call([(_OTHER, Change("__doc__"))])  # reading anything builds it
+        build = Call([(_OTHER, _BUILD)])
         reset = Reset([ResetOrder(_OTHER, each, OPTIONS) for each in (seed + 3, seed + 2, seed + 1, seed)])
         play = Play([(_OTHER, Turn(actions, MANY_ACTIONS)) for actions in turns])
         given: dict[Order, list[list[Outcome]]] = defaultdict(list)
@@ -298,7 +299,7 @@ class Examination:
     def _load(self, sandbox: Sandbox) -> None:
         """Bring the probe and the environment (several, for comparing) into a worker."""
         sandbox.load([EnvSpec.of(Probe, self._sealed, _PROBE)])
-        sandbox.ask(Call([(_PROBE, Change("prepare"))]))
+        sandbox.ask(Call([(_PROBE, _BUILD)]))
         sandbox.load([replace(self._spec, env_id=i, group_id=g) for i, g in _GROUPS.items()])
 
     @property

@@ -32,11 +32,8 @@ class Probe:
     uses_global_rng = False
 
     def __init__(self, sealed: SealedSpecs) -> None:
-        """Keep the environment's spec; its class is not imported yet."""
+        """Have this process print nowhere, and remember what it is like before the environment's class is imported."""
         self._sealed = sealed
-
-    def prepare(self) -> None:
-        """Have this process print nowhere, and remember what it is like before the environment comes."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for standard in (1, 2):
             os.dup2(nowhere, standard)

@@ -247,37 +247,25 @@ def load_spec(capsule: Capsule) -> EnvSpec:
         told = "a part of the configuration or of what was asked could not be kept as plain data"
         raise CapsuleError(f"{told}: {'; '.join(lost)}.")
     sys.path += [entry for entry in capsule.import_path if entry not in sys.path and os.path.isdir(entry)]
-    script = _run(capsule.script) if capsule.script is not None else {}
-    env_class, game, config = _found(capsule.env_class, script), _found(capsule.game, script), capsule.config
-    if capsule.config_class is not None:
-        config_class = _found(capsule.config_class, script)
-        try:
-            config = config_class(**config)
-        except (TypeError, ValueError) as error:
-            raise CapsuleError(f"{capsule.config_class} does not take {config!r} any more: {error}") from error
+    try:
+        script = runpy.run_path(capsule.script, run_name="__mp_main__") if capsule.script is not None else {}
+        env_class, game = _named(capsule.env_class, script), _named(capsule.game, script)
+        config = capsule.config
+        if capsule.config_class is not None:
+            config = _named(capsule.config_class, script)(**config)
+    except Exception as error:
+        raise CapsuleError(
+            f"cannot import {capsule.env_class!r}, or make its configuration: {type(error).__name__}: {error}. Its "
+            "classes have to be as they were, outside of any function: in a module that is installed here or whose "
+            f"folder is in PYTHONPATH, or in the main script{f' {capsule.script!r}' if capsule.script else ''}."
+        ) from error
     return EnvSpec(capsule.env_id, 0, capsule.tag, capsule.env_type, env_class, config, game())
 
 
-def _run(script: str) -> dict[str, Any]:
-    """The names that a main script defines at its top."""
-    try:
-        return runpy.run_path(script, run_name="__mp_main__")
-    except Exception as error:
-        raise CapsuleError(
-            f"the main script {script!r}, which defined the environment, cannot be run: {type(error).__name__}: "
-            f"{error}. An environment that is defined in a module can be replayed anywhere."
-        ) from error
-
-
-def _found(path: str, script: Mapping[str, Any]) -> Any:
+def _named(path: str, script: Mapping[str, Any]) -> Any:
     """What a path names, in a module or in the main script."""
-    try:
-        return script[path.removeprefix("__main__:")] if path.startswith("__main__:") else pkgutil.resolve_name(path)
-    except Exception as error:
-        raise CapsuleError(
-            f"cannot import {path!r}: {type(error).__name__}: {error}. It has to be defined outside of any function, "
-            "in a module that is installed here or whose folder is in PYTHONPATH, or in the main script as it is now."
-        ) from error
+    module, _, name = path.partition(":")
+    return script[name] if module == "__main__" else pkgutil.resolve_name(path)
 
 
 class CapsuleWriter:

@@ -21,7 +21,6 @@ from ragen.parallel.lanes.handle import LaneKind
 from ragen.parallel.lanes.lane import Lane, Request
 from ragen.parallel.lanes.orders import CloseAll, Order, Rebuild
 
-_KINDS = {Cause.DIED: "crash", Cause.TIMEOUT: "timeout", Cause.START: "start"}
 _CLOSING = 2.0  # seconds in which environments may close at the end
 _engines = itertools.count(1)  # numbers; workers are not shared with engines, so those of engines may be the same
 
@@ -46,13 +45,6 @@ class Mishap(Exception):
     def of_raised(cls, raised: Raised, where: str) -> Mishap:
         """An environment raised, or could not be loaded, or its result not be pickled."""
         return cls("exception", raised.text, raised.trace, raised.phase, where)
-
-    @classmethod
-    def of_lane(cls, failure: LaneFailure, where: str) -> Mishap:
-        """A worker gave no reply."""
-        is_late = failure.cause is Cause.TIMEOUT
-        text = f"no answer within {failure.seconds:g} s" if is_late else f"its process {failure.ending.describe()}"
-        return cls(_KINDS.get(failure.cause, failure.cause.value), text, failure.stacks, where=where)
 
 
 class Sandbox(Closing):
@@ -100,7 +92,8 @@ class Sandbox(Closing):
         where = where or f"while: {order.phase}"
         if isinstance(reply, LaneFailure):
             self.lost = True
-            raise Mishap.of_lane(reply, where)
+            kind = "crash" if reply.cause is Cause.DIED else reply.cause.value
+            raise Mishap(kind, f"its process {reply.what}", reply.stacks, where=where)
         for outcome in reply.outcomes:
             if isinstance(outcome.value, Raised):
                 raise Mishap.of_raised(outcome.value, where)

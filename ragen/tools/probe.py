@@ -7,7 +7,6 @@ deadline. It is there before the environment's module is imported.
 from __future__ import annotations
 
 import gc
-import inspect
 import os
 import random
 import signal
@@ -21,6 +20,7 @@ from ragen.errors import in_short
 from ragen.parallel.episode.sealed import SealedSpecs
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import action_lookup, map_actions
+from ragen.parallel.episode.values import options_taken
 from ragen.parallel.process import linux
 from ragen.tools.json_codec import encode
 from ragen.tools.recording import OPTIONS, Turns
@@ -140,8 +140,8 @@ class Probe:
         return self._sealed.open()[0]
 
     def _reset(self, seed: int) -> Any:
-        takes_mode = "mode" in inspect.signature(self._env.reset).parameters
-        return self._env.reset(seed=seed, **(OPTIONS if takes_mode else {}))
+        taken = options_taken(type(self._env).reset)
+        return self._env.reset(seed=seed, **{key: OPTIONS[key] for key in OPTIONS if taken is None or key in taken})
 
 
 def _generator_states() -> dict[str, Any]:

@@ -47,7 +47,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class EnvCosts:
-    """What an environment costs; nothing if it did not come to be measured.
+    """What an environment costs; the turn is 0 where it did not come to be measured.
 
     Attributes:
         build, reset, turn: Seconds, medians.

@@ -12,7 +12,6 @@ else.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import json
 import logging
@@ -22,11 +21,11 @@ import platform
 import re
 import runpy
 import sys
+import time
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -37,14 +36,14 @@ from ragen.errors import CapsuleError, DivergenceError, LaneDiedError, LaneTimeo
 from ragen.files import write_whole
 from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
 from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.episode.turn import state_hash
 from ragen.parallel.failures import Failure
 from ragen.parallel.lanes.orders import Fork, Play, Reset
-from ragen.tools.json_codec import decode, encode, lost_in
+from ragen.tools.json_codec import encode, lost_in, plain, read
 
 log = logging.getLogger(__name__)
 
 FORMAT = 2
-_UTC = timezone.utc  # noqa: UP017  in Python 3.10, which a checkout of RAGEN may have, there is no other name for it
 VERSION = getattr(ragen, "__version__", "put into a checkout")
 MOST = 20  # capsules that one process writes into a folder
 MOST_ALIKE = 3  # of them, with the same tag and kind of failure
@@ -122,7 +121,7 @@ class Capsule:
             story="".join(traceback.format_exception(error)),
             versions=versions(),
             import_path=_import_path(),
-            written=datetime.now(_UTC).isoformat(timespec="seconds"),
+            written=time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
         )
 
     def entries(self) -> list[JournalTurn | Change]:
@@ -138,9 +137,8 @@ class Capsule:
 def shown(value: Any) -> Any:
     """What a capsule keeps of what was recorded: of a long text its digest, of anything else its plain form."""
     if isinstance(value, str) and len(value) > _LONGEST_TEXT:
-        hashed = hashlib.blake2b(value.encode(errors="surrogatepass"), digest_size=16).hexdigest()
-        return {"characters": len(value), "blake2b": hashed}
-    return decode(encode(value))
+        return {"characters": len(value), "blake2b": state_hash(value)}
+    return plain(value)
 
 
 def path_of(named: Any) -> str:
@@ -215,7 +213,8 @@ def read_capsule(path: str | os.PathLike[str]) -> Capsule:
         CapsuleError: The file cannot be read, is no capsule, or was written by a version that this one does not know.
     """
     try:
-        data = json.loads(Path(path).read_text("utf-8"))
+        text = Path(path).read_text("utf-8")
+        data = json.loads(text)
     except OSError as error:
         raise CapsuleError(f"cannot read {str(path)!r}: {error.strerror or error}.") from error
     except ValueError as error:
@@ -228,70 +227,45 @@ def read_capsule(path: str | os.PathLike[str]) -> Capsule:
             f"{str(path)!r} has capsule format {data['format']!r} (ragen {by or 'unknown'}); this is ragen "
             f"{VERSION}, which reads format {FORMAT}. Replay it with the version that wrote it."
         )
-    names = [each.name for each in dataclasses.fields(Capsule)]
-    if missing := [name for name in names if name not in data]:
-        raise CapsuleError(f"{str(path)!r} is a damaged capsule: it lacks {', '.join(missing)}.")
     try:
-        return Capsule(**{name: decode(data[name]) for name in names})
+        fields = read(text)
+        del fields["format"]
+        return Capsule(**fields)
     except (TypeError, KeyError, ValueError) as error:
-        raise CapsuleError(f"{str(path)!r} is a damaged capsule: a value cannot be read ({error}).") from error
+        raise CapsuleError(f"{str(path)!r} is a damaged capsule: {error}.") from error
 
 
 def load_spec(capsule: Capsule) -> EnvSpec:
-    """What builds the capsule's environment; imports its module.
+    """What builds the capsule's environment; imports its module, or runs the main script that defined it.
 
     Raises:
         CapsuleError: A class, or a part of the configuration or of what was asked, is not here.
     """
-    names: dict[str, Any] = {}
+    journal = capsule.journal
     asked = [entry.action if isinstance(entry, JournalTurn) else entry for entry in capsule.entries()]
-    parts = {
-        "the configuration": capsule.config,
-        "what was asked": [*asked, capsule.journal.options, capsule.journal.settings],
-    }
-    for what, part in parts.items():
-        if lost := lost_in(part):
-            raise CapsuleError(f"a part of {what} could not be kept as plain data: {'; '.join(lost)}.")
+    if lost := lost_in([capsule.config, *asked, journal.options, journal.settings]):
+        told = "a part of the configuration or of what was asked could not be kept as plain data"
+        raise CapsuleError(f"{told}: {'; '.join(lost)}.")
     sys.path += [entry for entry in capsule.import_path if entry not in sys.path and os.path.isdir(entry)]
-
-    def find(path: str) -> Any:
-        module, _, name = path.partition(":")
-        if "<locals>" in name:
-            raise CapsuleError(f"{path!r} was defined inside a function: to replay it, define it in a module.")
-        if module == "__main__":
-            names.update(names or _run_script(capsule))
-            if name not in names:
-                raise CapsuleError(f"{capsule.script!r} defines no {name!r} any more.")
-            return names[name]
-        try:
-            return pkgutil.resolve_name(path)
-        except Exception as error:
-            raise CapsuleError(
-                f"cannot import {path!r}: {type(error).__name__}: {error}. `import {module}` has to work here and "
-                f"define {name!r}: install that module, or name its folder in PYTHONPATH."
-            ) from error
-
-    env_class, config = find(capsule.env_class), capsule.config
-    if capsule.config_class is not None:
-        try:
-            config = find(capsule.config_class)(**config)
-        except (TypeError, ValueError) as error:
-            raise CapsuleError(f"{capsule.config_class} does not take {config!r} any more: {error}") from error
-    described = capsule.env_id, 0, capsule.tag, capsule.env_type
-    return EnvSpec(*described, env_class, config, find(capsule.game)())
-
-
-def _run_script(capsule: Capsule) -> dict[str, Any]:
-    """The names that the main script defines at its top."""
-    if capsule.script is None or not os.path.isfile(capsule.script):
-        raise CapsuleError(
-            f"{capsule.env_class!r} was defined in the main script {capsule.script or '(an interactive session)'}, "
-            "which is not here. Environments that are defined in a module can be replayed anywhere."
-        )
     try:
-        return runpy.run_path(capsule.script, run_name="__mp_main__")
+        script = runpy.run_path(capsule.script, run_name="__mp_main__") if capsule.script is not None else {}
+        env_class, game = _named(capsule.env_class, script), _named(capsule.game, script)
+        config = capsule.config
+        if capsule.config_class is not None:
+            config = _named(capsule.config_class, script)(**config)
     except Exception as error:
-        raise CapsuleError(f"{capsule.script!r} cannot be run: {type(error).__name__}: {error}.") from error
+        raise CapsuleError(
+            f"cannot import {capsule.env_class!r}, or make its configuration: {type(error).__name__}: {error}. Its "
+            "classes have to be as they were, outside of any function: in a module that is installed here or whose "
+            f"folder is in PYTHONPATH, or in the main script{f' {capsule.script!r}' if capsule.script else ''}."
+        ) from error
+    return EnvSpec(capsule.env_id, 0, capsule.tag, capsule.env_type, env_class, config, game())
+
+
+def _named(path: str, script: Mapping[str, Any]) -> Any:
+    """What a path names, in a module or in the main script."""
+    module, _, name = path.partition(":")
+    return script[name] if module == "__main__" else pkgutil.resolve_name(path)
 
 
 class CapsuleWriter:
@@ -325,7 +299,7 @@ class CapsuleWriter:
             return self._paths[key]
         if written.total() >= MOST or written[spec.tag, kind] >= MOST_ALIKE:
             return None
-        now, tag = datetime.now(_UTC).strftime("%Y%m%d-%H%M%S"), re.sub(r"[^\w.-]+", "_", spec.tag)[:60]
+        now, tag = time.strftime("%Y%m%d-%H%M%S", time.gmtime()), re.sub(r"[^\w.-]+", "_", spec.tag)[:60]
         path = folder / f"{now}-{tag}-env{spec.env_id}-{kind}-{os.getpid()}-{next(_numbers)}.json"
         write_whole(path, Capsule.of(failure).to_json())
         self._paths[key] = path

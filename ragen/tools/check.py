@@ -62,16 +62,14 @@ def check_parallel(
 
 def _spec_of(env: str | type, config: Any) -> EnvSpec:
     env_class, config_class = resolve_env(env) if isinstance(env, str) else (env, getattr(env, "config_class", None))
+    if config is None or isinstance(config, Mapping):
+        fields = dict(config or {})
+        try:
+            config = config_class(**fields) if config_class is not None else fields or None
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{env}: the configuration {fields!r} does not fit: {error}") from error
     spec = EnvSpec.of(env_class, config, tag="check")
-    if isinstance(env, str):
-        spec = replace(spec, env_type=env)
-    if config is not None and not isinstance(config, Mapping):
-        return spec
-    fields = dict(config or {})
-    try:
-        return replace(spec, config=config_class(**fields) if config_class is not None else fields or None)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{spec.env_type}: the configuration {fields!r} does not fit: {error}") from error
+    return replace(spec, env_type=env) if isinstance(env, str) else spec
 
 
 def parser(prog: str = "python -m ragen.tools.check") -> argparse.ArgumentParser:
@@ -100,7 +98,12 @@ def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.
     env_type, settings, with_stories = (options.pop(name) for name in ("type", "settings", "stacks"))
     fields = read_settings(env_type, resolve_env(env_type)[1], settings)
     report = check_parallel(env_type, fields, **options)
-    report.print(with_stories)
+    from rich.console import Console
+
+    console = Console()
+    console.print(report)
+    if with_stories and (stories := report.stories()):
+        console.print(stories, markup=False, highlight=False)
     return NOTHING_TO_FIX if report.ok else FIX_FIRST
 
 

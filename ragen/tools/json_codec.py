@@ -6,6 +6,7 @@ with what is in them, become a dict with one key that starts with ``$``. Anythin
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -68,29 +69,34 @@ def _lost(value: Any) -> Any:
     return {"$lost": text[:_LONGEST_REPR]}
 
 
-def decode(data: Any) -> Any:
+def read(text: str) -> Any:
     """The value that was encoded, with :class:`Lost` for the parts that could not be; runs no code but our own.
 
     Raises:
         CapsuleError: It has a form that is not known here.
+        ValueError: The text is no JSON, or a value is damaged.
     """
-    if isinstance(data, list):
-        return [decode(item) for item in data]
-    if not isinstance(data, dict):
-        return data
+    return json.loads(text, object_hook=_decoded)
+
+
+def plain(value: Any) -> Any:
+    """What comes back of a value that was encoded: equal in every process where the value is."""
+    return read(json.dumps(encode(value)))
+
+
+def _decoded(data: dict[str, Any]) -> Any:
+    """What a dict stands for whose values are decoded already."""
     form = next((key for key in data if key.startswith("$")), None)
     if form is None:
-        return {key: decode(item) for key, item in data.items()}
-    content = decode(data[form])
-    if form in _COLLECTIONS:
-        return _COLLECTIONS[form](content)
-    if form in _RECORDS:
-        return _RECORDS[form](**content)
+        return data
+    content = data[form]
     if form == "$array":
         import numpy as np
 
         return np.array(content, dtype=data["dtype"])
-    others: dict[str, Any] = {"$dict": dict, "$bytes": bytes.fromhex, "$lost": Lost}
+    if form in _RECORDS:
+        return _RECORDS[form](**content)
+    others: dict[str, Any] = {**_COLLECTIONS, "$dict": dict, "$bytes": bytes.fromhex, "$lost": Lost}
     if form not in others:
         raise CapsuleError(f"a value of the unknown form {form!r} cannot be read by this version of ragen.")
     return others[form](content)

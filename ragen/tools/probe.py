@@ -7,7 +7,6 @@ deadline. It is there before the environment's module is imported.
 from __future__ import annotations
 
 import gc
-import inspect
 import os
 import random
 import signal
@@ -21,11 +20,10 @@ from ragen.errors import in_short
 from ragen.parallel.episode.sealed import SealedSpecs
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import action_lookup, map_actions
+from ragen.parallel.episode.values import options_taken
 from ragen.parallel.process import linux
 from ragen.tools.json_codec import encode
 from ragen.tools.recording import OPTIONS, Turns
-
-_SIGNALS = ("SIGINT", "SIGTERM", "SIGALRM", "SIGCHLD", "SIGUSR1")
 
 
 class Probe:
@@ -34,11 +32,8 @@ class Probe:
     uses_global_rng = False
 
     def __init__(self, sealed: SealedSpecs) -> None:
-        """Keep the environment's spec; its class is not imported yet."""
+        """Have this process print nowhere, and remember what it is like before the environment's class is imported."""
         self._sealed = sealed
-
-    def prepare(self) -> None:
-        """Have this process print nowhere, and remember what it is like before the environment comes."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for standard in (1, 2):
             os.dup2(nowhere, standard)
@@ -46,9 +41,9 @@ class Probe:
         self._before = _process_state()
 
     def changes(self) -> list[str]:
-        """What of this process the environment has changed, in words."""
+        """What of this process the environment has changed."""
         now = _process_state()
-        return [f"{what} (now {_told(now[what])})" for what, was in self._before.items() if now[what] != was]
+        return [what for what, was in self._before.items() if now[what] != was]
 
     def build(self) -> None:
         """Build an environment."""
@@ -76,28 +71,18 @@ class Probe:
         return bool(self._env.copy_from(other))
 
     def draws(self, seed: int, turns: Turns) -> dict[str, list[str]]:
-        """Which global generators are used or seeded, by the call that does so."""
+        """Which global generators are used or seeded in an episode, by the call that does so."""
         found: dict[str, list[str]] = {}
 
-        def watched(name: str, work: Callable[[], Any]) -> Any:
+        def watched(name: str, call: Callable[[], Any]) -> Any:
             before = _generator_states()
-            value = work()
+            value = call()
             changed = [kind for kind, state in _generator_states().items() if state != before.get(kind, state)]
             if changed:
                 found[name] = sorted({*found.get(name, ()), *changed})
             return value
 
-        watched("__init__", self.build)
-        watched("reset", partial(self._reset, seed))
-        watched("render", self._env.render)
-        for actions in turns:
-            done = False
-            for action in map_actions(self._env, actions):
-                done = done or watched("step", partial(self._env.step, action))[2]
-            watched("render", self._env.render)
-            if done:
-                break
-        watched("close", self.close_it)
+        self._live(seed, turns, watched)
         return found
 
     def unshown(self, seed: int, turns: Turns) -> dict[str, str]:
@@ -105,18 +90,31 @@ class Probe:
 
         What returns nothing hides nothing.
         """
-        self.build()
-        found = _unlike_render(self._env, "reset", self._reset(seed))
+        found: dict[str, str] = {}
+
+        def compared(name: str, call: Callable[[], Any]) -> Any:
+            value = call()
+            observation = value[0] if name == "step" else value if name == "reset" else None
+            if observation is not None and encode(observation) != encode(self._env.render()):
+                found.setdefault(name, in_short(observation, 60))
+            return value
+
+        self._live(seed, turns, compared)
+        return found
+
+    def _live(self, seed: int, turns: Turns, do: Callable[[str, Callable[[], Any]], Any]) -> None:
+        """Have an environment live through an episode, ``do`` making each of its calls, which are named."""
+        do("__init__", self.build)
+        do("reset", partial(self._reset, seed))
+        do("render", self._env.render)
         for actions in turns:
             done = False
             for action in map_actions(self._env, actions):
-                if not done:
-                    observation, _, done, _ = self._env.step(action)
-                    found = {**_unlike_render(self._env, "step", observation), **found}
+                done = done or do("step", partial(self._env.step, action))[2]
+            do("render", self._env.render)
             if done:
                 break
-        self.close_it()
-        return found
+        do("close", self.close_it)
 
     def belongings(self) -> dict[str, int]:
         """How much this process has of what an environment may leave behind."""
@@ -142,16 +140,8 @@ class Probe:
         return self._sealed.open()[0]
 
     def _reset(self, seed: int) -> Any:
-        takes_mode = "mode" in inspect.signature(self._env.reset).parameters
-        return self._env.reset(seed=seed, **(OPTIONS if takes_mode else {}))
-
-
-def _unlike_render(env: Any, call: str, observation: Any) -> dict[str, str]:
-    """The call with its observation, where ``render`` gives another one."""
-    if observation is None:
-        return {}
-    is_shown = encode(observation) == encode(env.render())
-    return {} if is_shown else {call: in_short(observation, 60)}
+        taken = options_taken(type(self._env).reset)
+        return self._env.reset(seed=seed, **{key: OPTIONS[key] for key in OPTIONS if taken is None or key in taken})
 
 
 def _generator_states() -> dict[str, Any]:
@@ -170,9 +160,5 @@ def _process_state() -> dict[str, Any]:
         "sys.path": list(sys.path),
         "os.environ": dict(os.environ),
         "the recursion limit": sys.getrecursionlimit(),
-        **{f"the handler of {each.name}": signal.getsignal(each) for each in signal.Signals if each.name in _SIGNALS},
+        "signal handlers": [signal.getsignal(number) for number in sorted(signal.valid_signals())],
     }
-
-
-def _told(value: Any) -> str:
-    return value if isinstance(value, str) else "changed" if isinstance(value, dict) else in_short(value, 60)

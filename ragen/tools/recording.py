@@ -1,24 +1,25 @@
-"""Episodes as they went, recorded so that they can be compared."""
+"""Episodes played in a sandbox, and compared step by step with how they went before."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import difference
-from ragen.parallel.episode.outcome import Outcome
+from ragen.parallel.episode.replicas import Lineage
 from ragen.parallel.episode.turn import Turn
-from ragen.parallel.lanes.orders import Play, Reset
-from ragen.tools.json_codec import decode, encode
+from ragen.parallel.lanes.orders import Fork, Play, Reset
+from ragen.tools.json_codec import plain
 from ragen.tools.sandbox import Mishap, Sandbox
 
 MANY_ACTIONS = 99  # actions left: turns are not cut short
 OPTIONS = {"mode": "train"}
 
 Turns = Sequence[tuple[str, ...]]
+Plan = Mapping[int, Turns]
+"""The turns to play, by seed."""
 
 
 class Step(NamedTuple):
@@ -29,82 +30,80 @@ class Step(NamedTuple):
     done: bool = False
     info: Any = None
 
-    @classmethod
-    def of(cls, result: Any) -> Step:
-        """What a turn gave."""
-        return cls(*(decode(encode(getattr(result, name))) for name in cls._fields))
+
+Episodes = dict[int, list[Step]]
+"""By seed, what the reset and the turns gave."""
 
 
-@dataclass
-class Recording:
-    """Episodes of one environment.
+def record(sandbox: Sandbox, env_id: int, plan: Plan, budget: float) -> Episodes:
+    """Play episodes; after so many seconds no further turn is begun, but one is played in any case.
 
-    Attributes:
-        episodes: For each seed the reset and the turns.
-        mishap: What ended the recording before its time.
-        where: At which call that was.
+    Raises:
+        Mishap: A reset or a turn gave no result.
     """
-
-    episodes: dict[int, list[Step]] = field(default_factory=dict)
-    mishap: Mishap | None = None
-    where: str = ""
-
-    def difference(self, other: Recording) -> str:
-        """Where the other one first differs, in words; "" if nowhere."""
-        for seed, steps in self.episodes.items():
-            for turn, (mine, theirs) in enumerate(zip(steps, other.episodes.get(seed, ()), strict=False), start=-1):
-                if found := difference(turn, Step._fields, mine, theirs):
-                    return f"with seed {seed}, {found.describe()}"
-        if other.mishap is not None:
-            return f"{other.mishap.kind} in {other.where}: {other.mishap.text}"
-        return ""
-
-    def play(self, sandbox: Sandbox, seed: int, turns: Turns, reset: Outcome, end: float) -> None:
-        """Play an episode whose reset gave this; no turn but the first is begun after ``end``."""
-        if isinstance(reset.value, Mishap):
-            self.mishap, self.where = reset.value, f"the reset with seed {seed}"
-            return
-        steps = self.episodes[seed] = [Step(decode(encode(reset.value.digest)))]
-        for index, actions in enumerate(turns):
-            if index and time.monotonic() > end:
-                return
-            result = sandbox.do(Play([(reset.env_id, Turn(actions, MANY_ACTIONS))]))[0].value
-            if isinstance(result, Mishap):
-                self.mishap, self.where = result, f"turn {index} ({', '.join(map(repr, actions))}) of seed {seed}"
-                return
-            steps.append(Step.of(result))
-            if result.done:
-                return
-
-
-def record(
-    sandbox: Sandbox, env_ids: Sequence[int], plan: Mapping[int, Turns], budget: float = float("inf")
-) -> list[Recording]:
-    """Play episodes.
-
-    Args:
-        sandbox: Where the environments live.
-        env_ids: The environments: they are reset together, and then play one after the other.
-        plan: The turns to play, by seed.
-        budget: Seconds after which no further turn is begun; one reset and one turn are played in any case.
-
-    Returns:
-        A recording of each.
-    """
-    recordings, end = [Recording() for _ in env_ids], time.monotonic() + budget
-    for position, (seed, turns) in enumerate(plan.items()):
-        if any(recording.mishap for recording in recordings) or (position and time.monotonic() > end):
-            break
-        resets = sandbox.do(Reset([ResetOrder(env_id, seed, OPTIONS) for env_id in env_ids]))
-        for recording, reset in zip(recordings, resets, strict=True):
-            recording.play(sandbox, seed, turns, reset, end)
-    return recordings
-
-
-def within(budget: float, count: int) -> Iterator[int]:
-    """1, 2, ... up to this count, as long as the budget (seconds) lasts; 1 in any case."""
+    episodes: Episodes = {}
     end = time.monotonic() + budget
-    for number in range(1, count + 1):
-        if number > 1 and time.monotonic() > end:
+    for seed, turns in plan.items():
+        if episodes and time.monotonic() > end:
+            break
+        steps = episodes[seed] = []
+        for turn, step in _episode(sandbox, [env_id], seed, turns):
+            steps.append(step)
+            if turn >= 0 and time.monotonic() > end:
+                break
+    return episodes
+
+
+def difference_from(expected: Episodes, sandbox: Sandbox, env_ids: Sequence[int], plan: Plan) -> str:
+    """Where the same episodes first go otherwise, in words; "" if nowhere.
+
+    The environments are reset together, and then play one after the other.
+    """
+    try:
+        for seed, turns in plan.items():
+            for turn, step in _episode(sandbox, env_ids, seed, turns):
+                if found := difference(turn, Step._fields, expected[seed][turn + 1], step):
+                    return f"with seed {seed}, {found.describe()}"
+    except Mishap as mishap:
+        return str(mishap)
+    return ""
+
+
+def difference_of_copies(expected: Episodes, sandbox: Sandbox, source: int, copy: int, plan: Plan) -> str:
+    """Where a copy of mid-episode, as ``copies_midway`` promises it, first plays otherwise; "" if nowhere.
+
+    ``source`` plays the episode of the plan's first seed; after each turn ``copy`` becomes a copy, and plays the rest.
+    """
+    seed, turns = next(iter(plan.items()))
+    try:
+        sandbox.do(Reset([ResetOrder(source, seed, OPTIONS)]))
+        for turn, step in _turns(sandbox, source, turns[:-1], f"seed {seed}"):
+            after = f"after turn {turn} of seed {seed}"
+            forked = sandbox.ask(Fork([(copy, Lineage(source, step.digest, None))]), f"in a copy {after}")
+            if forked.note:
+                return f"of a copy {after}: {forked.note}"
+            for later, its_step in _turns(sandbox, copy, turns, f"a copy {after}", turn + 1):
+                if found := difference(later, Step._fields, expected[seed][later + 1], its_step):
+                    return f"of a copy {after}, {found.describe()}"
+    except Mishap as mishap:
+        return str(mishap)
+    return ""
+
+
+def _episode(sandbox: Sandbox, env_ids: Sequence[int], seed: int, turns: Turns) -> Iterator[tuple[int, Step]]:
+    """Turns, the reset being -1, and what they gave."""
+    orders = Reset([ResetOrder(env_id, seed, OPTIONS) for env_id in env_ids])
+    resets = sandbox.do(orders, f"in the reset with seed {seed}")
+    for env_id, reset in zip(env_ids, resets, strict=True):
+        yield -1, Step(plain(reset.value.digest))
+        yield from _turns(sandbox, env_id, turns, f"seed {seed}")
+
+
+def _turns(sandbox: Sandbox, env_id: int, turns: Turns, whose: str, first: int = 0) -> Iterator[tuple[int, Step]]:
+    """The turns of an episode from this one on, until it is done, and what they gave."""
+    for turn, actions in enumerate(turns[first:], first):
+        where = f"in turn {turn} ({', '.join(map(repr, actions))}) of {whose}"
+        result = sandbox.ask(Play([(env_id, Turn(actions, MANY_ACTIONS))]), where)
+        yield turn, Step(*(plain(getattr(result, name)) for name in Step._fields))
+        if result.done:
             return
-        yield number

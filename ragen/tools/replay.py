@@ -20,23 +20,23 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ragen.commands import refusing
 from ragen.errors import CapsuleError
-from ragen.parallel.episode.host import EnvHost, ResetOrder
+from ragen.parallel.episode.host import EnvHost
 from ragen.parallel.episode.journal import Change, JournalTurn, difference
 from ragen.parallel.episode.outcome import Outcome, Raised
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.interrupts import let_signals_pass
-from ragen.parallel.lanes.orders import Call, Order, Play, Rebuild, Reset
+from ragen.parallel.lanes.orders import Call, Order, Play, Rebuild
 from ragen.tools.capsule import Capsule, load_spec, read_capsule, shown, versions
 from ragen.tools.sandbox import Mishap, Sandbox
 
 AS_RECORDED, AGAIN, DIFFERENT = 0, 1, 3
 RESET = -1  # where a reset stands among the turns
-
 
 Verdict = tuple[int, str]  # the exit code, and what a replay came to in words
 
@@ -45,116 +45,95 @@ class Replay:
     """One capsule being played."""
 
     def __init__(self, capsule: Capsule, spec: EnvSpec, stage: Sandbox | DebuggedStage) -> None:
-        self._capsule, self._journal, self._game, self._stage = capsule, capsule.journal, spec.game, stage
-        self._differences: list[str] = []
+        self._capsule, self._game, self._stage = capsule, spec.game, stage
+        self._differences = ""
 
     def run(self, last: int | None = None) -> Verdict:
         """Play the episode up to this turn, -1 for the reset alone, or all of it."""
-        value = self._begin()
-        if isinstance(value, Mishap):
-            return self._judge("the reset", None, value)
-        turn = RESET
-        for entry in self._capsule.entries():
-            turn += isinstance(entry, JournalTurn)
-            if last is not None and turn > last:
-                break
-            if isinstance(entry, JournalTurn):
-                where, value = f"turn {turn}", self._play(turn, entry)
-            else:
-                where, value = f"the call of {entry.name!r}", self._change(entry)
-            if isinstance(value, Mishap):
-                return self._judge(where, entry, value)
+        entry, turn = None, RESET
+        try:
+            self._begin()
+            for entry in self._capsule.entries():
+                turn += isinstance(entry, JournalTurn)
+                if last is not None and turn > last:
+                    break
+                if isinstance(entry, JournalTurn):
+                    self._play(turn, entry)
+                else:
+                    self._change(entry)
+        except Mishap as mishap:
+            return self._judge(entry, mishap)
         return self._conclude()
 
-    def _begin(self) -> Mishap | None:
-        journal, env_id, value = self._journal, self._capsule.env_id, None
-        beginning = replace(journal, entries=[], has_begun=journal.before is not None)
-        if not beginning.is_empty:
-            value = self._do(Rebuild([], [(env_id, beginning)]))
-            if isinstance(value, Mishap):
-                return value
-        if beginning.has_begun:
-            print("\nreset  without a seed, with the state that the generators had")
-            if value is not None:
-                self._compare(RESET, ("digest",), (journal.digest,), (value.got,))
-            return None
-        if not journal.has_begun and self._capsule.failed is not None:  # what failed was before the first reset
-            return None
-        value = self._do(Reset([ResetOrder(env_id, journal.seed, journal.options)]))
-        if isinstance(value, Mishap):
-            return value
-        print(f"\nreset  {_described({'seed': journal.seed, **(journal.options or {})})}")
-        self._show(value.observation)
+    def _begin(self) -> None:
+        capsule, journal = self._capsule, self._capsule.journal
+        is_reset = journal.has_begun or capsule.failed is None  # else it failed before its first reset
+        beginning = replace(journal, digest=None, entries=[], has_begun=is_reset)
+        found = self._stage.ask(Rebuild([], [(capsule.env_id, beginning)]), "at the reset")
+        if not is_reset:
+            return
+        is_seeded = journal.before is None
+        given = _described({"seed": journal.seed, **(journal.options or {})})
+        print(f"\nreset  {given if is_seeded else 'without a seed, with the state that the generators had'}")
+        self._show(found.got)  # as it was to find no digest, it tells what it found
         if journal.has_begun:
-            self._compare(RESET, ("digest",), (journal.digest,), (value.digest,))
-        return None
+            self._compare(RESET, ("digest",), (journal.digest,), (found.got,))
 
-    def _play(self, turn: int, entry: JournalTurn) -> Mishap | None:
+    def _play(self, turn: int, entry: JournalTurn) -> None:
         print(f"\nturn {turn}  {_described(entry.action)}")
-        result = self._do(Play([(self._capsule.env_id, entry.action)]))
-        if isinstance(result, Mishap):
-            return result
-        fields = result._asdict()
-        self._show(fields.pop("observation"))
-        print(f"  {_described({name: value for name, value in fields.items() if name != 'digest'})}")
+        result = self._stage.ask(Play([(self._capsule.env_id, entry.action)]), f"at turn {turn}")
+        fields = {name: value for name, value in result._asdict().items() if name not in ("observation", "digest")}
+        self._show(self._game.digest(result.observation))
+        print(f"  {_described(fields)}")
         if entry is self._capsule.failed:
             print("  This is the turn that failed; now it did not.")
         else:
             self._compare(turn, self._game.recorded, entry.recorded, self._game.record(result))
-        return None
 
-    def _change(self, change: Change) -> Mishap | None:
+    def _change(self, change: Change) -> None:
         given = [*map(repr, change.arguments), *(f"{name}={value!r}" for name, value in change.keywords.items())]
         print(f"\n{'set' if change.is_set else 'call'}  {change.name}({', '.join(given)})")
-        value = self._do(Call([(self._capsule.env_id, change)]))
-        if not isinstance(value, Mishap):
+        try:
+            value = self._stage.ask(Call([(self._capsule.env_id, change)]), f"at the call of {change.name!r}")
             print(f"  gave {value!r}")
-        elif change is self._capsule.failed or value.kind != "exception":
-            return value
-        else:
-            print(f"  raised {value.text}")  # as it may have done before: that ends no episode
-        return None
-
-    def _do(self, order: Order) -> Any:
-        return self._stage.do(order)[0].value
+        except Mishap as mishap:
+            if change is self._capsule.failed or mishap.kind != "exception":
+                raise
+            print(f"  raised {mishap.text}")  # as it may have done before: that ends no episode
 
     def _compare(self, turn: int, names: Sequence[str], recorded: Sequence[Any], got: Sequence[Any]) -> None:
         for name, was, is_now in zip(names, recorded, got, strict=True):
             if found := difference(turn, (name,), (was,), (shown(is_now),)):
-                self._differences.append(f"\n  {found.describe()}")
+                self._differences += f"\n  {found.describe()}"
                 print(f"  DIFFERS: {found.describe()}")
 
-    def _show(self, observation: Any) -> None:
-        if isinstance(observation, str):
-            print("\n".join(f"    {line}" for line in observation.splitlines()))
-            return
-        parts = observation if isinstance(observation, list) else [observation]
-        kinds = [f"array of shape {part.shape}" if hasattr(part, "shape") else repr(part) for part in parts]
-        print(f"    {', '.join(kinds)}; digest {self._game.digest(observation)!r}")
+    def _show(self, digest: Any) -> None:
+        """A text; of other observations what stands for them."""
+        lines = digest.splitlines() if isinstance(digest, str) else [f"digest {digest!r}"]
+        print("\n".join(f"    {line}" for line in lines))
 
-    def _judge(self, where: str, entry: JournalTurn | Change | None, mishap: Mishap) -> Verdict:
-        """The environment failed here, where no entry is the reset: as it did before?"""
-        capsule, differences = self._capsule, "".join(self._differences)
-        print(f"\n{mishap.kind} at {where}: {mishap.text}\n{mishap.story}", flush=True)
+    def _judge(self, entry: JournalTurn | Change | None, mishap: Mishap) -> Verdict:
+        """The environment failed at this entry, None being the reset: as it did before?"""
+        capsule, told = self._capsule, f"{mishap.where}: {mishap.text}"
+        print(f"\n{mishap.kind} {told}\n{mishap.story}", flush=True)
         if mishap.kind == "quit":
             return DIFFERENT, "The debugger was left."
         is_there = entry is capsule.failed or capsule.phase in ("replay", "build")
         is_alike = mishap.kind != "exception" or capsule.what.partition(":")[0] == mishap.text.partition(":")[0]
         if is_there and is_alike and capsule.kind == mishap.kind:
-            return AGAIN, f"It happened again, at {where}: {mishap.text}.{differences}"
+            return AGAIN, f"It happened again, {told}.{self._differences}"
         return DIFFERENT, (
-            f"Something else happened at {where}: {mishap.kind}: {mishap.text}. Recorded was {capsule.kind}: "
-            f"{capsule.what} (while: {capsule.phase}, after {self._journal.turns} turns).{differences}"
+            f"Something else happened {mishap.where}: {mishap.kind}: {mishap.text}. Recorded was {capsule.kind}: "
+            f"{capsule.what} (while: {capsule.phase}, after {capsule.journal.turns} turns).{self._differences}"
         )
 
     def _conclude(self) -> Verdict:
-        differences = "".join(self._differences)
         if self._capsule.kind == "divergence":
-            if differences:
-                return AGAIN, f"It does not replay:{differences}"
+            if self._differences:
+                return AGAIN, f"It does not replay:{self._differences}"
             return AS_RECORDED, "This time it replayed as recorded. Try again, or with another PYTHONHASHSEED."
-        if differences:
-            return DIFFERENT, f"It did not fail, and was not the same episode:{differences}"
+        if self._differences:
+            return DIFFERENT, f"It did not fail, and was not the same episode:{self._differences}"
         return AS_RECORDED, "It did not happen again: everything went as recorded."
 
 
@@ -169,29 +148,31 @@ def _described(value: Any) -> str:
 
 
 class DebuggedStage:
-    """The environment in this process, with a debugger where it fails; does what a :class:`Sandbox` does."""
+    """The environment in this process, with a debugger where it fails; is asked as a :class:`Sandbox` is."""
 
     def __init__(self, spec: EnvSpec, stop_at: int | None) -> None:
-        """Enter the debugger before this turn (-1: the reset); None: only where something is raised."""
+        """Enter the debugger in this turn (-1: the reset); None: only where something is raised."""
         self._host = _OpenHost()
         self._host.load([spec])
         self._env_class, self._stop_at, self._turn = spec.env_class, stop_at, RESET
 
-    def do(self, order: Order) -> list[Outcome]:
-        """Carry out an order; see :meth:`Sandbox.do`."""
+    def ask(self, order: Order, where: str) -> Any:
+        """What the environment gave; see :meth:`Sandbox.ask`."""
         self._turn += isinstance(order, Play)
-        method = {"play": "step", "call": ""}.get(order.phase, "reset")
+        carry_out: Callable[..., Any] = partial(order.run, self._host)
+        if self._turn == self._stop_at and not isinstance(order, Call):
+            method = "step" if isinstance(order, Play) else "reset"
+            carry_out = partial(_stopping_in(getattr(self._env_class, method, None)).runcall, carry_out)
         try:
-            if self._turn != self._stop_at or not method:
-                return order.run(self._host)
-            debugger = _stopping_in(getattr(self._env_class, method, None))
-            outcomes = debugger.runcall(order.run, self._host) or []
-            return [Outcome(0, Mishap("quit", "left by the user"))] if debugger.quitting else outcomes
+            outcomes = carry_out()
         except BaseException as error:
             let_signals_pass(error)
             traceback.print_exc()
             pdb.post_mortem(error.__traceback__)
-            return [Outcome(0, Mishap.of_raised(Raised.of(error, order.phase)))]
+            raise Mishap.of_raised(Raised.of(error, order.phase), where) from None
+        if outcomes is None:  # which is what runcall gives then
+            raise Mishap("quit", "left by the user", where=where)
+        return outcomes[0].value
 
 
 class _OpenHost(EnvHost):
@@ -256,10 +237,12 @@ def _replay(capsule: Capsule, spec: EnvSpec, options: argparse.Namespace) -> Ver
     if options.pdb:
         stop_at = options.turn if options.turn is not None else _failing_turn(capsule)
         return Replay(capsule, spec, DebuggedStage(spec, stop_at)).run()
-    hash_seed = capsule.versions.get("hash_seed", "random")
-    with Sandbox(options.timeout or capsule.timeout, {"PYTHONHASHSEED": hash_seed}) as sandbox:
-        if mishap := sandbox.load([spec]):
-            raise CapsuleError(f"it cannot be loaded in a worker: {mishap.text}. Try --pdb.")
+    environ = {"PYTHONHASHSEED": capsule.versions.get("hash_seed", "random")}
+    with Sandbox(options.timeout or capsule.timeout, environ) as sandbox:
+        try:
+            sandbox.load([spec])
+        except Mishap as mishap:
+            raise CapsuleError(f"it cannot be loaded in a worker: {mishap.text}. Try --pdb.") from mishap
         return Replay(capsule, spec, sandbox).run(options.turn)
 
 

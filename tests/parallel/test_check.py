@@ -26,11 +26,10 @@ def check(env, config=None, **options):
 def test_a_flawless_environment_passes_everything():
     report = check(check_cases.Copied)
     assert report.ok
-    assert {finding.status for finding in report.findings} == {"ok"}, report.findings
-    assert "steps, success" in report.finding("metrics").text and "note" in report.finding("metrics").text
+    assert {finding.status for finding in report.findings.values()} == {"ok"}, report.findings
+    assert "steps, success" in report.findings["metrics"].text and "note" in report.findings["metrics"].text
     costs = report.costs
     assert costs.turn > 0 and costs.reset > 0 and costs.build > 0
-    assert 0 < costs.request < 1000 and 0 < costs.reply < 1000 and costs.config > 0
 
 
 @pytest.mark.parametrize(
@@ -61,16 +60,17 @@ def test_a_flawless_environment_passes_everything():
         (check_cases.Grows, "memory stays", "resets adds about"),
         (check_cases.Raises, "plays", "raises in turn 1 .*ValueError: the rope is too short"),
         (check_cases.RaisesInReset, "plays", "raises in the reset with seed 1: KeyError"),
-        (check_cases.RaisesInClose, "is closed", "raises while it was closed: OSError: the door is stuck"),
+        (check_cases.RaisesInClose, "is built and closed", "raises while it was closed: OSError: the door is stuck"),
         (check_cases.Exits, "plays", "ends its process in turn 1 .* exited with code 7"),
     ],
 )
-def test_a_fault_is_named_and_has_to_be_fixed_first(env, where, told):
+def test_a_fault_is_named_alone_and_has_to_be_fixed_first(env, where, told):
     report = check(env)
     assert report.advice == "fix" and not report.ok
     assert report.line.startswith(f"fix this first: {where}: ")
-    finding = report.finding(where)
-    assert finding.status == "fail"
+    finding = report.findings[where]
+    failed = {check for check, found in report.findings.items() if found.status == "fail"}
+    assert where in failed and failed <= {where, "replays in its process"}
     assert re.search(told, finding.text), finding.text
 
 
@@ -83,14 +83,14 @@ def test_a_fault_is_named_and_has_to_be_fixed_first(env, where, told):
 )
 def test_what_a_model_does_not_get_to_see_is_told(env, told):
     report = check(env)
-    finding = report.finding("shows what it returns")
+    finding = report.findings["shows what it returns"]
     assert finding.status == "warn" and report.ok
     assert re.search(told, finding.text), finding.text
     assert "render()" in finding.fix
 
 
 def test_an_environment_that_returns_nothing_hides_nothing():
-    assert check(check_cases.ReturnsNothing).finding("shows what it returns").status == "ok"
+    assert check(check_cases.ReturnsNothing).findings["shows what it returns"].status == "ok"
 
 
 @pytest.mark.parametrize("env", [check_cases.Hangs, check_cases.HangsWhenBuilt])
@@ -102,8 +102,8 @@ def test_an_environment_that_hangs_is_found_out_within_its_deadline_and_its_stac
 
 def test_a_hang_that_comes_late_is_told_and_the_rest_is_still_looked_at():
     report = check(check_cases.HangsInItsSecondEpisode, timeout=0.3, budget=0.1)
-    assert "timeout in turn" in report.finding("replays after other episodes").text
-    assert report.finding("leaves nothing behind").status in ("ok", "fail")
+    assert "timeout in turn" in report.findings["replays after other episodes"].text
+    assert report.findings["leaves nothing behind"].status in ("ok", "fail")
 
 
 def test_a_configuration_that_cannot_be_pickled_keeps_the_environment_in_main():
@@ -144,13 +144,13 @@ def test_an_environment_that_waits_gains_from_more_workers_than_cores():
 )
 def test_global_random_numbers_are_fine_where_they_are_not_denied(env, status, told):
     report = check(env, turns=2)
-    finding = report.finding("global random numbers")
+    finding = report.findings["global random numbers"]
     assert report.ok and finding.status == status and told in finding.text
 
 
 def test_state_that_an_environment_holds_elsewhere_is_fine():
     report = check(check_cases.HasItsLevelElsewhere, seeds=2)
-    assert report.ok and {finding.status for finding in report.findings} == {"ok"}, report.findings
+    assert report.ok and {finding.status for finding in report.findings.values()} == {"ok"}, report.findings
 
 
 @pytest.mark.parametrize(
@@ -167,16 +167,16 @@ def test_what_becomes_of_the_members_of_a_group_is_told_and_copying_recommended_
     env, status, told
 ):
     report = check(env)
-    finding = report.finding("group resets")
+    finding = report.findings["group resets"]
     assert report.ok and finding.status == status and re.search(told, finding.text), finding
     assert ("Declare copy_from" in finding.fix) == (env is check_cases.ResetsSlowly)
 
 
 def test_what_an_environment_changes_in_its_process_is_told():
-    finding = check(check_cases.ChangesItsProcess).finding("leaves its process alone")
+    finding = check(check_cases.ChangesItsProcess).findings["leaves its process alone"]
     assert finding.status == "warn"
-    assert "the working directory (now /)" in finding.text
-    assert "sys.path (now [])" in finding.text and "os.environ" in finding.text
+    assert "the working directory" in finding.text
+    assert "sys.path" in finding.text and "os.environ" in finding.text
 
 
 def test_an_environment_that_declares_that_it_does_not_replay_is_not_blamed_for_it():
@@ -184,7 +184,7 @@ def test_an_environment_that_declares_that_it_does_not_replay_is_not_blamed_for_
         replayable = False
 
     report = check(Live)
-    assert report.ok and report.finding("replays in its process").status == "note"
+    assert report.ok and report.findings["replays in its process"].status == "note"
 
 
 @pytest.mark.parametrize(
@@ -197,20 +197,20 @@ def test_an_environment_that_declares_that_it_does_not_replay_is_not_blamed_for_
 )
 def test_the_line_for_the_configuration_follows_from_what_a_turn_costs(turn, reset, advice, line):
     costs = EnvCosts(turn=turn, reset=reset, busy=1.0)
-    report = advise("support.check_cases:Walk", (), costs, turns=8)
+    report = advise("support.check_cases:Walk", {}, costs, turns=8)
     assert (report.advice, report.line) == (advice, line)
 
 
 def test_names_that_a_reset_gives_to_actions_are_played():
     report = check(check_cases.NamesActionsAtReset, seeds=2)
-    assert report.ok and "back 1, forth 1, back 2, forth 2" in report.finding("is built").text
-    assert "steps" in report.finding("metrics").text
+    assert report.ok and "back 1, forth 1, back 2, forth 2" in report.findings["plays"].text
+    assert "steps" in report.findings["metrics"].text
 
 
 def test_texts_are_played_where_there_are_no_action_names():
     report = check(check_cases.Echo, actions=["a very long text indeed"])
-    assert report.ok and report.finding("is built").text == "its actions are texts: those given"
-    assert "no 'success' seen" in report.finding("metrics").text
+    assert report.ok and report.findings["plays"].text.endswith("its actions are texts: those given")
+    assert "no 'success' seen" in report.findings["metrics"].text
 
 
 def test_a_mapping_of_fields_becomes_the_configuration():
@@ -225,13 +225,12 @@ def test_an_unknown_environment_is_a_clear_error():
 
 
 def test_the_tables_show_findings_costs_and_the_line():
-    findings = (Finding("plays", "fail", "raises [red]here[/red]", "fix [it]", "Traceback"),)
-    report = CheckReport("t:T", findings, EnvCosts(turn=0.0123, config=2_000_000), "fix", "fix this first", "why")
+    findings = {"plays": Finding("fail", "raises [red]here[/red]", "fix [it]", "Traceback")}
+    report = CheckReport("t:T", findings, EnvCosts(turn=0.0123, busy=0.5), "fix", "fix this first", "why")
     console = Console(file=io.StringIO(), width=120)
-    for part in report.tables():
-        console.print(part)
+    console.print(report)
     shown = console.file.getvalue()
-    for text in ("FAIL", "raises [red]here[/red]", "fix [it]", "12.3 ms", "1.91 MB", "fix this first", "why"):
+    for text in ("FAIL", "raises [red]here[/red]", "fix [it]", "12.3 ms", "50%", "fix this first", "why"):
         assert text in shown
     assert report.stories() == "plays: raises [red]here[/red]\nTraceback"
 

@@ -218,7 +218,8 @@ def test_the_debugger_enters_the_step_that_took_the_process_down(tmp_path):
     assert "('before', 1, 2)" in done.stdout
 
 
-def test_the_debugger_enters_the_turn_that_is_asked_for(tmp_path):
+def test_the_debugger_enters_the_turn_that_is_asked_for_and_the_episode_goes_on_from_there(tmp_path):
     path = capsule_of(tmp_path, check_cases.Raises)
-    done = debug(path, "p 'before', self.steps\nq\n", "--turn", "0")
+    done = debug(path, "p 'before', self.steps\nc\nq\n", "--turn", "0")
     assert "('before', 0)" in done.stdout
+    assert done.returncode == AGAIN and "happened again, at turn 1" in done.stdout

@@ -135,4 +135,4 @@ def test_main_lanes_and_the_checker_say_the_same() -> None:
             rollouts = play(manager, 1)
         assert [errors(rollout)[-1] for rollout in rollouts] == [said, said]
     report = check_parallel(ThreeValues, seeds=1, turns=1, budget=0.1)
-    assert report.finding("plays").text.endswith(said)
+    assert report.findings["plays"].text.endswith(said)

@@ -240,7 +240,7 @@ class TellsEntropy(Walk):
         return f"{super().render()} {os.urandom(4).hex()}"
 
 
-class TellsItsProcess(Walk):
+class TellsItsProcess(Copied):
     def render(self, mode: str | None = None) -> str:
         return f"{super().render()} {os.getpid()}"
 

@@ -60,6 +60,19 @@ def test_keys_that_are_no_texts_and_dicts_that_hold_themselves_are_written() -> 
     assert line_of({"infos": [info]}) == line_of({"infos": [info]})
 
 
+def test_what_holds_itself_in_several_ways_stays_a_short_line() -> None:
+    node: dict[str, Any] = {"children": []}
+    node["children"] += [{"parent": node, "next": node, "name": number} for number in range(3)]
+    written = told({"node": node})["node"]
+    assert [child["name"] for child in written["children"]] == [0, 1, 2]
+    assert len(line_of({"infos": [{"node": node}]})) < 10_000
+
+
+def test_values_that_cannot_say_what_they_are_do_not_lose_the_row() -> None:
+    info = {"kind": np.float32, "huge": 10**5000, "sound": [1, "two"]}
+    assert told(info) == {"kind": "<class 'numpy.float32'>", "huge": "a int whose repr() raises", "sound": [1, "two"]}
+
+
 def test_half_a_surrogate_pair_is_written_and_no_tokenizer_sees_it() -> None:
     assert told({"text": "x \ud800 y"}) == {"text": "x \ud800 y"}
     narrator = SimpleNamespace(control=ControlTokens([]))

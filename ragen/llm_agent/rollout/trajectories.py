@@ -89,8 +89,8 @@ def line_of(record: Mapping[str, Any]) -> str:
     """A record as a line of JSON, whatever an environment has put into it; the same in every run."""
     try:
         line = json.dumps(record, ensure_ascii=False, default=plain)
-    except (TypeError, ValueError, RecursionError):  # keys that are no texts, a dict that holds itself
-        line = json.dumps(_simple(record), ensure_ascii=False, default=plain)
+    except Exception:  # keys that are no texts, a dict that holds itself, what environments' own objects raise
+        line = json.dumps(_simple(record), ensure_ascii=False)
     return line.encode("utf-8", "backslashreplace").decode() + "\n"  # half a surrogate pair, in JSON's own escape
 
 
@@ -99,23 +99,36 @@ def plain(value: Any) -> Any:
 
     Functions and objects are told without their addresses, which are others in each run.
     """
-    if hasattr(value, "tolist"):
+    if hasattr(value, "tolist") and not isinstance(value, type):
         return value.tolist()
     if isinstance(value, set | frozenset):
         return sorted(value, key=steady_repr)
     return steady_text(value)
 
 
-def _simple(value: Any, depth: int = 0) -> Any:
-    """A value whose dicts have texts for keys; what is nested too deep is told by its ``repr``."""
-    if depth > _DEEPEST:
+def _simple(value: Any, holders: tuple[int, ...] = ()) -> Any:
+    """A value that JSON knows in every part; what is nested too deep, or holds itself, is told by its ``repr``.
+
+    Args:
+        value: Any value.
+        holders: The ids of what it is nested in.
+    """
+    if len(holders) > _DEEPEST or id(value) in holders:
         return steady_repr(value, _LONGEST)
+    within = (*holders, id(value))
     if isinstance(value, Mapping):
-        return {_key(key): _simple(item, depth + 1) for key, item in value.items()}
-    return [_simple(item, depth + 1) for item in value] if isinstance(value, list | tuple) else value
+        return {_key(key): _simple(item, within) for key, item in value.items()}
+    return [_simple(item, within) for item in value] if isinstance(value, list | tuple) else _leaf(value)
+
+
+def _leaf(value: Any) -> Any:
+    """What holds no others, as JSON has it; where that cannot be made, its ``repr``."""
+    try:
+        return json.loads(json.dumps(value, default=plain))
+    except Exception:  # an integer of thousands of digits, an object whose ``tolist`` raises
+        return steady_repr(value, _LONGEST)
 
 
 def _key(key: Any) -> Any:
-    if key is None or isinstance(key, str | int | float):
-        return key
-    return str(plain(key)) if hasattr(key, "tolist") else steady_repr(key)
+    known = _leaf(key)
+    return known if known is None or isinstance(known, str | int | float) else steady_repr(key)

@@ -188,8 +188,12 @@ def test_a_configuration_may_be_named_by_the_path_of_its_file(tmp_path, monkeypa
         load_config("./none")
     with pytest.raises(ConfigError, match=r"--config-name \./mine was meant\?"):
         load_config("mine")
-    with pytest.raises(ConfigError, match=r"'has no key 'agent_proxy\.max_turns'|'agent_proxy\.max_turn' was meant"):
+    with pytest.raises(ConfigError, match=r"has no key 'agent_proxy\.max_turns': 'agent_proxy\.max_turn' was meant"):
         load_config("./mine", ["agent_proxy.max_turns=2"])
+    further = tmp_path / "further"
+    further.mkdir()
+    (tmp_path / "extra.yaml").rename(further / "extra.yaml")
+    assert load_config("./mine", further=further).output_dir == "elsewhere"
 
 
 @pytest.mark.parametrize("override", ["mine", "=3", "", "mine.yaml"])

@@ -45,7 +45,7 @@ def find_config(name: str, directory: str | Path | None, further: str | Path | N
     if len(file.parts) > 1 or name[:2] in ("./", ".\\"):
         if file.is_file():
             folder = file.resolve().parent
-            return file.stem, folder, [folder, *([] if directory is None else folders)]
+            return file.stem, folder, [folder, *folders[directory is None :]]
         raise ConfigError(f"there is no configuration {name!r}: there is no file {file.resolve()}.")
     where = " and ".join(f"{each}: {', '.join(config_names(each)) or 'none'}" for each in folders)
     here = f" One lies in this folder: --config-name ./{stem} was meant?" if file.is_file() else ""

@@ -32,12 +32,12 @@ def actor_of(given: Any, config: Any, tokenizer: Any) -> Any:
         config: The whole configuration.
         tokenizer: The actor's.
     """
-    if hasattr(given, "generate_sequences") and not hasattr(given, "world_size"):
-        return given
-    if hasattr(given, "generate_sequences"):
-        from ragen.llm_agent.backends.verl import VerlBackend
+    from ragen.llm_agent.backends.verl import VerlBackend, is_worker_group
 
+    if is_worker_group(given):
         return VerlBackend(given, tokenizer)
+    if hasattr(given, "generate_sequences"):
+        return given
     from ragen.llm_agent.rollout.actor import BackendActor
 
     return BackendActor(given, config, tokenizer)

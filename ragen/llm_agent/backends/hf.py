@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.backends import model_path
+from ragen.llm_agent.backends import model_key, model_path
 from ragen.llm_agent.backends.base import Reply, Request, Sampling
 from ragen.llm_agent.backends.tokens import (
     MAX_MODEL_LEN,
@@ -252,7 +252,7 @@ def load_model(config: Any, device: torch.device) -> Any:
         ConfigError: There is no such model, or its context is shorter than the contexts that are wanted.
     """
     path, dtype = model_path(config), read_dtype(config, device)
-    check_local("actor.model", path)
+    check_local(model_key(config), path)
     try:
         described = AutoConfig.from_pretrained(path)
         context = getattr(described, "max_position_embeddings", None)

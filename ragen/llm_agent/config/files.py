@@ -113,7 +113,8 @@ def check_local(key: str, name: str) -> None:
         ConfigError: It is plainly a path, and there is no such folder.
     """
     if (name.startswith((".", "/", "~")) or Path(name).is_absolute()) and not Path(name).is_dir():
-        raise ConfigError(f"configuration key {key!r} is {name!r}: there is no such folder.")
+        hint = " A ~ stands for nothing here: write the whole path." if name.startswith("~") else ""
+        raise ConfigError(f"configuration key {key!r} is {name!r}: there is no such folder.{hint}")
 
 
 def _folder(directory: str | Path | None) -> Path:

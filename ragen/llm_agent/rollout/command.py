@@ -144,7 +144,7 @@ def create_tokenizer(config: Any, light: bool = False) -> Any:
     Raises:
         ConfigError: There is none of that name, or it has no chat template.
     """
-    from ragen.llm_agent.backends import tokenizer_name
+    from ragen.llm_agent.backends import model_key, tokenizer_name
 
     name = tokenizer_name(config)
     if name is None and light:
@@ -159,7 +159,7 @@ def create_tokenizer(config: Any, light: bool = False) -> Any:
 
     from ragen.llm_agent.prompting.chat_template import ChatTemplate
 
-    key = "actor.tokenizer" if setting(config, "actor.tokenizer", str, None) else "actor.model"
+    key = "actor.tokenizer" if setting(config, "actor.tokenizer", str, None) else model_key(config)
     check_local(key, name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)

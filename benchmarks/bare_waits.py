@@ -47,7 +47,8 @@ def main(processes: int, waits: int, seconds: float) -> None:
         left = len(ends)
         while left:
             for descriptor, _ in poll.poll():
-                ends[descriptor].recv(1)
+                if not ends[descriptor].recv(1):
+                    raise SystemExit("a waiting process has ended: what this turn took is no figure")
                 left -= 1
         print(flush=True)
 

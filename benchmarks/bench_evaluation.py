@@ -4,8 +4,8 @@
 
 The server is a process of its own that answers so many requests at a time, each after the same time. The evaluation is
 the command's own, environments, journal and rows included; the bare client is ``AsyncOpenAI`` with nothing around it,
-which sends the prompts that the evaluation sent, all at once and as many at a time as the server takes. What both cost
-this process in processor time is told for each reply; a small evaluation goes before, which imports what is needed.
+which sends the prompts that the evaluation sent, twice as many at a time as the server answers. What both cost this
+process in processor time is told for each reply; a small evaluation goes before, which imports what is needed.
 """
 
 from __future__ import annotations

@@ -169,7 +169,10 @@ class BareWaits(Contender):
 
     def close(self) -> None:
         """See :meth:`Contender.close`."""
-        self._parent.communicate(timeout=10)  # the end of its input ends it, and with it all others
+        try:
+            self._parent.communicate(timeout=10)  # the end of its input ends it, and with it all others
+        finally:
+            self._parent.kill()
 
     def _answer(self) -> None:
         assert self._parent.stdout is not None

@@ -1,7 +1,8 @@
 """RAGEN's filters of groups in verl's configuration: who samples the batches, and what it leaves out.
 
 verl's V1 trainer makes the class that ``trainer.v1.sampler.custom_sampler`` names, with ``sampler_kwargs``; nothing of
-verl's is patched for it.
+verl's is patched for it. Only for ``filter_loss_scaling`` that class extends the trainer's:
+:mod:`ragen.agent_loop.loss_scaling`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ from ragen.agent_loop.filters import SCALING
 from ragen.agent_loop.manager import episodes_of, tell
 from ragen.agent_loop.step_metrics import EpisodeSummary
 from ragen.errors import CollectError, InputError
-from ragen.llm_agent.filtering.loss_scaling import NONE, scaling_metrics
+from ragen.llm_agent.config.reading import choice
+from ragen.llm_agent.filtering.loss_scaling import NONE, SCALINGS, scaling_metrics
 from ragen.llm_agent.filtering.reading import read_empty_stop, read_filter
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class GroupSampler(ReplayBuffer):
         super().__init__(sampler_kwargs=sampler_kwargs, **kwargs)
         config = {"agent_proxy": dict(sampler_kwargs)}
         self._choice, self._most = read_filter(config), read_empty_stop(config)
-        self._scaling = sampler_kwargs.get(SCALING, NONE)
+        self._scaling = choice(sampler_kwargs, SCALING, NONE, SCALINGS)
         if self._scaling != NONE:
             loss_scaling.extend(PPOTrainer)
 

@@ -209,6 +209,8 @@ def test_verl_is_given_the_sampler_with_its_settings():
     assert given.filter_loss_scaling == "sqrt" and given.rollout_filter_ratio == 0.5
     with pytest.raises(ConfigError, match=r"filter_loss_scaling' is 'cubic'; expected one of none, linear, sqrt"):
         composed("actor_rollout_ref.actor.filter_loss_scaling=cubic")
+    with pytest.raises(ConfigError, match="filter_loss_scaling' is 'cubic'"):
+        sampler(scaling="cubic")  # of a file that was written by hand
     with pytest.raises(ConfigError, match="rollout_filter_valu' is 1, which verl does not take"):
         composed("actor_rollout_ref.rollout.rollout_filter_valu=1")
 

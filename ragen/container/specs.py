@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ragen.container.game import ACTIONS
+from ragen.env.fields import check_kinds
 from ragen.env.registry import resolve_env
 from ragen.errors import ConfigError, InputError
 from ragen.parallel.episode.spec import EnvSpec
@@ -25,11 +26,15 @@ def env_specs(env_type: str, env_num: int, group_n: int, env_kwargs: Mapping[str
         ConfigError: It has no such field, or a value cannot work.
     """
     env_class, config_class = resolve_env(env_type)
-    configs = _configs(env_type, config_class, dict(env_kwargs or {}))
-    return [
+    fields = dict(env_kwargs or {})
+    configs = _configs(env_type, config_class, fields)
+    specs = [
         EnvSpec(i, i // group_n, env_type, env_type, env_class, config, ACTIONS)
         for i, config in zip(range(env_num * group_n), configs, strict=False)
     ]
+    for spec in specs[:1]:  # all others have the same
+        check_kinds("env_kwargs.", env_type, spec.config, fields)
+    return specs
 
 
 def _configs(env_type: str, config_class: Any, fields: dict[str, Any]) -> Iterator[Any]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import secrets
-import types
 import typing
 from collections.abc import Callable, Iterable
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from ragen.env.checks import SEED_LIMIT
+from ragen.env.fields import alternatives, described, field_types
 from ragen.env.keys import ARROWS, KeyReader
 from ragen.env.registry import resolve_env
 from ragen.errors import ConfigError, InputError
@@ -48,7 +47,7 @@ def read_settings(env_type: str, config_class: type | None, settings: Iterable[s
     Raises:
         ConfigError: A key is unknown, or a value does not fit.
     """
-    known = _known_keys(config_class)
+    known = field_types(config_class)
     values = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
@@ -60,34 +59,13 @@ def read_settings(env_type: str, config_class: type | None, settings: Iterable[s
     return values
 
 
-def _known_keys(config_class: type | None) -> dict[str, Any]:
-    if config_class is None or not is_dataclass(config_class):
-        return {}
-    hints = typing.get_type_hints(config_class)
-    return {field.name: hints[field.name] for field in fields(config_class) if field.init}
-
-
 def _value(env_type: str, key: str, text: str, hint: Any) -> Any:
-    for kind in _alternatives(hint):
+    for kind in alternatives(hint):
         try:
             return _read(text, kind)
         except (ValueError, TypeError):
             continue
-    raise ConfigError(f"{env_type}: {key}={text!r}, expected {_described(hint)}.")
-
-
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    """The single types of a union, None first so that ``null`` is not taken for a text."""
-    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
-        return (hint,)
-    return tuple(sorted(typing.get_args(hint), key=lambda kind: kind is not type(None)))
-
-
-def _described(hint: Any) -> str:
-    return " or ".join(
-        "null" if kind is type(None) else kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", "")
-        for kind in _alternatives(hint)
-    )
+    raise ConfigError(f"{env_type}: {key}={text!r}, expected {described(hint)}.")
 
 
 def _read(text: str, kind: Any) -> Any:
@@ -100,6 +78,8 @@ def _read(text: str, kind: Any) -> Any:
     }
     if kind in readers:
         return readers[kind](text)
+    if kind is Any:
+        return _read_any(text)
     origin = typing.get_origin(kind) or kind
     if origin is Literal:
         return {str(option): option for option in typing.get_args(kind)}.get(text, text)  # the config refuses others
@@ -116,6 +96,13 @@ def _read_json(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return json.loads(f"[{text}]")  # 8,8 for [8, 8]
+
+
+def _read_any(text: str) -> Any:
+    try:
+        return _read_json(text)
+    except ValueError:
+        return text
 
 
 def _read_bool(text: str) -> bool:

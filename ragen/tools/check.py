@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from ragen.commands import refusing
+from ragen.env.fields import check_kinds
 from ragen.env.play import read_settings
 from ragen.env.registry import resolve_env
 from ragen.errors import ConfigError
@@ -62,13 +63,15 @@ def check_parallel(
 
 def _spec_of(env: str | type, config: Any) -> EnvSpec:
     env_class, config_class = resolve_env(env) if isinstance(env, str) else (env, getattr(env, "config_class", None))
+    fields: dict[str, Any] = {}
     if config is None or isinstance(config, Mapping):
-        fields = dict(config or {})
+        fields |= config or {}
         try:
             config = config_class(**fields) if config_class is not None else fields or None
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{env}: the configuration {fields!r} does not fit: {error}") from error
     spec = EnvSpec.of(env_class, config, tag="check")
+    check_kinds("", spec.env_type, spec.config, fields)
     return replace(spec, env_type=env) if isinstance(env, str) else spec
 
 

@@ -106,15 +106,16 @@ def tokenizer_name(config: Any) -> str | None:
 
 
 def model_path(config: Any) -> str:
-    """The model to load: what stands at :func:`model_key`.
+    """The model to load: ``actor.model``, and where it is null ``actor_rollout_ref.model.path``.
 
     Raises:
-        ConfigError: Nothing does.
+        ConfigError: Neither is there.
     """
-    return setting(config, model_key(config), str)
+    name = setting(config, "actor.model", str, None)
+    return setting(config, "actor_rollout_ref.model.path", str) if name is None else name
 
 
 def model_key(config: Any) -> str:
-    """The key that says which model to load: ``actor.model``, and where it is null ``actor_rollout_ref.model.path``."""
+    """Which of its keys :func:`model_path` goes by."""
     is_named = setting(config, "actor.model", str, None) is not None
     return "actor.model" if is_named else "actor_rollout_ref.model.path"

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ragen.env.fields import check_kinds
 from ragen.env.registry import resolve_env, staying_in_main
 from ragen.errors import ConfigError, UnknownEnvError
 from ragen.llm_agent.config.generation import Generation
@@ -174,8 +175,10 @@ def _entries(reader: Reader, tags: list[tuple[str, int]], group_size: int) -> li
     entries: list[EnvEntry] = []
     for tag, groups in tags:
         build = _EntryBuilder(reader, tag)
-        for _ in range(groups * group_size):
+        for member in range(groups * group_size):
             entries.append(build(env_id=len(entries), group_id=len(entries) // group_size))
+            if not member:  # of all others it is the same
+                build.check_kinds(entries[-1].spec.config)
     return entries
 
 
@@ -213,6 +216,10 @@ class _EntryBuilder:
             text = str(error)
             raise type(error)(f"{self._key}.{text}" if text.startswith("overlap_waits") else text) from error
         return EnvEntry(spec, self._max_actions)
+
+    def check_kinds(self, config: Any) -> None:
+        """See that the fields of one of its configurations hold what they are declared to; raises ConfigError."""
+        check_kinds(f"{self._key}.env_config.", self._env_type, config, self._fields)
 
     def _config(self) -> Any:
         fields = copy.deepcopy(dict(self._fields))

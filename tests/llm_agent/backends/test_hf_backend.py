@@ -244,7 +244,7 @@ def test_a_tokenizer_of_another_model_is_an_error(folder):
     [
         (["actor_rollout_ref.rollout.max_model_len=3600"], r"max_model_len' is 3600, and the context .* ends at 512"),
         (["actor.model=/no/such/model"], r"'actor.model' is '/no/such/model': there is no such folder"),
-        (["actor.model=null", "model_path=/no/such"], r"'actor_rollout_ref\.model\.path' is '/no/such': there is no such"),
+        (["actor.model=null", "model_path=/no/such"], r"'actor_rollout_ref\.model\.path' is '/no/such': there is"),
         (["actor.hf.dtype=int4"], r"'actor\.hf\.dtype' is 'int4'; expected one of auto, float32"),
         (["actor.hf.device=cuda:99"], r"'actor\.hf\.device' is 'cuda:99', which cannot be used here"),
         (["actor.hf.device=toaster"], r"'actor\.hf\.device' is 'toaster', which cannot be used here"),

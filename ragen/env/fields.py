@@ -1,0 +1,111 @@
+"""What the fields of an environment's configuration are declared to be, and values that plainly are something else."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, Literal, NamedTuple
+
+from ragen.errors import ConfigError, in_short
+
+_NUMBERS, _LISTS = (bool, int, float, complex), (list, tuple, set, frozenset, Sequence)
+
+
+class Misfit(NamedTuple):
+    """A field with a value of another kind.
+
+    Attributes:
+        name: The field's.
+        value: What it was given.
+        expected: What it is declared to be, in words.
+    """
+
+    name: str
+    value: Any
+    expected: str
+
+
+def field_types(config_class: Any) -> dict[str, Any]:
+    """The types that a dataclass declares, by the names of the fields that it takes; empty for other classes.
+
+    Where annotations cannot be read, since they name what is not imported when the program runs, each is ``Any``.
+    """
+    if not is_dataclass(config_class):
+        return {}
+    try:
+        hints = typing.get_type_hints(config_class)
+    except Exception:  # an annotation is any expression
+        hints = {}
+    return {field.name: hints.get(field.name, Any) for field in fields(config_class) if field.init}
+
+
+def check_kinds(where: str, env_type: str, config: Any, given: Mapping[str, Any]) -> None:
+    """See that values can be what their fields are declared to be.
+
+    A number for a number, a list for a tuple, null, and whatever cannot be told pass; so does what the class has made
+    something else of, and a field whose own default is not what it is declared to be.
+
+    Args:
+        where: Stands before a field's name in the message, such as ``"env_kwargs."``.
+        env_type: Whose configuration it is.
+        config: What was made of the values.
+        given: The values, by name.
+
+    Raises:
+        ConfigError: One cannot, such as a text where there is to be a number.
+    """
+    for name, value, expected in misfits(config, given):
+        raise ConfigError(f"{where}{name} = {in_short(value)}: {env_type!r} expects {expected}.")
+
+
+def misfits(config: Any, given: Mapping[str, Any]) -> Iterator[Misfit]:
+    """What :func:`check_kinds` refuses, in the order of the values."""
+    declared = field_types(type(config)) if given else {}
+    defaults = {field.name: field.default for field in fields(config)} if declared else {}
+    for name, value in given.items():
+        hint = declared.get(name, Any)
+        if not _may_be(value, hint) and _may_be(defaults[name], hint) and repr(getattr(config, name)) == repr(value):
+            yield Misfit(name, value, described(hint))
+
+
+def alternatives(hint: Any) -> tuple[Any, ...]:
+    """The single types of a union, None first so that ``null`` is not taken for a text."""
+    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
+        return (hint,)
+    return tuple(sorted(typing.get_args(hint), key=lambda kind: kind is not type(None)))
+
+
+def described(hint: Any) -> str:
+    """A declared type in words."""
+    return " or ".join(
+        "null" if kind is type(None) else kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", "")
+        for kind in alternatives(hint)
+    )
+
+
+def _may_be(value: Any, hint: Any) -> bool:
+    """Whether a value may be of a declared type, as far as values of a YAML file can be told apart."""
+    kind, items = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if value is None or kind is type(None):
+        return value is None
+    if kind in (typing.Union, types.UnionType):
+        return any(_may_be(value, each) for each in items)
+    if kind is Literal:
+        return any(_may_be(value, type(option)) for option in items)
+    if kind in _NUMBERS:
+        return not isinstance(value, str | list | tuple | Mapping)
+    if kind is str:  # numbers are texts as soon as they are shown
+        return not isinstance(value, list | tuple | Mapping)
+    if kind in (dict, Mapping):
+        return not isinstance(value, int | float | str)
+    return kind not in _LISTS or _may_be_list(value, kind, [each for each in items if each is not Ellipsis])
+
+
+def _may_be_list(value: Any, kind: Any, items: Sequence[Any]) -> bool:
+    if isinstance(value, str):
+        return not items or any(_may_be("", each) for each in items)  # a text is a list of its letters
+    if kind is tuple and isinstance(value, list | tuple) and len(value) == len(items):
+        return all(map(_may_be, value, items))
+    return not isinstance(value, int | float)

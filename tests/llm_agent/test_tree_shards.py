@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from ragen.errors import InputError
 from ragen.llm_agent.backends import Reply
 from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.rollout import command
+from ragen.llm_agent.rollout.overlapping import _ShardedRollout
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from support.episodes import freeze
 from support.trees import TOKENIZER, Asked, configuration, played, rows_in
@@ -73,6 +75,29 @@ def test_what_shards_could_not_play_goes_on_from_the_same_branches(lockstep: Any
         assert proxy.parallel is not None and "fell over" in str(proxy.parallel.fallback_reason)
     asked = [(request.env_id, request.turn) for request in actor.requests]
     assert len(asked) == len(set(asked))
+
+
+def breaks(node: Any) -> bool:
+    if node.env_id == 0:
+        raise KeyError("nothing")
+    return True
+
+
+def test_a_function_of_ones_own_that_raises_ends_the_rollout_before_more_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config, ended = configuration(*SHARDS, f"agent_proxy.branching.when={__name__}:breaks"), threading.Event()
+    play_shard = _ShardedRollout._play_shard
+
+    def noted(rollout: Any, shard: int, inference: Any) -> None:
+        play_shard(rollout, shard, inference)
+        ended.set()
+
+    monkeypatch.setattr(_ShardedRollout, "_play_shard", noted)
+    actor = Asked(config, before=lambda requests: ended.wait(30))
+    with LLMAgentProxy(config, actor, TOKENIZER) as proxy, pytest.raises(InputError, match="raised for env_id = 0"):
+        proxy.play({})
+    assert {request.turn for request in actor.requests} <= {0}
 
 
 def test_a_run_in_shards_goes_on_with_the_trees_that_are_not_whole(

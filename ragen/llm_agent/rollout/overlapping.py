@@ -230,7 +230,11 @@ class _ShardedRollout:
         growth, active = self._rollout.growth, self._active[shard]
         if growth is None:
             return active, self._ctx_manager
-        with self._timed(shard, "environments"), self._player.timeline.lanes(self._es_manager.thread_stats):
+        with (
+            self._fatal(),  # whoever decides where to branch may be the caller's own function
+            self._timed(shard, "environments"),
+            self._player.timeline.lanes(self._es_manager.thread_stats),
+        ):
             return growth.begin_turn(active)
 
     def _step(self, shard: int, inputs: Sequence[Mapping[str, Any]]) -> list[Cache]:

@@ -82,6 +82,8 @@ def silence(stream: Any) -> None:
 def output_watched(on_cut: Callable[[], None] | None = None) -> Iterator[Watched]:
     """Watch standard output, and standard error, for the length of a block.
 
+    Python has None for one that was closed before the start (``>&-``); there is one that goes nowhere, in the block.
+
     Args:
         on_cut: Called when nobody reads standard output any more. None raises BrokenPipeError where either is written;
             else the block goes on in silence.
@@ -90,15 +92,15 @@ def output_watched(on_cut: Callable[[], None] | None = None) -> Iterator[Watched
         What stands for standard output.
     """
     before = sys.stdout, sys.stderr
-    output = Watched(before[0], on_cut)
-    errors = Watched(before[1], None if on_cut is None else _nothing)
-    sys.stdout, sys.stderr = output, errors  # type: ignore[assignment]
-    try:
-        yield output
-        if before[0] is not None:
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        output = Watched(before[0] or nowhere, on_cut)
+        errors = Watched(before[1] or nowhere, None if on_cut is None else _nothing)
+        sys.stdout, sys.stderr = output, errors  # type: ignore[assignment]
+        try:
+            yield output
             output.flush()  # here, where it can still be told
-    finally:
-        sys.stdout, sys.stderr = before
+        finally:
+            sys.stdout, sys.stderr = before
 
 
 def _nothing() -> None:

@@ -14,6 +14,7 @@ import ragen
 from ragen.cli.commands import COMMANDS
 from ragen.cli.main import USAGE_ERROR, main
 from ragen.llm_agent.report.packs import unpacked
+from ragen.output import output_watched
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {"torch", "verl", "transformers", "tensordict", "ray", "hydra", "omegaconf", "numpy", "rich", "matplotlib"}
@@ -88,6 +89,15 @@ def test_who_reads_no_further_sees_no_traceback(words):
     )  # fmt: skip
     assert ran.stderr == ""
     assert ran.stdout.splitlines()[-1] in ("0", "141")
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_a_stream_that_was_closed_before_the_start_is_no_error(monkeypatch, capsys, name):
+    monkeypatch.setattr(sys, name, None)  # as Python has it after `>&-`
+    assert main(["rollout", "--cfg"]) == 0
+    with output_watched():
+        assert not getattr(sys, name).isatty()
+    assert getattr(sys, name) is None
 
 
 def test_the_command_finds_an_environment_in_the_folder_it_is_run_in(tmp_path):

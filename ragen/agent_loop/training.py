@@ -106,7 +106,8 @@ def trainer_config(config: Any) -> DictConfig:
     with noting(told):
         fitting = lengths(config)
     verl: Any = copy.deepcopy(_stock())
-    sections = {name: ragen.pop(name) for name in list(ragen) if name in verl}
+    said_of_verl = {name: ragen.pop(name) for name in list(ragen) if name in verl}
+    sections = {name: section for name, section in said_of_verl.items() if section is not None}  # null says nothing
     free = _free_mappings(verl)
     ours = OmegaConf.merge(OmegaConf.load(config_directory() / FOLDER / "trainer.yaml"), fitting)
     written = dict(_leaves(_written(config, sections)))
@@ -261,10 +262,16 @@ def _resolved(config: Any) -> dict[str, Any]:
 
 def _context_keys(asked: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of verl's sections that RAGEN's context manager reads, with RAGEN's meaning."""
-    rollout = (asked.get("actor_rollout_ref") or {}).get("rollout") or {}
+    rollout = _section(_section(asked, "actor_rollout_ref"), "rollout")
     kept = {name: rollout[name] for name in ("response_length", "max_model_len") if name in rollout}
-    template = (asked.get("data") or {}).get("apply_chat_template_kwargs") or {}
+    template = _section(asked, "data").get("apply_chat_template_kwargs") or {}
     return {"actor_rollout_ref": {"rollout": kept}, "data": {"apply_chat_template_kwargs": template}}
+
+
+def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A section; an empty one where something else stands, which verl is asked about like any other key."""
+    value = config.get(name)
+    return value if isinstance(value, Mapping) else {}
 
 
 def _leaves(section: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -298,6 +305,9 @@ def _set(verl: DictConfig, key: str, value: Any, free: Sequence[str]) -> list[st
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    has = OmegaConf.select(verl, key, throw_on_resolution_failure=False)
+    if isinstance(has, Mapping) and has and value is not None and not isinstance(value, Mapping):
+        return [f"configuration key {key!r} is {value!r}, which verl does not take: expected a section of keys"]
     try:
         OmegaConf.update(verl, key, value, force_add=any(key.startswith(f"{mapping}.") for mapping in free))
     except OmegaConfBaseException as error:

@@ -142,6 +142,22 @@ def test_any_key_of_verl_may_be_set_and_one_that_it_lacks_is_named(tmp_path):
         trainer(tmp_path, "trainer.n_gpu=8")
 
 
+@pytest.mark.parametrize("key", ["algorithm", "data", "actor_rollout_ref", "actor_rollout_ref.rollout"])
+def test_a_section_of_verls_that_is_none_is_named(tmp_path, key):
+    given = config(f"output_dir={tmp_path}")
+    OmegaConf.update(given, key, 3, force_add=True)
+    with pytest.raises(ConfigError, match=rf"'{re.escape(key)}' is 3, which verl does not take: expected a section"):
+        training.trainer_config(given)
+
+
+def test_a_heading_with_nothing_below_says_nothing(tmp_path):
+    given = config(f"output_dir={tmp_path}")
+    expected = training.trainer_config(given)
+    empty = OmegaConf.create({**given, "trainer": None, "data": None, "algorithm": None})
+    made = training.trainer_config(empty)
+    assert all(made[name] == expected[name] for name in ("trainer", "data", "algorithm"))
+
+
 @pytest.mark.parametrize(
     ("override", "told"),
     [

@@ -196,6 +196,19 @@ def test_a_configuration_may_be_named_by_the_path_of_its_file(tmp_path, monkeypa
     assert load_config("./mine", further=further).output_dir == "elsewhere"
 
 
+def test_a_file_here_is_meant_where_its_path_is_said_though_there_is_one_of_its_name_in_the_package(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "_2_sokoban.yaml").write_text("defaults: [base]\nagent_proxy: {max_turn: 17}\n")
+    monkeypatch.chdir(tmp_path)
+    for name in ("./_2_sokoban.yaml", "./_2_sokoban", f"../{tmp_path.name}/_2_sokoban"):
+        assert load_config(name).agent_proxy.max_turn == 17
+    assert load_config("_2_sokoban").agent_proxy.max_turn != 17
+    (tmp_path / "below").mkdir()
+    (tmp_path / "_2_sokoban.yaml").rename(tmp_path / "below" / "own.yaml")
+    assert load_config("below/own", directory=tmp_path).agent_proxy.max_turn == 17
+
+
 @pytest.mark.parametrize("override", ["mine", "=3", "", "mine.yaml"])
 def test_what_is_no_override_is_refused(override):
     with pytest.raises(ConfigError, match=rf"^'{override}' is no key=value") as caught:

@@ -25,7 +25,8 @@ def find_config(name: str, directory: str | Path | None, further: str | Path | N
     """Find the file of a configuration.
 
     Args:
-        name: Its name in one of the folders, with or without ``.yaml``, or the path of a file.
+        name: Its name in one of the folders, with or without ``.yaml``, or the path of a file. What begins with ``./``
+            or ``../`` is a path, and no other file of that name is looked for.
         directory: The folder to look in first; None is the package's own.
         further: Another folder, for what is not in the first one.
 
@@ -38,11 +39,11 @@ def find_config(name: str, directory: str | Path | None, further: str | Path | N
     folders = [_folder(directory), *([] if further is None else [_folder(further)])]
     stem = name.removesuffix(".yaml")
     file = Path(f"{stem}.yaml").expanduser()
-    if not file.is_absolute():
-        for folder in folders:
-            if (folder / file).is_file():
-                return stem, folder, folders
-    if len(file.parts) > 1 or name[:2] in ("./", ".\\"):
+    is_path = file.is_absolute() or name.startswith(("./", ".\\", "../", "..\\"))
+    for folder in () if is_path else folders:
+        if (folder / file).is_file():
+            return file.stem, (folder / file).parent, folders  # Hydra would put what is in `a/b` below a key `a`
+    if is_path or len(file.parts) > 1:
         if file.is_file():
             folder = file.resolve().parent
             return file.stem, folder, [folder, *folders[directory is None :]]

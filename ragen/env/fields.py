@@ -66,7 +66,9 @@ def misfits(config: Any, given: Mapping[str, Any]) -> Iterator[Misfit]:
     defaults = {field.name: field.default for field in fields(config)} if declared else {}
     for name, value in given.items():
         hint = declared.get(name, Any)
-        if not _may_be(value, hint) and _may_be(defaults[name], hint) and repr(getattr(config, name)) == repr(value):
+        if _may_be(value, hint) or not _may_be(defaults[name], hint):
+            continue
+        if repr(getattr(config, name, None)) == repr(value):
             yield Misfit(name, value, described(hint))
 
 

@@ -172,10 +172,11 @@ class _ShardedRollout:
             return f"{type(error).__name__}: {error}"
         if self._failure is not None:
             raise self._failure
-        for raised in self._errors.values():
+        errors = sorted(self._errors.items())  # not in the order in which they came
+        for _, raised in errors:
             if isinstance(raised, RAISED_ALIKE):
                 raise raised
-        return next((f"shard {k} raised {type(e).__name__}: {e}" for k, e in self._errors.items()), None)
+        return next((f"shard {shard} raised {type(error).__name__}: {error}" for shard, error in errors), None)
 
     def _drive(self, shards: Sequence[int]) -> None:
         from joblib import Parallel, delayed

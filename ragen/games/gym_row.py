@@ -8,11 +8,13 @@ episode that begins, an observation of another shape) is done by the game itself
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pickle import PickleBuffer
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ragen.games.columns import packed, unpacked
 from ragen.games.gym_game import GYM, NEVER, GymResult, GymTurn, detached_reward
 from ragen.games.slab import Place
 from ragen.games.values import NUMBERS, SHORT, detached, digest_of, digest_of_bytes
@@ -80,7 +82,8 @@ class GymRow(Row):
         self.usual, self.special = usual, special or {}
 
     def __reduce__(self) -> Any:
-        return GymRow, (list(self.env_ids), self.actions, self.form, self.usual, self.special)
+        form = self.form and tuple(self.form)
+        return _row, (list(self.env_ids), _flat(self.actions), form, self.usual, self.special)
 
     def turn(self, index: int) -> GymTurn:
         """What is asked of one of them."""
@@ -179,8 +182,9 @@ class GymRowResult(RowResult):
         return len(self.rewards)
 
     def __reduce__(self) -> Any:
-        kept = (self.shown, self.odd, self.rewards, self.ends, self.infos, self.begins)
-        return _row_result, (self.form, kept)
+        infos = list(self.infos), packed(list(self.infos.values()))
+        kept = (self.shown, self.odd, packed(self.rewards), self.ends, infos, self.begins)
+        return _row_result, (self.form and tuple(self.form), kept)
 
     def join(self) -> None:
         """No more turns will come."""
@@ -255,7 +259,23 @@ class GymRowResult(RowResult):
         return np.frombuffer(bytearray(self.shown), self.form.dtype).reshape(len(self.rewards), *self.form.shape)
 
 
-def _row_result(form: Any, kept: tuple[Any, ...]) -> GymRowResult:
-    result = GymRowResult(form)
-    result.shown, result.odd, result.rewards, result.ends, result.infos, result.begins = kept
+# Rows and results travel as built-in types as far as can be: the pickler looks at each object that is none.
+
+
+def _flat(actions: Any) -> tuple[Any, ...]:
+    if not isinstance(actions, np.ndarray) or actions.dtype.kind not in "biufc":
+        return None, actions
+    content = actions.tobytes() if actions.nbytes <= MOST else PickleBuffer(np.ascontiguousarray(actions))
+    return actions.dtype.str, actions.shape, content
+
+
+def _row(env_ids: list[int], flat: Any, form: tuple[Any, ...] | None, usual: Moment, special: Any) -> GymRow:
+    actions = flat[1] if flat[0] is None else np.ndarray(flat[1], flat[0], flat[2])
+    return GymRow(env_ids, actions, form and Form(*form), usual, special)
+
+
+def _row_result(form: tuple[Any, ...] | None, kept: tuple[Any, ...]) -> GymRowResult:
+    result = GymRowResult(form and Form(*form))
+    result.shown, result.odd, rewards, result.ends, (places, infos), result.begins = kept
+    result.rewards, result.infos = unpacked(rewards), dict(zip(places, unpacked(infos), strict=True))
     return result

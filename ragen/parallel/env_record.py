@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,19 @@ class EnvFailed:
     text: str
     error: RagenError
     phase: str = ""
+
+
+def catch_up(records: Collection[EnvRecord], far: int) -> None:
+    """Have those read their pages for which they would be kept, being so many more than for most of the others.
+
+    Where most episodes are long the pages stay, which take less room than the same lines in journals, and no time: of
+    what is kept then, but for the last ``far`` pages, at least a quarter is still to be read by somebody.
+    """
+    distances = sorted([record.reader.distance for record in records])
+    limit = far + 2 * distances[len(distances) // 2]
+    for record in records:
+        if record.reader.distance > limit:
+            record.read_pages()
 
 
 def raise_failures(values: Mapping[int, Any], raises: bool, at_build: bool = False) -> None:
@@ -90,14 +103,14 @@ class EnvRecord:
     def journal(self) -> EpisodeJournal:
         """What was played."""
         if self.reader.is_behind:
-            self._read_pages()
+            self.read_pages()
         return self._journal
 
     @property
     def observation(self) -> Any:
         """What it last showed."""
         if self.reader.is_behind:
-            self._read_pages()
+            self.read_pages()
         return self._observation
 
     @property
@@ -105,12 +118,8 @@ class EnvRecord:
         """Whether it was reset."""
         return self._journal.has_begun
 
-    def catch_up(self, far: int) -> None:
-        """Read the pages if there are so many, so that they are not kept for this one."""
-        if self.reader.distance > far:
-            self._read_pages()
-
-    def _read_pages(self) -> None:
+    def read_pages(self) -> None:
+        """Have in the journal what is on pages."""
         page = None
         for page, line in self.reader.read(self.env_id):  # noqa: B007  # the last one is needed
             self._journal.entries.append(line)

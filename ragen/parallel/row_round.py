@@ -8,12 +8,12 @@ came is kept as single results, and the round goes on as any other (:mod:`ragen.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from ragen.parallel.env_record import IN_MAIN, EnvFailed, EnvRecord
+from ragen.parallel.env_record import IN_MAIN, EnvFailed, EnvRecord, catch_up
 from ragen.parallel.episode.outcome import Outcome, RowOf
 from ragen.parallel.episode.rows import FAR, Row, RowItems
 from ragen.parallel.homes import Homes
@@ -47,22 +47,30 @@ class RowRound(Round):
 
     Attributes:
         played: What homes gave in one piece.
+        homes: Where the environments live, with their places in the row; none if they were not asked in one piece.
     """
 
-    def __init__(self, parts: Parts, row: Row, timeout: float) -> None:
-        """Ask for these turns; each may take so many seconds."""
+    def __init__(self, parts: Parts, row: Row, timeout: float, homes: Mapping[Lane | None, list[int]]) -> None:
+        """Ask for these turns; each may take so many seconds.
+
+        Args:
+            parts: What a round has of the engine.
+            row: The turns.
+            timeout: Seconds for each.
+            homes: Where environments are known to stand at the end of their journals, with their places in the row;
+                none if they are to be looked at.
+        """
         super().__init__(parts, Play, RowItems(row), timeout)
         self._row = row
         self.played: list[Played] = []
-        self._places: dict[Lane | None, list[int]] = {}  # of each home's environments in the row
+        self.homes = homes
 
     def run(self) -> dict[int, Any]:
         """Play; single results by env_id, or none where all came in one piece."""
-        parts = self._parts
-        with parts.lock:
-            orders = self._row_orders()
-        if orders:
-            self._exchange(orders)
+        with self._parts.lock:
+            self.homes = self.homes or self._found_homes()
+        if self.homes:
+            self._exchange({lane: PlayRow(self._part_of(lane)) for lane in self.homes})
             if self._is_whole():
                 return {}
         return super().run()
@@ -84,8 +92,11 @@ class RowRound(Round):
         self.played = []
         return False
 
-    def _row_orders(self) -> dict[Lane | None, Order]:
-        """An order for each home; none where an environment needs something else first."""
+    def _part_of(self, lane: Lane | None) -> Row:
+        return self._row if len(self.homes) == 1 else self._row.part(self.homes[lane])
+
+    def _found_homes(self) -> dict[Lane | None, list[int]]:
+        """All homes; none where an environment needs something else first."""
         homes: dict[Lane | None, list[int]] = defaultdict(list)
         records = [self._records[env_id] for env_id in self._row.env_ids]
         for place, record in enumerate(records):
@@ -94,10 +105,7 @@ class RowRound(Round):
             homes[record.lane].append(place)
         for record in records:
             record.in_sync = False
-        if len(homes) == 1:
-            return {lane: PlayRow(self._row) for lane in homes}
-        self._places = homes
-        return {lane: PlayRow(self._row.part(places)) for lane, places in homes.items()}
+        return homes
 
     def _take(self, lane: Lane | None, order: Order, outcomes: list[Outcome], generation: int) -> float:
         rows = [outcome for outcome in outcomes if type(outcome[1]) is RowOf]
@@ -115,7 +123,7 @@ class RowRound(Round):
         if len(env_ids) == len(self._row):
             return Played(None, self._row, result)
         if isinstance(order, PlayRow) and len(env_ids) == len(order):
-            return Played(self._places[lane], order.row, result)
+            return Played(self.homes[lane], order.row, result)
         known = {env_id: place for place, env_id in enumerate(self._row.env_ids)}  # a lane that takes few at a time
         places = [known[env_id] for env_id in env_ids]
         return Played(places, self._row.part(places), result)
@@ -124,8 +132,8 @@ class RowRound(Round):
 class Rows:
     """Plays rows in the environments of one engine.
 
-    Most calls ask the same environments as the last one, which all live in the main process, and nothing has happened
-    to any environment in between: what was looked at then is not looked at again.
+    Most calls ask the same environments as the last one, and nothing has happened to any environment in between: what
+    was looked at then is not looked at again.
     """
 
     def __init__(self, parts: Parts, homes: Homes, in_use: InUse, before: Before) -> None:
@@ -174,22 +182,25 @@ class Rows:
         parts = self._parts
         with parts.lock:
             self._before(row.env_ids, streak is not None)
-        if streak is not None and streak.moves == self._homes.moves:
+        if streak is None or not streak.holds(self._homes.moves):
+            asked = RowRound(parts, row, parts.settings.step_timeout, {})
+            return self._kept(row, asked, asked.run(), None)
+        for record in streak.records:
+            record.in_sync = False
+        if list(streak.homes) == [None]:
             return self._play_on(row, streak)
-        asked = RowRound(parts, row, parts.settings.step_timeout)
-        return self._kept(row, asked, asked.run())
+        asked = RowRound(parts, row, parts.settings.step_timeout, streak.homes)
+        return self._kept(row, asked, asked.run(), streak)
 
     def _play_on(self, row: Row, streak: _Streak) -> list[Played] | dict[int, Any]:
         """Play where all environments are known to stand at the end of their journals, in the main process."""
         parts, start = self._parts, perf_counter()
-        for record in streak.records:
-            record.in_sync = False
         order = PlayRow(row)
         outcomes = parts.main.run(order, parts.settings.step_timeout)
         _, value, seconds, waited = outcomes[0]
         if type(value) is not RowOf:
-            asked = RowRound(parts, row, parts.settings.step_timeout)
-            return self._kept(row, asked, asked.go_on(order, outcomes))
+            asked = RowRound(parts, row, parts.settings.step_timeout, {})
+            return self._kept(row, asked, asked.go_on(order, outcomes), None)
         parts.notices.sum_up()
         interrupts_come_too_late()
         with parts.lock:
@@ -200,7 +211,9 @@ class Rows:
             streak.calls, self._streak = self._in_use.calls, streak
         return played
 
-    def _kept(self, row: Row, asked: RowRound, values: dict[int, Any]) -> list[Played] | dict[int, Any]:
+    def _kept(
+        self, row: Row, asked: RowRound, values: dict[int, Any], streak: _Streak | None
+    ) -> list[Played] | dict[int, Any]:
         """What a round gave, as part of the episodes."""
         parts = self._parts
         with parts.lock:
@@ -210,11 +223,13 @@ class Rows:
                     if type(values[env_id]) is not EnvFailed:
                         parts.records[env_id].commit_turn(row.turn(index), values[env_id])
                 return values
-            records = [parts.records[env_id] for env_id in row.env_ids]
-            self._commit(asked.played, records)
-            if records[0].lane is None and len(asked.played) == 1:
-                known = row.env_ids, frozenset(row.env_ids), records
-                self._streak = _Streak(*known, self._in_use.calls, self._homes.moves)
+            if streak is None:
+                records = [parts.records[env_id] for env_id in row.env_ids]
+                workers = {lane: records[places[0]].generation for lane, places in asked.homes.items()}
+                known = row.env_ids, frozenset(row.env_ids), records, asked.homes, workers
+                streak = _Streak(*known, self._in_use.calls, self._homes.moves)
+            self._commit(asked.played, streak.records)
+            streak.calls, self._streak = self._in_use.calls, streak
         return asked.played
 
     def _commit(self, played: list[Played], records: list[EnvRecord]) -> None:
@@ -228,18 +243,19 @@ class Rows:
             record.in_sync = True
         if pages.last.number >= self._is_due:
             self._is_due = pages.last.number + FAR
-            for record in by_id.values():
-                record.catch_up(FAR)
+            catch_up(by_id.values(), FAR)
 
 
 @dataclass(slots=True)
 class _Streak:
-    """Rows of the same environments, one after the other, all in the main process.
+    """Rows of the same environments, one after the other, at the same homes.
 
     Attributes:
         row_ids: The rows' own list of environments.
         env_ids: The same as a set.
         records: What is known of each.
+        homes: Where they live, with their places in the row.
+        workers: The generations that they were there with.
         calls: How many calls there were at its last row.
         moves: How often environments had moved then.
     """
@@ -247,5 +263,12 @@ class _Streak:
     row_ids: Sequence[int]
     env_ids: frozenset[int]
     records: list[EnvRecord]
+    homes: Mapping[Lane | None, list[int]]
+    workers: dict[Lane | None, int]
     calls: int
     moves: int
+
+    def holds(self, moves: int) -> bool:
+        """Whether all still live there, after so many moves."""
+        are_there = [lane is None or lane.current == generation for lane, generation in self.workers.items()]
+        return self.moves == moves and all(are_there)

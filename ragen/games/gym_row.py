@@ -91,12 +91,16 @@ class GymRow(Row):
 
     def part(self, indices: Sequence[int]) -> GymRow:
         """Some of them."""
-        actions = self.actions
-        actions = actions[list(indices)] if isinstance(actions, np.ndarray) else [actions[index] for index in indices]
-        special = {}
+        actions, special = self.actions, {}
+        if type(indices) is range:
+            piece = slice(indices.start, indices.stop)
+            env_ids, actions = self.env_ids[piece], actions[piece]
+        else:
+            env_ids = [self.env_ids[index] for index in indices]
+            actions = actions[list(indices)] if isinstance(actions, np.ndarray) else [actions[i] for i in indices]
         if self.special:
             special = {new: self.special[old] for new, old in enumerate(indices) if old in self.special}
-        return GymRow([self.env_ids[index] for index in indices], actions, self.form, self.usual, special)
+        return GymRow(env_ids, actions, self.form, self.usual, special)
 
     def _given(self) -> list[Any]:
         """The actions, in copies that environments may keep."""

@@ -32,7 +32,7 @@ class Played(NamedTuple):
     """What one home gave for its part of a row.
 
     Attributes:
-        places: Indices in the row; None for all, in order.
+        places: Indices in the row, as a range where they follow each other; None for all, in order.
         row: The part, of the class that was asked.
         result: What came of it: the game's :class:`RowResult`.
     """
@@ -50,7 +50,7 @@ class RowRound(Round):
         homes: Where the environments live, with their places in the row; none if they were not asked in one piece.
     """
 
-    def __init__(self, parts: Parts, row: Row, timeout: float, homes: Mapping[Lane | None, list[int]]) -> None:
+    def __init__(self, parts: Parts, row: Row, timeout: float, homes: Mapping[Lane | None, Sequence[int]]) -> None:
         """Ask for these turns; each may take so many seconds.
 
         Args:
@@ -95,7 +95,7 @@ class RowRound(Round):
     def _part_of(self, lane: Lane | None) -> Row:
         return self._row if len(self.homes) == 1 else self._row.part(self.homes[lane])
 
-    def _found_homes(self) -> dict[Lane | None, list[int]]:
+    def _found_homes(self) -> dict[Lane | None, Sequence[int]]:
         """All homes; none where an environment needs something else first."""
         homes: dict[Lane | None, list[int]] = defaultdict(list)
         records = [self._records[env_id] for env_id in self._row.env_ids]
@@ -105,7 +105,7 @@ class RowRound(Round):
             homes[record.lane].append(place)
         for record in records:
             record.in_sync = False
-        return homes
+        return {lane: _as_range(places) for lane, places in homes.items()}
 
     def _take(self, lane: Lane | None, order: Order, outcomes: list[Outcome], generation: int) -> float:
         rows = [outcome for outcome in outcomes if type(outcome[1]) is RowOf]
@@ -127,6 +127,12 @@ class RowRound(Round):
         known = {env_id: place for place, env_id in enumerate(self._row.env_ids)}  # a lane that takes few at a time
         places = [known[env_id] for env_id in env_ids]
         return Played(places, self._row.part(places), result)
+
+
+def _as_range(places: list[int]) -> Sequence[int]:
+    """Rising numbers, as a range if none is missing: what is taken by one is taken in one piece."""
+    first, last = places[0], places[-1]
+    return range(first, last + 1) if last - first + 1 == len(places) else places
 
 
 class Rows:
@@ -263,7 +269,7 @@ class _Streak:
     row_ids: Sequence[int]
     env_ids: frozenset[int]
     records: list[EnvRecord]
-    homes: Mapping[Lane | None, list[int]]
+    homes: Mapping[Lane | None, Sequence[int]]
     workers: dict[Lane | None, int]
     calls: int
     moves: int

@@ -77,7 +77,7 @@ class Batches:
         infos: dict[int, Infos] = {}
         for places, _, result in played:
             each = np.array(result.rewards, np.float64).reshape(len(result))
-            rewards[... if places is None else places] = each
+            rewards[_index(places)] = each
             for place, (has_ended, was_cut) in result.ends.items():
                 index = place if places is None else places[place]
                 terminated[index], truncated[index] = has_ended, was_cut
@@ -102,7 +102,7 @@ class Batches:
             return arrays[0]
         whole = np.empty_like(self.observations) if self._copies else self.observations
         for (places, _, _), array in zip(played, arrays, strict=True):
-            whole[... if places is None else places] = array
+            whole[_index(places)] = array
         return whole
 
     def _blank(self) -> Any:
@@ -117,6 +117,13 @@ class Batches:
         from gymnasium.vector.utils import batch_space
 
         return batch_space(self._space, 1)
+
+
+def _index(places: Sequence[int] | None) -> Any:
+    """Of places in a row: what takes them from an array."""
+    if places is None:
+        return ...
+    return slice(places.start, places.stop) if type(places) is range else places
 
 
 def _with_final(info: Infos, final: Shown | None) -> Infos:

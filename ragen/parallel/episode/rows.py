@@ -45,7 +45,7 @@ class Row(ABC):
 
     @abstractmethod
     def part(self, indices: Sequence[int]) -> Row:
-        """Some of them."""
+        """Some of them; a range of indices counts up by one."""
 
     @abstractmethod
     def play(self, envs: Sequence[Any], watch: Any) -> RowResult:

@@ -27,6 +27,7 @@ from ragen.parallel.episode.spec import EnvSpec
 
 _PLAIN = frozenset({complex, Raised, TimedOut})
 OURS = ("ragen.parallel.", "ragen.games.", "ragen.container.", "ragen.meta.")  # whose values run no code of a user's
+_NAMED = (type, FunctionType, BuiltinFunctionType)  # what is pickled as a name
 _numbers: WeakKeyDictionary[type, int] = WeakKeyDictionary()  # of classes that were sent or received by value
 _classes: WeakValueDictionary[int, type] = WeakValueDictionary()
 _counter = itertools.count(1)
@@ -43,8 +44,7 @@ class PlainPickler(pickle.Pickler):
             PicklingError: The value is not plain.
         """
         kind = type(value)
-        is_name = issubclass(kind, type | FunctionType | BuiltinFunctionType)  # as which it is pickled
-        origin = value if is_name else kind
+        origin = value if issubclass(kind, _NAMED) else kind
         module = origin.__module__ or ""
         if origin in _PLAIN or module.partition(".")[0] == "numpy" or module.startswith(OURS):
             return NotImplemented

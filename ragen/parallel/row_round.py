@@ -174,7 +174,7 @@ class Rows:
             InputError: There is no such environment.
         """
         streak, self._streak = self._streak, None
-        if streak is not None and streak.row_ids is row.env_ids:
+        if streak is not None and (streak.row_ids is row.env_ids or streak.row_ids == row.env_ids):
             with interrupts_held():
                 if self._in_use.take_again(streak.env_ids, streak.calls):
                     try:
@@ -183,6 +183,13 @@ class Rows:
                         self._in_use.give_back(streak.env_ids)
         with self._in_use.claimed(row.env_ids):
             return self._play(row, None)
+
+    def play_singly(self, row: Row) -> dict[int, Any]:
+        """:meth:`play`; results by env_id, in the order of the row."""
+        found = self.play(row)
+        if isinstance(found, list):
+            found = {env_id: each.result.one(i) for each in found for i, env_id in enumerate(each.row.env_ids)}
+        return {env_id: found[env_id] for env_id in row.env_ids}
 
     def _play(self, row: Row, streak: _Streak | None) -> list[Played] | dict[int, Any]:
         parts = self._parts
@@ -257,7 +264,7 @@ class _Streak:
     """Rows of the same environments, one after the other, at the same homes.
 
     Attributes:
-        row_ids: The rows' own list of environments.
+        row_ids: The environments, in the order of the first row.
         env_ids: The same as a set.
         records: What is known of each.
         homes: Where they live, with their places in the row.

@@ -19,6 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 from ragen.parallel.episode.game import EpisodeStart
 from ragen.parallel.episode.journal import JournalTurn
@@ -131,7 +132,7 @@ class Page:
         next: The page after it.
     """
 
-    __slots__ = ("_places", "_result", "_row", "next", "number")
+    __slots__ = ("__weakref__", "_places", "_result", "_row", "next", "number")
 
     def __init__(self, number: int, row: Row | None = None, result: RowResult | None = None) -> None:
         """Keep these; the first page of a book is empty."""
@@ -181,16 +182,19 @@ class Pages:
         last: The newest page.
     """
 
-    __slots__ = ("last",)
+    __slots__ = ("_newest", "last")
 
     def __init__(self) -> None:
         """None but an empty one."""
         self.last = Page(0)
+        self._newest: WeakValueDictionary[int, Page] = WeakValueDictionary()  # by the first environment on it
 
     def add(self, row: Row, result: RowResult) -> Page:
         """Keep what was played."""
         page = Page(self.last.number + 1, row, result)
-        self.last.forget_shown(page)
+        if (older := self._newest.get(row.env_ids[0])) is not None:
+            older.forget_shown(page)
+        self._newest[row.env_ids[0]] = page
         self.last.next = page
         self.last = page
         return page

@@ -17,6 +17,8 @@ from ragen.parallel.episode.values import IMMUTABLE, copied, is_immutable, optio
 
 Observation = Any  # str, or a list of uint8 arrays of shape (H, W, 3)
 
+RAW_REWARD = ("raw_reward",)  # what RAGEN of 2026 sums
+
 named = tuple.__new__  # named(TurnResult, fields) makes a named tuple at half the cost of TurnResult(*fields)
 
 
@@ -151,7 +153,7 @@ class RagenGame(Game):
 class Ragen2026Game(RagenGame):
     """The same as RAGEN of 2026 plays it: a turn's info also tells the sum of its actions' ``raw_reward``."""
 
-    play = staticmethod(partial(play_turn, sums=("raw_reward",)))  # type: ignore[assignment]
+    play = staticmethod(partial(play_turn, sums=RAW_REWARD))  # type: ignore[assignment]
 
 
 RAGEN = RagenGame()

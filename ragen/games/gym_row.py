@@ -269,17 +269,17 @@ class GymRowResult(RowResult):
 def _flat(actions: Any) -> tuple[Any, ...]:
     if not isinstance(actions, np.ndarray) or actions.dtype.kind not in "biufc":
         return None, actions
-    content = actions.tobytes() if actions.nbytes <= MOST else PickleBuffer(np.ascontiguousarray(actions))
-    return actions.dtype.str, actions.shape, content
+    apart: Any = np.ascontiguousarray(actions)
+    return actions.dtype.str, actions.shape, actions.tobytes() if actions.nbytes <= MOST else PickleBuffer(apart)
 
 
 def _row(env_ids: list[int], flat: Any, form: tuple[Any, ...] | None, usual: Moment, special: Any) -> GymRow:
     actions = flat[1] if flat[0] is None else np.ndarray(flat[1], flat[0], flat[2])
-    return GymRow(env_ids, actions, form and Form(*form), usual, special)
+    return GymRow(env_ids, actions, Form(*form) if form else None, usual, special)
 
 
 def _row_result(form: tuple[Any, ...] | None, kept: tuple[Any, ...]) -> GymRowResult:
-    result = GymRowResult(form and Form(*form))
+    result = GymRowResult(Form(*form) if form else None)
     result.shown, result.odd, rewards, result.ends, (places, infos), result.begins = kept
     result.rewards, result.infos = unpacked(rewards), dict(zip(places, unpacked(infos), strict=True))
     return result

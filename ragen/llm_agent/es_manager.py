@@ -32,11 +32,11 @@ from ragen.llm_agent.manager.inputs import (
     group_seeds,
 )
 from ragen.llm_agent.manager.metrics import add_metrics, add_pass_at_k, add_rollout_info, largest_tiles
+from ragen.llm_agent.manager.turns import Turns
 from ragen.parallel.collector import collector_paused
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.env_record import EnvFailed, raise_failures
-from ragen.parallel.episode.turn import RAW_REWARD, Observation, TurnResult, digest_observation, failed_turn, state_hash
-from ragen.parallel.episode.turn_row import TurnRow
+from ragen.parallel.episode.turn import Observation, TurnResult, digest_observation, failed_turn, state_hash
 from ragen.parallel.interrupts import interrupts_held
 from ragen.parallel.placement.spread import spread as spread_evenly
 from ragen.parallel.settings import Mode
@@ -78,19 +78,17 @@ class EnvStateManager(Closing):
             StateError: Called inside a worker process.
         """
         self._settings: ManagerConfig = read_config(config, mode)
-        self.sys_config = config
-        self.mode = mode
+        self.sys_config, self.mode = config, mode
         self.config = _part(_part(config, "es_manager"), mode)
         self.env_groups, self.group_size = self._settings.env_groups, self._settings.group_size
-        self.base_seed = self._settings.base_seed
-        self.seed_counter = 0
+        self.base_seed, self.seed_counter = self._settings.base_seed, 0
         self._raises = self._settings.engine.on_env_failure == "raise"
         self._is_2026, self._hashes_states = self._settings.generation.is_2026, self._settings.env_state_hash
         self.max_workers = self._settings.engine.workers
         self.sequential_env_types = list(self._settings.engine.sequential_env_types)
-        self._sums = RAW_REWARD if self._is_2026 else ()
         specs = [entry.spec for entry in self._settings.entries]
         self._engine = EnvEngine(specs, self._settings.engine, spread=spread, on_failure=self._settings.keep_failure())
+        self._turns = Turns(self._engine, self._is_2026)
         self._finalizer = weakref.finalize(self, self._engine.close, forgotten=True)
         self.envs = [public_entry(entry, self._engine) for entry in self._settings.entries]
         self.rollout_cache: list[dict[str, Any]] | None = None
@@ -177,11 +175,7 @@ class EnvStateManager(Closing):
     def _play(self, asked: Asked) -> list[dict[str, Any]]:
         """Play the turns, and write them into statuses and histories in the order of the inputs."""
         with collector_paused(len(asked)):
-            turns = [turn for turn, _ in asked.values()]
-            if turns and self._engine.rows.can_play():
-                results = self._engine.rows.play_singly(TurnRow(list(asked), turns, self._sums))
-            else:
-                results = self._engine.play(dict(zip(asked, turns, strict=True)))
+            results = self._turns.play(asked)
             going_on, envs, caches = [], self.envs, self._caches()
             for env_id, (_, env_input) in asked.items():
                 entry, cache = (envs[env_id], caches[env_id]) if env_id < len(envs) else self.branches[env_id]

@@ -188,7 +188,10 @@ class Rows:
         """:meth:`play`; results by env_id, in the order of the row."""
         found = self.play(row)
         if isinstance(found, list):
+            is_in_order = len(found) == 1
             found = {env_id: each.result.one(i) for each in found for i, env_id in enumerate(each.row.env_ids)}
+            if is_in_order:
+                return found
         return {env_id: found[env_id] for env_id in row.env_ids}
 
     def _play(self, row: Row, streak: _Streak | None) -> list[Played] | dict[int, Any]:

@@ -25,11 +25,13 @@ from pathlib import Path
 
 from ragen.errors import LaneStartError
 from ragen.parallel.episode.host import ResetResult
-from ragen.parallel.episode.outcome import Outcome
+from ragen.parallel.episode.outcome import Outcome, RowOf
 from ragen.parallel.episode.turn import TurnResult
+from ragen.parallel.episode.turn_row import TurnRowResult
 from ragen.parallel.lanes import codec
 from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
 from ragen.parallel.lanes.orders import Order, Play, Rebuild, Reset
+from ragen.parallel.lanes.row_order import PlayRow
 from ragen.parallel.process.channel import Channel
 
 SERVERS = "ECHO_LANES_SERVERS"  # environment variable: how many processes answer
@@ -151,6 +153,9 @@ class _Server:
 
 def answered(order: Order) -> list[Outcome]:
     """What every environment of a request gives."""
+    if isinstance(order, PlayRow):
+        env_ids = order.row.env_ids
+        return [Outcome(env_ids[0], RowOf(env_ids, TurnRowResult(list(map(_turn, env_ids)))), 1e-5 * len(env_ids))]
     if isinstance(order, Play):
         return [Outcome(env_id, _turn(env_id), 1e-5) for env_id, _ in order.items]
     if isinstance(order, Reset):

@@ -60,15 +60,14 @@ class Watched:
 def watched_parts() -> Watched:
     """Watch what a turn consists of; only functions that are called once a lane, or once a turn."""
     from ragen.llm_agent.es_manager import EnvStateManager
-    from ragen.parallel.engine import EnvEngine
     from ragen.parallel.lanes.lane import Lane
-    from ragen.parallel.round import Round
+    from ragen.parallel.row_round import RowRound, Rows
 
     watched = Watched()
     watched.watch(Lane, "begin", PARTS[0])
     watched.watch(Lane, "advance", PARTS[1])
-    watched.watch(Round, "run", PARTS[4])
-    watched.watch(EnvEngine, "play", PARTS[2])
+    watched.watch(RowRound, "run", PARTS[4])
+    watched.watch(Rows, "play_singly", PARTS[2])
     watched.watch(EnvStateManager, "_play", PARTS[3])
     return watched
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from ragen.parallel.env_record import IN_MAIN, EnvFailed, EnvRecord, catch_up
 from ragen.parallel.episode.outcome import Outcome, RowOf
 from ragen.parallel.episode.rows import FAR, Row, RowItems
+from ragen.parallel.episode.turn import named
 from ragen.parallel.homes import Homes
 from ragen.parallel.in_use import InUse
 from ragen.parallel.interrupts import interrupts_come_too_late, interrupts_held
@@ -203,7 +204,7 @@ class Rows:
             return self._kept(row, asked, asked.run(), None)
         for record in streak.records:
             record.in_sync = False
-        if list(streak.homes) == [None]:
+        if not streak.workers:
             return self._play_on(row, streak)
         asked = RowRound(parts, row, parts.settings.step_timeout, streak.homes)
         return self._kept(row, asked, asked.run(), streak)
@@ -220,7 +221,7 @@ class Rows:
         parts.notices.sum_up()
         interrupts_come_too_late()
         with parts.lock:
-            count, played = len(row), [Played(None, row, value.result)]
+            count, played = len(row), [named(Played, (None, row, value.result))]
             parts.stats.count_row(None, next(iter(parts.tags)), count, seconds, waited)
             parts.stats.count_call(CallTime(perf_counter() - start, count, seconds), are_turns=True)
             self._commit(played, streak.records)
@@ -241,7 +242,8 @@ class Rows:
                 return values
             if streak is None:
                 records = [parts.records[env_id] for env_id in row.env_ids]
-                workers = {lane: records[places[0]].generation for lane, places in asked.homes.items()}
+                firsts = {lane: records[places[0]] for lane, places in asked.homes.items()}
+                workers = {lane: first.generation for lane, first in firsts.items() if lane is not None}
                 known = row.env_ids, frozenset(row.env_ids), records, asked.homes, workers
                 streak = _Streak(*known, self._in_use.calls, self._homes.moves)
             self._commit(asked.played, streak.records)
@@ -271,7 +273,7 @@ class _Streak:
         env_ids: The same as a set.
         records: What is known of each.
         homes: Where they live, with their places in the row.
-        workers: The generations that they were there with.
+        workers: The generation of each lane that they were there with; none where all live in the main process.
         calls: How many calls there were at its last row.
         moves: How often environments had moved then.
     """
@@ -280,11 +282,10 @@ class _Streak:
     env_ids: frozenset[int]
     records: list[EnvRecord]
     homes: Mapping[Lane | None, Sequence[int]]
-    workers: dict[Lane | None, int]
+    workers: dict[Lane, int]
     calls: int
     moves: int
 
     def holds(self, moves: int) -> bool:
         """Whether all still live there, after so many moves."""
-        are_there = [lane is None or lane.current == generation for lane, generation in self.workers.items()]
-        return self.moves == moves and all(are_there)
+        return self.moves == moves and all([lane.current == known for lane, known in self.workers.items()])

@@ -123,7 +123,7 @@ class EnvHost:
                 self.mark(len(row))
             seconds = perf_counter() - start
             waited = max(0.0, seconds - (thread_time() - computed)) if seconds > SLOW * len(row) else 0.0
-        return [Outcome(row.env_ids[0], RowOf(row.env_ids, result), seconds, waited)]
+        return [named(Outcome, (row.env_ids[0], named(RowOf, (row.env_ids, result)), seconds, waited))]
 
     def _after_broken(self, row: Row, broken: RowBroken, seconds: float) -> list[Outcome]:
         """What came of the turns before the one that raised, of that one, and of those after it, one by one."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from ragen.parallel.episode.game import EpisodeStart
 from ragen.parallel.episode.journal import JournalTurn
@@ -187,14 +187,15 @@ class Pages:
     def __init__(self) -> None:
         """None but an empty one."""
         self.last = Page(0)
-        self._newest: WeakValueDictionary[int, Page] = WeakValueDictionary()  # by the first environment on it
+        self._newest: dict[int, ref[Page]] = {}  # by the first environment on it
 
     def add(self, row: Row, result: RowResult) -> Page:
         """Keep what was played."""
         page = Page(self.last.number + 1, row, result)
-        if (older := self._newest.get(row.env_ids[0])) is not None:
+        first = row.env_ids[0]
+        if first in self._newest and (older := self._newest[first]()) is not None:
             older.forget_shown(page)
-        self._newest[row.env_ids[0]] = page
+        self._newest[first] = ref(page)
         self.last.next = page
         self.last = page
         return page

@@ -33,7 +33,8 @@ def states(env: Any) -> State:
             continue
         for name, value in attributes.items():
             if type(value) not in _STATELESS and name != SEED:
-                found += [(depth, (name, *path), state) for path, state in _states_in(value)]
+                for path, state in _states_in(value):
+                    found.append((depth, (name, *path), state))
     return found
 
 

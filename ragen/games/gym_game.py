@@ -163,7 +163,8 @@ class GymGame(Game):
     def shown(self, env: Any, seed: int | None, options: Options) -> tuple[Any, Any]:
         """Reset it; observation and info, as the environment gives them."""
         returned = env.reset(seed=seed, options=copied(options))
-        if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping)):
+        is_pair = isinstance(returned, tuple) and len(returned) == 2
+        if not (is_pair and (type(returned[1]) is dict or isinstance(returned[1], Mapping))):
             raise wrong_reset(env, returned)
         return returned
 
@@ -199,7 +200,7 @@ class GymGame(Game):
 
     def _begin(self, env: Any, seed: int | None, options: Options) -> tuple[Began, Any, Any]:
         before = (state_in_place(), self.generator_state(env)) if seed is None else None
-        return Began(before), *self.shown(env, seed, options)
+        return named(Began, (before,)), *self.shown(env, seed, options)
 
     def step(self, env: Any, action: Any) -> Any:
         """Step it; observation, reward, terminated, truncated and info."""
@@ -208,7 +209,9 @@ class GymGame(Game):
     def start(self, action: GymTurn, result: GymResult) -> EpisodeStart | None:
         """The episode that began in this turn."""
         began = result.began
-        return None if began is None else EpisodeStart(action.seed, action.options, result.digest, began.before)
+        if began is None:
+            return None
+        return named(EpisodeStart, (action.seed, action.options, result.digest, began.before))
 
     def record(self, result: GymResult) -> tuple[Any, ...]:
         """Reward, flags and digest."""

@@ -21,6 +21,7 @@ from ragen.games.values import NUMBERS, SHORT, detached, digest_of, digest_of_by
 from ragen.parallel.episode.game import UNINTERRUPTED
 from ragen.parallel.episode.returned import FIVE, wrong_step
 from ragen.parallel.episode.rows import Row, RowBroken, RowResult
+from ragen.parallel.episode.turn import named
 
 Moment = tuple[int, int | None, dict[str, Any] | None, Place | None]  # a GymTurn without its action
 USUAL: Moment = (NEVER, None, None, None)
@@ -87,7 +88,7 @@ class GymRow(Row):
 
     def turn(self, index: int) -> GymTurn:
         """What is asked of one of them."""
-        return GymTurn(self.actions[index], *self.special.get(index, self.usual))
+        return named(GymTurn, (self.actions[index], *self.special.get(index, self.usual)))
 
     def part(self, indices: Sequence[int]) -> GymRow:
         """Some of them."""

@@ -18,6 +18,7 @@ from ragen.parallel.episode.values import IMMUTABLE, copied
 FIXED = IMMUTABLE | {np.float64, np.float32, np.int64, np.int32, np.bool_}  # kinds of numbers, which cannot change
 NUMBERS = FIXED - {complex, str, bytes, type(None)}  # such as rewards are
 SHORT = 64  # bytes that are as short as a digest with its object
+_OF_NUMPY = (np.ndarray, np.generic)
 _LONG = 4096  # bytes of an array from which two checksums stand for it
 
 
@@ -60,7 +61,7 @@ def _shortened(found: bytes) -> bytes:
 
 def _content(value: Any) -> bytes:
     kind = type(value)
-    if issubclass(kind, np.ndarray | np.generic) and not value.dtype.hasobject:
+    if issubclass(kind, _OF_NUMPY) and not value.dtype.hasobject:
         return value.tobytes() + _form(value.dtype, value.shape)
     if kind in IMMUTABLE:
         return repr(value).encode()

@@ -288,4 +288,4 @@ class _Streak:
 
     def holds(self, moves: int) -> bool:
         """Whether all still live there, after so many moves."""
-        return self.moves == moves and all([lane.current == known for lane, known in self.workers.items()])
+        return self.moves == moves and all(lane.current == known for lane, known in self.workers.items())

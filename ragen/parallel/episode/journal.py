@@ -122,6 +122,8 @@ class EpisodeJournal:
 
     def lasting(self) -> dict[str, Any]:
         """Attributes that were set before the episode or in it, as the next one begins with them."""
+        if not self.entries:
+            return dict(self.settings)
         later = {entry.name: entry.arguments[0] for entry in self.entries if isinstance(entry, Change) and entry.is_set}
         return {**self.settings, **later}
 

@@ -21,9 +21,10 @@ from ragen.vector.env_fn import EnvFn
 _COLUMNS = Box, MultiBinary, MultiDiscrete  # batches of actions that are taken apart along their first axis
 
 
-def spec_of(build: EnvFn, index: int, old_api: bool = False) -> EnvSpec:
+def spec_of(build: EnvFn, index: int, old_api: bool = False, overlap_waits: bool = False) -> EnvSpec:
     """What the engine has to know of a sub-environment."""
-    return EnvSpec.of(build, env_id=index, tag="env", game=GYM_OLD if old_api else GYM)
+    game = GYM_OLD if old_api else GYM
+    return EnvSpec.of(build, env_id=index, tag="env", game=game, overlap_waits=overlap_waits)
 
 
 def descriptions(engine: EnvEngine, count: int | None) -> list[Description]:

@@ -65,7 +65,7 @@ class Fleet:
         self._next_options, self._next_seed = next_options, next_seed
         count = len(specs)
         self._ids = list(range(count))
-        self._in_rows = all(spec.game is GYM and not spec.uses_global_rng for spec in specs)
+        self._in_rows = all(spec.game is GYM and not (spec.uses_global_rng or spec.overlap_waits) for spec in specs)
         self._plans_all = next_options is not nothing or next_seed is not nothing
         self.form: Form | None = None
         self._last: list[Any] = [UNKNOWN] * count

@@ -72,6 +72,7 @@ class LaneVectorEnv(Asking):
         autoreset_seeds: SeedsSource = None,
         uses_global_rng: bool = False,
         old_api: bool = False,
+        overlap_waits: bool = False,
     ) -> None:
         """Start workers, build the sub-environments there, and learn their spaces.
 
@@ -103,9 +104,12 @@ class LaneVectorEnv(Asking):
             old_api: Whether sub-environments have the interface of ``gym`` before 0.26: ``reset`` gives an observation
                 alone, ``step`` four values. Their spaces may be ``gym``'s; options are given as far as ``reset`` takes
                 them.
+            overlap_waits: Whether those of one worker wait at the same time, each in a thread of its own, where a
+                step waits for a network or another process rather than computes. They may share nothing that changes.
 
         Raises:
-            ValueError: An argument cannot work, or shared memory does not fit the space.
+            ValueError: An argument cannot work (``overlap_waits`` beside ``uses_global_rng``, for one), or shared
+                memory does not fit the space.
             RuntimeError: Sub-environments differ in their spaces.
             Exception: What building a sub-environment raised.
         """
@@ -127,7 +131,8 @@ class LaneVectorEnv(Asking):
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         next_options = arguments.options_source(autoreset_options, self.num_envs)
         next_seed = arguments.seeds_source(autoreset_seeds, self.num_envs)
-        specs = [attributes.spec_of(EnvFn(fn, uses_global_rng), index, old_api) for index, fn in enumerate(env_fns)]
+        how = old_api, overlap_waits
+        specs = [attributes.spec_of(EnvFn(fn, uses_global_rng), index, *how) for index, fn in enumerate(env_fns)]
         self._fleet = Fleet(specs, settings, self.autoreset_mode, next_options, next_seed)
         self._flights = Flights(self._fleet.step)
         try:

@@ -96,7 +96,15 @@ def test_close_ends_a_call_that_is_under_way(lanes):
 
 
 @pytest.mark.parametrize(
-    "given", [{"worker": print}, {"context": "thread"}, {"workers": -1}, {"workers": "all"}, {"on_env_failure": "no"}]
+    "given",
+    [
+        {"worker": print},
+        {"context": "thread"},
+        {"workers": -1},
+        {"workers": "all"},
+        {"on_env_failure": "no"},
+        {"overlap_waits": True, "uses_global_rng": True},
+    ],
 )
 def test_arguments_that_cannot_work_are_refused_before_anything_starts(given):
     with pytest.raises(ConfigError, match=next(iter(given))):

@@ -32,7 +32,7 @@ from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.episode.sealed import CannotTravel
 from ragen.parallel.interrupts import interrupts_held, interrupts_let_through
 from ragen.parallel.lanes.failure import LaneFailure
-from ragen.parallel.lanes.lane import Lane, LaneDown, Request
+from ragen.parallel.lanes.lane import Lane, Request
 from ragen.parallel.lanes.waiting import Watch
 
 Share = TypeVar("Share")
@@ -129,18 +129,17 @@ class _Exchange:
     def _begin(self, lane: Lane, request: Request) -> None:
         self._waiting[lane] = -1
         try:
-            lane.begin(request)
-        except LaneDown as down:
-            self._finish(lane, down.failure)
+            given: list[Outcome] | LaneFailure | None = lane.begin(request)
         except CannotTravel as unfit:
-            outcomes = [Outcome(env_id, raised) for env_id, raised in unfit.failed.items()]
-            self._finish(lane, Answer(outcomes, lane.generation))
+            given = [Outcome(env_id, raised) for env_id, raised in unfit.failed.items()]
+        if given is not None:
+            self._finish(lane, given)
 
-    def _finish(self, lane: Lane, reply: Reply) -> None:
+    def _finish(self, lane: Lane, given: list[Outcome] | LaneFailure) -> None:
         descriptor = self._waiting.pop(lane)
         if self._lanes.pop(descriptor, None) is not None:
             self._watch.discard(descriptor)
-        self._replies[lane] = reply
+        self._replies[lane] = given if isinstance(given, LaneFailure) else Answer(given, lane.generation)
 
     def _follow(self, lane: Lane) -> None:
         """Watch the descriptor that the lane's worker has now, for what is to be done there now."""
@@ -149,7 +148,7 @@ class _Exchange:
         if before != now and self._lanes.pop(before, None) is not None:
             self._watch.discard(before)
         self._waiting[lane], self._lanes[now] = now, lane
-        self._watch.add(now, lane.is_sending())
+        self._watch.add(now, lane.handle.unsent())
 
     def _look_later(self, lane: Lane) -> None:
         heapq.heappush(self._looks, (lane.next_look(), lane.order, lane))
@@ -172,15 +171,11 @@ class _Exchange:
                 self._look(lane)
 
     def _advance(self, lane: Lane) -> None:
-        try:
-            outcomes = lane.advance()
-        except LaneDown as down:
-            self._finish(lane, down.failure)
+        given = lane.advance()
+        if given is not None:
+            self._finish(lane, given)
         else:
-            if outcomes is not None:
-                self._finish(lane, Answer(outcomes, lane.generation))
-            else:
-                self._follow(lane)
+            self._follow(lane)
 
     def _look(self, lane: Lane) -> None:
         """End a lane's worker if it is overdue, or look again when it may be."""

@@ -85,14 +85,6 @@ class _Part(NamedTuple):
     size: int
 
 
-class LaneDown(Exception):
-    """A lane has no worker any more; carries the :class:`LaneFailure`."""
-
-    def __init__(self, failure: LaneFailure) -> None:
-        super().__init__(failure)
-        self.failure = failure
-
-
 class Lane:
     """A seat for one worker, which is started when needed and again after each death.
 
@@ -145,15 +137,14 @@ class Lane:
             self.handle = self._kind.start(self.name, first)
             self.generation += 1
 
-    def begin(self, request: Request) -> None:
-        """Start to send a request.
+    def begin(self, request: Request) -> LaneFailure | None:
+        """Start to send a request; a failure if the worker is dead, or not the one that the request is meant for.
 
         Raises:
-            LaneDown: The worker is dead, or not the one that the request is meant for.
             CannotTravel: The request cannot be pickled; nothing was sent.
         """
         if request.generation is not None and request.generation != self.current:
-            raise LaneDown(LaneFailure(Cause.REPLACED, self.name, Ending()))
+            return LaneFailure(Cause.REPLACED, self.name, Ending())
         chunk = self.handle.chunk if self.handle is not None and request.order.plays else None
         total = len(request.order)
         size = chunk or max(1, total)
@@ -163,16 +154,15 @@ class Lane:
             order = request.order if size >= total else request.order.part(first, size)
             messages.append(codec.pack_request(parts[-1].number, request.engine, order))
         self._request, self._parts, self._outcomes = request, deque(parts), []
-        self._send(messages)
+        return self._send(messages)
 
-    def _send(self, messages: Sequence[Message]) -> None:
+    def _send(self, messages: Sequence[Message]) -> LaneFailure | None:
         if self.handle is None:
             first, *messages = messages
             try:
                 self.start(first)
             except (OSError, LaneStartError) as error:
-                ending = Ending(error=f"could not be started ({error})")
-                raise LaneDown(LaneFailure(Cause.START, self.name, ending)) from None
+                return LaneFailure(Cause.START, self.name, Ending(error=f"could not be started ({error})"))
         else:
             self._since = time.monotonic() if self.handle.is_up else self._since
         assert self.handle is not None
@@ -183,16 +173,14 @@ class Lane:
         except WorkerGone:
             with suppress(WorkerGone):  # what it answered before tells how far it came
                 self._receive()
-            raise LaneDown(self._died()) from None
+            return self._died()
+        return None
 
-    def advance(self) -> list[Outcome] | None:
+    def advance(self) -> list[Outcome] | LaneFailure | None:
         """Send and receive what can be at once.
 
         Returns:
-            All outcomes of the request, or None while they are not here.
-
-        Raises:
-            LaneDown: The worker is dead.
+            All outcomes of the request, None while they are not here, or a failure if the worker is dead.
         """
         assert self.handle is not None
         try:
@@ -203,7 +191,7 @@ class Lane:
             if self.handle.moved != self._moved:
                 self._moved, self._heard = self.handle.moved, time.monotonic()
         except WorkerGone:
-            raise LaneDown(self._died()) from None
+            return self._died()
         return self._outcomes if not self._parts else None
 
     def _receive(self) -> None:
@@ -218,10 +206,6 @@ class Lane:
     def listen(self) -> None:
         """Wait for its reply from now on: one that is done, and still on its way, is not late before."""
         self._listens = time.monotonic()
-
-    def is_sending(self) -> bool:
-        """Whether part of the request is still to be sent."""
-        return self.handle is not None and self.handle.unsent()
 
     def deadline(self) -> float:
         """When, on ``time.monotonic()``, what is being worked on is overdue."""

@@ -7,7 +7,6 @@ which is how a death or a missed deadline finds the environment that was at it.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -22,33 +21,33 @@ from ragen.parallel.interrupts import let_signals_pass
 from ragen.parallel.this_process import node_name
 
 
-class Order(ABC):
+class Order:
     """One batch.
 
     Attributes:
+        items: What it asks, one by one; each starts with an env_id where a kind of order does not say otherwise.
         phase: What is being done, in words for messages.
         plays, rebuilds: Whether it plays turns, and whether it brings environments to where their journals stand.
-            (Asked of every order: an ``isinstance`` of an abstract class that says no takes longer than all else that
-            is decided about one.)
     """
 
     phase: ClassVar[str]
     plays: ClassVar[bool] = False
     rebuilds: ClassVar[bool] = False
 
-    @abstractmethod
-    def __len__(self) -> int:
-        """Number of items."""
+    def __init__(self, items: Sequence[Any] = ()) -> None:
+        self.items = items
 
-    @abstractmethod
+    def __len__(self) -> int:
+        return len(self.items)
+
     def envs_at(self, index: int) -> list[int]:
         """The environments that the item stands for: one, but for a class that is loaded for all of a tag."""
+        return [self.items[index][0]]
 
-    @abstractmethod
     def run(self, host: EnvHost) -> list[Outcome]:
-        """Carry it out; an outcome for each environment."""
+        """Carry it out; an outcome for each environment, none where there is nothing to tell."""
+        raise NotImplementedError
 
-    @abstractmethod
     def fields(self, seal: bool) -> tuple[Any, ...]:
         """What it travels as; :meth:`of_fields` makes the same order of it.
 
@@ -58,6 +57,7 @@ class Order(ABC):
         Raises:
             CannotTravel: Some of it cannot be pickled.
         """
+        return (sealed(self.items) if seal else self.items,)
 
     @classmethod
     def of_fields(cls, *fields: Any) -> Order:
@@ -73,34 +73,15 @@ class Order(ABC):
         return 1
 
     def part(self, first: int, count: int) -> Order:
-        """Some of the items as an order of their own, for workers that take few at a time."""
-        return self
+        """Some of the items as an order of their own, for workers that take few turns at a time."""
+        return type(self)(self.items[first : first + count])
 
     def singly(self) -> Order:
         """The same order with an item for each environment, which can be sealed one by one."""
         return self
 
 
-class _ItemOrder(Order):
-    """Items that start with an env_id."""
-
-    def __init__(self, items: Sequence[Any]) -> None:
-        self.items = items
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def envs_at(self, index: int) -> list[int]:
-        return [self.items[index][0]]
-
-    def part(self, first: int, count: int) -> Order:
-        return type(self)(self.items[first : first + count])
-
-    def fields(self, seal: bool) -> tuple[Any, ...]:
-        return (sealed(self.items) if seal else self.items,)
-
-
-class Reset(_ItemOrder):
+class Reset(Order):
     """Begin new episodes; items are ``ResetOrder``."""
 
     phase = "reset"
@@ -116,7 +97,7 @@ class Reset(_ItemOrder):
         return ([(env_id, seed, given) for (env_id, seed, _), (_, given) in rows],)
 
 
-class Play(_ItemOrder):
+class Play(Order):
     """Play turns; items are ``(env_id, action)``."""
 
     phase = "play"
@@ -138,7 +119,7 @@ class Play(_ItemOrder):
         return cls(list(zip(env_ids, unflat(kind, actions), strict=True)))
 
 
-class Call(_ItemOrder):
+class Call(Order):
     """Call methods, set or read attributes; items are ``(env_id, Change)``."""
 
     phase = "call"
@@ -148,7 +129,7 @@ class Call(_ItemOrder):
         return host.call(self.items)
 
 
-class Fork(_ItemOrder):
+class Fork(Order):
     """Make environments stand where others stand or stood; items are ``(env_id, Lineage)``."""
 
     phase = "fork"
@@ -164,28 +145,22 @@ class Fork(_ItemOrder):
 
 
 class Unload(Order):
-    """Close environments and forget them."""
+    """Close environments and forget them; items are their ids."""
 
     phase = "close"
 
-    def __init__(self, env_ids: Sequence[int]) -> None:
-        self.env_ids = list(env_ids)
-
-    def __len__(self) -> int:
-        return len(self.env_ids)
-
     def envs_at(self, index: int) -> list[int]:
         """The one that is closed."""
-        return [self.env_ids[index]]
+        return [self.items[index]]
 
     def run(self, host: EnvHost) -> list[Outcome]:
-        """Close them; there is nothing to tell."""
-        host.unload(self.env_ids)
+        """See :meth:`EnvHost.unload`."""
+        host.unload(self.items)
         return []
 
     def fields(self, seal: bool) -> tuple[Any, ...]:
-        """The ids."""
-        return (self.env_ids,)
+        """The ids, which are plain."""
+        return (self.items,)
 
 
 class Rebuild(Order):
@@ -198,21 +173,17 @@ class Rebuild(Order):
     rebuilds = True
 
     def __init__(self, loads: Sequence[SealedSpecs], journals: Sequence[tuple[int, EpisodeJournal]]) -> None:
-        self.loads, self.journals = list(loads), list(journals)
+        super().__init__([*loads, *journals])
+        self.loads, self.journals = loads, journals
 
     @classmethod
     def of(cls, specs: Sequence[EnvSpec], journals: Sequence[tuple[int, EpisodeJournal]]) -> Rebuild:
         """An order for a worker: specs are sealed by tag."""
         return cls([SealedSpecs.of(members) for members in by_tag(specs).values()], journals)
 
-    def __len__(self) -> int:
-        return len(self.loads) + len(self.journals)
-
     def envs_at(self, index: int) -> list[int]:
         """All environments of a tag that is loaded, or the one that is replayed."""
-        if index < len(self.loads):
-            return self.loads[index].env_ids
-        return [self.journals[index - len(self.loads)][0]]
+        return self.loads[index].env_ids if self.is_load(index) else super().envs_at(index)
 
     def is_load(self, index: int) -> bool:
         """See :meth:`Order.is_load`."""
@@ -220,7 +191,7 @@ class Rebuild(Order):
 
     def steps(self, index: int) -> int:
         """A deadline for the reset and one for each turn and change."""
-        return 1 if self.is_load(index) else 1 + len(self.journals[index - len(self.loads)][1].entries)
+        return 1 if self.is_load(index) else 1 + len(self.items[index][1].entries)
 
     def run(self, host: EnvHost) -> list[Outcome]:
         """Load and replay; what could not be loaded is not replayed."""
@@ -264,25 +235,14 @@ class RebuildHere(Rebuild):
 
 
 class CloseAll(Order):
-    """Close all environments of an engine that is gone."""
+    """Close all environments of an engine that is gone; has no items."""
 
     phase = "close"
-
-    def __len__(self) -> int:
-        return 0
-
-    def envs_at(self, index: int) -> list[int]:
-        """Nobody's."""
-        return []
 
     def run(self, host: EnvHost) -> list[Outcome]:
         """See :meth:`EnvHost.close`."""
         host.close()
         return []
-
-    def fields(self, seal: bool) -> tuple[Any, ...]:
-        """Nothing."""
-        return ()
 
 
 def _not_loaded(error: BaseException) -> Raised:

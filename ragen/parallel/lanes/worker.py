@@ -59,7 +59,7 @@ class Worker:
         if (host := self._hosts.get(engine)) is None:
             host = self._hosts[engine] = EnvHost(self._progress.mark, keeps_outer_rng=False)
         outcomes = order.run(host)
-        if order.rebuilds and isinstance(order, Rebuild) and order.loads:
+        if isinstance(order, Rebuild) and order.loads:
             self._env_types.update(part.env_type for part in order.loads)
             set_title(f"ragen {self._lane}: {', '.join(sorted(self._env_types))}")
         return outcomes, len(order)

@@ -317,10 +317,9 @@ class ByHand(FutureHandle):
     """One whose futures a test fulfils."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.hello: Future[Hello] = Future()
         self.submitted: list[Future[Message | None]] = []
-        self._expect(self.hello)
+        super().__init__(self.hello)
 
     def _submit(self, message: Message) -> Future[Message | None]:
         self.submitted.append(Future())

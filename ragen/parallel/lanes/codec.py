@@ -22,18 +22,20 @@ from ragen.parallel.lanes.handle import Message, WorkerGone, WorkerHandle
 from ragen.parallel.lanes.orders import Order, flat, unflat
 from ragen.parallel.lanes.row_order import PlayRow
 
-_HEAD = struct.Struct("<QQQ")  # number of the request, number of the engine, whether it asks for turns
-_KINDS: tuple[type[Order], ...] = (
-    orders.Reset,
-    orders.Play,
-    PlayRow,
-    orders.Call,
-    orders.Fork,
-    orders.Rebuild,
-    orders.Unload,
-    orders.CloseAll,
-)
-_ORDERS = {kind.__name__: kind for kind in _KINDS}
+_HEAD = struct.Struct("<QQ")  # number of the request, number of the engine
+_ORDERS: dict[str, type[Order]] = {
+    kind.__name__: kind
+    for kind in (
+        orders.Reset,
+        orders.Play,
+        PlayRow,
+        orders.Call,
+        orders.Fork,
+        orders.Rebuild,
+        orders.Unload,
+        orders.CloseAll,
+    )
+}
 
 
 def pack_request(number: int, engine: int, order: Order) -> Message:
@@ -50,7 +52,7 @@ def pack_request(number: int, engine: int, order: Order) -> Message:
 
 def unpack_request(message: Message) -> tuple[int, int, Order]:
     """What :func:`pack_request` packed."""
-    number, engine, _ = _HEAD.unpack_from(message[0])
+    number, engine = _HEAD.unpack_from(message[0])
     name, fields = _loaded(message)
     return number, engine, _ORDERS[name].of_fields(*fields)
 
@@ -68,11 +70,6 @@ def number_of(message: Message) -> int:
     return _HEAD.unpack_from(message[0])[0]
 
 
-def asks_for_turns(message: Message) -> bool:
-    """Whether a request asks for turns, and nothing else."""
-    return bool(_HEAD.unpack_from(message[0])[2])
-
-
 def unpack_reply(message: Message) -> list[Outcome]:
     """What :func:`pack_reply` packed; what cannot be opened here is told as raised by its environment."""
     kind, env_ids, values, seconds, waited = _loaded(message)
@@ -83,7 +80,12 @@ def unpack_reply(message: Message) -> list[Outcome]:
     return [named(Outcome, row) for row in zip(env_ids, values, seconds, waited, strict=True)]
 
 
-EXIT: Message = [_HEAD.pack(0, 0, 0)]  # asks a worker to close its environments and end
+def portable(message: Message) -> Message:
+    """A message as what every pickler takes, and what arrays can be made of that may be written to."""
+    return [bytes(message[0]), *map(bytearray, message[1:])]
+
+
+EXIT: Message = [_HEAD.pack(0, 0)]  # asks a worker to close its environments and end
 
 
 def ask_to_exit(worker: WorkerHandle) -> bool:
@@ -98,14 +100,13 @@ def ask_to_exit(worker: WorkerHandle) -> bool:
 
 
 def _request(number: int, engine: int, order: Order, seal: bool) -> Message:
-    content = type(order).__name__, order.fields(seal)
-    return _packed(content, number, engine, order.plays)
+    return _packed((type(order).__name__, order.fields(seal)), number, engine)
 
 
-def _packed(content: Any, number: int = 0, engine: int = 0, turns: bool = False) -> Message:
+def _packed(content: Any, number: int = 0, engine: int = 0) -> Message:
     buffers: list[pickle.PickleBuffer] = []
     file = io.BytesIO()
-    file.write(_HEAD.pack(number, engine, turns))
+    file.write(_HEAD.pack(number, engine))
     PlainPickler(file, protocol=5, buffer_callback=buffers.append).dump(content)
     return [file.getvalue(), *[buffer.raw() for buffer in buffers]]
 

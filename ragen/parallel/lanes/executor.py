@@ -5,7 +5,7 @@
     | _ExecutorHandle ----+-------------------------------------> | _process_worker           |
     |    ^                |  call queue, result queue             |   _worker_init, once:     |
     |    | wakes          | <------------------------------------ |     the first request     |
-    | executor's thread   |                                       |   _worker_answer, or      |
+    | executor's thread   |                                       |   _worker_step_single_env |
     |                     |  position, in shared memory           |                           |
     | Progress            | < - - - - - - - - - - - - - - - - - - | Progress                  |
     |                     |  lifeline: closed when main is gone   |                           |
@@ -40,17 +40,17 @@ import weakref
 from concurrent.futures import Future
 from concurrent.futures.process import ProcessPoolExecutor
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from ragen.errors import LaneStartError
-from ragen.parallel.lanes.codec import asks_for_turns
+from ragen.parallel.lanes.codec import portable
 from ragen.parallel.lanes.executor_process import WorkerContext, start_fork_server, without_main_script
-from ragen.parallel.lanes.future_lane import FutureHandle, Hello, in_words, portable
+from ragen.parallel.lanes.future_lane import FutureHandle, Hello, in_words
 from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
 from ragen.parallel.lanes.progress import Progress
-from ragen.parallel.lanes.worker import _worker_answer, _worker_first_reply, _worker_init, _worker_step_single_env
+from ragen.parallel.lanes.worker import _worker_first_reply, _worker_init, _worker_step_single_env
 from ragen.parallel.this_process import usable_cpus
 
 EXIT_TIMEOUT = 2.0  # seconds that workers get to close their environments when the program ends without closing them
@@ -102,7 +102,8 @@ class _ExecutorHandle(FutureHandle):
     """
 
     def __init__(self, kind: ExecutorKind, lane: str, first: Message | None) -> None:
-        super().__init__()
+        self._hello: Future[Hello] = Future()
+        super().__init__(self._hello)
         self._owner = os.getpid()
         self._executor: ProcessPoolExecutor | None = None
         self._closer: threading.Thread | None = None
@@ -113,15 +114,13 @@ class _ExecutorHandle(FutureHandle):
         self._context = WorkerContext(kind.start_method, theirs)
         memory = self._context.RawArray("b", Progress.SIZE)
         self._progress = Progress(memory)
-        hello: Future[Hello] = Future()
-        self._expect(hello)
         request = portable(first) if first is not None else None
-        arguments = hello, (lane, memory, request)
+        arguments = lane, memory, request
         self._starter = threading.Thread(target=self._start, args=arguments, name=f"ragen starts {lane}", daemon=True)
         self._starter.start()
         _live.add(self)
 
-    def _start(self, hello: Future[Hello], arguments: tuple[Any, ...]) -> None:
+    def _start(self, *arguments: Any) -> None:
         """Start the process; in a thread of its own."""
         context: Any = self._context  # which has what the executor needs of one
         try:
@@ -134,9 +133,9 @@ class _ExecutorHandle(FutureHandle):
                 greeting = self._executor.submit(_worker_first_reply)
                 context.close_workers_ends()
         except BaseException as error:
-            hello.set_exception(error)
+            self._hello.set_exception(error)
         else:
-            greeting.add_done_callback(partial(_pass_on, hello))
+            greeting.add_done_callback(partial(_pass_on, self._hello))
         with self._turnover:
             self._started = True
         if self._abandoned:
@@ -145,8 +144,7 @@ class _ExecutorHandle(FutureHandle):
     def _submit(self, message: Message) -> Future[Message | None]:
         assert self._executor is not None
         try:
-            call = _worker_step_single_env if asks_for_turns(message) else _worker_answer
-            return self._executor.submit(call, portable(message))
+            return self._executor.submit(_worker_step_single_env, portable(message))
         except RuntimeError as error:  # a broken pool, or an interpreter that is about to end
             raise WorkerGone(str(error)) from error
 
@@ -189,7 +187,7 @@ class _ExecutorHandle(FutureHandle):
         """Kill the process, and end the executor with its threads and pipes."""
         process = self._context.process
         if process is None or process.pid is None:
-            error = self._hello.exception(0) if self._hello is not None else None
+            error = self._hello.exception(0)
             return Ending(error=f"could not be started: {in_words(error) if error else self._failure}")
         where, has_closed = f"pid {process.pid}", self._exit is not None and self._exit.done()
         _kill(process, _PATIENCE if has_closed else 0.0)
@@ -271,15 +269,12 @@ def _pass_on(target: Future[Any], source: Future[Any]) -> None:
 
 _starting = threading.Lock()  # one at a time, as each changes what the standard library tells its process
 _live: weakref.WeakSet[_ExecutorHandle] = weakref.WeakSet()
-_is_registered = False
 
 
+@cache
 def _end_before_threads_are_joined() -> None:
     """Have all workers ended when the program ends, early enough for executors' threads to end too."""
-    global _is_registered
-    if not _is_registered:
-        getattr(threading, "_register_atexit", atexit.register)(_leave_all)
-        _is_registered = True
+    getattr(threading, "_register_atexit", atexit.register)(_leave_all)
 
 
 def _leave_all() -> None:

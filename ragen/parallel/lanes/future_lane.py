@@ -22,13 +22,12 @@ import threading
 from abc import abstractmethod
 from collections import deque
 from concurrent.futures import CancelledError, Future
-from typing import Any, TypeVar
+from typing import Any
 
 from ragen.parallel.lanes.codec import EXIT
 from ragen.parallel.lanes.handle import Message, WorkerGone, WorkerHandle
 
 _AT_ONCE = 4096  # bytes: wake-ups that are read together
-_T = TypeVar("_T")
 
 Hello = tuple[int | None, Message | None]  # process id, if on this machine; reply to what the worker was started with
 
@@ -36,8 +35,8 @@ Hello = tuple[int | None, Message | None]  # process id, if on this machine; rep
 class FutureHandle(WorkerHandle):
     """One worker that gives a future for its hello and one for each request; replies come in the order of requests."""
 
-    def __init__(self) -> None:
-        """Open the descriptor; :meth:`_expect` follows as soon as the worker is being started.
+    def __init__(self, hello: Future[Hello]) -> None:
+        """Open the descriptor; the worker will say hello by this future.
 
         Raises:
             OSError: There can be no more descriptors.
@@ -46,11 +45,11 @@ class FutureHandle(WorkerHandle):
         self._readable.setblocking(False)
         self._wakeup.setblocking(False)
         self._wakeup_lock = threading.RLock()  # a garbage collection within it may end another use of the same handle
-        self._hello: Future[Hello] | None = None
         self._unsent: list[Message] = []
-        self._futures: deque[Future[Message | None]] = deque()
+        self._futures: deque[Future[Any]] = deque([hello])  # of what is still to come, the hello first
         self._exit: Future[Message | None] | None = None  # is done when the environments are closed
         self._failure = ""  # why there will be no further reply
+        hello.add_done_callback(self._wake)
 
     @abstractmethod
     def _submit(self, message: Message) -> Future[Message | None]:
@@ -60,16 +59,11 @@ class FutureHandle(WorkerHandle):
             WorkerGone: The worker has ended.
         """
 
-    def _expect(self, hello: Future[Hello]) -> None:
-        """The worker will say hello by this future; called once, before anything is received."""
-        self._hello = hello
-        hello.add_done_callback(self._wake)
-
     def send(self, message: Message) -> None:
         """See :meth:`WorkerHandle.send`."""
         if self._failure:
             raise WorkerGone(self._failure)
-        if self._hello is not None:
+        if not self.is_up:
             self._unsent.append(message)
             return
         try:
@@ -90,18 +84,18 @@ class FutureHandle(WorkerHandle):
         """See :meth:`WorkerHandle.receive`."""
         if self._failure:
             raise WorkerGone(self._failure)
-        reply = self._greet() if self._hello is not None else None
-        if reply is None and self._futures and self._futures[0].done():
-            reply = self._result(self._futures[0])
-            if reply is None:
-                raise self._gone("it was asked to exit")
+        reply: Message | None = None
+        while reply is None and self._futures and self._futures[0].done():
+            result = self._result(self._futures[0])
             with self._wakeup_lock:
                 self._futures.popleft()
+            if self.is_up and result is None:
+                raise self._gone("it was asked to exit")
+            reply = result if self.is_up else self._greet(*result)
         self._calm()
-        if reply is None:
-            return None
-        self.moved += size(reply)
-        return writable(reply)
+        if reply is not None:
+            self.moved += size(reply)
+        return reply
 
     def _calm(self) -> None:
         """Make the descriptor readable if there is a reply, and only then; one that is not there yet will."""
@@ -111,18 +105,15 @@ class FutureHandle(WorkerHandle):
             if self._futures and self._futures[0].done():
                 self._wake(self._futures[0])
 
-    def _greet(self) -> Message | None:
-        """Take the hello if it is there, send what has waited for it; the reply that came with it."""
-        if self._hello is None or not self._hello.done():
-            return None
-        self.pid, reply = self._result(self._hello)
-        self._hello, self.is_up = None, True
+    def _greet(self, pid: int | None, reply: Message | None) -> Message | None:
+        """The worker is up: send what has waited for it; the reply that came with its hello."""
+        self.pid, self.is_up = pid, True
         unsent, self._unsent = self._unsent, []
         for message in unsent:
             self.send(message)
         return reply
 
-    def _result(self, future: Future[_T]) -> _T:
+    def _result(self, future: Future[Any]) -> Any:
         error = CancelledError() if future.cancelled() else future.exception()  # .result() would raise it here
         if error is not None:
             raise self._gone(in_words(error)) from error
@@ -138,12 +129,12 @@ class FutureHandle(WorkerHandle):
     def _wake(self, future: Future[Any]) -> None:
         """Make the descriptor readable, unless the lane's thread was faster; in whichever thread."""
         with self._wakeup_lock, contextlib.suppress(OSError):  # closed, or full and thus readable
-            if future is self._hello or future in self._futures:
+            if future in self._futures:
                 self._wakeup.send(b"\0")
 
     def ask_to_exit(self) -> bool:
         """See :meth:`WorkerHandle.ask_to_exit`; the end shows as soon as the environments are closed."""
-        if not self.is_up or self._hello is not None or self._futures or self._failure:
+        if not self.is_up or self._futures or self._failure:
             return False
         self.send(EXIT)
         self._exit = self._futures[-1]
@@ -167,16 +158,6 @@ def in_words(error: BaseException) -> str:
     """An error's class and the first paragraph of what it says: some of the standard library's give a lesson."""
     paragraph = str(error).strip().partition("\n\n")[0]
     return f"{type(error).__name__}: {' '.join(paragraph.split())}"
-
-
-def portable(message: Message) -> list[bytes | bytearray]:
-    """A message as what every pickler takes, and what arrays can be made of that may be written to."""
-    return [bytes(message[0]), *map(bytearray, message[1:])]
-
-
-def writable(message: Message) -> Message:
-    """A message whose buffers may be written to, as they may be over other lanes; those that may are not copied."""
-    return [message[0], *[part if isinstance(part, bytearray) else bytearray(part) for part in message[1:]]]
 
 
 def size(message: Message) -> int:

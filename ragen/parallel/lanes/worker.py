@@ -78,32 +78,25 @@ def _worker_init(lane: str, memory: Any, rebuild: Message | None) -> None:
     global _worker, _first_reply
     enter_worker_process(lane)
     _worker = Worker(lane, Progress(memory))
-    _first_reply = _worker.handle(rebuild) if rebuild is not None else None
+    _first_reply = _worker_step_single_env(rebuild) if rebuild is not None else None
 
 
 def _worker_first_reply() -> tuple[int, Message | None]:
     """Say hello: this process's id, and the reply to what :func:`_worker_init` was asked."""
-    return os.getpid(), _portable(_first_reply)
+    return os.getpid(), _first_reply
 
 
 def _worker_step_single_env(request: Message) -> Message | None:
     """Step single environments, one after the other: as many as the request names, which is all of a lane's in a turn.
 
+    Or carry out whatever else it asks: resets, calls, rebuilding.
+
     Returns:
-        For each what changed by it (result, observation, times), and nothing else.
+        For each what changed by it (result, observation, times), and nothing else; None if it asked this worker to end.
     """
-    return _worker_answer(request)
-
-
-def _worker_answer(request: Message) -> Message | None:
-    """Carry out any other request: resets, calls, rebuilding; None if it asked this worker to end."""
     assert _worker is not None
-    return _portable(_worker.handle(request))
-
-
-def _portable(message: Message | None) -> Message | None:
-    """A message as what any transport can pickle."""
-    return None if message is None else [bytes(part) for part in message]
+    reply = _worker.handle(request)
+    return None if reply is None else codec.portable(reply)
 
 
 def enter_worker_process(lane: str) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 from ragen.parallel.episode import global_rng
 from ragen.parallel.episode.host import EnvHost
-from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.lanes import codec
 from ragen.parallel.lanes.handle import Message
 from ragen.parallel.lanes.orders import CloseAll, Rebuild
@@ -45,24 +44,20 @@ class Worker:
         number = codec.number_of(message)
         self._progress.begin(number)
         if not number:
-            for host in self._hosts.values():
-                host.close()
+            for each in self._hosts.values():
+                each.close()
             return None
-        outcomes, end = self._answer(message)
-        self._progress.mark(end)
-        return codec.pack_reply(number, outcomes)
-
-    def _answer(self, message: Message) -> tuple[list[Outcome], int]:
         _, engine, order = codec.unpack_request(message)
-        if type(order) is CloseAll:
-            return order.run(self._hosts.pop(engine, EnvHost(self._progress.mark))), 0
         if (host := self._hosts.get(engine)) is None:
             host = self._hosts[engine] = EnvHost(self._progress.mark, keeps_outer_rng=False)
         outcomes = order.run(host)
-        if isinstance(order, Rebuild) and order.loads:
+        if isinstance(order, CloseAll):
+            del self._hosts[engine]
+        elif isinstance(order, Rebuild) and order.loads:
             self._env_types.update(part.env_type for part in order.loads)
             set_title(f"ragen {self._lane}: {', '.join(sorted(self._env_types))}")
-        return outcomes, len(order)
+        self._progress.mark(len(order))
+        return codec.pack_reply(number, outcomes)
 
 
 def _worker_init(lane: str, memory: Any, rebuild: Message | None) -> None:

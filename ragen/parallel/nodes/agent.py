@@ -145,12 +145,11 @@ class Agent:
                 self._launcher = Launcher(*self._how)
             vitals = Vitals()
             try:
-                descriptors = [connection.fileno(), *vitals.descriptors()]
+                descriptors = [connection.fileno(), vitals.fileno()]
                 self._launcher.start(token, f"{wish.lane} on {self._node}", descriptors)
             except BaseException:
                 vitals.close()
                 raise
-            vitals.handed_over()
             self._hosted[token] = _Hosted(self._launcher, vitals)
 
     def _end(self, token: str, was_up: bool) -> dict[str, Any]:

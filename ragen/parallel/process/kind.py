@@ -9,8 +9,7 @@ What belongs to whom, and what connects it:
     |   ProcessHandle, ...     |                                | fork, kill, reap
     |     Channel              |     messages             +--------------------------+
     |                          | <----------------------> | worker_main: Worker      |
-    |     Vitals               | < - - shared memory - -  |   Progress               |
-    |                          | < - -  shared file - - - |   faulthandler           |
+    |     Vitals               | < - -  shared file - - - |   Progress, faulthandler |
     +--------------------------+                          +--------------------------+
 """
 
@@ -61,21 +60,18 @@ class ProcessHandle(WorkerHandle):
         self._launcher = launcher
         self._token = secrets.token_hex(8)
         self._ending: Ending | None = None
-        self._ours, self._theirs = contextlib.ExitStack(), contextlib.ExitStack()  # what is to be closed
+        self._opened = contextlib.ExitStack()  # what is to be closed
         known.add(self)
         try:
-            with self._theirs:  # until the supervisor has them
-                ours, connection = socket.socketpair()
-                self._ours.enter_context(ours)
-                self._theirs.enter_context(connection)
-                ours.setblocking(False)
-                self._channel = Channel(ours)
-                self._vitals = Vitals()
-                self._ours.callback(self._vitals.close)
-                self._theirs.callback(self._vitals.handed_over)
-                launcher.start(self._token, lane, [connection.fileno(), *self._vitals.descriptors()])
+            ours, theirs = map(self._opened.enter_context, socket.socketpair())
+            ours.setblocking(False)
+            self._channel = Channel(ours)
+            self._vitals = Vitals()
+            self._opened.callback(self._vitals.close)
+            launcher.start(self._token, lane, [theirs.fileno(), self._vitals.fileno()])
+            theirs.close()
         except BaseException:
-            self._ours.close()
+            self._opened.close()
             raise
 
     def send(self, message: Message) -> None:
@@ -125,14 +121,13 @@ class ProcessHandle(WorkerHandle):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self.pid, signal.SIGKILL)
             self._ending = replace(ending, where=ending.where or self.where)
-            self._ours.close()
+            self._opened.close()
         return self._ending
 
     def forget_in_child(self) -> None:
         """In a fork of the main process: let go of both ends of the connection; the worker is the parent's."""
         self._ending = self._ending or Ending(error="belongs to the process that this one is a fork of")
-        self._theirs.close()
-        self._ours.close()
+        self._opened.close()
 
 
 class ProcessKind(LaneKind):

@@ -56,7 +56,7 @@ class Launcher:
     def start(self, token: str, lane: str, descriptors: list[int]) -> None:
         """Begin to start a worker, which no other ever shares its token with; it says hello when it is there.
 
-        ``descriptors`` are its connection, progress and stacks.
+        ``descriptors`` are its connection and its vitals.
 
         Raises:
             OSError: It cannot be told to the supervisor, though that lives.

@@ -73,10 +73,10 @@ def kill_all_with(entry: str) -> None:
         time.sleep(0.01)
 
 
-def anonymous_file(name: str) -> int:
+def anonymous_file() -> int:
     """Open a file that has no path and goes away with its last descriptor."""
     if hasattr(os, "memfd_create"):
-        return os.memfd_create(name, os.MFD_CLOEXEC)
+        return os.memfd_create("ragen", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 

@@ -3,7 +3,7 @@
 The main process starts one supervisor for each start method in use, in a session of its own, and sends it commands
 over a socket, one JSON line each:
 
-    {"do": "start", "token": "7f3a", "lane": "lane 0"}   + the worker's three descriptors
+    {"do": "start", "token": "7f3a", "lane": "lane 0"}   + the worker's two descriptors
     {"do": "end", "token": "7f3a"}               -> {"token": "7f3a", "pid": 4242, "status": -9, "error": ""}
 
 ``start`` is not answered: the worker says hello itself. ``end`` kills the worker if it lives, with its process group
@@ -49,7 +49,7 @@ from ragen.parallel.process import linux
 from ragen.parallel.this_process import set_title
 
 MARK = "RAGEN_SUPERVISOR"  # environment variable of the supervisor and all its descendants
-DESCRIPTORS = 3  # connection, progress, stacks
+DESCRIPTORS = 2  # connection, vitals
 WORKER_MODULE = "ragen.parallel.process.worker_main"  # imported late: the main process has no need of it
 _SWEEP_TIMEOUT = 2.0  # seconds to kill what workers left, which could go on starting processes for ever
 
@@ -69,8 +69,9 @@ def command_line(module: str, arguments: dict[str, Any]) -> list[str]:
 
 @dataclass
 class _Worker:
-    pid: int
+    pid: int | None = None
     status: int | None = None
+    error: str = ""  # why there is none
 
 
 class Supervisor:
@@ -82,7 +83,6 @@ class Supervisor:
         self._method = method
         self._pid = os.getpid()
         self._workers: dict[str, _Worker] = {}
-        self._errors: dict[str, str] = {}
         self._buffer = b""
         self._descriptors: list[int] = []
         self._wake, self._wake_end = socket.socketpair()
@@ -134,7 +134,7 @@ class Supervisor:
                 self._become_worker(lane, descriptors)
             self._workers[token] = _Worker(pid)
         except OSError as error:
-            self._errors[token] = f"{type(error).__name__}: {error}"
+            self._workers[token] = _Worker(error=f"{type(error).__name__}: {error}")
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -158,11 +158,9 @@ class Supervisor:
             os._exit(1)
 
     def _end(self, token: str) -> dict[str, Any]:
-        worker = self._workers.get(token)
-        if worker is None:
-            return {"token": token, "pid": None, "status": None, "error": self._errors.pop(token, "")}
+        worker = self._workers.get(token, _Worker())
         self._reap()
-        if worker.status is None:
+        if worker.pid is not None and worker.status is None:
             family = linux.descendants(worker.pid)
             _kill(worker.pid)
             self._wait_for(worker.pid)
@@ -170,8 +168,8 @@ class Supervisor:
                 for pid in left:
                     _kill(pid)
                     self._wait_for(pid)
-        del self._workers[token]
-        return {"token": token, "pid": worker.pid, "status": worker.status, "error": ""}
+        self._workers.pop(token, None)
+        return {"token": token, **vars(worker)}
 
     def _reap(self) -> None:
         """Take note of the children that have ended: workers, and orphans of theirs."""

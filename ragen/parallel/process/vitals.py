@@ -18,35 +18,25 @@ _STACKS_SIZE = 1 << 16  # bytes of them that are read
 
 
 class Vitals:
-    """Memory that the worker writes its position to, and a file for its stacks."""
+    """A file for the worker's stacks, which begins with memory that the worker writes its position to."""
 
     def __init__(self) -> None:
-        """Open both.
+        """Open it.
 
         Raises:
             OSError: There can be no more descriptors.
         """
-        self._open = contextlib.ExitStack()
-        self._theirs = contextlib.ExitStack()
-        try:
-            self._shared = linux.anonymous_file("ragen-progress")
-            self._theirs.callback(os.close, self._shared)
-            os.ftruncate(self._shared, Progress.SIZE)
-            self._progress = Progress(self._open.enter_context(mmap.mmap(self._shared, Progress.SIZE)))
-            self._open.callback(self._progress.close)
-            self._stacks = self._open.enter_context(FileIO(linux.anonymous_file("ragen-stacks")))
-        except BaseException:
-            self.handed_over()
-            self._open.close()
-            raise
+        with contextlib.ExitStack() as opened:
+            self._file = opened.enter_context(FileIO(linux.anonymous_file(), "r+"))
+            self._file.truncate(Progress.SIZE)
+            self._file.seek(Progress.SIZE)  # the worker shares the place that is written to next
+            self._progress = Progress(opened.enter_context(mmap.mmap(self._file.fileno(), Progress.SIZE)))
+            opened.callback(self._progress.close)
+            self._opened = opened.pop_all()
 
-    def descriptors(self) -> list[int]:
-        """What the worker needs of it: the memory's descriptor and the file's, until :meth:`handed_over`."""
-        return [self._shared, self._stacks.fileno()]
-
-    def handed_over(self) -> None:
-        """The worker has its descriptors: close what is not needed here."""
-        self._theirs.close()
+    def fileno(self) -> int:
+        """The descriptor that the worker needs."""
+        return self._file.fileno()
 
     def position(self) -> Position:
         """Where the worker is."""
@@ -54,16 +44,15 @@ class Vitals:
 
     def stacks(self, pid: int) -> str:
         """The stacks of all threads; a process that cannot even take a signal gives none. Takes 0.3 s at most."""
-        begin = os.fstat(self._stacks.fileno()).st_size
+        begin = os.fstat(self.fileno()).st_size
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGUSR2)
         deadline, size = time.monotonic() + _STACKS_TIMEOUT, -1
-        while time.monotonic() < deadline and (size <= begin or size != os.fstat(self._stacks.fileno()).st_size):
-            size = os.fstat(self._stacks.fileno()).st_size
+        while time.monotonic() < deadline and (size <= begin or size != os.fstat(self.fileno()).st_size):
+            size = os.fstat(self.fileno()).st_size
             time.sleep(0.02)
-        return os.pread(self._stacks.fileno(), _STACKS_SIZE, begin).decode(errors="replace")
+        return os.pread(self.fileno(), _STACKS_SIZE, begin).decode(errors="replace")
 
     def close(self) -> None:
-        """Let go of both."""
-        self.handed_over()
-        self._open.close()
+        """Let go of it."""
+        self._opened.close()

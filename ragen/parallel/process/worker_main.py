@@ -26,8 +26,8 @@ def main(arguments: dict[str, Any]) -> None:
     """Be a worker until the main process is done with this one; never returns.
 
     Args:
-        arguments: ``lane``, the lane's name; ``descriptors``: the socket to the main process, the shared file for
-            :class:`Progress`, and the file that all threads' stacks are written to on ``SIGUSR2``.
+        arguments: ``lane``, the lane's name; ``descriptors``: the socket to the main process, and the shared file that
+            begins with :class:`Progress`, to whose end all threads' stacks are written on ``SIGUSR2``.
     """
     code = 1
     try:
@@ -43,16 +43,16 @@ def main(arguments: dict[str, Any]) -> None:
         os._exit(code)  # whatever threads an environment has left running
 
 
-def _run(lane: str, connection: int, progress: int, stacks: int) -> None:
-    for descriptor in (connection, progress, stacks):
+def _run(lane: str, connection: int, vitals: int) -> None:
+    for descriptor in (connection, vitals):
         os.set_inheritable(descriptor, False)
-    faulthandler.register(signal.SIGUSR2, file=stacks, all_threads=True)
+    faulthandler.register(signal.SIGUSR2, file=vitals, all_threads=True)
     ours = socket.socket(fileno=connection)
     ours.settimeout(None)  # whatever socket.setdefaulttimeout says
     channel = Channel(ours)
     os.register_at_fork(after_in_child=channel.close)  # a child that kept it could take this worker's messages
     enter_worker_process(lane)
-    _serve(channel, Worker(lane, Progress(mmap.mmap(progress, Progress.SIZE))))
+    _serve(channel, Worker(lane, Progress(mmap.mmap(vitals, Progress.SIZE))))
 
 
 def _serve(channel: Channel, worker: Worker) -> None:

@@ -74,7 +74,7 @@ def exchange(
 
 def ask(requests: Mapping[Lane, Request]) -> dict[Lane, Reply]:
     """An :func:`exchange` without a share of one's own."""
-    return exchange(requests, _nothing)[1]
+    return exchange(requests, lambda: None)[1]
 
 
 @contextlib.contextmanager
@@ -94,10 +94,6 @@ def end_all(lanes: Iterable[Lane]) -> None:
     with contextlib.ExitStack() as ends:
         for lane in lanes:
             ends.callback(lane.end)
-
-
-def _nothing() -> None:
-    return None
 
 
 class _Exchange:

@@ -147,9 +147,7 @@ class ProcessKind(LaneKind):
             LaneStartError: It cannot be started.
         """
         self.slots = usable_cpus()
-        self._start_method = start_method
-        self._preload = list(preload)
-        self._environ = dict(environ or {})
+        self._how = start_method, list(preload), dict(environ or {})
         self._lock = threading.RLock()
         self._known: weakref.WeakSet[ProcessHandle] = weakref.WeakSet()
         self._launcher = self._new_launcher()
@@ -184,7 +182,7 @@ class ProcessKind(LaneKind):
 
     def _new_launcher(self) -> Launcher:
         try:
-            return Launcher(self._start_method, self._preload, self._environ)
+            return Launcher(*self._how)
         except OSError as error:
             text = f"cannot start the supervisor process ({error}); no worker can be started."
             raise LaneStartError(text) from error

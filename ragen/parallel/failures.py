@@ -28,27 +28,6 @@ _ONCE_MORE = "Trying once more on a rebuilt environment."
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a call asks of environments.
-
-    Attributes:
-        kind: What is asked.
-        items: Of whom, and with what: an item of that order by env_id.
-        timeout: Seconds that each may take.
-        reset_timeout: Seconds that each step of a replay may take.
-    """
-
-    kind: type[Reset | Play | Call | Fork]
-    items: Mapping[int, Any]
-    timeout: float
-    reset_timeout: float
-
-    def timeout_of(self, order: Order) -> float:
-        """Seconds that each item of an order may take."""
-        return self.reset_timeout if order.rebuilds else self.timeout
-
-
-@dataclass(frozen=True)
 class Failure:
     """What is known when an environment has failed, for whoever keeps failures to be played again.
 
@@ -74,24 +53,29 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class _Case:
-    """What happened to one environment, and in words, while which order of which call was carried out."""
+class Asked:
+    """What a call asks of environments.
 
-    record: EnvRecord
-    trouble: Trouble
-    text: str
-    error: RagenError
-    order: Order
-    asked: Asked
-    phase: str = ""
-    is_shared: bool = False
+    Attributes:
+        kind: What is asked.
+        items: Of whom, and with what: an item of that order by env_id.
+        timeout: Seconds that each may take.
+        reset_timeout: Seconds that each step of a replay may take.
+    """
 
-    def failure(self) -> Failure:
-        """The case for whoever keeps failures."""
-        record, asked = self.record, self.asked
-        item, timeout = asked.items.get(record.env_id), asked.timeout_of(self.order)
-        phase = self.phase or self.order.phase
-        return Failure(record.spec, record.journal, asked.kind, item, phase, self.text, self.error, timeout)
+    kind: type[Reset | Play | Call | Fork]
+    items: Mapping[int, Any]
+    timeout: float
+    reset_timeout: float
+
+    def timeout_of(self, order: Order) -> float:
+        """Seconds that each item of an order may take."""
+        return self.reset_timeout if order.rebuilds else self.timeout
+
+    def failure(self, record: EnvRecord, order: Order, text: str, error: RagenError, phase: str = "") -> Failure:
+        """What is known when an environment has failed as an order was carried out; its phase is the order's own."""
+        journal, item, timeout = record.journal, self.items.get(record.env_id), self.timeout_of(order)
+        return Failure(record.spec, journal, self.kind, item, phase or order.phase, text, error, timeout)
 
 
 OnFailure = Callable[[Failure], str]
@@ -145,42 +129,38 @@ class Failures:
         elif isinstance(value, TimedOut):
             late = LaneTimeoutError(f"{record.describe()} {value.text} in the main process.")
             add_note(late, value.trace)
-            self._decide(_Case(record, Trouble.OVERDUE, value.text, late, order, asked))
+            self._decide(record, Trouble.OVERDUE, asked.failure(record, order, value.text, late))
         else:
             raised = EnvError(f"{record.describe()} raised {value.text} (while: {value.phase}).")
             raised.__cause__ = value.exception()
             trouble = Trouble.CANNOT_TRAVEL if value.phase in ("load", "send", "receive") else Trouble.RAISED
-            self._decide(_Case(record, trouble, value.text, raised, order, asked, value.phase))
+            self._decide(record, trouble, asked.failure(record, order, value.text, raised, value.phase))
 
     def lost(self, record: EnvRecord, asked: Asked) -> None:
         """Its state is gone, and it declares that it cannot be replayed."""
         text = "its state was lost, and it declares that it cannot be replayed"
         error = EnvError(f"{record.describe()}: {text}.")
-        self._decide(_Case(record, Trouble.LOST, text, error, Rebuild((), ()), asked))
+        self._decide(record, Trouble.LOST, asked.failure(record, Rebuild((), ()), text, error))
 
     def _diverged(self, record: EnvRecord, divergence: Divergence, order: Order, asked: Asked) -> None:
         text = f"does not replay: {divergence.describe()}"
         seed, check = record.journal.seed, f"{typed('check')} {record.spec.env_type} tells more"
         story = f"is not deterministic: replayed from seed {seed} and its actions, {text} ({check})"
-        self._notices.once((record.spec.tag, "diverged"), f"{record.spec.describe()} {story}")
+        self._notices.say(f"{record.spec.describe()} {story}", (record.spec.tag, "diverged"))
         error = DivergenceError(f"{record.describe()} {text}.")
-        self._decide(_Case(record, Trouble.DIVERGED, text, error, order, asked))
+        self._decide(record, Trouble.DIVERGED, asked.failure(record, order, text, error))
 
-    def _decide(self, case: _Case) -> None:
-        record = case.record
-        is_building = case.phase == "build"
-        facts = Facts(record.lane is None, record.failures, record.kills, is_building, case.is_shared)
-        decision = recovery.decide(case.trouble, facts, self._settings)
+    def _decide(self, record: EnvRecord, trouble: Trouble, failure: Failure, is_shared: bool = False) -> None:
+        is_building = failure.phase == "build"
+        facts = Facts(record.lane is None, record.failures, record.kills, is_building, is_shared)
+        decision = recovery.decide(trouble, facts, self._settings)
         record.in_sync = False
-        self._tell(case, decision)
+        self._tell(trouble, failure, decision)
         if decision.counts:
             setattr(record, decision.counts, getattr(record, decision.counts) + 1)
-        self._carry_out(case, decision.then)
-
-    def _carry_out(self, case: _Case, then: Then) -> None:
-        record = case.record
+        then = decision.then
         if then is Then.FAIL:
-            record.failed = EnvFailed(case.text, case.error, case.phase)
+            record.failed = EnvFailed(failure.text, failure.error, failure.phase)
             if record.is_suspect:
                 self._homes.evict([record])
                 record.is_suspect = False
@@ -190,18 +170,20 @@ class Failures:
             record.bound_to_main |= then is Then.STAY_IN_MAIN
             self._homes.move_to_main([record])
 
-    def _tell(self, case: _Case, decision: Decision) -> None:
+    def _tell(self, trouble: Trouble, failure: Failure, decision: Decision) -> None:
         """Say what happened and what follows; a killed worker was told of already."""
-        spec, error = case.record.spec, case.error
+        spec, error, what = failure.spec, failure.error, failure.text
         if decision.then is Then.STAY_IN_MAIN:
-            story = f"{spec.describe()} cannot work in a worker, so it stays in the main process: {case.text}"
-            self._notices.once((spec.tag, case.text), story)
+            story = f"{spec.describe()} cannot work in a worker, so it stays in the main process: {what}"
+            self._notices.say(story, (spec.tag, what))
             return
         if decision.counts == "kills":
             return
-        error.args = (f"{error}{self._on_failure(case.failure())}",)
-        what = f"{case.text} (while: {case.phase})" if case.phase else case.text
-        what = "does not replay" if isinstance(error, DivergenceError) else what
+        error.args = (f"{error}{self._on_failure(failure)}",)
+        if trouble is Trouble.DIVERGED:
+            what = "does not replay"
+        elif trouble in (Trouble.RAISED, Trouble.CANNOT_TRAVEL):
+            what = f"{what} (while: {failure.phase})"
         cause = error.__cause__
         if decision.then is Then.FAIL:
             self._notices.warn(spec, what, "Its episode is over.", str(error), after=_ONCE_MORE)
@@ -249,26 +231,26 @@ class Failures:
             error = LaneDiedError(f"{record.describe()}: {text} ({where}).")
         if failure.stacks:
             add_note(error, failure.stacks)
-        self._decide(_Case(record, recovery.trouble_of(failure), text, error, order, asked, is_shared=is_shared))
+        self._decide(record, recovery.trouble_of(failure), asked.failure(record, order, text, error), is_shared)
 
     def _lane_lost(self, lane: Lane, failure: LaneFailure) -> None:
         self._restarts[lane] += 1
         then = recovery.decide_lane(failure, self._restarts[lane], self._settings)
         story = f"{failure.describe()}.{_indented(failure.stacks)}"
-        self._notices.lane(failure.cause is Cause.START, failure.what, story)
+        self._notices.say(story, failure.what if failure.cause is Cause.START else None)
         if then is LaneThen.RESTART:
             return
         records = [record for record in self._records.values() if record.home is lane]
         if then is LaneThen.QUARANTINE:
             text = f"{failure.describe()}; its {len(records)} environments take turns in processes of their own."
-            self._notices.lane(False, (failure.what, then), text)
+            self._notices.say(text)
             for record in records:
                 if not record.is_suspect:
                     record.is_suspect, record.in_sync, record.generation = True, False, NOT_LOADED
             return
         episodes = self._homes.leave_alone(lane)
         text = f"{failure.describe()}; its {len(records)} environments stay in the main process."
-        self._notices.lane(True, (failure.what, then), f"{text} It is tried again in {episodes} episodes.")
+        self._notices.say(f"{text} It is tried again in {episodes} episodes.", (failure.what, then))
         self._homes.move_to_main(records)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ class _Kind(NamedTuple):
     then: str
 
 
+@dataclass
 class _Counted:
     """Failures of a kind that were not told one by one.
 
@@ -29,11 +31,10 @@ class _Counted:
         whats: What happened to these, in words.
     """
 
-    def __init__(self, first: int) -> None:
-        self.first = first
-        self.told = 1
-        self.env_ids: set[int] = set()
-        self.whats: set[str] = set()
+    first: int
+    told: int = 1
+    env_ids: set[int] = field(default_factory=set)
+    whats: set[str] = field(default_factory=set)
 
 
 class Notices:
@@ -74,17 +75,11 @@ class Notices:
             counted.env_ids.add(spec.env_id)
             counted.whats.add(what)
 
-    def once(self, key: Hashable, message: str) -> None:
-        """Warn of something that lasts; the next time it is information only."""
-        self._log.log(logging.INFO if key in self._said_once else logging.WARNING, "%s", message)
-        self._said_once.add(key)
-
-    def lane(self, is_lasting: bool, key: Hashable, message: str) -> None:
-        """Warn of a lane's failure; of one that lasts, such as workers that do not start, once."""
-        if is_lasting:
-            self.once(key, message)
-        else:
-            self._log.warning("%s", message)
+    def say(self, message: str, lasting: Hashable = None) -> None:
+        """Warn; of what is named as lasting, such as workers that do not start, once, then it is information only."""
+        self._log.log(logging.INFO if lasting in self._said_once else logging.WARNING, "%s", message)
+        if lasting is not None:
+            self._said_once.add(lasting)
 
     def sum_up(self, is_end: bool = False) -> None:
         """Tell what was only counted, where it has become much more since this was last told; all of it at the end."""

@@ -105,7 +105,7 @@ class Roster:
                     raise ForkError(f"{where}: {value.note}, and it declares that it cannot be replayed.")
                 if value.note and value.note != NOT_THERE:  # as when its worker was killed
                     story = f"{parent.spec.describe()} was replayed to be forked, and not copied: {value.note}"
-                    self._parts.notices.once((parent.spec.tag, "fork"), story)
+                    self._parts.notices.say(story, (parent.spec.tag, "fork"))
             for env_id, value in values.items():
                 self._records[env_id].commit_fork(journal.until(None), value.observation)
         return {env_id: self._records[env_id].observation for env_id in lineages}

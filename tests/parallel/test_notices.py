@@ -90,9 +90,9 @@ def test_what_lasts_is_a_warning_once_and_then_information(caplog: pytest.LogCap
     notices = Notices(logging.getLogger("once"))
     with caplog.at_level(logging.INFO):
         for _ in range(2):
-            notices.once("key", "it stays so")
-            notices.lane(True, "lane", "its workers do not start")
-            notices.lane(False, "other", "its worker was killed")
+            notices.say("it stays so", "key")
+            notices.say("its workers do not start", "lane")
+            notices.say("its worker was killed")
     levels: dict[str, list[str]] = {record.getMessage(): [] for record in caplog.records}
     for record in caplog.records:
         levels[record.getMessage()].append(record.levelname)

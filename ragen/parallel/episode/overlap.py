@@ -10,9 +10,9 @@ whenever any one of them is overdue, that one is.
 
 from __future__ import annotations
 
-import heapq
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
@@ -127,27 +127,25 @@ class _Clock:
     def __init__(self, mark: Mark | None) -> None:
         self._mark = mark
         self._lock = threading.Lock()
-        self._since: dict[int, float] = {}
-        self._oldest: list[tuple[float, int]] = []  # a heap; entries that are no longer true are dropped at the top
-        self._told: tuple[float, int] | None = None
+        self._since: OrderedDict[int, float] = OrderedDict()  # since when, the oldest first
+        self._told: tuple[int, float] | None = None
 
     def start(self, index: int) -> None:
         with self._lock:
             self._since[index] = time.monotonic()
-            heapq.heappush(self._oldest, (self._since[index], index))
+            self._since.move_to_end(index)
             self._tell()
 
     def finish(self, index: int) -> None:
         with self._lock:
-            self._since.pop(index, None)
+            del self._since[index]
             self._tell()
 
     def _tell(self) -> None:
-        while self._oldest and self._since.get(self._oldest[0][1]) != self._oldest[0][0]:
-            heapq.heappop(self._oldest)
-        if self._mark is not None and self._oldest and self._oldest[0] != self._told:
-            self._told = self._oldest[0]
-            self._mark(self._told[1], self._told[0])
+        oldest = next(iter(self._since.items()), None)
+        if self._mark is not None and oldest not in (None, self._told):
+            self._told = oldest
+            self._mark(*oldest)
 
 
 def _serve(queue: SimpleQueue[Callable[[], None] | None]) -> None:

@@ -24,7 +24,7 @@ from ragen.container.state import Answer, EnvState
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.errors import ConfigError, InputError, StateError
 from ragen.parallel.engine import EnvEngine
-from ragen.parallel.env_record import EnvFailed
+from ragen.parallel.env_record import EnvFailed, raise_failures
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.values import copied
 from ragen.parallel.failures import OnFailure, say_nothing
@@ -84,8 +84,8 @@ class EnvironmentContainer(Closing):
         self.configs = [spec.config for spec in specs]
         self._specs = [dataclasses.replace(spec, game=ACTIONS) for spec in specs]
         self._limits = limits
-        self._settings = settings or Settings()
-        self._engine = EnvEngine(self._specs, self._settings, on_failure=on_failure)
+        self._engine = EnvEngine(self._specs, settings, on_failure=on_failure)
+        self._raises = self._engine.settings.on_env_failure == "raise"
         self._finalizer = weakref.finalize(self, self._engine.close, forgotten=True)
         self._states: list[EnvState] = []
         self.seed_counter = 0
@@ -119,7 +119,7 @@ class EnvironmentContainer(Closing):
         chosen = [checked_seed(given.get("seed", seed)) for given, seed in zip(each, chosen, strict=True)]
         self._states = []
         shown = self._reset(chosen, [{key: given[key] for key in given if key != "seed"} for given in each])
-        self._raise(shown, at_build=True)
+        raise_failures(shown, self._raises, at_build=True)
         states = [EnvState() for _ in self._specs]
         for i, state in enumerate(states):
             if isinstance(value := shown[i], EnvFailed):
@@ -168,7 +168,7 @@ class EnvironmentContainer(Closing):
         answers = []
         for i, state in enumerate(self._states):
             answers.append(self._took(i, state, results[i]) if i in results else state.unasked(was_over[i]))
-        self._raise(results)
+        raise_failures(results, self._raises)
         observations, rewards, dones, infos = map(list, zip(*answers, strict=True))
         return observations, rewards, dones, infos
 
@@ -286,12 +286,6 @@ class EnvironmentContainer(Closing):
         if speaks and action is not None and not isinstance(action, str):
             raise InputError(f"{spec.describe()} was given action {action!r}; expected text. Nothing was stepped.")
         return action
-
-    def _raise(self, values: Mapping[int, Any], at_build: bool = False) -> None:
-        raises = self._settings.on_env_failure == "raise"
-        for value in values.values():
-            if isinstance(value, EnvFailed) and (raises or (at_build and value.phase == "build")):
-                raise value.error
 
 
 class MultiProcessEnvironmentContainer(EnvironmentContainer):

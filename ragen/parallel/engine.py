@@ -57,9 +57,7 @@ class EnvEngine(Closing):
 
     Attributes:
         settings: How it behaves.
-        number: Its number in this process, never used twice.
         records: What is known of each environment, by env_id.
-        tags: All tags that there were.
         lock: Held while records are read or changed, never while environments are at work.
         main, homes: Where environments live.
         rows: Plays turns of many environments in one piece.
@@ -91,19 +89,18 @@ class EnvEngine(Closing):
                 "environment makes one when it is imported. Put that code under `if __name__ == '__main__':`."
             )
         self.settings = settings or Settings()
-        self.number = next(_numbers)
+        number = next(_numbers)  # never used twice in this process
         self.records: dict[int, EnvRecord] = {}
-        self.tags: set[str] = set()
         self.lock = threading.RLock()
         self.notices = Notices(logging.getLogger(__name__))
         self.stats_book = Stats()
         self.main = MainHome(self.settings.use_lanes is not False)
         self._use_lanes: Mode = self.settings.use_lanes
-        self.homes = Homes(self.number, self.settings, self.records, self.main)
+        self.homes = Homes(number, self.settings, self.records, self.main)
         self._in_use = InUse(self.records, self.lock)
         told = self.stats_book, self.notices, on_failure
         self.failures = Failures(self.settings, self.records, self.homes, *told, self._in_use)
-        known = self.number, self.settings, self.records, self.tags, self.lock, self.notices, self.stats_book
+        known = number, self.settings, self.records, set[str](), self.lock, self.notices, self.stats_book
         self._parts = Parts(*known, self.failures, self.main, Pages(), self._in_use.check_open)
         self.rows = Rows(self._parts, self.homes, self._in_use, self._before_turns)
         self._roster = Roster(self._parts, self.homes, self._in_use)

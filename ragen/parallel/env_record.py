@@ -60,11 +60,11 @@ class EnvRecord:
 
     Attributes:
         spec: What builds it.
-        env_id: Its index.
         home: The lane it was assigned to; None for the main process.
+        pages: Turns of many environments of its engine, which belong to its journal too.
+        env_id: Its index.
         lane: Where it lives now: its home, or a quarantine lane.
         generation: Which worker of ``lane`` has it loaded.
-        pages: Turns of many environments of its engine, which belong to its journal too.
         in_sync: Whether its replica stands exactly at the end of its journal.
         bound_to_main: It turned out not to work in a worker.
         is_suspect: It is played in a quarantine lane, or waits until there is room.
@@ -77,11 +77,11 @@ class EnvRecord:
     """
 
     spec: EnvSpec
-    env_id: int
-    home: Lane | None = None
-    lane: Lane | None = None
+    home: Lane | None
+    pages: Pages = field(repr=False)
+    env_id: int = field(init=False)
+    lane: Lane | None = field(init=False)
     generation: int = NOT_LOADED
-    pages: Pages = field(default_factory=Pages, repr=False)
     in_sync: bool = False
     bound_to_main: bool = False
     is_suspect: bool = False
@@ -96,6 +96,7 @@ class EnvRecord:
 
     def __post_init__(self) -> None:
         """Keep what is asked at every turn at hand."""
+        self.env_id, self.lane = self.spec.env_id, self.home
         self.record = self.spec.game.record
         self.reader = Reader(self.pages)
 

@@ -29,13 +29,7 @@ class Homes:
         moves: How often environments have left their homes.
     """
 
-    def __init__(
-        self,
-        number: int,
-        settings: Settings,
-        records: Mapping[int, EnvRecord],
-        main: MainHome,
-    ) -> None:
+    def __init__(self, number: int, settings: Settings, records: Mapping[int, EnvRecord], main: MainHome) -> None:
         self.quarantine = Quarantine(settings.workers)
         self.moves = 0
         self._number, self._settings, self._records = number, settings, records
@@ -59,7 +53,8 @@ class Homes:
 
     def lanes(self, count: int) -> list[Lane]:
         """The first ``count`` lanes of the pool, their workers starting; without those at rest."""
-        return self.pool.lanes(count, {lane for lane in self._rests if self._rests[lane].episodes})
+        resting = {lane for lane, rest in self._rests.items() if rest.episodes}
+        return self.pool.lanes(count, resting) if count else []
 
     def lane_of_index(self, index: int) -> Lane | None:
         """A lane of the pool, its worker starting; None if it is at rest."""
@@ -89,7 +84,7 @@ class Homes:
         """Know which environments are to be placed; workers that the first reset will need start now."""
         specs = [record.spec for record in self._records.values()]
         self._placer = Placer(specs, self._settings.sequential_env_types, self._limits(mode), spread)
-        self._start(self._placer.lanes_at_start(mode))
+        self.lanes(self._placer.lanes_at_start(mode))
 
     def decide(self, mode: Mode, episode: Episode) -> None:
         """An episode of all environments begins: give them their homes, by what was measured in the last one."""
@@ -97,7 +92,7 @@ class Homes:
             self._pool.rearrange()
         self._placer.limits = self._limits(mode)
         homes = self._placer.at_reset(mode, episode, self._bound_to_main(), self._ready())
-        self._start(self._placer.lanes_to_start)
+        self.lanes(self._placer.lanes_to_start)
         self._follow(homes)
 
     def switch(self, mode: Mode) -> None:
@@ -112,7 +107,7 @@ class Homes:
     def look_again(self, episode: Episode) -> None:
         """Before a turn under ``auto``: move what the episode so far shows to be at the wrong home."""
         homes = self._placer.before_turn(episode, self._bound_to_main(), self._ready())
-        self._start(self._placer.lanes_to_start)
+        self.lanes(self._placer.lanes_to_start)
         if homes is not None:
             self._follow(homes)
 
@@ -139,11 +134,8 @@ class Homes:
             origin = record.origin
             if origin is not None and origin in homes and (homes[origin] is None) != (record.home is None):
                 homes = {**homes, record.env_id: homes[origin]}
-        lanes = self._start(max((index + 1 for index in homes.values() if index is not None), default=0))
+        lanes = self.lanes(max((index + 1 for index in homes.values() if index is not None), default=0))
         self.place({each: lanes[i % len(lanes)] if i is not None and lanes else None for each, i in homes.items()})
-
-    def _start(self, count: int) -> list[Lane]:
-        return self.lanes(count) if count else []
 
     def _ready(self) -> int:
         """How many lanes can be used without waiting for their start."""

@@ -14,7 +14,6 @@ from ragen.parallel.episode.values import steady_repr
 
 FOUR = "(observation, reward, done, info)"
 FIVE = "(observation, reward, terminated, truncated, info)"
-PAIR = "(observation, info)"
 SHOWN = "text, a uint8 array of shape (H, W, 3), or a list of such arrays"
 _GYMNASIUMS = "; five are gymnasium's: done is 'terminated or truncated'"
 _LONGEST = 120  # characters that are shown of a value
@@ -52,7 +51,7 @@ def wrong_reset(env: Any, returned: Any) -> ReturnError:
         env: The environment.
         returned: What it returned.
     """
-    return wrong(env, "reset", returned, f"a tuple {PAIR}, the info a dict")
+    return wrong(env, "reset", returned, "a tuple (observation, info), the info a dict")
 
 
 def wrong(env: Any, method: str, returned: Any, expected: str, part: str = "") -> ReturnError:

@@ -166,9 +166,6 @@ class SealedSpecs:
             _receive(classes)
         return found
 
-    def __reduce__(self) -> Any:
-        return SealedSpecs, (self.env_type, self.env_ids, self._path, self._pickled)
-
 
 def _carried(value: Any) -> tuple[bytes, list[type]]:
     """A value pickled with what only the main script or a function defines, and the classes that went by value."""

@@ -124,12 +124,6 @@ def break_off(state: State, given: Situation, calls: Mapping[int, CallTime]) -> 
     return state.lost(state.now, lost / sum(alone)).keeping(state.kept)
 
 
-def hinted(state: State, out: Iterable[str], waits: bool, limits: Limits) -> State:
-    """Before anything was measured: keep those tags out whose classes say that it pays."""
-    lanes = limits.lanes(waits)
-    return state.keeping(Plan.even(out, lanes)) if lanes else state
-
-
 def _judged(state: State, given: Situation) -> State:
     """After an episode of a try: keep the faster one of two plans."""
     tried, kept = state.now, state.kept

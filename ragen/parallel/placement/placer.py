@@ -12,7 +12,7 @@ from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.placement import auto
 from ragen.parallel.placement.auto import RESET, Limits, Situation
 from ragen.parallel.placement.costs import CallTime, CostMeter, Episode, usual_costs
-from ragen.parallel.placement.records import Plan, State
+from ragen.parallel.placement.records import ALL_MAIN, Plan, State
 from ragen.parallel.placement.spread import local_share, spread
 from ragen.parallel.settings import Mode
 
@@ -60,8 +60,7 @@ class Placer:
     def lanes_at_start(self, mode: Mode) -> int:
         """How many lanes the first reset is going to need; they may as well start now."""
         if mode == "auto":
-            hinted = self._hinted(frozenset())
-            return self.limits.lanes(all(hint == "io" for hint in hinted.values())) if hinted else 0
+            return self._hinted(frozenset()).lanes
         return self._most_lanes(self._hosted(frozenset())) if mode else 0
 
     def at_reset(
@@ -152,9 +151,8 @@ class Placer:
 
     def _decide(self, bound_to_main: Collection[int], lanes_ready: int) -> None:
         given, before = self._situation(bound_to_main, lanes_ready), self._state.now
-        if not self._state.episode and (hinted := self._hinted(bound_to_main)):
-            waits = all(hint == "io" for hint in hinted.values())
-            self._state = auto.hinted(self._state, hinted, waits, self.limits)
+        if not self._state.episode:
+            self._state = self._state.keeping(self._hinted(bound_to_main))
         self._state = auto.decide(self._state, given)
         if self._state.now.out != before.out:
             log.info("placement: %s", _words(self._state.now))
@@ -170,7 +168,7 @@ class Placer:
         hosted = self._hosted(bound_to_main)
         plan = self._state.now
         if mode != "auto":
-            plan = Plan(frozenset(spec.tag for spec in hosted), self._most_lanes(hosted), 0.0) if mode else Plan()
+            plan = Plan(frozenset(spec.tag for spec in hosted), self._most_lanes(hosted), 0.0) if mode else ALL_MAIN
         shared = [spec for spec in hosted if spec.tag in plan.out]
         local = local_share([spec for spec in shared if not spec.overlap_waits], plan.share)  # main waits for each
         away = [spec for spec in shared if spec.env_id not in local]
@@ -185,12 +183,14 @@ class Placer:
             spec for spec in self._specs if spec.env_type not in self._sequential and spec.env_id not in bound_to_main
         ]
 
-    def _hinted(self, bound_to_main: Collection[int]) -> dict[str, str]:
-        """The hints of tags whose classes say that lanes pay, or whose environments wait together only there."""
+    def _hinted(self, bound_to_main: Collection[int]) -> Plan:
+        """Before anything was measured: out go tags of which their classes say that it pays, or which wait together."""
         hosted = self._hosted(bound_to_main)
         hints = {spec.tag: getattr(spec.env_class, "cost_hint", None) for spec in hosted}
         hints |= {spec.tag: "io" for spec in hosted if spec.overlap_waits}
-        return {tag: hint for tag, hint in hints.items() if hint in ("heavy", "io")}
+        out = {tag: hint for tag, hint in hints.items() if hint in ("heavy", "io")}
+        lanes = self.limits.lanes(all(hint == "io" for hint in out.values())) if out else 0
+        return Plan.even(out, lanes) if lanes else ALL_MAIN
 
     def _most_lanes(self, hosted: Sequence[EnvSpec]) -> int:
         return min(self.limits.max_workers, len(hosted))

@@ -161,28 +161,22 @@ def _interrupt_soon() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def may_come_from_signal(error: BaseException) -> bool:
-    """Whether it was perhaps not the code that ran which raised this, but the handler of a signal to the process.
+def let_signals_pass(error: BaseException) -> None:
+    """Raise again what the handler of a signal to this process has raised while an environment was at work.
 
-    A ``KeyboardInterrupt`` wherever Ctrl-C may raise one; and what is no ``Exception``, such as ``SystemExit``, if it
-    passed through a handler that is installed.
+    That is a ``KeyboardInterrupt`` wherever Ctrl-C may raise one; and what is no ``Exception``, such as ``SystemExit``,
+    if it passed through a handler that is installed. Whatever else an environment throws is its own failure, in main as
+    in a worker: ``SystemExit``, ``asyncio.CancelledError``, ``GeneratorExit`` and classes of its own that derive from
+    ``BaseException`` included. In main, a ``KeyboardInterrupt`` that the environment itself raises cannot be told from
+    Ctrl-C, and is taken for it; workers know no Ctrl-C.
     """
     if isinstance(error, Exception) or not in_main_thread():
-        return False
+        return
     if isinstance(error, KeyboardInterrupt):
-        return callable(signal.getsignal(signal.SIGINT))
-    handlers = map(signal.getsignal, signal.valid_signals())
-    codes = {getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers} - {None}
-    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
-
-
-def let_signals_pass(error: BaseException) -> None:
-    """Raise again what a signal to this process has raised while an environment was at work.
-
-    Whatever else an environment throws is its own failure, in main as in a worker: ``SystemExit``,
-    ``asyncio.CancelledError``, ``GeneratorExit`` and classes of its own that derive from ``BaseException`` included. In
-    main, a ``KeyboardInterrupt`` that the environment itself raises cannot be told from Ctrl-C, and is taken for it;
-    workers know no Ctrl-C.
-    """
-    if may_come_from_signal(error):
+        is_signal = callable(signal.getsignal(signal.SIGINT))
+    else:
+        handlers = map(signal.getsignal, signal.valid_signals())
+        codes = {getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers} - {None}
+        is_signal = any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+    if is_signal:
         raise error

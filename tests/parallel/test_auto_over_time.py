@@ -51,6 +51,17 @@ def test_episodes_that_mostly_reset(envs, turn, reset):
     check(Simulation({"Tag": Tag(envs, turn, reset=reset)}, Machine(noise=0.03)), worse=1.15)
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+@pytest.mark.parametrize("build", [5e-3, 25e-3, 0.5])
+@pytest.mark.parametrize(("turn", "reset"), [(3e-6, 0.0), (70e-6, 1e-4), (200e-6, 0.0), (1e-3, 1e-3)])
+def test_where_building_is_dear_little_is_spent_on_it(turn, reset, build, noise):
+    """After the first episode, which builds all: tries and shares together, whatever they would bring."""
+    tags = {"Tag": Tag(16, turn, reset=reset, build=build)}
+    simulation = Simulation(tags, Machine(noise=noise, slowness=2.0), workers=4, calls=lambda episode: 3)
+    played = simulation.run(160)[1:]
+    assert sum(one.seconds for one in played) <= 1.15 * sum(one.alone_s for one in played)
+
+
 @pytest.mark.parametrize("envs", [8, 64, 512])
 def test_a_first_turn_that_is_heavier_than_all_others(envs):
     check(

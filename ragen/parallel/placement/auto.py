@@ -10,7 +10,8 @@ A *plan* keeps all in main, or shares the heaviest tags between main and lanes. 
                                                or main was not timed for long
 
 A forecast is never believed, it only tells what is worth a try. A try lasts an episode; two, where lanes did not win
-the first one. What lost is not tried for a while that grows with what the try costs, and doubles each time.
+the first one. What lost is not tried for a while that grows with what the try costs, and doubles each time. Nor is
+anything moved, for a try or for a better share, before building it elsewhere costs a tenth of the time played at most.
 
 Times are compared call by call, each by the median of the calls at its place in the last episodes: neither a disturbed
 call, nor code that runs for the first time, nor an episode of another length decides anything. A shared plan must also
@@ -170,14 +171,20 @@ def _balanced(state: State, given: Situation) -> State:
     surplus = late / (work * shared / total * (1 + 1 / plan.lanes)) if shared else 0.0
     if abs(late) <= tenth or abs(surplus) * max(given.members.get(tag, 0) for tag in plan.out) < 1:
         return state
+    building = abs(surplus) * sum(given.costs[tag].build_s for tag in plan.out if tag in given.costs)
+    if building > (1 - FASTER) * state.steady * record.usual(lambda call: call.seconds):
+        return state
     half = plan.share / 2
     return state.sharing(replace(plan, share=min(0.5 + half, max(half, plan.share + surplus))))
 
 
 def _challenged(state: State, given: Situation) -> State:
-    """Try the plan of the best forecast, once the kept one was measured and lanes are there."""
+    """Try the plan of the best forecast, once the kept one was measured, lanes are there, and building is paid for."""
     found = _best_rival(state, given)
     if found is None:
+        return state
+    building = sum(given.costs[tag].build_s for tag in found.out)
+    if building > (1 - FASTER) * state.episode * _usual(state, given):
         return state
     known = state.record(state.kept).episodes > 1 or (not state.kept.out and _is_clear(state.record(ALL_MAIN)))
     if not known or found.lanes > given.ready:
@@ -187,14 +194,20 @@ def _challenged(state: State, given: Situation) -> State:
 
 def _best_rival(state: State, given: Situation) -> Plan | None:
     """The plan with the fewest tags out among the best ones; None if none is worth a try."""
-    usual = _forecast(state, given, ALL_MAIN)
-    if state.kept.out:
-        times = state.record(state.kept).against(state.record(ALL_MAIN))
-        usual = usual * times if times else _forecast(state, given, state.kept)
+    usual = _usual(state, given)
     rivals = [plan for plan in _plans(given) if plan.out != state.kept.out and state.record(plan).due <= state.episode]
     forecasts = {plan: _forecast(state, given, plan) for plan in rivals}
     best = min(forecasts.values(), default=usual)
     return next((plan for plan in rivals if forecasts[plan] <= best / FASTER), None) if best <= FASTER * usual else None
+
+
+def _usual(state: State, given: Situation) -> float:
+    """Seconds of an episode as it is kept, by the measure of forecasts."""
+    usual = _forecast(state, given, ALL_MAIN)
+    if not state.kept.out:
+        return usual
+    times = state.record(state.kept).against(state.record(ALL_MAIN))
+    return usual * times if times else _forecast(state, given, state.kept)
 
 
 def _plans(given: Situation) -> list[Plan]:

@@ -99,18 +99,25 @@ class CostMeter:
     def __init__(self) -> None:
         self._lately: list[TagCosts] = []
         self._dearest = 0.0
+        self._resets = 0
 
     def note(self, costs: TagCosts) -> None:
         """Take down an episode; one in which no turn was played only tells what resets take."""
         self._dearest = max(self._dearest, costs.reset_s)
+        self._resets += 1
         if costs.turns:
             self._lately = [*self._lately, costs][-LATELY:]
 
     def usual(self) -> TagCosts:
-        """The costs of a usual episode; no turns while none was measured."""
+        """The costs of a usual episode; no turns while none was measured.
+
+        What the first reset took is taken for building, since it is not known how much of it was.
+        """
         if not self._lately:
             return TagCosts()
         usual = statistics.median_low(self._lately)
+        if self._resets == 1:
+            usual = usual._replace(seconds=usual.seconds - usual.reset_s, reset_s=0.0)
         return usual._replace(build_s=max(0.0, self._dearest - usual.reset_s))
 
 

@@ -133,18 +133,22 @@ def fitted(rows: Sequence[Row]) -> Costs:
     if len({row.setup.envs for row in rows}) < 2 or len({row.setup.lanes for row in rows}) < 2:
         raise ValueError("a fit needs rows of two numbers of environments and of lanes; measure more sizes.")
     main = _solved([[1.0, row.setup.lanes, row.setup.envs] for row in rows], [row.main_s for row in rows])
+    idle = [row for row in rows if not row.setup.compute] or rows  # where lanes' own work is not lost beside it
     lanes = _solved(
-        [[row.setup.lanes, row.setup.envs, row.setup.envs * row.setup.overlaps] for row in rows],
-        [max(0.0, row.lanes_s - row.setup.compute * row.setup.envs) for row in rows],
+        [[row.setup.lanes, row.setup.envs, row.setup.envs * row.setup.overlaps] for row in idle],
+        [max(0.0, row.lanes_s - row.setup.compute * row.setup.envs) for row in idle],
     )
     env_bytes = statistics.median(row.env_bytes for row in rows)
     return replace(Costs(*main, *lanes), env_bytes=env_bytes)
 
 
 def _solved(columns: list[list[float]], values: list[float]) -> list[float]:
-    """Least squares of relative errors, without negative constants: those are left out, one after the other."""
+    """Least squares of relative errors, without negative constants: those are left out, one after the other.
+
+    What was too little to be told from an idle process's time counts as a tenth of the median.
+    """
     matrix, target = np.array(columns), np.array(values)
-    scale = 1.0 / np.maximum(target, 1e-9)
+    scale = 1.0 / np.maximum(target, 0.1 * np.median(target))
     left = list(range(matrix.shape[1]))
     while True:
         found = np.linalg.lstsq(matrix[:, left] * scale[:, None], target * scale, rcond=None)[0]

@@ -30,7 +30,7 @@ from ragen.parallel.nodes.options import RayOptions
 from ragen.parallel.nodes.ray_cluster import RayCluster
 from support.episodes import Holder, config, freeze, play, sequential
 from support.faulty_envs import Walk
-from support.leftovers import until
+from support.leftovers import is_over, until
 from support.trees import TOKENIZER, Asked, configuration, played
 
 ray = pytest.importorskip("ray")
@@ -152,6 +152,7 @@ def test_trees_are_those_of_the_main_process_though_a_node_is_lost_while_they_gr
             node = min(found)
             agent_of(found[node]).kill()
             cluster.remove_node(index_of(cluster, node))
+            assert until(lambda: is_over(found[node]))  # or it may play all that is left meanwhile
 
     with LLMAgentProxy(on_nodes, Asked(on_nodes), TOKENIZER) as proxy:
         assert freeze(proxy.play({}, on_turn=lose)) == here

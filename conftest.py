@@ -57,7 +57,7 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "tests/training": ("models", "trainer"),
 }
 NAMED_ONLY = ("slow", "cluster")  # the first is run by hand, the second by CI as well
-TO_A_PROCESSOR = 2  # processes: nearly half of what tests take is waiting, for workers, deadlines and answers
+FOR_TWO_PROCESSORS = 4  # processes: nearly half of what tests take is waiting, for workers, deadlines and answers
 MOST_PROCESSES = 4  # with more, those that tests start themselves are short of processors
 FEW = 3  # files; for so few, starting processes takes longer than it saves
 
@@ -135,9 +135,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """What ``-n auto`` is: two to a processor, four at most; where single files are asked for, none beside this one."""
+    """What ``-n auto`` is: half as many again as processors; where single files are asked for, none beside this one."""
     files = [argument for argument in config.args if argument.partition("::")[0].endswith(".py")]
     if len(files) == len(config.args) <= FEW:
         return 0
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(processors * TO_A_PROCESSOR, MOST_PROCESSES) if processors > 1 else 0
+    return min(processors * FOR_TWO_PROCESSORS // 2, MOST_PROCESSES) if processors > 1 else 0

@@ -171,8 +171,7 @@ def _balanced(state: State, given: Situation) -> State:
     surplus = late / (work * shared / total * (1 + 1 / plan.lanes)) if shared else 0.0
     if abs(late) <= tenth or abs(surplus) * max(given.members.get(tag, 0) for tag in plan.out) < 1:
         return state
-    building = abs(surplus) * sum(given.costs[tag].build_s for tag in plan.out if tag in given.costs)
-    if building > (1 - FASTER) * state.steady * record.usual(lambda call: call.seconds):
+    if _is_dear(given, plan, abs(surplus), state.steady * record.usual(lambda call: call.seconds)):
         return state
     half = plan.share / 2
     return state.sharing(replace(plan, share=min(0.5 + half, max(half, plan.share + surplus))))
@@ -181,10 +180,7 @@ def _balanced(state: State, given: Situation) -> State:
 def _challenged(state: State, given: Situation) -> State:
     """Try the plan of the best forecast, once the kept one was measured, lanes are there, and building is paid for."""
     found = _best_rival(state, given)
-    if found is None:
-        return state
-    building = sum(given.costs[tag].build_s for tag in found.out)
-    if building > (1 - FASTER) * state.episode * _usual(state, given):
+    if found is None or _is_dear(given, found, 1.0, state.episode * _usual(state, given)):
         return state
     known = state.record(state.kept).episodes > 1 or (not state.kept.out and _is_clear(state.record(ALL_MAIN)))
     if not known or found.lanes > given.ready:
@@ -268,6 +264,11 @@ def _alone(state: State, plan: Plan, call: CallTime) -> float:
 def _mostly_resets(record: Record) -> bool:
     """Whether main is known to have spent more time in resets than in turns; they tell only where no share moves."""
     return RESET in record.calls and 2 * record.calls[RESET][-1].seconds > record.usual(lambda call: call.seconds)
+
+
+def _is_dear(given: Situation, plan: Plan, part: float, played: float) -> bool:
+    """Whether building this part of what is out elsewhere costs more than a tenth of so many seconds of play."""
+    return part * sum(given.costs[tag].build_s for tag in plan.out if tag in given.costs) > (1 - FASTER) * played
 
 
 def _building(state: State, given: Situation) -> float:

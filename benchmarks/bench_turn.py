@@ -20,7 +20,7 @@ from rich.table import Table
 from workload import Work, WorkConfig, inputs, loops, manager
 
 from ragen.llm_agent import es_manager
-from ragen.parallel import round, row_round
+from ragen.parallel import engine, round
 from ragen.parallel.lanes import lane
 from ragen.parallel.main_home import MainHome
 
@@ -82,7 +82,7 @@ def main() -> None:
     watch(lane.Lane, "begin", "sent")
     watch(MainHome, "run", "own share played")
     watch(round, "exchange", "replies here")
-    watch(row_round.Rows, "play_singly", "journals written")
+    watch(engine.EnvEngine, "play", "journals written")
     for envs in given.envs:
         show(console, envs, given.cost, *measure(envs, loops(given.cost), given.turns))
 

@@ -50,11 +50,6 @@ def digest_of(observation: Any) -> Any:
     return _shortened(_content(observation))
 
 
-def digest_of_bytes(content: bytes, dtype: Any, shape: tuple[int, ...]) -> bytes:
-    """That of an array, or a number of NumPy's, of at most 4096 bytes, from its bytes."""
-    return _shortened(content + _form(dtype, shape))
-
-
 def _shortened(found: bytes) -> bytes:
     return found if len(found) <= SHORT else hashlib.blake2b(found, digest_size=16).digest()
 

@@ -12,7 +12,6 @@ import logging
 import weakref
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from operator import length_hint
 from typing import Any
 
 from PIL import Image
@@ -32,8 +31,6 @@ from ragen.llm_agent.manager.inputs import (
     group_seeds,
 )
 from ragen.llm_agent.manager.metrics import add_metrics, add_pass_at_k, add_rollout_info, largest_tiles
-from ragen.llm_agent.manager.turns import Turns
-from ragen.parallel.collector import collector_paused
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.env_record import EnvFailed, raise_failures
 from ragen.parallel.episode.turn import Observation, TurnResult, digest_observation, failed_turn, state_hash
@@ -88,7 +85,6 @@ class EnvStateManager(Closing):
         self.sequential_env_types = list(self._settings.engine.sequential_env_types)
         specs = [entry.spec for entry in self._settings.entries]
         self._engine = EnvEngine(specs, self._settings.engine, spread=spread, on_failure=self._settings.keep_failure())
-        self._turns = Turns(self._engine, self._is_2026)
         self._finalizer = weakref.finalize(self, self._engine.close, forgotten=True)
         self.envs = [public_entry(entry, self._engine) for entry in self._settings.entries]
         self.rollout_cache: list[dict[str, Any]] | None = None
@@ -130,8 +126,7 @@ class EnvStateManager(Closing):
         self.rollout_cache = None
         self._branches.begin_episode()
         by_id = {entry["env_id"]: seeds[entry["group_id"]] for entry in self.envs}
-        with collector_paused(len(by_id)):
-            observations = self._engine.reset(by_id, {"mode": self.mode})
+        observations = self._engine.reset(by_id, {"mode": self.mode})
         raise_failures(observations, self._raises, at_build=True)
         caches = [self._begin_cache(entry, by_id[i], observations[i]) for i, entry in enumerate(self.envs)]
         # last, so that a reset that is interrupted can be made again
@@ -156,9 +151,7 @@ class EnvStateManager(Closing):
             EnvError, LaneError: An environment failed with ``on_env_failure: raise``; all others were stepped.
         """
         self._caches()
-        with collector_paused(length_hint(all_env_inputs)):
-            asked = checked_turns(all_env_inputs, self.envs, self.branches)
-            return self._play(asked)
+        return self._play(checked_turns(all_env_inputs, self.envs, self.branches))
 
     @interrupts_held()
     def _step_sequential(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -174,16 +167,15 @@ class EnvStateManager(Closing):
 
     def _play(self, asked: Asked) -> list[dict[str, Any]]:
         """Play the turns, and write them into statuses and histories in the order of the inputs."""
-        with collector_paused(len(asked)):
-            results = self._turns.play(asked)
-            going_on, envs, caches = [], self.envs, self._caches()
-            for env_id, (_, env_input) in asked.items():
-                entry, cache = (envs[env_id], caches[env_id]) if env_id < len(envs) else self.branches[env_id]
-                result = results[env_id]
-                if type(result) is EnvFailed:
-                    result = failed_turn(result.text, self._engine.records[env_id].observation)
-                if not self._log_env_state(entry, cache, env_input, result):
-                    going_on.append(cache)
+        results = self._engine.play({env_id: turn for env_id, (turn, _) in asked.items()})
+        going_on, envs, caches = [], self.envs, self._caches()
+        for env_id, (_, env_input) in asked.items():
+            entry, cache = (envs[env_id], caches[env_id]) if env_id < len(envs) else self.branches[env_id]
+            result = results[env_id]
+            if type(result) is EnvFailed:
+                result = failed_turn(result.text, self._engine.records[env_id].observation)
+            if not self._log_env_state(entry, cache, env_input, result):
+                going_on.append(cache)
         raise_failures(results, self._raises)
         return going_on
 

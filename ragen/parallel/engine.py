@@ -30,7 +30,6 @@ from ragen.errors import StateError
 from ragen.parallel.env_record import EnvFailed, EnvRecord
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import Change
-from ragen.parallel.episode.rows import Pages
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.values import copied
 from ragen.parallel.failures import Failures, OnFailure, say_nothing
@@ -45,7 +44,6 @@ from ragen.parallel.placement.placer import Spread
 from ragen.parallel.placement.spread import spread as spread_evenly
 from ragen.parallel.roster import Roster
 from ragen.parallel.round import Parts, Round
-from ragen.parallel.row_round import Rows
 from ragen.parallel.settings import Mode, Settings
 from ragen.parallel.stats import LaneStats, Stats, home_name
 
@@ -60,7 +58,6 @@ class EnvEngine(Closing):
         records: What is known of each environment, by env_id.
         lock: Held while records are read or changed, never while environments are at work.
         main, homes: Where environments live.
-        rows: Plays turns of many environments in one piece.
         notices, stats_book, failures: What it says, counts, and does about failures.
     """
 
@@ -101,8 +98,7 @@ class EnvEngine(Closing):
         told = self.stats_book, self.notices, on_failure
         self.failures = Failures(self.settings, self.records, self.homes, *told, self._in_use)
         known = number, self.settings, self.records, set[str](), self.lock, self.notices, self.stats_book
-        self._parts = Parts(*known, self.failures, self.main, Pages(), self._in_use.check_open)
-        self.rows = Rows(self._parts, self.homes, self._in_use, self._before_turns)
+        self._parts = Parts(*known, self.failures, self.main, self._in_use.check_open)
         self._roster = Roster(self._parts, self.homes, self._in_use)
         for spec in specs:
             self.add(spec)
@@ -221,9 +217,9 @@ class EnvEngine(Closing):
                     self.stats_book.count_call(asked.call_time(), are_turns=True)
             return {env_id: values[env_id] for env_id in actions}
 
-    def _before_turns(self, env_ids: Collection[int], are_known: bool = False) -> None:
-        for record in [self.records[env_id] for env_id in env_ids] if not are_known else ():
-            if not record.has_begun and record.failed is None:
+    def _before_turns(self, env_ids: Collection[int]) -> None:
+        for record in [self.records[env_id] for env_id in env_ids]:
+            if not record.journal.has_begun and record.failed is None:
                 raise StateError(f"env {record.env_id} was not reset yet: reset it before it is played.")
         is_auto, episode = self._use_lanes == "auto", self.stats_book.episode
         if is_auto and self.homes.may_look_again(episode) and len(self._in_use.env_ids) == len(env_ids):

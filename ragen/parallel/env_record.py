@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,6 @@ from ragen.parallel.episode.game import EpisodeStart
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
 from ragen.parallel.episode.outcome import Raised
-from ragen.parallel.episode.rows import Page, Pages, Reader
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.lanes.lane import Lane
 
@@ -34,19 +33,6 @@ class EnvFailed:
     phase: str = ""
 
 
-def catch_up(records: Collection[EnvRecord], far: int) -> None:
-    """Have those read their pages for which they would be kept, being so many more than for most of the others.
-
-    Where most episodes are long the pages stay, which take less room than the same lines in journals, and no time: of
-    what is kept then, but for the last ``far`` pages, at least a quarter is still to be read by somebody.
-    """
-    distances = sorted([record.reader.distance for record in records])
-    limit = far + 2 * distances[len(distances) // 2]
-    for record in records:
-        if record.reader.distance > limit:
-            record.read_pages()
-
-
 def raise_failures(values: Mapping[int, Any], raises: bool, at_build: bool = False) -> None:
     """Raise the first failure among values by env_id, if failures raise; ``at_build`` those to build do always."""
     for value in values.values():
@@ -61,7 +47,6 @@ class EnvRecord:
     Attributes:
         spec: What builds it.
         home: The lane it was assigned to; None for the main process.
-        pages: Turns of many environments of its engine, which belong to its journal too.
         env_id: Its index.
         lane: Where it lives now: its home, or a quarantine lane.
         generation: Which worker of ``lane`` has it loaded.
@@ -73,12 +58,12 @@ class EnvRecord:
         failed: Why its episode is over, if it has failed for good.
         origin: The environment that it descends from by forks, whose moves it follows; None if it is no fork.
         record: What of a result goes into the journal: the game's.
-        reader: What of the pages is in the journal already.
+        journal: What was played.
+        observation: What it last showed.
     """
 
     spec: EnvSpec
     home: Lane | None
-    pages: Pages = field(repr=False)
     env_id: int = field(init=False)
     lane: Lane | None = field(init=False)
     generation: int = NOT_LOADED
@@ -90,42 +75,13 @@ class EnvRecord:
     failed: EnvFailed | None = None
     origin: int | None = None
     record: Callable[[Any], tuple[Any, ...]] = field(init=False, repr=False)
-    reader: Reader = field(init=False, repr=False)
-    _journal: EpisodeJournal = field(default_factory=EpisodeJournal, init=False)
-    _observation: Any = field(default="", init=False)
+    journal: EpisodeJournal = field(default_factory=EpisodeJournal, init=False)
+    observation: Any = field(default="", init=False)
 
     def __post_init__(self) -> None:
         """Keep what is asked at every turn at hand."""
         self.env_id, self.lane = self.spec.env_id, self.home
         self.record = self.spec.game.record
-        self.reader = Reader(self.pages)
-
-    @property
-    def journal(self) -> EpisodeJournal:
-        """What was played."""
-        if self.reader.is_behind:
-            self.read_pages()
-        return self._journal
-
-    @property
-    def observation(self) -> Any:
-        """What it last showed."""
-        if self.reader.is_behind:
-            self.read_pages()
-        return self._observation
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether it was reset."""
-        return self._journal.has_begun
-
-    def read_pages(self) -> None:
-        """Have in the journal what is on pages."""
-        page = None
-        for page, line in self.reader.read(self.env_id):  # noqa: B007  # the last one is needed
-            self._journal.entries.append(line)
-        if page is not None:
-            self._observation = page.shown(self.env_id)
 
     @property
     def is_loaded(self) -> bool:
@@ -136,11 +92,6 @@ class EnvRecord:
     def is_ready(self) -> bool:
         """Whether its replica is there, and stands at the end of its journal."""
         return self.in_sync and self.is_loaded
-
-    @property
-    def is_untroubled(self) -> bool:
-        """Whether nothing has happened to it: it has not failed, nor is it being tried again."""
-        return not (self.failures or self.kills or self.is_suspect) and self.failed is None
 
     @property
     def can_move(self) -> bool:
@@ -158,7 +109,7 @@ class EnvRecord:
     def commit_reset(self, order: ResetOrder, value: Any) -> Any:
         """Begin the journal of a new episode; what the environment shows, or why it failed."""
         if isinstance(value, EnvFailed):
-            self._write(EpisodeJournal(settings=self._journal.lasting()), "")
+            self.journal, self.observation = EpisodeJournal(settings=self.journal.lasting()), ""
             return value
         observation, digest, before = value
         self._begin_journal(EpisodeStart(order.seed, order.options, digest, before), observation)
@@ -167,20 +118,15 @@ class EnvRecord:
 
     def commit_fork(self, journal: EpisodeJournal, observation: Any) -> None:
         """Begin with the journal of another environment."""
-        self._write(journal, observation)
+        self.journal, self.observation = journal, observation
         self._commit()
-
-    def commit_page(self, page: Page, index: int) -> None:
-        """Begin the next episode with a turn of a page; that of one in which none began is read when it is needed."""
-        start, observation = page.start(self.spec.game.start, index)
-        self._begin_journal(start, observation)
 
     def commit_turn(self, action: Any, result: Any) -> None:
         """Make a turn part of the episode, or begin the next one with it."""
         start = self.spec.game.start(action, result)
         if start is None:
             self.journal.entries.append(tuple.__new__(JournalTurn, (action, self.record(result))))
-            self._observation = result.observation
+            self.observation = result.observation
         else:
             self._begin_journal(start, result.observation)
         self.in_sync = True
@@ -201,12 +147,8 @@ class EnvRecord:
         return error
 
     def _begin_journal(self, start: EpisodeStart, observation: Any) -> None:
-        # pages hold turns alone, and none is a change that lasts
-        self._write(EpisodeJournal(*start, settings=self._journal.lasting(), has_begun=True), observation)
-
-    def _write(self, journal: EpisodeJournal, observation: Any) -> None:
-        self.reader.skip()
-        self._journal, self._observation = journal, observation
+        self.journal = EpisodeJournal(*start, settings=self.journal.lasting(), has_begun=True)
+        self.observation = observation
 
     def _commit(self) -> None:
         self.in_sync = True

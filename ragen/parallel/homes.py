@@ -26,12 +26,10 @@ class Homes:
 
     Attributes:
         quarantine: Lanes for those that may kill their worker.
-        moves: How often environments have left their homes.
     """
 
     def __init__(self, number: int, settings: Settings, records: Mapping[int, EnvRecord], main: MainHome) -> None:
         self.quarantine = Quarantine(settings.workers)
-        self.moves = 0
         self._number, self._settings, self._records = number, settings, records
         self._main = main
         self._pool: WorkerPool | None = None
@@ -168,7 +166,6 @@ class Homes:
         leaving: dict[Lane, list[int]] = defaultdict(list)
         guests = []
         for record in list(records):
-            self.moves += 1
             was_loaded = record.is_loaded
             record.in_sync, record.generation = False, NOT_LOADED  # first: closing it may be interrupted
             if record.lane is None:

@@ -16,13 +16,11 @@ class InUse:
     Attributes:
         env_ids: Of all threads.
         is_closed: Whether the engine is, and none can be used any more.
-        calls: How many there were.
     """
 
     def __init__(self, known: Collection[int], lock: Any) -> None:
         self.env_ids: set[int] = set()
         self.is_closed = False
-        self.calls = 0
         self._known, self._lock = known, lock
 
     @contextmanager
@@ -37,7 +35,6 @@ class InUse:
         with interrupts_held():
             wanted = set(env_ids)
             with self._lock:
-                self.calls += 1
                 if unknown := wanted.difference(self._known):
                     raise InputError(f"there is no environment {sorted(unknown, key=str)[0]!r} in this engine.")
                 if taken := self.env_ids & wanted:
@@ -47,21 +44,6 @@ class InUse:
                 yield
             finally:
                 self.give_back(wanted)
-
-    def take_again(self, env_ids: frozenset[int], calls: int) -> bool:
-        """Have the environments of an earlier call, if there was no other since; :meth:`give_back` ends it.
-
-        Args:
-            env_ids: Those environments.
-            calls: What :attr:`calls` was then.
-        """
-        self.check_open()
-        with self._lock:
-            if self.calls != calls or self.env_ids:
-                return False
-            self.calls += 1
-            self.env_ids |= env_ids
-        return True
 
     def give_back(self, env_ids: Collection[int]) -> None:
         """The call is over."""

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 
-from ragen.parallel.collector import collector_let_through
 from ragen.parallel.episode.host import EnvHost
 from ragen.parallel.episode.main_deadline import Deadline
 from ragen.parallel.episode.outcome import Outcome
@@ -30,7 +29,7 @@ class MainHome:
 
     def run(self, order: Order, timeout: float) -> list[Outcome]:
         """Carry out an order here; each item may take ``timeout`` seconds."""
-        with _one_at_a_time, collector_let_through(), self._deadline(timeout):
+        with _one_at_a_time, self._deadline(timeout):
             return order.run(self._host)
 
     def unload(self, env_ids: Iterable[int], timeout: float) -> None:

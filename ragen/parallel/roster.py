@@ -45,7 +45,7 @@ class Roster:
             if spec.env_id in self._records:
                 raise StateError(f"{spec.describe()} was added twice; remove it first, or give it an id of its own.")
             home = self._homes.lane_of_index(lane) if lane is not None else None
-            self._records[spec.env_id] = EnvRecord(spec, home, self._parts.pages)
+            self._records[spec.env_id] = EnvRecord(spec, home)
             self._parts.tags.add(spec.tag)
 
     def remove(self, env_ids: Iterable[int]) -> None:
@@ -176,4 +176,4 @@ def _child(parent: EnvRecord, env_id: int, home: Lane | None) -> EnvRecord:
     """A record of an environment of its own kind, that lives nowhere yet."""
     spec = replace(parent.spec, env_id=env_id, config=copied(parent.spec.config))
     origin = parent.env_id if parent.origin is None else parent.origin
-    return EnvRecord(spec, home, parent.pages, bound_to_main=parent.bound_to_main, origin=origin)
+    return EnvRecord(spec, home, bound_to_main=parent.bound_to_main, origin=origin)

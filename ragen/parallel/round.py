@@ -26,7 +26,6 @@ from typing import Any
 from ragen.parallel.env_record import IN_MAIN, EnvRecord
 from ragen.parallel.episode.journal import Divergence, EpisodeJournal
 from ragen.parallel.episode.outcome import Outcome, Raised, TimedOut
-from ragen.parallel.episode.rows import Pages
 from ragen.parallel.failures import Asked, Failures
 from ragen.parallel.interrupts import interrupts_come_too_late
 from ragen.parallel.lanes.exchange import Answer, exchange
@@ -56,7 +55,6 @@ class Parts:
         lock: Held while records are read or changed.
         notices, stats, failures: What is said, counted, and done about failures.
         main: The environments that live in the main process.
-        pages: Turns that were played in one piece.
         check_open: Raises if the engine was closed.
     """
 
@@ -69,7 +67,6 @@ class Parts:
     stats: Stats
     failures: Failures
     main: MainHome
-    pages: Pages
     check_open: Callable[[], None]
 
 

@@ -52,8 +52,7 @@ class Stats:
 
     Attributes:
         episode: What was measured since the last reset of all environments, for the placement.
-        keeps_each: Whether the seconds inside each environment are kept until they are taken, for whoever sets it: no
-            rows are played then, whose environments share what they take.
+        keeps_each: Whether the seconds inside each environment are kept until they are taken, for whoever sets it.
     """
 
     def __init__(self) -> None:
@@ -81,13 +80,6 @@ class Stats:
         tally.busy_s += seconds
         tally.turns += turns
         return seconds
-
-    def count_row(self, lane: Lane | None, tag: str, turns: int, seconds: float, waited: float) -> None:
-        """Count turns of one tag that a home has played in one piece."""
-        tally = self._tally(lane)
-        tally.busy_s += seconds
-        tally.turns += turns
-        self.episode.add(tag, seconds, waited, turns)
 
     def take_each(self, env_ids: Iterable[int]) -> list[float]:
         """Seconds spent inside each of these since they were last taken, whatever came of them."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.spaces import Box, MultiBinary, MultiDiscrete
 from gymnasium.vector.utils import iterate
 
 from ragen.games.gym_game import CHECK, DESCRIBE, GYM, NOT_TO_CALL, READ, Description, IsMethod
@@ -17,8 +16,6 @@ from ragen.parallel import EnvEngine, EnvSpec
 from ragen.parallel.episode.journal import Change
 from ragen.parallel.episode.values import copied
 from ragen.vector.env_fn import EnvFn
-
-_COLUMNS = Box, MultiBinary, MultiDiscrete  # batches of actions that are taken apart along their first axis
 
 
 def spec_of(build: EnvFn, index: int, old_api: bool = False, overlap_waits: bool = False) -> EnvSpec:
@@ -92,14 +89,6 @@ def actions_of(space: Space[Any], actions: Any, count: int) -> list[Any]:
     if len(each) != count:
         raise ValueError(f"expected an action for each of {count} environments, got {len(each)}; none was stepped.")
     return each
-
-
-def column_of(space: Space[Any], actions: Any, count: int) -> Any:
-    """:func:`actions_of` as a column of an array, where they are an array of numbers; else as a list."""
-    is_array = isinstance(actions, np.ndarray) and not actions.dtype.hasobject and actions.shape[:1] == (count,)
-    if is_array and type(space) in _COLUMNS:
-        return actions.copy()
-    return actions_of(space, actions, count)
 
 
 def _values(found: Mapping[int, Any]) -> tuple[Any, ...]:

@@ -11,7 +11,6 @@ from gymnasium import Space
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from ragen.games.gym_game import GymResult, Shown
-from ragen.parallel.row_round import Played
 from ragen.vector.fleet import UNKNOWN
 from ragen.vector.infos import Infos, merged
 
@@ -53,10 +52,6 @@ class Batches:
             infos[index] = each.info
         return self.observed(last), merged(infos, self._count)
 
-    def of_all(self, found: Sequence[GymResult] | Sequence[Played]) -> Stepped:
-        """What a step of all environments gave."""
-        return self.of_rows(found) if type(found[0]) is Played else self.of_step(found)  # type: ignore[arg-type]
-
     def of_step(self, results: Sequence[GymResult]) -> Stepped:
         """What a step of environments gave, in their order."""
         observations, rewards, terminated, truncated, infos, _, finals, _ = zip(*results, strict=True)
@@ -70,41 +65,6 @@ class Batches:
             merged(infos),
         )
 
-    def of_rows(self, played: Sequence[Played]) -> Stepped:
-        """What a step of all environments gave, in one piece for each home."""
-        rewards = np.empty(self._count)
-        terminated, truncated = np.zeros(self._count, np.bool_), np.zeros(self._count, np.bool_)
-        infos: dict[int, Infos] = {}
-        for places, _, result in played:
-            each = np.array(result.rewards, np.float64).reshape(len(result))
-            rewards[_index(places)] = each
-            for place, (has_ended, was_cut) in result.ends.items():
-                index = place if places is None else places[place]
-                terminated[index], truncated[index] = has_ended, was_cut
-            for place, info in result.infos.items():
-                infos[place if places is None else places[place]] = info
-            for place, begun in result.begins.items():
-                if begun.final is not None:
-                    info = _with_final(result.infos.get(place, {}), begun.final)
-                    infos[place if places is None else places[place]] = info
-        told = merged([infos.get(index, {}) for index in range(self._count)]) if infos else {}
-        return self._observed_in_rows(played), rewards, terminated, truncated, told
-
-    def _observed_in_rows(self, played: Sequence[Played]) -> Any:
-        arrays = [result.batch() for _, _, result in played]
-        if any(array is None for array in arrays):
-            items: list[Any] = [None] * self._count
-            for places, row, result in played:
-                for place in range(len(row)):
-                    items[place if places is None else places[place]] = result.one(place).observation
-            return self.observed(items)
-        if self._copies and len(arrays) == 1:
-            return arrays[0]
-        whole = np.empty_like(self.observations) if self._copies else self.observations
-        for (places, _, _), array in zip(played, arrays, strict=True):
-            whole[_index(places)] = array
-        return whole
-
     def _blank(self) -> Any:
         from gymnasium.vector.utils import iterate
 
@@ -117,13 +77,6 @@ class Batches:
         from gymnasium.vector.utils import batch_space
 
         return batch_space(self._space, 1)
-
-
-def _index(places: Sequence[int] | None) -> Any:
-    """Of places in a row: what takes them from an array."""
-    if places is None:
-        return ...
-    return slice(places.start, places.stop) if type(places) is range else places
 
 
 def _with_final(info: Infos, final: Shown | None) -> Infos:

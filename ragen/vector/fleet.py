@@ -4,8 +4,6 @@
            last
     given: a result for each, in the order of the indices; of one that has failed too (truncated, with the reason)
 
-All of them at once are asked in one piece (:mod:`ragen.games.gym_row`) where nothing is out of the ordinary.
-
 Nothing here knows of batches or spaces. Different environments may be used by several threads at the same time.
 """
 
@@ -19,13 +17,11 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 
 from ragen.errors import EpisodeOverError
-from ragen.games.gym_game import AT_END, GYM, NEVER, NOW, GymResult, GymTurn, Shown
-from ragen.games.gym_row import USUAL, Form, GymRow, GymRowResult, Moment
+from ragen.games.gym_game import AT_END, NEVER, NOW, GymResult, GymTurn, Shown
 from ragen.games.slab import IN_SLAB, Place, Slab
 from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings
 from ragen.parallel.episode.turn import named
-from ragen.parallel.row_round import Played
-from ragen.vector.arguments import Options, nothing
+from ragen.vector.arguments import Options
 
 CHAPTER = 32  # turns of each environment after which homes are decided on again, and old failures forgotten
 UNKNOWN = object()  # the last observation of an environment that has shown none yet
@@ -38,7 +34,7 @@ class Fleet:
         engine: Where they live.
         autoreset: When an environment whose episode has ended begins the next one.
         slab: Where large observations are left, if some are.
-        form: What observations usually are, where they are small arrays.
+        last: What each showed last.
         over: Those whose episodes have ended, so that the next step begins another one or is refused.
     """
 
@@ -65,11 +61,7 @@ class Fleet:
         self._next_options, self._next_seed = next_options, next_seed
         count = len(specs)
         self._ids = list(range(count))
-        self._in_rows = all(spec.game is GYM and not (spec.uses_global_rng or spec.overlap_waits) for spec in specs)
-        self._plans_all = next_options is not nothing or next_seed is not nothing
-        self.form: Form | None = None
-        self._last: list[Any] = [UNKNOWN] * count
-        self._newest: list[Played] = []  # what was shown since, where all was shown in rows
+        self.last: list[Any] = [UNKNOWN] * count
         self.over: set[int] = set()
         self._unset = set(self._ids)  # those that were never reset
         self._failed: set[int] = set()
@@ -80,15 +72,6 @@ class Fleet:
         self.slab: Slab | None = None
         self._turns = 0  # since the last chapter began
         self._slots = [0] * count  # which row holds what each showed last
-
-    @property
-    def last(self) -> list[Any]:
-        """What each showed last."""
-        newest, self._newest = self._newest, []
-        for _, row, result in newest:
-            for place, index in enumerate(row.env_ids):
-                self._last[index] = result.one(place).observation
-        return self._last
 
     def reset(self, ids: Sequence[int], seeds: Sequence[int | None], options: Sequence[Options]) -> list[Shown]:
         """Begin new episodes.
@@ -136,27 +119,6 @@ class Fleet:
         results |= {index: self._as_result(shown) for index, shown in self._reset_lost(lost).items()}
         return self._taken(ids, results, [index for index in turns if isinstance(results[index], EnvFailed)])
 
-    def step_all(self, actions: Any) -> list[GymResult] | list[Played]:
-        """:meth:`step` of all environments, in one piece where that can be.
-
-        Args:
-            actions: A list, or a column of an array; not written into any more.
-
-        Returns:
-            What each home gave in one piece; or a result for each, where something was out of the ordinary.
-        """
-        if not self._in_rows or self.slab is not None or self._failed or not self.engine.rows.can_play():
-            return self.step(self._ids, list(actions))
-        self._refuse_unready(self._ids)
-        self._count(len(self._ids))
-        found = self.engine.rows.play(self._row(actions))
-        if isinstance(found, dict):
-            return self._taken(self._ids, found, [i for i, value in found.items() if isinstance(value, EnvFailed)])
-        self._newest = found
-        for _, row, result in found:
-            self._note_row(row, result)
-        return found
-
     def _taken(self, ids: Sequence[int], results: dict[int, Any], ended_now: Sequence[int]) -> list[GymResult]:
         """Note what environments gave, and begin the next episodes of those that have failed now, if it is time."""
         self._note(results)
@@ -173,7 +135,7 @@ class Fleet:
         slab, self.slab = self.slab, None
         if slab is not None:
             slab.close()
-            self._last = [UNKNOWN] * len(self._ids)
+            self.last = [UNKNOWN] * len(self._ids)
 
     # What is asked
 
@@ -182,16 +144,6 @@ class Fleet:
         if self._turns > CHAPTER * len(self._ids):
             self._turns = 0
             self.engine.begin_chapter()
-
-    def _row(self, actions: Any) -> GymRow:
-        """A turn of each."""
-        plan = self._plan
-        special: dict[int, Moment] = {index: (NOW, *plan(index), None) for index in sorted(self.over)}
-        if self.autoreset is not AutoresetMode.SAME_STEP:
-            return GymRow(self._ids, actions, self.form, USUAL, special)
-        if self._plans_all:
-            special = {index: (AT_END, *plan(index), None) for index in self._ids} | special
-        return GymRow(self._ids, actions, self.form, (AT_END, None, None, None), special)
 
     def _refuse_unready(self, ids: Sequence[int]) -> None:
         if self._unset and (never := [index for index in ids if index in self._unset]):
@@ -255,11 +207,6 @@ class Fleet:
                 self.last[index] = result.observation
                 if result.terminated or result.truncated:
                     self.over.add(index)
-
-    def _note_row(self, row: GymRow, result: GymRowResult) -> None:
-        for place in result.begins:
-            self._next_episode(row.env_ids[place])
-        self.over.update([row.env_ids[place] for place in result.ends if place not in result.begins])
 
     def _begun(self, index: int, observation: Any) -> None:
         self.last[index] = observation

@@ -154,7 +154,6 @@ class LaneVectorEnv(Asking):
         if self.shared_memory and engine.settings.backend != "ray":  # whose lanes are on other machines
             spaces.refuse_shared_memory(self.single_observation_space)
             self._fleet.slab = spaces.slab_for(self.single_observation_space, self.num_envs)
-        self._fleet.form = spaces.form_of(self.single_observation_space)
         shared = spaces.dumped((self.single_observation_space, self.single_action_space))
         spaces.raise_if_differing(mode, found, attributes.fits(engine, mode == "same", shared))
 
@@ -208,8 +207,8 @@ class LaneVectorEnv(Asking):
         return work
 
     def _stepping(self, actions: Any) -> Callable[[], Any]:
-        each = attributes.column_of(self.action_space, actions, self.num_envs)
-        return lambda: self._batches.of_all(self._fleet.step_all(each))
+        each = attributes.actions_of(self.action_space, actions, self.num_envs)
+        return lambda: self._batches.of_step(self._fleet.step(range(self.num_envs), each))
 
     # Some of them
 

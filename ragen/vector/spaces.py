@@ -13,7 +13,6 @@ from gymnasium import spaces as gym_spaces
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
 from ragen.games.gym_game import Description
-from ragen.games.gym_row import MOST, Form
 from ragen.games.slab import Slab
 
 log = logging.getLogger(__name__)
@@ -122,15 +121,6 @@ def slab_for(space: Space[Any], count: int) -> Slab | None:
     except OSError as error:
         log.warning("there is no shared memory for observations (%s): they come through pipes.", error)
         return None
-
-
-def form_of(space: Space[Any]) -> Form | None:
-    """What observations of a space usually are, where they are small arrays, or numbers of NumPy's."""
-    kinds = gym_spaces.Box, gym_spaces.Discrete, gym_spaces.MultiBinary, gym_spaces.MultiDiscrete
-    if type(space) not in kinds or space.dtype is None or space.shape is None or space.dtype.kind not in "biuf":
-        return None
-    form = Form.of(space.dtype, tuple(space.shape))
-    return form if 0 < form.size <= MOST else None
 
 
 def dumped(value: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""The model of what a turn costs, and the lanes that answer at once, both of the benchmarks."""
+"""The model of what a turn costs, of the benchmarks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-MODULES = ("cost_model", "echo_lanes", "simulate_scale", "workload")
+MODULES = ("cost_model", "workload")
 
 
 @pytest.fixture
@@ -67,12 +67,3 @@ def test_a_turn_is_bounded_by_waits_in_a_lane_or_by_processors(model: ModuleType
     assert free.turn_s(one_by_one) == pytest.approx(0.1) == one_by_one.ideal
     assert free.turn_s(replace(one_by_one, overlaps=True)) == pytest.approx(0.01)
     assert free.turn_s(model.Setup(100, 50, compute=0.01, cores=4)) == pytest.approx(0.25)
-
-
-def test_a_turn_is_a_message_each_way_for_every_lane(benchmarks: None) -> None:
-    import simulate_scale
-
-    figures = simulate_scale.simulate(96, 32, 2)
-    assert (figures["lanes"], figures["messages"]) == (3, 6)
-    assert figures["bytes"] > 96 * 50  # what they show, at the least
-    assert sum(figures["parts"].values()) == pytest.approx(figures["main_s"], rel=1e-6)

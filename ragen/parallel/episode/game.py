@@ -13,9 +13,6 @@ from typing import Any, NamedTuple
 
 Options = Mapping[str, Any] | None
 
-UNINTERRUPTED: set[str] = set()
-"""Files of games that play many turns in one piece: between two of them no deadline may strike."""
-
 
 class EpisodeStart(NamedTuple):
     """How an episode began within a turn, for its journal.

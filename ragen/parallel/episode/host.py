@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 from ragen.parallel.episode import replicas
 from ragen.parallel.episode.global_rng import outer_state_kept
 from ragen.parallel.episode.journal import Change, Divergence, EpisodeJournal
-from ragen.parallel.episode.outcome import Outcome, Overdue, Raised, RowOf, TimedOut
+from ragen.parallel.episode.outcome import Outcome, Overdue, Raised, TimedOut
 from ragen.parallel.episode.overlap import Job, Mark, Overlap
 from ragen.parallel.episode.replicas import Lineage, Replica, Stand
-from ragen.parallel.episode.rows import Row, RowBroken
 from ragen.parallel.episode.sealed import Sealed
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import named
@@ -102,37 +101,6 @@ class EnvHost:
     def play(self, items: Sequence[tuple[int, Any]]) -> list[Outcome]:
         """Play the turns of ``(env_id, action)``. Outcomes hold results of the game."""
         return self._each(items, "play", replicas.play)
-
-    def play_row(self, row: Row) -> list[Outcome]:
-        """Play turns in one piece: one outcome, which holds a :class:`RowOf`; or one for each, where one raised."""
-        found = [self._replicas[env_id] for env_id in row.env_ids]
-        if self._rng_users or self._overlapping or None in [replica.env for replica in found]:
-            return self.play(row.items())
-        with interrupts_let_through():
-            start, computed = perf_counter(), thread_time()
-            broken: RowBroken | None = None
-            try:
-                result = row.play([replica.env for replica in found], self)
-            except RowBroken as error:
-                broken = error
-            finally:
-                self.since = 0.0
-            if broken is not None:
-                return self._after_broken(row, broken, perf_counter() - start)
-            if self.mark is not None:
-                self.mark(len(row))
-            seconds = perf_counter() - start
-            waited = max(0.0, seconds - (thread_time() - computed)) if seconds > SLOW * len(row) else 0.0
-        return [named(Outcome, (row.env_ids[0], named(RowOf, (row.env_ids, result)), seconds, waited))]
-
-    def _after_broken(self, row: Row, broken: RowBroken, seconds: float) -> list[Outcome]:
-        """What came of the turns before the one that raised, of that one, and of those after it, one by one."""
-        error, at = broken.__cause__, len(broken.played)
-        assert error is not None
-        value = self._raised(error, "play")
-        played = [Outcome(row.env_ids[index], broken.played.one(index)) for index in range(at)]
-        after = self._each(row.items()[at + 1 :], "play", replicas.play, at + 1)
-        return [*played, Outcome(row.env_ids[at], value, seconds), *after]
 
     def replay(self, items: Sequence[tuple[int, EpisodeJournal]], first: int = 0) -> list[Outcome]:
         """Rebuild the episodes of ``(env_id, journal)`` on fresh environments; outcomes hold None or a divergence.

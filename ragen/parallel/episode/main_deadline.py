@@ -14,7 +14,6 @@ from types import FrameType
 from typing import Any
 
 from ragen.parallel.episode import host, replicas
-from ragen.parallel.episode.game import UNINTERRUPTED
 from ragen.parallel.episode.host import EnvHost
 from ragen.parallel.episode.outcome import Overdue
 from ragen.parallel.interrupts import in_main_thread
@@ -64,7 +63,7 @@ class Deadline:
         since = self._home.since
         left = since + self._seconds - perf_counter() if since else _SOON
         file = frame.f_code.co_filename if frame is not None else ""
-        inside = frame is not None and file not in _OURS and file not in UNINTERRUPTED
+        inside = frame is not None and file not in _OURS
         if left > 0 or not inside:
             _signal.setitimer(_REAL, min(max(left, _SOON), _LONGEST))
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,26 +27,6 @@ class Outcome(NamedTuple):
     value: Any
     seconds: float = 0.0
     waited: float = 0.0
-
-    def singly(self) -> list[Outcome]:
-        """An outcome for each environment, where this one is about a row of them."""
-        if not isinstance(self.value, RowOf):
-            return [self]
-        env_ids, result = self.value
-        share = self.seconds / len(env_ids), self.waited / len(env_ids)
-        return [Outcome(env_id, result.one(index), *share) for index, env_id in enumerate(env_ids)]
-
-
-class RowOf(NamedTuple):
-    """What stands for the results of many environments, whose outcome is one.
-
-    Attributes:
-        env_ids: The environments.
-        result: A :class:`~ragen.parallel.episode.rows.RowResult`.
-    """
-
-    env_ids: Sequence[int]
-    result: Any
 
 
 @dataclass(frozen=True, slots=True)

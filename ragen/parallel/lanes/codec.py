@@ -20,7 +20,6 @@ from ragen.parallel.interrupts import let_signals_pass
 from ragen.parallel.lanes import orders
 from ragen.parallel.lanes.handle import Message, WorkerGone, WorkerHandle
 from ragen.parallel.lanes.orders import Order, flat, unflat
-from ragen.parallel.lanes.row_order import PlayRow
 
 _HEAD = struct.Struct("<QQ")  # number of the request, number of the engine
 _ORDERS: dict[str, type[Order]] = {
@@ -28,7 +27,6 @@ _ORDERS: dict[str, type[Order]] = {
     for kind in (
         orders.Reset,
         orders.Play,
-        PlayRow,
         orders.Call,
         orders.Fork,
         orders.Rebuild,
@@ -47,7 +45,7 @@ def pack_request(number: int, engine: int, order: Order) -> Message:
     try:
         return _request(number, engine, order, seal=False)
     except Exception:  # whatever the pickling of something that is not plain raises
-        return _request(number, engine, order.singly(), seal=True)
+        return _request(number, engine, order, seal=True)
 
 
 def unpack_request(message: Message) -> tuple[int, int, Order]:
@@ -62,7 +60,7 @@ def pack_reply(number: int, outcomes: Sequence[Outcome]) -> Message:
     try:
         return _packed(_rows(outcomes), number)
     except Exception:
-        return _packed(_rows([_fit(single) for outcome in outcomes for single in outcome.singly()]), number)
+        return _packed(_rows([_fit(outcome) for outcome in outcomes]), number)
 
 
 def number_of(message: Message) -> int:

@@ -27,7 +27,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
-from ragen.parallel.collector import collector_let_through, is_paused_here
 from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.episode.sealed import CannotTravel
 from ragen.parallel.interrupts import interrupts_held, interrupts_let_through
@@ -153,10 +152,7 @@ class _Exchange:
         """Wait for the next thing to happen: a reply, an end, or a deadline."""
         start = time.monotonic()
         with interrupts_let_through():
-            ready = self._watch.wait(0.0) if is_paused_here() else []  # what is there already is taken before that
-            if not ready:
-                with collector_let_through():
-                    ready = self._watch.wait(self._looks[0][0] - start)
+            ready = self._watch.wait(self._looks[0][0] - start)
         now = time.monotonic()
         self._idle_s += now - start
         for descriptor in ready:

@@ -76,10 +76,6 @@ class Order:
         """Some of the items as an order of their own, for workers that take few turns at a time."""
         return type(self)(self.items[first : first + count])
 
-    def singly(self) -> Order:
-        """The same order with an item for each environment, which can be sealed one by one."""
-        return self
-
 
 class Reset(Order):
     """Begin new episodes; items are ``ResetOrder``."""

@@ -260,10 +260,12 @@ class RecordedWorkers:
         }
         self._turns = {state["env_id"]: 0 for state in states}
         self.told: list[tuple[str, bool]] = []
+        self.given: list[Any] = []
 
     def generate_sequences(self, lm_inputs: Any) -> Any:
         from verl import DataProto
 
+        self.given.append(observe().columns(lm_inputs))
         skip = lm_inputs.meta_info.get("skip_generation", False)
         self.told.append((lm_inputs.meta_info["mode"], skip))
         if skip:
@@ -283,6 +285,13 @@ def recorded_modes(recorded: Line) -> list[tuple[str, bool]]:
     calls = [call for call in recorded["calls"] if call["call"] == "proxy.generate_sequences"]
     told = [call["returns"]["DataProto"]["meta_info"] for call in calls]
     return [(each["mode"], each.get("skip_generation", False)) for each in told]
+
+
+def recorded_batches(recorded: Line) -> list[Any]:
+    """Dtype and shape of every column that workers of RAGEN were given, batch after batch."""
+    calls = [call for call in recorded["calls"] if call["call"] == "proxy.generate_sequences"]
+    given = [call["args"][0]["DataProto"] for call in calls]
+    return [{kind: batch[kind] for kind in ("batch", "non_tensor")} for batch in given]
 
 
 @pytest.mark.parametrize("quirks", [True, False])
@@ -320,6 +329,9 @@ def test_the_loop_tells_workers_and_callers_what_ragen_tells_them(name, quirks, 
     added.pop("compute_collapse", None)
     assert added == (after if quirks else {})
     assert len(batch) == len(recorded["update"]["rows"])
+    own = {"tags", "turns"} & {column for given in workers.given for column in given["non_tensor"]}
+    assert own == (set() if quirks else {"tags", "turns"})
     if quirks and "Bandit" not in plain["custom_envs"]:  # whose levels depend on what its process built before
+        assert workers.given == recorded_batches(recorded)
         assert observe().plain(states) == recorded["rollout_states"]
         assert observe().columns(batch) == recorded["update"]["columns"]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ragen.errors import BackendError, CollectError, InputError
+from ragen.errors import BackendError, CollectError, ConfigError, InputError
 from ragen.llm_agent.collecting.answers import Answers, ask, read_answers, stacked
 from ragen.llm_agent.collecting.groups import Collected, Keeps, filter_group_data, rewards_differ, to_list_of_dict
 from ragen.llm_agent.collecting.prompts import PromptEncoder
@@ -56,10 +56,12 @@ class TrajectoryCollector:
             keeps: Which groups the dynamic loop keeps, by their rewards.
 
         Raises:
-            ConfigError: A key has a value that cannot work, or there is no chat template.
+            ConfigError: A key is missing or has a value that cannot work, or there is no chat template.
         """
         self.config, self.tokenizer, self.processor = config, tokenizer, processor
         self.settings = CollectorSettings.read(config)
+        if self.settings.max_steps is None:
+            raise ConfigError("configuration key 'agent_proxy.max_turn' is missing; expected an integer of at least 1.")
         self.keeps = keeps
         self.failures: dict[int, str] = {}
         self._encoder = PromptEncoder(self.settings, tokenizer, processor)
@@ -123,7 +125,7 @@ class TrajectoryCollector:
         obs, infos = envs.reset(gen_batch.non_tensor_batch.get("env_kwargs"))
         play = _Play.begun(infos, self._group_n(envs))
         self.failures = {row: play.errors[row] for row in play.errors}
-        for turn in range(self.settings.max_steps):
+        for turn in range(self.settings.max_steps or 0):
             active = play.active()
             if not active:
                 break

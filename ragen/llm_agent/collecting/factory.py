@@ -2,8 +2,9 @@
 
     train, val = make_environments(load_config("_10_parallel_envs"))
 
-Read are RAGEN's ``es_manager``, ``custom_envs`` and ``seed``, just as ``EnvStateManager`` reads them, and verl-agent's
-``env.history_length`` and, beside it, ``env.style``. A configuration may mix tags of all types.
+Read are RAGEN's ``es_manager``, ``custom_envs`` and ``seed``, as ``EnvStateManager`` reads them, and verl-agent's
+``env.history_length`` and, beside it, ``env.style``. A configuration may mix tags of all types; of a single tag there
+are ``env_groups`` groups, whatever ``n_groups`` says, since containers once held one type each and did not read it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
+
+from omegaconf import OmegaConf
 
 from ragen.container.container import EnvironmentContainer, MultiProcessEnvironmentContainer
 from ragen.container.managers import HISTORY_LENGTH, MANAGERS, EnvironmentManagerBase
@@ -19,7 +23,7 @@ from ragen.container.projections import STYLES, create_projection_function, mixe
 from ragen.env import REGISTERED_ENVS, resolve_env
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.llm_agent.collecting.settings import CollectorSettings
-from ragen.llm_agent.config.environments import read_config
+from ragen.llm_agent.config.environments import ManagerConfig, read_config
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.config.reading import choice
 
@@ -60,7 +64,7 @@ def make_environment_manager(config: Any, mode: str) -> EnvironmentManagerBase:
     Raises:
         ConfigError: A key is missing or has a value that cannot work.
     """
-    told = read_config(config, mode)
+    told = _read(config, mode)
     style = _style(config)
     seed = DEFAULT_SEEDS[mode] if told.base_seed is None else told.base_seed
     envs = EnvironmentContainer(
@@ -79,6 +83,17 @@ def make_environment_manager(config: Any, mode: str) -> EnvironmentManagerBase:
     return manager(envs, project, single or "mixed", history_length=_history_length(config))
 
 
+def _read(config: Any, mode: str) -> ManagerConfig:
+    """The environments of a mode, checked."""
+    plain: Any = OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
+    with suppress(AttributeError, KeyError, TypeError):  # the reader says what is missing or wrong
+        part = plain["es_manager"][mode]
+        if len(part["env_configs"]["tags"]) == 1:
+            part = {**part, "env_configs": {**part["env_configs"], "n_groups": None}}
+            plain = {**plain, "es_manager": {**plain["es_manager"], mode: part}}
+    return read_config(plain, mode)
+
+
 def validate_environment_config(config: Any) -> bool:
     """Check everything that making environments and collecting from them would read; builds nothing.
 
@@ -90,7 +105,7 @@ def validate_environment_config(config: Any) -> bool:
         UnknownEnvError: An environment type is not known.
     """
     for mode in ("train", "val"):
-        read_config(config, mode)
+        _read(config, mode)
     CollectorSettings.read(config)
     _style(config)
     _history_length(config)

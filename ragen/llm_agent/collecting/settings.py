@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ragen.errors import ConfigError
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.config.reading import choice, count
@@ -22,7 +21,8 @@ class CollectorSettings:
     """How rollouts are collected.
 
     Attributes:
-        max_steps: Most turns: ``env.max_steps``, else ``agent_proxy.max_turn``.
+        max_steps: Most turns: ``env.max_steps``, else ``agent_proxy.max_turn``; None where neither is there, which
+            is enough for making environments.
         group_n: Trajectories of a group in training: ``env.rollout.n``, else ``es_manager.train.group_size``.
         train_groups: Groups that training wants: ``data.train_batch_size``, else ``es_manager.train.env_groups``.
         prompt_width: Tokens of every prompt, padding included: ``data.max_prompt_length``; None for as few as can be.
@@ -35,7 +35,7 @@ class CollectorSettings:
             (``keep``), or an error (``raise``).
     """
 
-    max_steps: int
+    max_steps: int | None = None
     group_n: int | None = None
     train_groups: int | None = None
     prompt_width: int | None = None
@@ -50,13 +50,11 @@ class CollectorSettings:
         """Read and check the keys.
 
         Raises:
-            ConfigError: A key is missing or has a value that cannot work.
+            ConfigError: A key has a value that cannot work.
         """
         width = count(config, MAX_PROMPT, None, low=1)
         limit = ContextSettings.read(config).prompt_limit if width is None else width
         turns = count(config, "env.max_steps", None, low=1) or count(config, "agent_proxy.max_turn", None, low=1)
-        if turns is None:
-            raise ConfigError("configuration key 'agent_proxy.max_turn' is missing; expected an integer of at least 1.")
         return cls(
             max_steps=turns,
             group_n=count(config, "env.rollout.n", None, low=1)

@@ -213,7 +213,8 @@ class _ShardedRollout:
         playing, talks = self._begin_turn(shard)
         with self._tokenising(shard):
             lm_inputs = talks.get_lm_inputs(playing)
-            name_requests(lm_inputs, playing)
+            if self._player.names_requests:
+                name_requests(lm_inputs, playing)
             lm_inputs.meta_info = {**lm_inputs.meta_info, **self._rollout.meta_info}
         with self._timed(shard, "waiting"):
             lm_outputs = inference.generate_sequences(lm_inputs, client=shard)

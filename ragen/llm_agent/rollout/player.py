@@ -119,6 +119,8 @@ class RolloutPlayer(Closing):
         generation: Which RAGEN is meant where it has changed.
         actor_wg: Who answers, as it was given.
         actor: Who answers, an object with ``generate_sequences``.
+        names_requests: Whether prompts say which tag and turn they are of. With quirks, only those for this package's
+            own backends do: workers and wrappers of RAGEN's kind are given RAGEN's columns alone.
         needs_tokens: Whether it reads a prompt's tokens, and not its chat alone.
         tokenizer: The actor's tokenizer.
         loop: What plays the turns.
@@ -150,6 +152,7 @@ class RolloutPlayer(Closing):
         self.actor_wg = actor_rollout_wg
         self._last_inputs: AnyBatch | None = None
         self.actor = actor_of(actor_rollout_wg, config, tokenizer)
+        self.names_requests = not self.generation.quirks or getattr(self.actor, "takes_prompts", False)
         self.needs_tokens = not getattr(getattr(self.actor, "backend", None), "reads_chats", False)
         self.failures: dict[int, str] = {}
         self.rollout_states: list[dict[str, Any]] = []
@@ -281,7 +284,8 @@ class RolloutPlayer(Closing):
                 lm_inputs: AnyBatch = ctx_manager.get_lm_inputs(active)
             else:
                 lm_inputs = ctx_manager.get_prompts(active, self.needs_tokens)
-            name_requests(lm_inputs, active)
+            if self.names_requests:
+                name_requests(lm_inputs, active)
             lm_inputs.meta_info = {**lm_inputs.meta_info, **meta_info}
             self._last_inputs = lm_inputs
         with self.timed("generation"):

@@ -32,6 +32,8 @@ CURES = {
     "`env_type: my_package.my_module:MyEnv`. The class must be importable from where the command runs.",
     "CacheError": "Remove the file that the message names; it is built again. Where nothing can be written, set "
     "`RAGEN_CACHE` to a folder of yours.",
+    "ResourceError": "Let the error pass: the engine rebuilds the environment, which acquires the resource again. If "
+    "it comes back, `close` was called, or the resource discarded, while the environment still played.",
     "TemplateError": "Use an instruction-tuned model's tokenizer, or set `tokenizer.chat_template` to one that shows "
     "every message of a chat as it is.",
     "InputError": "Correct the argument that the message names; the manager is as it was before the call.",

@@ -50,7 +50,11 @@ class UnknownEnvError(ConfigError, KeyError):
 
 
 class CacheError(RagenError, OSError):
-    """A file that was built from a data set and kept on disk is damaged, or cannot be written or waited for."""
+    """What was built and is kept on disk is damaged, or cannot be written or waited for."""
+
+
+class ResourceError(RagenError, RuntimeError):
+    """A resource that environments share was closed or discarded while an environment still used it."""
 
 
 class TemplateError(ConfigError):

@@ -22,6 +22,7 @@ FLOORS = [
         "ragen.closing",
         "ragen.commands",
         "ragen.output",
+        "ragen.resources",
         "ragen.files",
         "ragen.lazy",
         "ragen.settings",
@@ -162,19 +163,3 @@ def test_nothing_here_imports_by_a_path_of_the_last_release():
         if name in old or name.startswith(tuple(f"{each}." for each in old))
     }
     assert wrong == set()
-
-
-MOST_LINES, MOST_METHODS = 350, 25
-"""Of a file, of a class. Signs that something wants a name and a place of its own."""
-
-
-def test_no_file_and_no_class_grows_past_what_a_reader_can_hold():
-    long = {module: len(path.read_text("utf-8").splitlines()) for module, path in modules().items()}
-    wide = {
-        f"{module}.{node.name}": sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body)
-        for module, path in modules().items()
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.ClassDef)
-    }
-    assert {name: lines for name, lines in long.items() if lines > MOST_LINES} == {}
-    assert {name: methods for name, methods in wide.items() if methods > MOST_METHODS} == {}

@@ -8,6 +8,7 @@ the seed and the actions alone. That is what lets an episode be rebuilt in anoth
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal
 
@@ -86,6 +87,20 @@ class BaseEnv(ABC):
             True if done; False (the default) if this environment has to be reset itself.
         """
         return False
+
+    def example_action(self, rng: random.Random) -> str:
+        """An action that a player could take now, as a model would write it: ``ragen check`` plays these.
+
+        Override it where neither names in an ``action_lookup`` nor generic texts say anything about the environment:
+        a command, a query, a program. It may look at the state, and changes nothing.
+
+        Args:
+            rng: Decides which one, and nothing else does: equal states and generators give equal actions.
+
+        Returns:
+            The action; "" (the default) leaves the choice to the player.
+        """
+        return ""
 
     def rollout_info(self) -> dict[str, Any]:
         """A small dict that the finished rollout needs from the environment, such as the correct answer."""

@@ -19,6 +19,7 @@ from ragen.parallel.lanes.handle import Message
 from ragen.parallel.lanes.orders import CloseAll, Rebuild
 from ragen.parallel.lanes.progress import Progress
 from ragen.parallel.this_process import set_title
+from ragen.resources import close_resources
 
 in_worker = False
 _worker: Worker | None = None  # of this process, where a kind calls functions instead of keeping the object
@@ -46,6 +47,7 @@ class Worker:
         if not number:
             for each in self._hosts.values():
                 each.close()
+            close_resources()
             return None
         _, engine, order = codec.unpack_request(message)
         if (host := self._hosts.get(engine)) is None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ragen.parallel.lanes.handle import Ending
 from ragen.parallel.process import linux, supervisor
+from ragen.resources import TemporaryFolder
 
 END_TIMEOUT = 10.0  # seconds the supervisor may take to end a worker; it needs milliseconds
 _TITLES_SPARE_THE_MARK = {"SPT_NOENV": "1"}  # setproctitle would write over the environment that /proc shows
@@ -34,20 +35,28 @@ class Launcher:
         self._answers: dict[str, dict[str, Any]] = {}
         self._gave_up = False
         self._mark = secrets.token_hex(8)
+        self._folder: TemporaryFolder | None = None
+        with contextlib.suppress(OSError):  # else workers have their temporary files where this process has
+            self._folder = TemporaryFolder()
+        lock = self._folder.fileno() if self._folder is not None else None
         preload = [] if method == "spawn" else [supervisor.WORKER_MODULE, *preload]
-        arguments = {"parent": os.getpid(), "method": method, "preload": preload}
+        arguments = {"parent": os.getpid(), "method": method, "preload": preload, "lock": lock}
+        arguments["folder"] = str(self._folder.path) if self._folder is not None else ""
         self._commands, theirs = socket.socketpair()
         self._commands.settimeout(END_TIMEOUT)
         with theirs, contextlib.ExitStack() as unless_started:
             unless_started.enter_context(self._commands)
+            unless_started.callback(self._remove_folder)
             self._process = subprocess.Popen(
                 supervisor.command_line(supervisor.__name__, {"commands": theirs.fileno(), **arguments}),
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **environ, supervisor.MARK: self._mark, **_TITLES_SPARE_THE_MARK},
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), *([lock] if lock is not None else [])],
                 start_new_session=True,  # an interrupt from the terminal goes to the main process alone
             )
             unless_started.pop_all()
+        if self._folder is not None:
+            self._folder.let_go()  # the supervisor holds its lock from now on, and its watcher
 
     def is_alive(self) -> bool:
         """Whether this launcher can still start workers."""
@@ -95,12 +104,17 @@ class Launcher:
         self._await_end(END_TIMEOUT)
         if self._process.returncode != 0:
             linux.kill_all_with(f"{supervisor.MARK}={self._mark}")
+        self._remove_folder()
 
     def forget_in_child(self) -> None:
         """In a fork of the main process: let go of the socket, so that the supervisor sees the main process end."""
         self._lock = threading.RLock()
         self._commands.close()
         self._process.returncode = 0  # not this process's child: nothing to wait for, to kill or warn about
+
+    def _remove_folder(self) -> None:
+        if self._folder is not None:
+            self._folder.remove()
 
     def _ask(self, command: dict[str, Any]) -> dict[str, Any] | None:
         """Send a command and wait for its answer; None, and the supervisor killed, if none comes."""

@@ -65,7 +65,7 @@ def kill_all_with(entry: str) -> None:
     deadline, misses = time.monotonic() + _SWEEP_TIMEOUT, 0
     while misses < 2 and time.monotonic() < deadline:
         pids = {int(folder.name) for folder in Path("/proc").glob("[0-9]*")} - {os.getpid()}
-        found = [pid for pid in pids if _has_in_environment(pid, entry)]
+        found = [pid for pid in pids if has_in_environment(pid, entry)]
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -81,7 +81,8 @@ def anonymous_file() -> int:
         return os.dup(file.fileno())
 
 
-def _has_in_environment(pid: int, entry: str) -> bool:
+def has_in_environment(pid: int, entry: str) -> bool:
+    """Whether a process of this user was started with this ``NAME=value`` in its environment."""
     try:
         return entry.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

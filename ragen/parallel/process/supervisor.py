@@ -22,6 +22,7 @@ Who ends whom:
     supervisor ends (even by SIGKILL)         -> the kernel kills the workers (parent-death signal)
     a worker is ended                         -> its process group, and its descendants as they were then, are killed
     a worker ends by itself                   -> its process group is killed
+    a worker's end is asked for               -> what it started in other groups is killed, its temporary files removed
     the supervisor ends with its work done    -> whatever else workers left is killed: it has adopted their orphans
     the supervisor is found dead              -> the main process kills what carries the supervisor's mark
     main process and supervisor are SIGKILLed -> the watcher, a fork of the supervisor, does so in its place
@@ -33,6 +34,7 @@ is random, so that no two supervisors share one.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import select
@@ -47,8 +49,10 @@ from typing import Any
 
 from ragen.parallel.process import linux
 from ragen.parallel.this_process import set_title
+from ragen.resources import remove_tree
 
 MARK = "RAGEN_SUPERVISOR"  # environment variable of the supervisor and all its descendants
+WORKER_MARK = "RAGEN_WORKER"  # environment variable of what a worker has started: the worker's token
 DESCRIPTORS = 2  # connection, vitals
 WORKER_MODULE = "ragen.parallel.process.worker_main"  # imported late: the main process has no need of it
 _SWEEP_TIMEOUT = 2.0  # seconds to kill what workers left, which could go on starting processes for ever
@@ -72,15 +76,17 @@ class _Worker:
     pid: int | None = None
     status: int | None = None
     error: str = ""  # why there is none
+    folder: str = ""  # for its temporary files
 
 
 class Supervisor:
     """The loop: commands from the main process, ends of children."""
 
-    def __init__(self, commands: socket.socket, parent: int, method: str) -> None:
+    def __init__(self, commands: socket.socket, arguments: dict[str, Any]) -> None:
         self._commands = commands
-        self._parent = parent
-        self._method = method
+        self._parent, self._method = arguments["parent"], arguments["method"]
+        self._folder, self._lock = arguments["folder"], arguments["lock"]
+        self._numbers = itertools.count()
         self._pid = os.getpid()
         self._workers: dict[str, _Worker] = {}
         self._buffer = b""
@@ -106,6 +112,8 @@ class Supervisor:
                     return
         finally:
             self._end_all()
+            if self._folder:
+                remove_tree(self._folder)
             self._let_go()
 
     def _obey(self) -> bool:
@@ -128,26 +136,26 @@ class Supervisor:
 
     def _start(self, token: str, lane: str) -> None:
         descriptors, self._descriptors = self._descriptors[:DESCRIPTORS], self._descriptors[DESCRIPTORS:]
+        folder = os.path.join(self._folder, str(next(self._numbers))) if self._folder else ""
         try:
             pid = os.fork()
             if pid == 0:
-                self._become_worker(lane, descriptors)
-            self._workers[token] = _Worker(pid)
+                self._become_worker({"lane": lane, "token": token, "folder": folder, "descriptors": descriptors})
+            self._workers[token] = _Worker(pid, folder=folder)
         except OSError as error:
             self._workers[token] = _Worker(error=f"{type(error).__name__}: {error}")
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _become_worker(self, lane: str, descriptors: list[int]) -> None:
+    def _become_worker(self, arguments: dict[str, Any]) -> None:
         """In the new child: leave the supervisor's things behind, serve, and never return."""
         try:
             linux.die_with_parent(self._pid)
             os.setsid()
             self._let_go()
-            arguments = {"descriptors": descriptors, "lane": lane}
             if self._method == "spawn":
-                for descriptor in descriptors:
+                for descriptor in arguments["descriptors"]:
                     os.set_inheritable(descriptor, True)
                 line = command_line(WORKER_MODULE, arguments)
                 os.execv(line[0], line)
@@ -165,11 +173,20 @@ class Supervisor:
             _kill(worker.pid)
             self._wait_for(worker.pid)
             while left := family.intersection(linux.children()):  # orphans now, whose own children are adopted next
-                for pid in left:
-                    _kill(pid)
-                    self._wait_for(pid)
+                self._kill_all(left)
+        workers = {each.pid for each in self._workers.values()}
+        mark = f"{WORKER_MARK}={token}"  # of what had left its process group before it ended
+        while left := {pid for pid in linux.children() if pid not in workers and linux.has_in_environment(pid, mark)}:
+            self._kill_all(left)
+        if worker.folder:
+            remove_tree(worker.folder)
         self._workers.pop(token, None)
-        return {"token": token, **vars(worker)}
+        return {"token": token, "pid": worker.pid, "status": worker.status, "error": worker.error}
+
+    def _kill_all(self, children: set[int]) -> None:
+        for pid in children:
+            _kill(pid)
+            self._wait_for(pid)
 
     def _reap(self) -> None:
         """Take note of the children that have ended: workers, and orphans of theirs."""
@@ -202,6 +219,8 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for end in (self._commands, self._wake, self._wake_end):
             end.close()
+        if self._lock is not None:
+            os.close(self._lock)
         for descriptor in self._descriptors:  # of workers that are still to be started
             os.close(descriptor)
 
@@ -222,7 +241,7 @@ def _kill_group(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
-def _start_watcher(commands: socket.socket) -> None:
+def _start_watcher(commands: socket.socket, folder: str) -> None:
     """Start what kills all that carries the mark once this process has ended, unless this process ends it before."""
     supervisor = os.getpid()
     if sys.platform != "linux" or not os.path.exists("/proc/self/environ") or os.fork():
@@ -233,6 +252,8 @@ def _start_watcher(commands: socket.socket) -> None:
         set_title("ragen watcher")
         linux.wait_for_end_of(supervisor)
         linux.kill_all_with(f"{MARK}={os.environ[MARK]}")
+        if folder:
+            remove_tree(folder)
     finally:
         os._exit(0)
 
@@ -242,8 +263,9 @@ def main(arguments: dict[str, Any]) -> None:
 
     Args:
         arguments: ``commands``, the socket's descriptor; ``parent``, the main process's id; ``method``, how workers
-            are started; ``preload``, modules that every fork needs, imported once for all of them. One that cannot be
-            imported is left to the workers, which report it with the environment that wanted it.
+            are started; ``folder``, for temporary files, and ``lock``, the descriptor of its lock, which this process
+            and the watcher hold; ``preload``, modules that every fork needs, imported once for all of them. One that
+            cannot be imported is left to the workers, which report it with the environment that wanted it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever the thread that started this one has blocked
@@ -251,9 +273,11 @@ def main(arguments: dict[str, Any]) -> None:
     linux.adopt_orphans()
     commands = socket.socket(fileno=arguments["commands"])
     commands.settimeout(None)
-    _start_watcher(commands)
+    if arguments["lock"] is not None:
+        os.set_inheritable(arguments["lock"], False)
+    _start_watcher(commands, arguments["folder"])
     for module in arguments["preload"]:
         with contextlib.suppress(Exception):
             import_module(module)
-    Supervisor(commands, arguments["parent"], arguments["method"]).run()
+    Supervisor(commands, arguments).run()
     os._exit(0)  # the main process waits; there is nothing to clean up

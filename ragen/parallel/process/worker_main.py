@@ -20,17 +20,23 @@ from ragen.parallel.lanes.handle import Message
 from ragen.parallel.lanes.progress import Progress
 from ragen.parallel.lanes.worker import Worker, enter_worker_process
 from ragen.parallel.process.channel import Channel
+from ragen.parallel.process.supervisor import WORKER_MARK
+from ragen.resources import use_temporary_folder
 
 
 def main(arguments: dict[str, Any]) -> None:
     """Be a worker until the main process is done with this one; never returns.
 
     Args:
-        arguments: ``lane``, the lane's name; ``descriptors``: the socket to the main process, and the shared file that
+        arguments: ``lane``, the lane's name; ``token``, what the supervisor knows this worker by; ``folder``, for its
+            temporary files; ``descriptors``: the socket to the main process, and the shared file that
             begins with :class:`Progress`, to whose end all threads' stacks are written on ``SIGUSR2``.
     """
     code = 1
     try:
+        os.environ[WORKER_MARK] = arguments["token"]  # which marks what this worker starts
+        if arguments["folder"]:
+            use_temporary_folder(arguments["folder"])
         _run(arguments["lane"], *arguments["descriptors"])
         code = 0
     except SystemExit as error:  # an environment that ends its interpreter

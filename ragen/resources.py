@@ -1,0 +1,462 @@
+"""What environments of one process, or of one machine, share: temporary files, one browser, one cache.
+
+    temporary_folder()                     a folder that is removed with this process, however it ends
+    worker_resource(key, build, close)     one browser, sandbox, prover or JVM for all environments of this process
+    machine_cache(name, key, build)        a folder that is built once for all processes of this machine
+
+All three work alike in a worker, in the main process, and in a script that starts no worker at all. A worker also has
+``tempfile`` use its temporary folder (``TMPDIR``), so that the files of libraries go with it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from ragen.errors import CacheError, ResourceError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+T = TypeVar("T")
+
+CACHE_VARIABLE = "RAGEN_CACHE"
+BUILD_TIMEOUT = 3600.0  # seconds to wait for another process that builds the same folder
+
+_PREFIX = "ragen-"
+_MARKER = ".removed-by-ragen"  # a file in every folder that may be swept: no folder of a user's has it
+_POLL = 0.05  # seconds between two looks at a lock
+_registry_lock = threading.RLock()
+
+
+# One resource for all environments of a process
+
+
+class _Shared:
+    """A resource and the leases on it; ``lock`` is held while it is built."""
+
+    def __init__(self, close: Callable[[Any], None] | None) -> None:
+        self.close = close
+        self.lock = threading.Lock()
+        self.value: Any = None
+        self.is_built = self.is_gone = False
+        self.leases = 0
+
+
+_shared: dict[Hashable, _Shared] = {}
+
+
+class Lease(Generic[T]):
+    """One environment's hold on a resource that all environments of its process share."""
+
+    def __init__(self, key: Hashable, shared: _Shared) -> None:
+        """Made by :func:`worker_resource`."""
+        self._key, self._shared = key, shared
+        self._is_held = True
+
+    @property
+    def value(self) -> T:
+        """The resource.
+
+        Raises:
+            ResourceError: It was released, discarded, or closed since. An environment that lets this error pass is
+                rebuilt by the engine, and acquires the resource anew.
+        """
+        if not self._is_held or self._shared.is_gone:
+            raise ResourceError(f"resource {self._key!r} was closed or discarded; acquire it again (worker_resource).")
+        value: T = self._shared.value
+        return value
+
+    def release(self) -> None:
+        """Give the hold back; the resource is closed with the last one. May be called twice."""
+        with _registry_lock:
+            if not self._is_held:
+                return
+            self._is_held = False
+            self._shared.leases -= 1
+            if self._shared.leases:
+                return
+            gone = _take(self._key, self._shared)
+        _close(gone)
+
+    def discard(self) -> None:
+        """Give back a resource that is broken: it is closed now, and the next environment to acquire it builds it anew.
+
+        Other environments that hold it get a :class:`ResourceError` when they next ask for its value.
+        """
+        with _registry_lock:
+            self._is_held = False
+            gone = _take(self._key, self._shared)
+        with contextlib.suppress(Exception):  # it is broken
+            _close(gone)
+
+    def __enter__(self) -> Lease[T]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def worker_resource(key: Hashable, build: Callable[[], T], close: Callable[[T], None] | None = None) -> Lease[T]:
+    """Acquire what all environments of this process share: built by the first, closed with the last.
+
+    Counting holds, instead of keeping the resource until the process ends, gives every process the same rule: a browser
+    that no environment of the main process needs any more is not kept until the program ends. What is still held when
+    a worker or the program ends is closed then; what a killed worker has started is killed with it, and the worker that
+    takes its place builds its own.
+
+    Args:
+        key: What the resource is known by in this process, with everything that it is made from, such as
+            ``("chromium", path)``.
+        build: Makes the resource. Called once, while other threads that acquire the same key wait.
+        close: Ends the resource. It is given what ``build`` returned.
+
+    Returns:
+        A lease: use ``lease.value``, and call ``lease.release()`` in the environment's ``close()``.
+
+    Raises:
+        Exception: What ``build`` raises. The next call tries again.
+    """
+    while True:
+        with _registry_lock:
+            shared = _shared.setdefault(key, _Shared(close))
+            shared.leases += 1
+        with shared.lock:
+            if shared.is_gone:  # its builder failed, or its last holder has released it meanwhile
+                continue
+            if not shared.is_built:
+                try:
+                    shared.value = build()
+                except BaseException:
+                    with _registry_lock:
+                        _take(key, shared)
+                    raise
+                shared.is_built = True
+            return Lease(key, shared)
+
+
+def close_resources() -> None:
+    """Close all resources of this process, the latest first; errors of theirs are not raised."""
+    with _registry_lock:
+        left = [_take(key, shared) for key, shared in reversed(list(_shared.items()))]
+    for gone in left:
+        with contextlib.suppress(Exception):
+            _close(gone)
+
+
+def _take(key: Hashable, shared: _Shared) -> _Shared | None:
+    """Take a resource out, for its one closing; None if another call has."""
+    if shared.is_gone:
+        return None
+    shared.is_gone = True
+    if _shared.get(key) is shared:
+        del _shared[key]
+    return shared
+
+
+def _close(gone: _Shared | None) -> None:
+    if gone is not None and gone.is_built and gone.close is not None:
+        gone.close(gone.value)
+
+
+# Temporary files
+
+
+class TemporaryFolder:
+    """A folder that goes with its owner, and is swept later if its owner was killed.
+
+    A lock on the folder itself says that it is in use: the system takes it back when the last process that has its
+    descriptor has ended. A process that makes such a folder removes the marked ones beside it that no process holds any
+    more. The mark comes after the lock, so that a folder which could not be locked is never swept.
+
+    Attributes:
+        path: The folder.
+    """
+
+    def __init__(self) -> None:
+        """Make it where the system has its temporary files, and sweep what killed processes have left there.
+
+        Raises:
+            OSError: It cannot be made.
+        """
+        parent = _system_temporary or tempfile.gettempdir()
+        _sweep(parent)
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        self._descriptor = _lock_folder(self.path, shared=True)
+        if self._descriptor is not None:
+            with contextlib.suppress(OSError):
+                (self.path / _MARKER).touch()
+
+    def fileno(self) -> int | None:
+        """The descriptor that holds the lock, for a process that shares the folder; None where there are no locks."""
+        return self._descriptor
+
+    def remove(self) -> None:
+        """Remove it with all that is in it; may be called twice."""
+        remove_tree(self.path)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Stop holding the lock: it belongs to another process, such as the one that this one is a fork of."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+_own_folder: TemporaryFolder | None = None  # the main process's
+_given_folder: Path | None = None  # a worker's, which others remove
+_system_temporary = ""  # where a worker would have its temporary files without that
+
+
+def temporary_folder() -> Path:
+    """The folder for this process's temporary files.
+
+    A worker's is removed when the worker ends or is killed. Another process's is made by the first call, and removed
+    when the program ends, or, if it is killed, by the next program that uses one. In a worker ``tempfile`` uses it by
+    itself; elsewhere it is not changed, since the program's own files would be removed too: write
+    ``tempfile.mkdtemp(dir=temporary_folder())``.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    global _own_folder
+    if _given_folder is not None:
+        return _given_folder
+    with _registry_lock:
+        if _own_folder is None or not _own_folder.path.is_dir():
+            _own_folder = TemporaryFolder()
+        return _own_folder.path
+
+
+def use_temporary_folder(path: str) -> None:
+    """In a worker: have this folder, which another process removes, for all temporary files; made if it can be."""
+    global _given_folder, _system_temporary
+    _system_temporary = tempfile.gettempdir()
+    with contextlib.suppress(OSError):
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        _given_folder = Path(path)
+        tempfile.tempdir = path
+        for name in ("TMPDIR", "TEMP", "TMP"):
+            if name == "TMPDIR" or name in os.environ:
+                os.environ[name] = path
+
+
+def remove_tree(path: str | os.PathLike[str]) -> None:
+    """Remove a folder with all that is in it, also where its files forbid that to their own user; never raises."""
+    shutil.rmtree(path, ignore_errors=True)
+    if os.path.islink(path) or not os.path.isdir(path):
+        return
+    _allow(path)
+    for folder, names, _ in os.walk(path):
+        for name in names:
+            _allow(os.path.join(folder, name))
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _allow(folder: str | os.PathLike[str]) -> None:
+    if not os.path.islink(folder):
+        with contextlib.suppress(OSError):
+            os.chmod(folder, stat.S_IRWXU)
+
+
+def _sweep(parent: str) -> None:
+    """Remove the folders in here that were made by processes of this user which were killed."""
+    if fcntl is None:
+        return
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
+        found = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
+        for path in found:
+            with contextlib.suppress(OSError):
+                if os.lstat(path).st_uid != os.getuid() or not os.path.exists(os.path.join(path, _MARKER)):
+                    continue
+                descriptor = _lock_folder(Path(path), shared=False)
+                if descriptor is not None:
+                    try:
+                        remove_tree(path)
+                    finally:
+                        os.close(descriptor)
+
+
+def _lock_folder(path: Path, shared: bool) -> int | None:
+    """A descriptor that holds the lock of a folder; None if another process has it, or there are no locks."""
+    if fcntl is None:
+        return None
+    descriptor = None
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0))
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError:
+        if descriptor is not None:
+            os.close(descriptor)
+        return None
+    return descriptor
+
+
+# What all processes of a machine share
+
+
+def cache_folder() -> Path:
+    """The folder for what is kept between programs, made if it is not there.
+
+    ``RAGEN_CACHE``, else ``$XDG_CACHE_HOME/ragen``, else ``~/.cache/ragen``; where that cannot be written to, a folder
+    of this user's beside the temporary files.
+
+    Raises:
+        CacheError: ``RAGEN_CACHE`` names a folder that cannot be written to, or there is none at all.
+    """
+    asked = os.environ.get(CACHE_VARIABLE)
+    if asked:
+        path = Path(asked).expanduser().absolute()
+        if not _is_usable(path):
+            raise CacheError(f"{CACHE_VARIABLE}={asked!r} cannot be written to; name another folder.")
+        return path
+    home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute()
+    beside = Path(_system_temporary or tempfile.gettempdir()) / f"ragen-cache-{getattr(os, 'getuid', int)()}"
+    for path in (home / "ragen", beside):
+        if _is_usable(path):
+            return path
+    raise CacheError(f"neither {home} nor {beside} can be written to; set {CACHE_VARIABLE} to a folder that can.")
+
+
+def _is_usable(path: Path) -> bool:
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        is_own = not hasattr(os, "getuid") or not path.name.startswith("ragen-cache-") or _is_private(path)
+        return is_own and os.access(path, os.W_OK | os.X_OK)
+    except (OSError, RuntimeError):  # no home
+        return False
+
+
+def _is_private(path: Path) -> bool:
+    """Whether a folder where everybody may make folders is this user's own."""
+    found = path.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+
+
+def machine_cache(name: str, key: Any, build: Callable[[Path], object]) -> Path:
+    """A folder that is built once for all processes of this machine, and kept between programs.
+
+    The first process that asks builds it, under a lock, while the others wait; it appears under its name only when it
+    is whole. A builder that raises or is killed leaves nothing that another process could take for a result.
+
+    Args:
+        name: What it belongs to, such as ``"alfworld"``: a folder of this name holds all that has it.
+        key: Plain data (texts, numbers, lists, dicts) that names everything the content depends on: parameters, seeds,
+            the versions of what builds it. Another key is another folder; old ones are never removed.
+        build: Fills an empty folder, which it is given; it must give the same for the same key.
+
+    Returns:
+        The folder. Treat it as read-only.
+
+    Raises:
+        CacheError: There is no place for it, or another process builds for more than an hour.
+        TypeError: The key is not plain data.
+        Exception: What ``build`` raises. The next call tries again.
+    """
+    if not re.fullmatch(r"[\w][\w.-]*", name):
+        raise CacheError(f"machine_cache: {name!r} is no name of a folder; use letters, digits, '_', '-' and '.'.")
+    digest = hashlib.blake2b(json.dumps(key, sort_keys=True).encode(), digest_size=16).hexdigest()
+    shelf = cache_folder() / name
+    folder = shelf / digest
+    if folder.is_dir():
+        return folder
+    shelf.mkdir(exist_ok=True)
+    with machine_lock(shelf / f"{digest}.lock"):
+        if folder.is_dir():
+            return folder
+        for leftover in shelf.glob(f"{digest}.part-*"):  # of a builder that was killed
+            remove_tree(leftover)
+        part = Path(tempfile.mkdtemp(prefix=f"{digest}.part-", dir=shelf))
+        try:
+            build(part)
+            _write_out(part)
+            try:
+                part.rename(folder)
+            except OSError:
+                if not folder.is_dir():  # else another process has built it, where there are no locks
+                    raise
+        finally:
+            if part.exists():
+                remove_tree(part)
+    return folder
+
+
+def _write_out(folder: Path) -> None:
+    """Wait until all files are on the disk: a machine that loses its power keeps names sooner than contents."""
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            with contextlib.suppress(OSError), path.open("rb") as file:  # one that its builder may not read
+                os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def machine_lock(path: Path, timeout: float = BUILD_TIMEOUT) -> Iterator[None]:
+    """Hold a lock between the processes of this machine, and between threads of one.
+
+    The system takes it back from a process that ends. Where there are no such locks (Windows) it is not waited for.
+
+    Args:
+        path: The lock's file, which stays; its folder has to be there.
+        timeout: Seconds to wait.
+
+    Raises:
+        CacheError: Another process holds it for longer.
+    """
+    deadline = time.monotonic() + timeout
+    with path.open("a+") as file:
+        while not _try_lock(file.fileno()):
+            if time.monotonic() > deadline:
+                file.seek(0)
+                raise CacheError(f"process {file.read()} has held {path} for more than {timeout:.0f} s.")
+            time.sleep(_POLL)
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _try_lock(descriptor: int) -> bool:
+    if fcntl is not None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+# The end of the process, and forks
+
+
+def _at_exit() -> None:
+    close_resources()
+    if _own_folder is not None:
+        _own_folder.remove()
+
+
+def _forget_in_child() -> None:
+    """In a fork: resources and folder are the parent's."""
+    global _registry_lock, _own_folder
+    _registry_lock = threading.RLock()
+    _shared.clear()
+    if _own_folder is not None:
+        _own_folder.let_go()
+        _own_folder = None
+
+
+atexit.register(_at_exit)  # on import, so that it runs after what closes engines and their environments
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)

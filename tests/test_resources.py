@@ -1,0 +1,307 @@
+"""What environments share: one resource a process, one temporary folder, one cache a machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ragen import resources
+from ragen.errors import CacheError, ResourceError
+from ragen.resources import TemporaryFolder, machine_cache, remove_tree, temporary_folder, worker_resource
+from support.leftovers import until
+
+
+@pytest.fixture(autouse=True)
+def nothing_held() -> Iterator[None]:
+    """Each test begins and ends without resources."""
+    resources.close_resources()
+    yield
+    assert not resources._shared
+
+
+class Built:
+    """Counts what is built and closed."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def build(self) -> object:
+        self.log.append("build")
+        return object()
+
+    def close(self, _: object) -> None:
+        self.log.append("close")
+
+
+def test_the_first_builds_all_share_and_the_last_closes() -> None:
+    built = Built()
+    leases = [worker_resource("x", built.build, built.close) for _ in range(3)]
+    assert len({id(lease.value) for lease in leases}) == 1
+    for lease in leases:
+        assert built.log == ["build"]
+        lease.release()
+        lease.release()
+    assert built.log == ["build", "close"]
+    with worker_resource("x", built.build, built.close):
+        pass
+    assert built.log == ["build", "close"] * 2
+
+
+def test_other_keys_are_other_resources() -> None:
+    with worker_resource(("x", 1), object) as one, worker_resource(("x", 2), object) as other:
+        assert one.value is not other.value
+
+
+def test_a_discarded_resource_is_closed_and_the_next_is_built_anew() -> None:
+    built = Built()
+    broken, bystander = (worker_resource("x", built.build, built.close) for _ in range(2))
+    broken.discard()
+    assert built.log == ["build", "close"]
+    for lease in (broken, bystander):
+        with pytest.raises(ResourceError, match="'x' was closed or discarded; acquire it again"):
+            lease.value  # noqa: B018
+    with worker_resource("x", built.build, built.close) as new:
+        bystander.release()
+        broken.release()
+        assert new.value and built.log == ["build", "close", "build"]
+
+
+def test_a_resource_that_cannot_be_closed_is_discarded_all_the_same() -> None:
+    def close(_: object) -> None:
+        raise OSError("is gone already")
+
+    worker_resource("x", object, close).discard()
+    with worker_resource("x", object) as new:
+        assert new.value
+
+
+def test_a_failed_build_is_raised_and_tried_again() -> None:
+    outcomes = [OSError("no browser"), "browser"]
+
+    def build() -> str:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    with pytest.raises(OSError, match="no browser"):
+        worker_resource("x", build)
+    with worker_resource("x", build) as lease:
+        assert lease.value == "browser"
+
+
+def test_threads_wait_for_one_build() -> None:
+    built, begun, go_on = Built(), threading.Event(), threading.Event()
+    leases: list[resources.Lease[object]] = []
+
+    def build() -> object:
+        begun.set()
+        assert go_on.wait(60)
+        return built.build()
+
+    threads = [
+        threading.Thread(target=lambda: leases.append(worker_resource("x", build, built.close))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    assert begun.wait(60)
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert len({id(lease.value) for lease in leases}) == 1 and built.log == ["build"]
+    for lease in leases:
+        lease.release()
+    assert built.log == ["build", "close"]
+
+
+def test_what_is_still_held_is_closed_at_the_end_of_the_program_the_latest_first() -> None:
+    program = (
+        "from ragen.resources import worker_resource, temporary_folder\n"
+        "for key in 'ab':\n"
+        "    worker_resource(key, lambda: key, lambda value: print('closed', value))\n"
+        "print(temporary_folder())\n"
+    )
+    folder, *closed = subprocess.check_output([sys.executable, "-c", program], text=True).splitlines()
+    assert closed == ["closed b", "closed a"]
+    assert not os.path.exists(folder)
+
+
+def test_a_fork_closes_nothing_of_its_parent() -> None:
+    built = Built()
+    lease = worker_resource("x", built.build, built.close)
+    folder = temporary_folder()
+    process = multiprocessing.get_context("fork").Process(target=resources._at_exit)
+    process.start()
+    process.join()
+    assert process.exitcode == 0 and folder.is_dir() and lease.value
+    lease.release()
+
+
+def test_the_temporary_folder_is_one_and_can_be_written_to() -> None:
+    folder = temporary_folder()
+    assert folder == temporary_folder() and Path(tempfile.mkdtemp(dir=folder)).is_dir()
+
+
+def test_a_killed_process_leaves_a_folder_that_the_next_one_sweeps(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    program = (
+        "import os, signal, sys, tempfile\n"
+        f"tempfile.tempdir = {str(tmp_path)!r}\n"
+        "from ragen.resources import temporary_folder\n"
+        "(temporary_folder() / 'file').touch()\n"
+        "print(temporary_folder(), flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        left = Path(process.stdout.readline().strip())
+        TemporaryFolder().remove()
+        assert (left / "file").exists(), "it is in use"
+        process.send_signal(signal.SIGKILL)
+    TemporaryFolder().remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_a_user_is_never_swept(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "ragen-results").mkdir()
+    TemporaryFolder().remove()
+    assert [path.name for path in tmp_path.iterdir()] == ["ragen-results"]
+
+
+def test_a_tree_that_forbids_its_removal_is_removed_and_links_are_not_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o755)
+    (outside / "file").touch()
+    tree = tmp_path / "tree"
+    (tree / "locked" / "inner").mkdir(parents=True)
+    (tree / "locked" / "inner" / "file").touch()
+    (tree / "link").symlink_to(outside)
+    (tree / "locked" / "inner").chmod(0)
+    (tree / "locked").chmod(0)
+    remove_tree(tree)
+    remove_tree(tree)
+    assert not tree.exists() and (outside / "file").exists() and outside.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RAGEN_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def write(folder: Path) -> None:
+    (folder / "index").write_text("whole")
+
+
+def test_a_cache_is_built_once_and_another_key_is_another_folder(cache: Path) -> None:
+    folder = machine_cache("alfworld", {"scene": 3, "version": [1, 2]}, write)
+    assert folder.is_relative_to(cache / "alfworld") and (folder / "index").read_text() == "whole"
+    assert machine_cache("alfworld", {"version": [1, 2], "scene": 3}, lambda _: pytest.fail("built twice")) == folder
+    assert machine_cache("alfworld", {"scene": 4, "version": [1, 2]}, write) != folder
+
+
+def test_a_failed_build_leaves_nothing_and_is_tried_again(cache: Path) -> None:
+    def fail(folder: Path) -> None:
+        write(folder)
+        raise ValueError("half way")
+
+    with pytest.raises(ValueError, match="half way"):
+        machine_cache("levels", 1, fail)
+    assert [path.suffix for path in (cache / "levels").iterdir()] == [".lock"]
+    assert (machine_cache("levels", 1, write) / "index").exists()
+
+
+def build_and_be_killed(folder: Path) -> None:
+    write(folder)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_builder_leaves_nothing_half_built(cache: Path) -> None:
+    process = multiprocessing.get_context("fork").Process(target=machine_cache, args=("levels", 1, build_and_be_killed))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    folder = machine_cache("levels", 1, write)
+    assert sorted(path.name for path in folder.parent.iterdir()) == [folder.name, f"{folder.name}.lock"]
+
+
+def log_and_write(folder: Path) -> None:
+    with open(os.environ["BUILD_LOG"], "a") as file:
+        file.write("built\n")
+    write(folder)
+
+
+def test_many_processes_build_once(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BUILD_LOG", str(tmp_path / "log"))
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=machine_cache, args=("levels", 1, log_and_write)) for _ in range(6)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert {process.exitcode for process in processes} == {0}
+    assert (tmp_path / "log").read_text() == "built\n"
+
+
+def test_a_lock_that_is_held_too_long_says_by_which_process(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with (
+        resources.machine_lock(path),
+        pytest.raises(CacheError, match=f"process {os.getpid()} has held"),
+        resources.machine_lock(path, timeout=0.0),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("name", ["../x", "", "a/b", ".x"])
+def test_a_name_that_is_no_folder_is_refused(cache: Path, name: str) -> None:
+    with pytest.raises(CacheError, match="no name of a folder"):
+        machine_cache(name, 1, write)
+    assert not cache.exists()
+
+
+def test_a_cache_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("RAGEN_CACHE", str(tmp_path / "file"))
+    with pytest.raises(CacheError, match=r"RAGEN_CACHE=.*file' cannot be written to"):
+        machine_cache("x", 1, write)
+
+
+def test_without_a_variable_the_cache_is_where_the_system_has_caches(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("RAGEN_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert machine_cache("x", 1, write).parent == tmp_path / "ragen" / "x"
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert machine_cache("x", 1, write).parent == tmp_path / f"ragen-cache-{os.getuid()}" / "x"
+
+
+def test_everything_is_swept_even_of_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=make_and_be_killed) for _ in range(6)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    TemporaryFolder().remove()
+    assert until(lambda: not list(tmp_path.iterdir()))
+
+
+def make_and_be_killed() -> None:
+    (TemporaryFolder().path / "file").touch()
+    os.kill(os.getpid(), signal.SIGKILL)

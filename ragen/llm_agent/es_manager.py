@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 from PIL import Image
@@ -250,7 +249,9 @@ class EnvStateManager(Closing):
 
     def show(self, env_id: int | None = None) -> Any:
         """What was played, drawn by a notebook; see :func:`ragen.llm_agent.report.showing.show`."""
-        return import_module(f"{__package__}.report.showing").show(self, env_id)  # no literal: a retrofit leaves it out
+        from ragen.llm_agent.report.showing import show  # on demand: it is not needed to play
+
+        return show(self, env_id)
 
     def lane_stats(self) -> list[LaneStats]:
         """What each home (main first, then lanes) hosts and has done since this manager was made."""

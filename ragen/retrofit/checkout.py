@@ -1,20 +1,29 @@
-"""Whether a folder is a checkout of RAGEN that is known, and of which generation; its source is read, never run."""
+"""A checkout of RAGEN: whether it is one that is known, and what its files become. Its source is read, never run.
+
+Three of its files are replaced at most, and all others stay as they are:
+
+- ``ragen/llm_agent/es_manager.py`` becomes this package's.
+- ``ragen/env/__init__.py`` imports every environment with all its packages, and a worker needs one. It is read, and
+  written anew as a table of paths, from which a class is imported on first use. A file that is put together in another
+  way is kept; a few lines at its end hand over what it has registered.
+- ``ragen/__init__.py`` of 2026 imports verl. Its code moves to a module of its own, which workers do not import.
+"""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ragen.errors import RetrofitError
-from ragen.retrofit import keeping
-from ragen.retrofit.travel import KEPT, Travellers
+from ragen.retrofit import backup
+from ragen.retrofit.imports import KEPT, Needed
 
 MANAGER = "ragen/llm_agent/es_manager.py"
 ENVS = "ragen/env/__init__.py"
+PACKAGE, OWN_PACKAGE = "ragen/__init__.py", "ragen/_own_init.py"
 NEEDED = (MANAGER, ENVS, "ragen/env/base.py", "ragen/utils.py", "ragen/llm_agent/ctx_manager.py")
-CONFIGS = "config"
 
 _ASKED = frozenset({"reset", "step", "get_rollout_states", "render", "close"})
 _HIDDEN = "_update_cache_history", "_extract_map_valid_actions", "_handle_mm_state"
@@ -26,25 +35,32 @@ METHODS = {
 """The methods of ``EnvStateManager``, by generation."""
 
 
-@dataclass(frozen=True)
 class Checkout:
-    """A checkout that is known. Files that an earlier retrofit put there are not seen; those it replaced are the kept.
+    """A checkout, as it was before any retrofit.
 
     Attributes:
         root: Its folder.
-        generation: 2025 or 2026.
+        generation: 2025 or 2026; 0 until it is recognised.
     """
 
-    root: Path
-    generation: int
+    def __init__(self, root: Path) -> None:
+        """Look at a folder."""
+        self.root, self.generation = root, 0
+        self._originals = backup.originals(root)
 
     def read(self, path: str) -> bytes | None:
-        """A file's bytes as they were before any retrofit; None if there is none."""
-        return keeping.original(self.root, path)
+        """A file's bytes; None if there is no such file."""
+        if path in self._originals:
+            return self._originals[path]
+        return (self.root / path).read_bytes() if (self.root / path).is_file() else None
 
-    def text(self, path: str) -> str:
-        """Likewise, of a file that is there."""
-        return (self.read(path) or b"").decode("utf-8")
+    def tree(self, path: str) -> ast.Module:
+        """A source file's syntax tree; an empty one if there is no such file. Python finds out its encoding.
+
+        Raises:
+            SyntaxError: It is not Python that this interpreter reads.
+        """
+        return ast.parse(self.read(path) or b"", path)
 
     def module_path(self, module: str) -> str | None:
         """The file of a module, a package's ``__init__.py`` included; None if the checkout has none."""
@@ -52,48 +68,47 @@ class Checkout:
         return next((each for each in (f"{base}.py", f"{base}/__init__.py") if self.read(each) is not None), None)
 
 
-def recognise(folder: Path, travellers: Travellers) -> Checkout:
-    """See that a folder is a checkout that is known, and that what travels fits into it.
+def recognise(folder: Path, needed: Needed) -> Checkout:
+    """Check that a folder is a checkout that is known, and that the modules that it needs fit into it.
 
     Args:
         folder: The folder.
-        travellers: What has to travel.
+        needed: The modules.
 
     Raises:
-        RetrofitError: It is not; all that is in the way is named.
+        RetrofitError: It is not, or they do not; every reason is named.
     """
     if not folder.is_dir():
-        raise RetrofitError(f"{folder} is no folder; expected a checkout of RAGEN.")
-    root = folder.resolve()
-    if (root / "ragen" / "parallel").is_dir() and keeping.original(root, "ragen/parallel/engine.py") is not None:
+        raise RetrofitError(f"{folder} is not a folder; expected a checkout of RAGEN.")
+    checkout = Checkout(folder.resolve())
+    root = checkout.root
+    if checkout.read("ragen/parallel/engine.py") is not None:
         raise RetrofitError(f"{root} has the engine already, as a part of its own (ragen/parallel/engine.py).")
-    missing = [path for path in NEEDED if keeping.original(root, path) is None]
+    missing = [path for path in NEEDED if checkout.read(path) is None]
     if missing:
-        raise RetrofitError(f"{root} is no checkout of RAGEN that is known: it lacks {', '.join(missing)}.")
-    checkout = Checkout(root, 0)
-    trouble = [*_unreadable(checkout), *_in_the_way(checkout, travellers)]
+        raise RetrofitError(f"{root} is not a checkout of RAGEN that is known: it lacks {', '.join(missing)}.")
+    trouble = [*_unreadable(checkout), *_in_the_way(checkout, needed)]
     if not trouble:
-        generation, trouble = _generation(checkout)
-        checkout = Checkout(root, generation)
-        trouble += _lacking(checkout, travellers)
+        checkout.generation, trouble = _generation(checkout)
+        trouble += _lacking(checkout, needed)
     if trouble:
         raise RetrofitError(f"{root} cannot be retrofitted: {'; '.join(trouble)}.")
     return checkout
 
 
 def _unreadable(checkout: Checkout) -> Iterator[str]:
-    for path in NEEDED:
+    for path in (*NEEDED, PACKAGE):
         try:
-            ast.parse(checkout.read(path) or b"", path)
+            checkout.tree(path)
         except (SyntaxError, ValueError) as error:
-            yield f"{path} is no Python that this interpreter reads ({error})"
+            yield f"{path} is not Python that this interpreter reads ({error})"
 
 
-def _in_the_way(checkout: Checkout, travellers: Travellers) -> Iterator[str]:
+def _in_the_way(checkout: Checkout, needed: Needed) -> Iterator[str]:
     """Files of the checkout's own where ours would go, and places that lead out of it or cannot be written."""
-    for path in sorted({*travellers.files, *NEEDED}):
+    for path in sorted({*needed.files, *NEEDED}):
         place = checkout.root / path
-        if path in travellers.files and path != MANAGER and checkout.read(path) is not None:
+        if path in needed.files and path != MANAGER and checkout.read(path) is not None:
             yield f"it has a {path} of its own"
         if place.is_symlink():
             yield f"{path} is a link"
@@ -102,7 +117,7 @@ def _in_the_way(checkout: Checkout, travellers: Travellers) -> Iterator[str]:
 
 
 def _generation(checkout: Checkout) -> tuple[int, list[str]]:
-    methods = methods_of(ast.parse(checkout.text(MANAGER)), "EnvStateManager")
+    methods = methods_of(checkout.tree(MANAGER), "EnvStateManager")
     if methods is None or not methods.keys() >= _ASKED:
         lacking = sorted(_ASKED - (methods or {}).keys())
         return 0, [f"{MANAGER} has no class EnvStateManager with {', '.join(lacking)}"]
@@ -116,15 +131,15 @@ def _generation(checkout: Checkout) -> tuple[int, list[str]]:
     return generation, []
 
 
-def _lacking(checkout: Checkout, travellers: Travellers) -> Iterator[str]:
+def _lacking(checkout: Checkout, needed: Needed) -> Iterator[str]:
     """What our modules import of modules that the checkout keeps, and that it has not."""
-    for module, names in travellers.wanted.items():
+    for module, names in needed.wanted.items():
         path = checkout.module_path(module)
         if path is None:
             yield f"it lacks the module {module}, which {next(iter(names.values()))} imports"
             continue
         if module not in KEPT[:2]:  # those get what is imported of them
-            defined = names_defined(ast.parse(checkout.text(path)))
+            defined = names_defined(checkout.tree(path))
             yield from (
                 f"{path} lacks {name}, which {who} imports" for name, who in names.items() if name not in defined
             )
@@ -149,3 +164,274 @@ def names_defined(tree: ast.Module) -> set[str]:
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
     return names
+
+
+# What its files become
+
+CLASSES = "REGISTERED_ENVS"
+TABLES = CLASSES, "REGISTERED_ENV_CONFIGS"
+LIGHT = "RAGEN_IMPORT_LIGHT"
+"""Environment variable under which ``import ragen`` leaves out what stands in ``ragen/_own_init.py``."""
+
+_NAMES = "register_env, replace_envs, resolve_env"
+
+
+@dataclass
+class Adapted:
+    """What is to be put into a checkout.
+
+    Attributes:
+        files: Contents by path.
+        envs: Environment types that it registers.
+        notes: What the user is to know, a sentence each.
+        in_main: Types that stay in the main process, with why.
+        salted: Types that do so unless ``PYTHONHASHSEED`` is set, with why.
+    """
+
+    files: dict[str, bytes]
+    envs: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    in_main: dict[str, str] = field(default_factory=dict)
+    salted: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class _Table:
+    """What an ``__init__.py`` of environments registers.
+
+    Attributes:
+        imports: The module that each imported name is of.
+        entries: For each of the two tables, the name of the class of each type.
+        other: Lines of statements that are not understood.
+    """
+
+    imports: dict[str, str] = field(default_factory=dict)
+    entries: dict[str, dict[str, str]] = field(default_factory=lambda: {table: {} for table in TABLES})
+    other: list[int] = field(default_factory=list)
+
+
+def adapt(checkout: Checkout, needed: Needed) -> Adapted:
+    """All files that are to be put into a checkout, by path.
+
+    Raises:
+        RetrofitError: A file of the checkout is not understood.
+    """
+    adapted = Adapted({path: source.read_bytes() for path, source in needed.files.items()})
+    adapted.files[MANAGER] += _MANAGER.format(generation=checkout.generation).encode()
+    if b"register_resolvers" in (checkout.read(MANAGER) or b"") and "register_resolvers" in names_defined(
+        checkout.tree("ragen/utils.py")
+    ):
+        adapted.files[MANAGER] += _RESOLVERS
+    _adapt_envs(checkout, adapted)
+    _adapt_package(checkout, adapted)
+    return adapted
+
+
+def _adapt_envs(checkout: Checkout, adapted: Adapted) -> None:
+    tree = checkout.tree(ENVS)
+    table = _read_table(tree)
+    if not names_defined(tree).issuperset(TABLES):
+        raise RetrofitError(f"{ENVS} assigns no {' and no '.join(TABLES)}; the environments cannot be found.")
+    adapted.envs = sorted(table.entries[CLASSES])
+    for env_type, name in table.entries[CLASSES].items():
+        _examine(checkout, adapted, env_type, name, table.imports.get(name, ""))
+    reasons = f"in_main={adapted.in_main!r},\n    in_main_unless_hash_seed={adapted.salted!r},\n"
+    if table.other:
+        adapted.notes.append(
+            f"{ENVS} stays as it is, and gets a few lines at its end, since line {table.other[0]} is not known: "
+            "workers import all environments when they start, not only their own."
+        )
+        adapted.files[ENVS] = (checkout.read(ENVS) or b"") + _EAGER.format(names=_NAMES, reasons=reasons).encode()
+    else:
+        paths = [
+            _lines({env_type: f"{table.imports[name]}:{name}" for env_type, name in table.entries[each].items()})
+            for each in TABLES
+        ]
+        lazy = _LAZY.format(
+            names=_NAMES, envs=paths[0], configs=paths[1], reasons=reasons, imports=_lines(table.imports)
+        )
+        adapted.files[ENVS] = lazy.encode()
+
+
+def _adapt_package(checkout: Checkout, adapted: Adapted) -> None:
+    source = checkout.read(PACKAGE)
+    if source is None or not any(
+        isinstance(each, ast.Import | ast.ImportFrom) for each in ast.walk(checkout.tree(PACKAGE))
+    ):
+        return
+    if checkout.read(OWN_PACKAGE) is not None:
+        raise RetrofitError(f"{checkout.root} has a {OWN_PACKAGE} of its own, where {PACKAGE} was to go.")
+    adapted.files[OWN_PACKAGE] = source
+    adapted.files[PACKAGE] = _PACKAGE.format(light=LIGHT).encode()
+    adapted.notes.append(f"what stands in {PACKAGE} moves to {OWN_PACKAGE}; workers leave it out, all else imports it.")
+
+
+def _read_table(tree: ast.Module) -> _Table:
+    table = _Table()
+    for statement in tree.body:
+        if isinstance(statement, ast.Try) and _passes(statement):
+            for inner in statement.body:
+                _read_statement(inner, table)
+        else:
+            _read_statement(statement, table)
+    for entries in table.entries.values():
+        if any(name not in table.imports for name in entries.values()):
+            table.other.append(1)
+    return table
+
+
+def _passes(statement: ast.Try) -> bool:
+    """Whether a failing import leaves nothing behind but the lack of it."""
+    handled = all(isinstance(each, ast.Pass) for handler in statement.handlers for each in handler.body)
+    return handled and not statement.orelse and not statement.finalbody
+
+
+def _read_statement(statement: ast.stmt, table: _Table) -> None:
+    match statement:
+        case ast.Expr(value=ast.Constant()) | ast.Pass():
+            return
+        case ast.ImportFrom(module=str(module), level=level) if level == 1 or module.startswith("ragen.env."):
+            of = f"ragen.env.{module}" if level else module
+            table.imports |= {alias.asname or alias.name: of for alias in statement.names}
+            if not any(alias.asname or alias.name == "*" for alias in statement.names):
+                return
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict(keys=keys, values=values)) if name in TABLES:
+            if all(_is_entry(key, value) for key, value in zip(keys, values, strict=True)):
+                table.entries[name] |= {k.value: v.id for k, v in zip(keys, values, strict=True)}  # type: ignore
+                return
+        case ast.Assign(
+            targets=[ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str(key)))],
+            value=ast.Name(id=of),
+        ) if name in TABLES:
+            table.entries[name][key] = of
+            return
+        case ast.Assign(targets=[ast.Name(id="__all__")]):
+            return
+    table.other.append(statement.lineno)
+
+
+def _is_entry(key: ast.expr | None, value: ast.expr) -> bool:
+    return isinstance(key, ast.Constant) and isinstance(key.value, str) and isinstance(value, ast.Name)
+
+
+def _examine(checkout: Checkout, adapted: Adapted, env_type: str, name: str, module: str) -> None:
+    """Look for what an episode follows from beside configuration, seed and actions, as far as source shows it."""
+    path = checkout.module_path(module) if module else None
+    if path is None:
+        return
+    folder = (checkout.root / path).parent
+    for file in sorted(folder.glob("*.py")) if folder.name != "env" else [checkout.root / path]:
+        where = file.relative_to(checkout.root).as_posix()
+        try:
+            tree = checkout.tree(where)
+        except (SyntaxError, ValueError):
+            continue
+        for line in _counters(tree, name):
+            adapted.in_main.setdefault(env_type, f"{name} keeps state in its class ({where}:{line})")
+        for line in _hashes(tree):
+            adapted.salted.setdefault(
+                env_type, f"{where}:{line} takes Python's hash of a text, of another salt each time"
+            )
+
+
+def _counters(tree: ast.Module, name: str) -> Iterator[int]:
+    """Lines on which a method of a class changes an attribute of the class."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            for inner in (
+                each for method in node.body if isinstance(method, ast.FunctionDef) for each in ast.walk(method)
+            ):
+                targets = [inner.target] if isinstance(inner, ast.AugAssign) else getattr(inner, "targets", [])
+                if any(isinstance(each, ast.Attribute) and _is_class(each.value, name) for each in targets):
+                    yield inner.lineno  # type: ignore[attr-defined]
+
+
+def _is_class(node: ast.expr, name: str) -> bool:
+    return ast.unparse(node) in (name, "type(self)", "self.__class__", "cls")
+
+
+def _hashes(tree: ast.Module) -> Iterator[int]:
+    """Lines on which the built-in ``hash`` is called, outside of a ``__hash__``."""
+    inside = {
+        id(each)
+        for f in ast.walk(tree)
+        if isinstance(f, ast.FunctionDef) and f.name == "__hash__"
+        for each in ast.walk(f)
+    }
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "hash"
+            and id(node) not in inside
+        ):
+            yield node.lineno
+
+
+def _lines(table: dict[str, str]) -> str:
+    return "{\n" + "".join(f"        {key!r}: {value!r},\n" for key, value in table.items()) + "    }"
+
+
+_LAZY = '''"""The checkout's environments, each imported when it is first asked for.
+
+Written by `python -m ragen.retrofit` from what stood here, which is kept and brought back by `--undo`.
+"""
+
+from ragen.env.registry import REGISTERED_ENV_CONFIGS, REGISTERED_ENVS, {names}
+
+replace_envs(
+    {envs},
+    {configs},
+    {reasons})
+
+_MODULES = (
+    {imports}
+)
+
+
+def __getattr__(name):
+    """Import a class that this package has always given."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {{__name__!r}} has no attribute {{name!r}}")
+    from importlib import import_module
+
+    return getattr(import_module(_MODULES[name]), name)
+'''
+
+_EAGER = """
+
+# Put here by `python -m ragen.retrofit`: what is registered above is what workers are told of.
+from ragen.env.registry import {names}  # noqa: E402
+
+REGISTERED_ENVS, REGISTERED_ENV_CONFIGS = replace_envs(
+    REGISTERED_ENVS,
+    REGISTERED_ENV_CONFIGS,
+    {reasons})
+"""
+
+_MANAGER = """
+# Added by `python -m ragen.retrofit`: what this checkout's RAGEN does where a configuration leaves it open.
+from ragen.llm_agent.config.generation import set_defaults  # noqa: E402
+
+set_defaults(year={generation}, quirks=True, env_fields=False)
+"""
+
+_RESOLVERS = b"""
+from ragen.utils import register_resolvers  # noqa: E402
+
+register_resolvers()
+"""
+
+_PACKAGE = '''"""RAGEN. What stood here is in ragen/_own_init.py, which workers leave out: they need none of it.
+
+Written by `python -m ragen.retrofit`; `--undo` brings the file back that was here.
+"""
+
+import os
+
+if not {{"RAGEN_SUPERVISOR", "{light}"}} & os.environ.keys():
+    import ragen._own_init as _own
+
+    globals().update({{key: value for key, value in vars(_own).items() if not key.startswith("__")}})
+    __version__ = getattr(_own, "__version__", "")
+'''

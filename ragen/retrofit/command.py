@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import ragen
 from ragen.errors import RetrofitError
-from ragen.retrofit import keeping, travel
-from ragen.retrofit.adapt import LIGHT, Adapted, adapt
-from ragen.retrofit.checkout import MANAGER, Checkout, recognise
-from ragen.retrofit.travel import travellers
+from ragen.retrofit import backup
+from ragen.retrofit.checkout import LIGHT, MANAGER, Adapted, Checkout, adapt, recognise
+from ragen.retrofit.imports import PACKAGE, needed_modules
 
 DONE, FAILED, REFUSED, STOPPED = 0, 1, 2, 130
 _PROVEN, _NOTHING_PLAYED = 0, 3  # what the suite returns
@@ -40,8 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     root = options.checkout.expanduser().resolve()
     try:
         if not root.is_dir():
-            raise RetrofitError(f"{root} is no folder; expected a checkout of RAGEN.")
-        with keeping.alone(root):
+            raise RetrofitError(f"{root} is not a folder; expected a checkout of RAGEN.")
+        with backup.locked(root):
             return _undo(root, options.force) if options.undo else _retrofit(root, options)
     except RetrofitError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -57,9 +57,11 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m ragen.retrofit", description=description[0], epilog=description[2].strip()
     )
     parser.add_argument("checkout", type=Path, help="folder of a checkout of RAGEN (September 2025 or April 2026)")
-    parser.add_argument("--check", action="store_true", help="say what would be done, and do nothing")
+    parser.add_argument("--check", action="store_true", help="print what would be done, and do nothing")
     parser.add_argument("--undo", action="store_true", help="bring back every byte")
-    parser.add_argument("--force", action="store_true", help="with --undo: give up what was edited since in our files")
+    parser.add_argument(
+        "--force", action="store_true", help="with --undo: discard edits made since in files that were put in place"
+    )
     parser.add_argument("--no-suite", action="store_true", help="do not prove it")
     parser.add_argument("--keep", action="store_true", help="keep it even if rollouts differ or cannot be compared")
     parser.add_argument("--config-name", action="append", help="prove it with this configuration (default: all)")
@@ -68,43 +70,44 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _retrofit(root: Path, options: argparse.Namespace) -> int:
-    if travel.PACKAGE.parent == root:
+    if PACKAGE.parent == root:
         raise RetrofitError(
             f"this is {root}'s own `ragen`, as Python looks into the folder it is started in first: it can --undo, and "
             "no more. Start the command in another folder, with the package on Python's path."
         )
-    known = keeping.manifest(root)
-    if known is not None and known.state != keeping.PLACED:
+    state = backup.state(root)
+    if state == backup.BEFORE:
         raise RetrofitError(
-            f"an earlier retrofit of {root} was interrupted half-way (while {known.state}). Bring back every byte with "
-            f"`python -m ragen.retrofit {root} --undo`, then begin again."
+            f"an earlier retrofit of {root} was interrupted half-way. Bring back every byte with "
+            f"`{_undo_line(root)}`, then begin again."
         )
-    checkout = recognise(root, travellers())
-    adapted = adapt(checkout, travellers())
-    _tell(checkout, adapted)
+    checkout = recognise(root, needed_modules())
+    adapted = adapt(checkout, needed_modules())
+    _describe(checkout, adapted)
     if options.check:
         print("Nothing was changed.")
         return DONE
-    if known is not None and _is_in_place(root, adapted):
+    if state is not None and _is_in_place(root, adapted):
         print("This is in place already; nothing was changed.")
     else:
-        if known is not None:
-            keeping.undo(root)
-        keeping.place(
-            root, adapted.files, {"generation": checkout.generation, "version": getattr(ragen, "__version__", "")}
-        )
-        print(f"Done. The originals are kept in {root / keeping.FOLDER}.")
+        if state is not None:
+            backup.undo(root)
+        backup.place(root, adapted.files)
+        print(f"Done. Git keeps the originals in {root / backup.FOLDER}.")
     return DONE if options.no_suite else _prove(root, options)
 
 
 def _undo(root: Path, force: bool) -> int:
-    done = keeping.undo(root, force)
-    changed = sum(each.before is not None for each in done.files)
-    print(f"{root} is as it was: {changed} files brought back, {len(done.files) - changed} removed.")
+    brought_back, removed = backup.undo(root, force)
+    print(f"{root} is as it was: {brought_back} files brought back, {removed} removed.")
     return DONE
 
 
-def _tell(checkout: Checkout, adapted: Adapted) -> None:
+def _undo_line(root: Path) -> str:
+    return f"python -m ragen.retrofit {shlex.quote(str(root))} --undo"
+
+
+def _describe(checkout: Checkout, adapted: Adapted) -> None:
     replaced = [path for path in adapted.files if checkout.read(path) is not None]
     print(f"{checkout.root}: RAGEN of {'September 2025' if checkout.generation == 2025 else 'April 2026'}.")
     print(f"  replaced, with a copy kept: {', '.join(replaced)}")
@@ -116,7 +119,7 @@ def _tell(checkout: Checkout, adapted: Adapted) -> None:
         print(f"  {env_type} stays in the main process: {why}")
     for env_type, why in adapted.salted.items():
         print(f"  {env_type} stays in the main process unless Python is started with PYTHONHASHSEED=0: {why}")
-    outside = sorted(travellers().outside - set(sys.stdlib_module_names))
+    outside = sorted(needed_modules().outside - set(sys.stdlib_module_names))
     print(
         f"  needs {', '.join(_NEEDED[name] for name in outside if name in _NEEDED)}, and uses others if they are there"
     )
@@ -132,9 +135,7 @@ def _folders(adapted: Adapted, replaced: list[str]) -> str:
 
 
 def _is_in_place(root: Path, adapted: Adapted) -> bool:
-    known = keeping.manifest(root)
-    paths = {each.path for each in known.files} if known else set()
-    return paths == adapted.files.keys() and all(
+    return backup.originals(root).keys() == adapted.files.keys() and all(
         (root / path).is_file() and (root / path).read_bytes() == content for path, content in adapted.files.items()
     )
 
@@ -142,28 +143,30 @@ def _is_in_place(root: Path, adapted: Adapted) -> bool:
 def _prove(root: Path, options: argparse.Namespace) -> int:
     """Run the suite in the checkout; bring everything back if it fails."""
     print("Playing what its configurations play, in the main process, in workers, and by its own manager:", flush=True)
-    own = root / keeping.FOLDER / "kept" / MANAGER
-    command = [sys.executable, "-m", _SUITE, "--own", str(own), "--workers", str(options.workers)]
-    for name in options.config_name or ():
-        command += ["--config-name", name]
     path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
     environ = {"PYTHONPATH": path, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", LIGHT: "1", **_OFFLINE}
-    try:
-        code = subprocess.run(command, cwd=root, env={**os.environ, **environ}, check=False).returncode
-    except BaseException:
-        if not options.keep:
-            keeping.undo(root)
-        raise
+    with tempfile.TemporaryDirectory() as folder:
+        own = Path(folder, Path(MANAGER).name)
+        own.write_bytes(backup.originals(root)[MANAGER] or b"")
+        command = [sys.executable, "-m", _SUITE, "--own", str(own), "--workers", str(options.workers)]
+        for name in options.config_name or ():
+            command += ["--config-name", name]
+        try:
+            code = subprocess.run(command, cwd=root, env={**os.environ, **environ}, check=False).returncode
+        except BaseException:
+            if not options.keep:
+                backup.undo(root)
+            raise
     if code == _PROVEN:
-        print(f"To undo: python -m ragen.retrofit {root} --undo")
+        print(f"To undo: {_undo_line(root)}")
         return DONE
     if code == _NOTHING_PLAYED:
         reason = "none of its environments can be played here (run this where you train, or add --no-suite)"
     else:
         reason = "rollouts differ" if code == 1 else f"the suite ended with exit code {code}"
     if options.keep:
-        print(f"Kept, though {reason}. To undo: python -m ragen.retrofit {root} --undo")
+        print(f"Kept, though {reason}. To undo: {_undo_line(root)}")
         return FAILED
-    keeping.undo(root)
+    backup.undo(root)
     print(f"Everything was brought back: {reason}. With --keep it stays.")
     return FAILED

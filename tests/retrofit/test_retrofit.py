@@ -1,7 +1,6 @@
 """``python -m ragen.retrofit``: what it does to a checkout, and that every byte comes back."""
 
 import ast
-import json
 import os
 import signal
 import subprocess
@@ -12,14 +11,13 @@ from pathlib import Path
 import pytest
 
 from ragen.errors import RetrofitError
-from ragen.retrofit import command, keeping
-from ragen.retrofit.adapt import adapt
-from ragen.retrofit.checkout import recognise
-from ragen.retrofit.travel import KEPT, modules, references, travellers
+from ragen.retrofit import backup, command
+from ragen.retrofit.checkout import adapt, recognise
+from ragen.retrofit.imports import KEPT, LEFT_OUT, modules, needed_modules, references
 from support.checkouts import ROOT, bytes_of, python, retrofit, write_checkout
 
 GENERATIONS = (2025, 2026)
-ARCHIVES = ROOT.parent / "shared" / "peers"
+ARCHIVES = os.environ.get("RAGEN_CHECKOUTS")  # a folder with archives of RAGEN's own two generations
 
 
 @pytest.fixture(params=GENERATIONS)
@@ -36,25 +34,27 @@ def put(checkout: Path, *arguments: str) -> int:
     return command.main([str(checkout), "--no-suite", *arguments])
 
 
-# What travels
+# What is put into a checkout
 
 
-def test_what_travels_imports_nothing_that_stays_behind():
-    files = travellers().files
+def test_modules_that_a_checkout_needs_import_no_others():
+    files = needed_modules().files
     known = modules()
     names = {name for name, path in known.items() if path in files.values()}
     for name in names:
         for target, inner in references(known[name], known):
             wanted = f"{target}.{inner}" if f"{target}.{inner}" in known else target
-            assert wanted in names or wanted in KEPT or not wanted.startswith("ragen"), f"{name} wants {wanted}"
+            assert (
+                wanted in names or wanted.startswith((*LEFT_OUT,)) or wanted in KEPT or not wanted.startswith("ragen")
+            ), f"{name} wants {wanted}"
 
 
-def test_what_travels_needs_little():
+def test_modules_that_a_checkout_needs_need_few_packages():
     allowed = {"numpy", "PIL", "omegaconf", "cloudpickle", "setproctitle", "rich", "yaml"}
     allowed.add("ray")  # only with `backend: ray`
-    assert travellers().outside - set(sys.stdlib_module_names) <= allowed
-    assert {"ragen/parallel/process/worker_main.py", "ragen/llm_agent/es_manager.py"} <= travellers().files.keys()
-    assert not [path for path in travellers().files if path.startswith(("ragen/training", "ragen/vector"))]
+    assert needed_modules().outside - set(sys.stdlib_module_names) <= allowed
+    assert {"ragen/parallel/process/worker_main.py", "ragen/llm_agent/es_manager.py"} <= needed_modules().files.keys()
+    assert not [path for path in needed_modules().files if path.startswith(("ragen/training", "ragen/vector"))]
 
 
 NEWER = {
@@ -65,8 +65,8 @@ NEWER = {
 """Names that Python 3.10 does not have."""
 
 
-def test_what_travels_is_python_3_10():
-    for path in travellers().files.values():
+def test_modules_that_a_checkout_needs_are_python_3_10():
+    for path in needed_modules().files.values():
         tree = ast.parse(path.read_text("utf-8"), str(path), feature_version=(3, 10))
         used = {f"{target}.{name}" if name else target for target, name in references(path, modules())}
         used |= {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
@@ -153,52 +153,66 @@ def test_nothing_to_undo_is_told(checkout, capsys):
     assert "was not retrofitted" in capsys.readouterr().err and bytes_of(checkout) == before
 
 
-@pytest.mark.parametrize("after", [1, 3, 40, 88])
-def test_a_failure_half_way_changes_nothing(tmp_path, monkeypatch, capsys, after):
-    checkout = write_checkout(tmp_path / "RAGEN", 2026)
+def test_what_is_in_the_way_of_a_file_brings_everything_back(checkout, capsys):
+    (checkout / "ragen/parallel").write_text("a file where a folder has to go")
     before = bytes_of(checkout)
-    written = []
-    write = keeping._write
-
-    def fail(place, content):
-        written.append(place)
-        if len(written) == after:
-            raise OSError(28, "No space left on device")
-        write(place, content)
-
-    monkeypatch.setattr(keeping, "_write", fail)
     assert put(checkout) == 2
-    assert "No space left on device" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "ragen/parallel" in told and "Everything was brought back" in told
     assert bytes_of(checkout) == before
 
 
+@pytest.mark.parametrize("failing", ["init", "fast-import", "read-tree", "checkout"])
+def test_a_failure_half_way_changes_nothing(tmp_path, monkeypatch, capsys, failing):
+    checkout = write_checkout(tmp_path / "RAGEN", 2026)
+    before = bytes_of(checkout)
+    git, failed = backup._git, []
+
+    def fail(root, *arguments, **more):
+        done = git(root, *arguments, **more)
+        if arguments[0] == failing and not failed:
+            failed.append(failing)
+            raise RetrofitError("No space left on device")
+        return done
+
+    monkeypatch.setattr(backup, "_git", fail)
+    assert put(checkout) == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert failed and bytes_of(checkout) == before
+
+
 KILL = """
-import os, signal, sys
-from ragen.retrofit import command, keeping
-write, written = keeping._write, []
-def killing(place, content):
-    written.append(place)
-    if len(written) == {after}:
-        place.with_name(place.name + keeping._HALF).write_bytes(content[:10])
+import os, signal
+from pathlib import Path
+from ragen.retrofit import backup, command
+git = backup._git
+def killing(root, *arguments, **more):
+    done = git(root, *arguments, **more)
+    if arguments[0] == {after!r}:
+        half = Path(root, "ragen/errors.py")
+        if half.exists():
+            half.write_bytes(half.read_bytes()[:10])
+            Path(root, backup.FOLDER, "index.lock").touch()
+            git(root, "symbolic-ref", "HEAD", "refs/heads/before")
         os.kill(os.getpid(), signal.SIGKILL)
-    write(place, content)
-keeping._write = killing
+    return done
+backup._git = killing
 command.main([{checkout!r}, *{arguments!r}])
 """
 
 
-def killed(checkout: Path, after: int, *arguments: str) -> None:
+def killed(checkout: Path, after: str, *arguments: str) -> None:
     code = KILL.format(after=after, checkout=str(checkout), arguments=list(arguments))
     ran = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
     assert ran.returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("after", [1, 2, 50, 88])
-def test_a_run_that_is_killed_is_told_by_the_next_one_and_undone(tmp_path, capsys, after):
+@pytest.mark.parametrize("after", ["init", "fast-import", "read-tree", "checkout"])
+def test_a_run_that_is_killed_is_reported_by_the_next_one_and_undone(tmp_path, capsys, after):
     checkout = write_checkout(tmp_path / "RAGEN", 2026)
     before = bytes_of(checkout)
     killed(checkout, after, "--no-suite")
-    if after == 1:  # before its copies were whole, and so before anything was touched
+    if after in ("init", "fast-import"):  # before its copies were whole, and so before anything was touched
         assert put(checkout) == 0
     else:
         assert put(checkout) == 2
@@ -207,25 +221,49 @@ def test_a_run_that_is_killed_is_told_by_the_next_one_and_undone(tmp_path, capsy
     assert bytes_of(checkout) == before
 
 
-def test_an_undo_that_is_killed_can_be_made_again(checkout, capsys):
+@pytest.mark.parametrize("after", ["symbolic-ref", "read-tree", "reset"])
+def test_an_undo_that_is_killed_can_be_made_again(checkout, after):
     before = bytes_of(checkout)
     put(checkout)
-    code = (
-        "import os, signal; from ragen.retrofit import command, keeping\n"
-        "back, done = keeping._bring_back, []\n"
-        "def killing(*given):\n    done.append(1)\n    len(done) == 9 and os.kill(os.getpid(), signal.SIGKILL)\n"
-        f"    back(*given)\nkeeping._bring_back = killing\ncommand.main([{str(checkout)!r}, '--undo'])"
-    )
-    assert python("-c", code, cwd=checkout.parent, path=ROOT).returncode == -signal.SIGKILL
-    assert put(checkout) == 2 and "while undoing" in capsys.readouterr().err
+    killed(checkout, after, "--undo")
     assert command.main([str(checkout), "--undo"]) == 0
     assert bytes_of(checkout) == before
 
 
 def test_two_at_a_time_are_refused(checkout, capsys):
-    with keeping.alone(checkout):
+    with backup.locked(checkout):
         assert put(checkout) == 2
-    assert "at work" in capsys.readouterr().err
+    assert "another retrofit" in capsys.readouterr().err
+
+
+def test_a_checkout_that_is_a_git_repository_keeps_its_index_history_and_line_endings(checkout):
+    (checkout / ".gitattributes").write_text("* text eol=crlf\n")
+    envs = checkout / "ragen/env/__init__.py"
+    envs.write_bytes(envs.read_bytes().replace(b"\n", b"\r\n", 3))
+    own = ["git", "-c", "user.name=x", "-c", "user.email=x@x"]
+    for line in (["init", "-q"], ["add", "train.py"], ["commit", "-q", "-m", "x"], ["add", "ragen/utils.py"]):
+        subprocess.run([*own, *line], cwd=checkout, check=True, capture_output=True)
+    before = bytes_of(checkout)
+    assert put(checkout) == 0
+    status = subprocess.run([*own, "status", "--porcelain"], cwd=checkout, check=True, capture_output=True, text=True)
+    assert backup.FOLDER not in status.stdout and "A  ragen/utils.py" in status.stdout
+    assert command.main([str(checkout), "--undo"]) == 0
+    after = bytes_of(checkout)
+    assert after.pop(".git/index") and before.pop(".git/index") and after == before
+
+
+def test_without_git_it_is_refused_before_anything_is_changed(checkout, capsys, monkeypatch):
+    before = bytes_of(checkout)
+    monkeypatch.setenv("PATH", "")
+    assert put(checkout) == 2
+    assert "git is needed" in capsys.readouterr().err and bytes_of(checkout) == before
+
+
+def test_the_line_that_undoes_is_quoted_for_a_shell(tmp_path, capsys):
+    checkout = write_checkout(tmp_path / "my RAGEN", 2025)
+    killed(checkout, "checkout", "--no-suite")
+    assert put(checkout) == 2
+    assert f"ragen.retrofit '{checkout}' --undo" in capsys.readouterr().err
 
 
 # What is refused
@@ -234,7 +272,7 @@ def test_two_at_a_time_are_refused(checkout, capsys):
 def refused(checkout: Path) -> str:
     before = bytes_of(checkout)
     with pytest.raises(RetrofitError) as error:
-        adapt(recognise(checkout, travellers()), travellers())
+        adapt(recognise(checkout, needed_modules()), needed_modules())
     assert bytes_of(checkout) == before
     return str(error.value)
 
@@ -246,7 +284,7 @@ def test_what_is_no_checkout_is_refused(tmp_path):
 
 def _refusal(folder: Path) -> str:
     with pytest.raises(RetrofitError) as error:
-        recognise(folder, travellers())
+        recognise(folder, needed_modules())
     return str(error.value)
 
 
@@ -288,6 +326,20 @@ def test_environments_are_imported_when_they_are_asked_for(checkout):
     )
     ran = python("-c", code, cwd=checkout, path=checkout, RAGEN_IMPORT_LIGHT="1")
     assert ran.stdout.splitlines() == ["['absent', 'counted', 'walk'] False", "WalkEnv 4 False", "False"], ran.stderr
+
+
+@pytest.mark.parametrize(
+    "head", [b"\xef\xbb\xbf", b"# -*- coding: latin-1 -*-\n# caf\xe9\n"], ids=["byte order mark", "Latin-1"]
+)
+@pytest.mark.parametrize("tail", [b"", b"REGISTERED_ENVS.update(())\n"], ids=["a table", "more than a table"])
+def test_sources_may_be_in_any_encoding_that_python_reads(checkout, head, tail):
+    for path in ("ragen/env/__init__.py", "ragen/__init__.py", "ragen/llm_agent/es_manager.py", "ragen/utils.py"):
+        place = checkout / path
+        place.write_bytes(head + place.read_bytes() + (tail if "env/" in path else b""))
+    assert put(checkout) == 0
+    code = "import ragen.llm_agent.es_manager, ragen.env as e; print(e.REGISTERED_ENVS['walk'].__name__)"
+    ran = python("-c", code, cwd=checkout, path=checkout)
+    assert ran.stdout.strip() == "WalkEnv", ran.stderr
 
 
 def test_a_table_that_is_not_understood_is_kept_and_handed_over(checkout):
@@ -337,7 +389,7 @@ def test_the_suite_proves_it(checkout):
     assert "equal, 33 entries as its own manager's; an episode of" in lines["Walk"]
     assert "stays in the main process" in lines["Counted"] and "not played: ModuleNotFoundError" in lines["Absent"]
     assert "2 equal, 0 different, 1 not played." in ran.stdout and "workers pay for:" in ran.stdout
-    assert json.loads((checkout / keeping.FOLDER / "manifest.json").read_text())["state"] == "placed"
+    assert backup.state(checkout) == backup.AFTER
     assert retrofit(checkout, "--undo").returncode == 0
     assert bytes_of(checkout) == before
 
@@ -361,21 +413,20 @@ def test_rollouts_that_differ_bring_everything_back(tmp_path):
 
 @pytest.mark.parametrize(("name", "generation"), [("ragen-up25", 2025), ("ragen-up26", 2026)])
 def test_real_checkouts_are_known_and_come_back(tmp_path, name, generation):
-    archive = ARCHIVES / f"{name}.tar.gz"
-    if not archive.is_file():
-        pytest.skip(f"{archive} is not here")
-    with tarfile.open(archive) as packed:
+    if ARCHIVES is None:
+        pytest.skip("RAGEN_CHECKOUTS names no folder with archives of RAGEN")
+    with tarfile.open(Path(ARCHIVES, f"{name}.tar.gz")) as packed:
         packed.extractall(tmp_path, filter="data")
     checkout = tmp_path / name
     before = bytes_of(checkout)
-    known = recognise(checkout, travellers())
+    known = recognise(checkout, needed_modules())
     assert known.generation == generation
-    adapted = adapt(known, travellers())
+    adapted = adapt(known, needed_modules())
     assert {"sokoban", "frozen_lake"} <= adapted.salted.keys()
     assert adapted.in_main.keys() == ({"bandit"} if generation == 2026 else set())
     assert put(checkout) == 0
     code = (
-        "from ragen.llm_agent.es_manager import EnvStateManager as M; from ragen.retrofit.configs import composed; "
+        "from ragen.llm_agent.es_manager import EnvStateManager as M; from ragen.retrofit.suite import composed; "
         "from pathlib import Path; c = composed(Path('config'), '_1_bandit'); m = M(c, 'val'); s = m.reset(); "
         "ask = [dict(env_id=0, actions=['x'], llm_response='', llm_raw_response='')]; print(len(s), len(m.step(ask))); "
         "print('manager_invalid_action' in s[0]['history'][-1]); m.close()"

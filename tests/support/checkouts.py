@@ -201,6 +201,7 @@ STEP = """def _handle_mm_state(self, given):
         if len(known) != len(asked) or not known:
             cache["penalty"] += self.sys_config.es_manager.format_penalty
         status.num_actions += len(executed)
+        status.rewards.append(reward)
         left = entry["max_actions_per_traj"] - status.num_actions
         status.terminated = done or left <= 0
         status.truncated = status.terminated and not (done and info["success"])
@@ -284,7 +285,7 @@ def write_checkout(folder: Path, generation: int) -> Path:
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(text.encode())
-    os.chmod(folder / "ragen/llm_agent/es_manager.py", 0o640)
+    os.chmod(folder / "ragen/llm_agent/es_manager.py", 0o755)
     return folder
 
 

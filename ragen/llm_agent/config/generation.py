@@ -10,16 +10,13 @@ plainly wrong, such as a loss mask one column off, for whoever compares with RAG
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.named_data import named_data
 
 YEARS = (2025, 2026)
-DEFAULT_YEAR = 2025
-DEFAULT_QUIRKS = False
-WITH_ENV_DEFAULTS = True  # not where the environments are those of a checkout of RAGEN, which have their own
 
 ENV_DEFAULTS: dict[int, dict[str, dict[str, Any]]] = {
     2025: {},
@@ -35,6 +32,29 @@ _BANDITS_OF_2025 = {("Phoenix", "Dragon"): "train", ("Trader", "Librarian"): "te
 """The arms that RAGEN's tags of 2025 name; its tags of the same names draw arms from one of these lists in 2026."""
 
 
+@dataclass
+class Defaults:
+    """What holds where a configuration leaves it open.
+
+    Attributes:
+        year: The generation.
+        quirks: Whether batches are built as RAGEN builds them.
+        env_fields: Whether :data:`ENV_DEFAULTS` apply; a checkout's own environments have defaults of their own.
+    """
+
+    year: int = 2025
+    quirks: bool = False
+    env_fields: bool = True
+
+
+DEFAULTS = Defaults()
+
+
+def set_defaults(year: int, quirks: bool, env_fields: bool) -> None:
+    """Change the defaults of this process, as a checkout of RAGEN does that this package was put into."""
+    DEFAULTS.year, DEFAULTS.quirks, DEFAULTS.env_fields = year, quirks, env_fields
+
+
 @dataclass(frozen=True)
 class Generation:
     """The RAGEN that is meant.
@@ -44,8 +64,8 @@ class Generation:
         quirks: Whether batches are built as RAGEN builds them, right or wrong.
     """
 
-    year: int = DEFAULT_YEAR
-    quirks: bool = DEFAULT_QUIRKS
+    year: int = field(default_factory=lambda: DEFAULTS.year)
+    quirks: bool = field(default_factory=lambda: DEFAULTS.quirks)
 
     @classmethod
     def read(cls, config: Any) -> Generation:
@@ -57,7 +77,7 @@ class Generation:
         Raises:
             ConfigError: A key has a value that cannot work.
         """
-        year, quirks = _top(config, "generation", DEFAULT_YEAR), _top(config, "quirks", DEFAULT_QUIRKS)
+        year, quirks = _top(config, "generation", DEFAULTS.year), _top(config, "quirks", DEFAULTS.quirks)
         if str(year) not in map(str, YEARS):
             raise ConfigError(f"generation is {year!r}; expected one of {', '.join(map(str, YEARS))}.")
         if not isinstance(quirks, bool):
@@ -84,7 +104,7 @@ class Generation:
             fields: What ``env_config`` says.
         """
         given = dict(fields or {})
-        if not WITH_ENV_DEFAULTS:
+        if not DEFAULTS.env_fields:
             return given
         defaults = ENV_DEFAULTS[self.year].get(env_type, {})
         if self.is_2026:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ragen.env.base import BaseEnv
 from ragen.errors import RagenError
-from ragen.llm_agent.config.generation import WITH_ENV_DEFAULTS, Generation
+from ragen.llm_agent.config.generation import DEFAULTS, Generation
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.episode.values import steady_text
 from ragen.parallel.interrupts import let_signals_pass
@@ -78,7 +78,7 @@ def largest_tiles(caches: Sequence[dict[str, Any]], engine: EnvEngine) -> dict[i
 def _has_grid(engine: EnvEngine, env_id: int) -> bool:
     record = engine.records[env_id]
     declares = isinstance(getattr(record.spec.env_class, "grid", None), property)
-    return (declares or not WITH_ENV_DEFAULTS) and record.failed is None  # a checkout's may have it without a word
+    return (declares or not DEFAULTS.env_fields) and record.failed is None  # a checkout's may have it without a word
 
 
 def _largest(grid: Any) -> int | None:

@@ -1,7 +1,7 @@
-"""Which modules have to travel: those that a few roots import, followed from file to file.
+"""Which modules a checkout needs: those that a few roots import, followed from file to file.
 
-Every import statement counts, also one in a function, and so does a text that is the name of a module (what a process
-is told to run). The checkout has some modules of its own: those stay, and what is imported *of* them is asked of them.
+Every import statement counts, also one in a function, and so does a string that is the name of a module, such as what a
+new process runs. Modules that the checkout has of its own stay; what is imported *from* them is required of them.
 """
 
 from __future__ import annotations
@@ -13,22 +13,25 @@ from functools import cache
 from pathlib import Path
 
 ROOTS = ("ragen.llm_agent.es_manager", "ragen.tools.check", "ragen.tools.replay", "ragen.retrofit.__main__")
-"""The manager; what its messages tell people to run; and what proves it, and takes it back."""
+"""The manager, the commands that its messages recommend, and what proves and undoes the retrofit."""
 
 KEPT = ("ragen", "ragen.env", "ragen.env.base", "ragen.llm_agent", "ragen.utils")
 """Modules that the checkout has of its own, and that stay its own."""
+
+LEFT_OUT = ("ragen.llm_agent.report",)
+"""Packages that functions import on demand, and that a checkout does without: pictures in notebooks."""
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
-class Travellers:
-    """What has to be in a checkout.
+class Needed:
+    """The modules that a checkout needs.
 
     Attributes:
         files: Source files of this package, by their path in the checkout.
-        wanted: Names that they import of modules that the checkout keeps, by module; each with who wants it.
-        outside: Top-level names of packages of others that they import, at once or when something is asked for.
+        wanted: Names that they import from modules that the checkout keeps, by module; each with one that imports it.
+        outside: Top-level names of third-party packages that they import, at once or on demand.
     """
 
     files: dict[str, Path]
@@ -37,31 +40,30 @@ class Travellers:
 
 
 @cache
-def travellers(roots: tuple[str, ...] = ROOTS, kept: tuple[str, ...] = KEPT) -> Travellers:
+def needed_modules(roots: tuple[str, ...] = ROOTS) -> Needed:
     """Follow the imports of the roots."""
     known = modules()
     files: dict[str, Path] = {}
     wanted: dict[str, dict[str, str]] = {}
     outside: set[str] = set()
-    waiting = [name for root in roots for name in _with_packages(root)]
-    seen: set[str] = set()
+    waiting, seen = [*roots], {*KEPT}
     while waiting:
         module = waiting.pop()
-        if module in seen or module in kept:
+        if module in seen or f"{module}.".startswith(tuple(f"{each}." for each in LEFT_OUT)):
             continue
         seen.add(module)
+        waiting += filter(None, [module.rpartition(".")[0]])
         files[known[module].relative_to(PACKAGE.parent).as_posix()] = known[module]
         for target, name in references(known[module], known):
-            if target not in known:
+            if f"{target}.{name}" in known:
+                waiting.append(f"{target}.{name}")
+            elif target not in known:
                 outside.add(target.partition(".")[0])
-                continue
-            if name is not None and f"{target}.{name}" in known:
-                waiting += _with_packages(f"{target}.{name}")
-                continue
-            if name is not None and target in kept:
+            elif name is not None and target in KEPT:
                 wanted.setdefault(target, {}).setdefault(name, module)
-            waiting += _with_packages(target)
-    return Travellers(dict(sorted(files.items())), wanted, frozenset(outside - {"ragen"}))
+            else:
+                waiting.append(target)
+    return Needed(dict(sorted(files.items())), wanted, frozenset(outside - {"ragen"}))
 
 
 @cache
@@ -75,8 +77,8 @@ def modules() -> dict[str, Path]:
 
 
 def references(path: Path, known: dict[str, Path]) -> Iterator[tuple[str, str | None]]:
-    """What a file imports, as module and name; and the modules that it names in texts."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"), str(path))):
+    """The modules and names that a file imports, and the modules that it names in strings."""
+    for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -85,8 +87,3 @@ def references(path: Path, known: dict[str, Path]) -> Iterator[tuple[str, str | 
             module = node.value.partition(":")[0]
             if module in known:
                 yield module, None
-
-
-def _with_packages(module: str) -> list[str]:
-    parts = module.split(".")
-    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]

@@ -1,0 +1,181 @@
+"""Git keeps what a retrofit replaces, in a repository of its own, and brings it back.
+
+The repository is ``.ragen-retrofit/`` in the checkout, whether or not the checkout is itself a git repository, whose
+history, index and settings are never touched. It has two commits: ``before`` has the files that are replaced, ``after``
+all files that are put in place. Both are written before the first file of the checkout changes. ``HEAD`` is ``after``
+exactly while everything is in place: a process that finds ``before`` there knows that another was killed half-way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ragen.errors import RetrofitError
+
+FOLDER = ".ragen-retrofit"
+BEFORE, AFTER = "before", "after"
+_NEW, _OLD = f"{FOLDER}.new", f"{FOLDER}.old"  # being made, and being removed
+_VERBATIM = "* -text -filter -ident -working-tree-encoding\n"  # whatever the checkout's own .gitattributes say
+_SETTINGS = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_LITERAL_PATHSPECS": "1", "LC_ALL": "C"}
+
+
+@contextlib.contextmanager
+def locked(root: Path) -> Iterator[None]:
+    """Hold the checkout against a second retrofit.
+
+    Raises:
+        RetrofitError: Another process holds it.
+    """
+    descriptor = os.open(root, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise RetrofitError(f"another retrofit of {root} is running; wait until it has ended.") from None
+    finally:
+        os.close(descriptor)
+
+
+def state(root: Path) -> str | None:
+    """``"after"`` if a retrofit is in place, ``"before"`` if one was interrupted half-way, None if there is none."""
+    if not (root / FOLDER / "HEAD").is_file():
+        return None
+    return _git(root, "symbolic-ref", "--short", "HEAD").decode().strip()
+
+
+def originals(root: Path) -> dict[str, bytes | None]:
+    """The contents, before the retrofit, of every file that it put in place; None where there was none."""
+    if state(root) is None:
+        return {}
+    replaced = set(_paths(root, BEFORE))
+    return {
+        path: _git(root, "cat-file", "blob", f"{BEFORE}:{path}") if path in replaced else None
+        for path in _paths(root, AFTER)
+    }
+
+
+def place(root: Path, files: Mapping[str, bytes]) -> None:
+    """Put files into a checkout that has no retrofit, and keep what they replace.
+
+    Whatever goes wrong, and Ctrl-C, brings everything back before it is raised.
+
+    Args:
+        root: The checkout.
+        files: Contents by path.
+
+    Raises:
+        RetrofitError: A file cannot be read or written; everything is as it was.
+    """
+    clean(root)
+    try:
+        _git(root, "init", "--quiet", "--bare", "--template=", f"--initial-branch={BEFORE}", folder=_NEW)
+        (root / _NEW / "info").mkdir(exist_ok=True)
+        (root / _NEW / "info" / "attributes").write_text(_VERBATIM)
+        (root / _NEW / ".gitignore").write_text("*\n")
+        kept = {path: (root / path).read_bytes() for path in files if (root / path).is_file()}
+        modes = {path: "100755" if os.access(root / path, os.X_OK) else "100644" for path in kept}
+        commits = _commit(BEFORE, kept, modes) + _commit(AFTER, files, modes)
+        _git(root, "fast-import", "--quiet", stdin=commits, folder=_NEW)
+        os.replace(root / _NEW, root / FOLDER)
+    except (OSError, RetrofitError) as error:
+        clean(root)
+        raise RetrofitError(f"{root} cannot be written to ({error}); nothing was changed.") from error
+    try:
+        _git(root, "read-tree", BEFORE)
+        _git(root, "checkout", "--quiet", AFTER)
+    except BaseException as error:
+        undo(root, force=True)
+        if isinstance(error, RetrofitError):
+            raise RetrofitError(f"{error} Everything was brought back.") from error
+        raise
+
+
+def undo(root: Path, force: bool = False) -> tuple[int, int]:
+    """Bring back every byte.
+
+    Args:
+        root: The checkout.
+        force: Discard edits made since in files that the retrofit put in place.
+
+    Returns:
+        How many files were brought back, and how many removed.
+
+    Raises:
+        RetrofitError: There is no retrofit here, or files were edited since.
+    """
+    clean(root)
+    was = state(root)
+    if was is None:
+        raise RetrofitError(f"{root} was not retrofitted: it has no {FOLDER}/. Nothing was changed.")
+    (root / FOLDER / "index.lock").unlink(missing_ok=True)  # left by a process that was killed: this one holds the lock
+    edited = sorted(_different(root, BEFORE) & _different(root, AFTER))
+    if edited and was == AFTER and not force:
+        raise RetrofitError(
+            f"edited since the retrofit, and would be lost: {', '.join(edited)}. Move them away, or add --force. "
+            "Nothing was changed."
+        )
+    added = [path for path, content in originals(root).items() if content is None]
+    brought_back = len(_paths(root, BEFORE))
+    _git(root, "symbolic-ref", "HEAD", f"refs/heads/{BEFORE}")
+    _git(root, "read-tree", AFTER)
+    _git(root, "reset", "--quiet", "--hard", BEFORE)
+    for path in added:
+        _remove_traces(root, Path(path))
+    os.replace(root / FOLDER, root / _OLD)
+    clean(root)
+    return brought_back, len(added)
+
+
+def clean(root: Path) -> None:
+    """Remove what a killed process left of a repository that is not in use yet, or not any more."""
+    for name in (_NEW, _OLD):
+        shutil.rmtree(root / name, ignore_errors=True)
+
+
+def _git(root: Path, *arguments: str, stdin: bytes = b"", folder: str = FOLDER) -> bytes:
+    tree = [f"--work-tree={root}", "-c", "core.bare=false"] if folder == FOLDER else []
+    command = ["git", f"--git-dir={root / folder}", *tree, *arguments]
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | _SETTINGS
+    try:
+        done = subprocess.run(command, cwd=root, env=environ, input=stdin, capture_output=True, check=False)
+    except FileNotFoundError as error:
+        raise RetrofitError("git is needed to keep the originals, and is not on PATH; install it.") from error
+    if done.returncode != 0:
+        raise RetrofitError(f"`git {arguments[0]}` failed: {' '.join(done.stderr.decode(errors='replace').split())}.")
+    return done.stdout
+
+
+def _commit(branch: str, files: Mapping[str, bytes], modes: Mapping[str, str]) -> bytes:
+    """A commit in the format of ``git fast-import``."""
+    parts = [b"commit refs/heads/%b\ncommitter ragen <> 0 +0000\ndata 0\n" % branch.encode()]
+    for path, content in files.items():
+        head = f"M {modes.get(path, '100644')} inline {path}\ndata {len(content)}\n".encode()
+        parts += [head, content, b"\n"]
+    return b"".join(parts) + b"\n"
+
+
+def _paths(root: Path, branch: str) -> list[str]:
+    return _git(root, "ls-tree", "-r", "-z", "--name-only", "--full-tree", branch).decode().split("\0")[:-1]
+
+
+def _different(root: Path, branch: str) -> set[str]:
+    """Files of a commit that are there and have other contents now, and files there that the commit does not have."""
+    _git(root, "read-tree", branch)
+    changed = _git(root, "diff", "--no-ext-diff", "--diff-filter=d", "-z", "--name-only").decode().split("\0")[:-1]
+    absent = set(_paths(root, AFTER)) - set(_paths(root, branch))
+    return {*changed, *(path for path in absent if (root / path).exists())}
+
+
+def _remove_traces(root: Path, path: Path) -> None:
+    """Remove what Python compiled of a file that is gone, and folders that are empty now."""
+    for compiled in (root / path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+        compiled.unlink(missing_ok=True)
+    for folder in (path.parent / "__pycache__", path.parent, *path.parent.parents):
+        with contextlib.suppress(OSError):  # other files are there, or it is gone already
+            (root / folder).rmdir()

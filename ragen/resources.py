@@ -149,6 +149,12 @@ def worker_resource(key: Hashable, build: Callable[[], T], close: Callable[[T], 
             return Lease(key, shared)
 
 
+def held_leases() -> int:
+    """How many leases on resources of this process are not released yet."""
+    with _registry_lock:
+        return sum(shared.leases for shared in _shared.values())
+
+
 def close_resources() -> None:
     """Close all resources of this process, the latest first; errors of theirs are not raised."""
     with _registry_lock:

@@ -90,6 +90,7 @@ def parser(prog: str = "python -m ragen.tools.check") -> argparse.ArgumentParser
     add("--turns", type=int, default=8, metavar="N", help="turns of each (default 8)")
     add("--actions", nargs="+", default=(), metavar="TEXT", help="what to play where actions are texts")
     add("--timeout", type=float, default=30.0, metavar="SECONDS", help="for one reset or turn (default 30)")
+    add("--budget", type=float, default=3.0, metavar="SECONDS", help="for playing and each measurement (default 3)")
     add("--stacks", action="store_true", help="show tracebacks and stacks of what failed")
     return top
 

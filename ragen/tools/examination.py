@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -37,15 +37,30 @@ MOST_RESETS, FEW_RESETS = 100, 15  # in a batch while memory is looked at; with 
 SEEDS_RESET = 50  # seeds that are gone through there, so that levels that are kept by seed do not look like a leak
 LEAK_PER_RESET, LEAK_PER_BATCH = 8_000, 500_000  # bytes
 HERE = {"PYTHONHASHSEED": "0", "TZ": "HERE+12"}
-ELSEWHERE = (
+DESCRIPTORS = 7  # that are taken in another process, so that the environment's own have other numbers
+ELSEWHERE: tuple[tuple[dict[str, str], int, str, str], ...] = (
+    (
+        {},
+        0,
+        "another process gives something else",
+        "It depends on its process: an id(), a process id, a path, a thread, or the system's random bytes.",
+    ),
+    (
+        {},
+        DESCRIPTORS,
+        "it depends on the number of a file descriptor, which depends on what else the process has open",
+        "Leave fileno() and paths such as /proc/self/fd/7 out of what the environment shows and decides.",
+    ),
     (
         {"PYTHONHASHSEED": "1"},
+        0,
         "it depends on hash(), which each process salts",
         "Sort sets before they are gone through or drawn from; take hashlib where a hash decides something.",
     ),
     # 26 hours away: it is never the same day
-    ({"TZ": "THERE-14"}, "it depends on the time of day", "Leave time out of it."),
+    ({"TZ": "THERE-14"}, 0, "it depends on the time of day", "Leave time out of it."),
 )
+"""What another process may have otherwise: variables, descriptors in use; what a difference says, and what to do."""
 
 ESSENTIAL = ("loads in a worker", "is built and closed", "plays")
 NEEDS_REPLAYS = ("replays after other episodes", "replays elsewhere", "group resets")
@@ -73,6 +88,7 @@ class Examination:
         self._sealed = SealedSpecs.of([spec])
         self._costs = EnvCosts()
         self._replays = False
+        self._has_examples = False
         self._plan: dict[int, Turns] = {}
         self._first: Episodes = {}
 
@@ -132,24 +148,39 @@ class Examination:
     def _plays(self) -> Finding:
         """Choose what to play, the same for every comparison, and play it; what takes too long is cut from the plan."""
         names: dict[str, None] = {}
+        has_examples = not self._actions and getattr(self._spec.env_class, "example_action", None) is not None
+        plans: dict[int, Iterator[tuple[str, ...]]] = {}
         for seed in self._seeds:
             given = self._ask("action_names", seed, where=f"in the reset with seed {seed}")
             names.update(dict.fromkeys(given))
-            rng, choices = random.Random(seed), given or self._actions or TEXT_ACTIONS
-            self._plan[seed] = [tuple(rng.choices(choices, k=rng.choice((1, 1, 2)))) for _ in range(self._turns)]
+            plans[seed] = self._chosen(seed, given or self._actions or TEXT_ACTIONS, has_examples)
         try:
-            self._first = record(self._here, _FIRST, self._plan, self._budget)
+            self._plan, self._first = record(self._here, _FIRST, plans, self._budget)
         except Mishap as mishap:
             if mishap.phase not in ("send", "receive"):
                 raise
             return Finding("main", f"what it gives {mishap.where} cannot be pickled: {mishap.text}", _TO_MAIN)
-        self._plan = {seed: self._plan[seed][: len(steps) - 1] for seed, steps in self._first.items()}
         self._episode = next(iter(self._plan.items()))
         actions = f"{', '.join(list(names)[:8])}{' ...' if len(names) > 8 else ''}"
-        if not names:
-            actions = f"texts: {'those given' if self._actions else 'generic ones are played, --actions gives better'}"
+        if self._has_examples:
+            actions = "chosen by its example_action"
+        elif not names:
+            generic = "generic ones are played; declare example_action, or use --actions"
+            actions = f"texts: {'those given' if self._actions else generic}"
         turns = sum(map(len, self._plan.values()))
         return Finding("ok", f"{len(self._plan)} episodes, {turns} turns; its actions are {actions}")
+
+    def _chosen(self, seed: int, choices: Sequence[str], has_examples: bool) -> Iterator[tuple[str, ...]]:
+        """The turns of an episode, each chosen when the one before was played: by the environment, or any of these."""
+        rng = random.Random(seed)
+        for turn in range(self._turns):
+            actions = tuple(rng.choices(choices, k=rng.choice((1, 1, 2))))
+            if has_examples:
+                change = Change("example_action", (random.Random(f"{seed}, {turn}"),))
+                example = self._here.ask(Call([(_FIRST, change)]), f"while it chose an action for turn {turn}")
+                if example:
+                    self._has_examples, actions = True, (str(example),)
+            yield actions
 
     # Whether it gives the same again
 
@@ -183,18 +214,23 @@ class Examination:
         return Finding("ok", "an object that has played before gives the same")
 
     def _replays_elsewhere(self) -> Finding:
-        self._worker.restart()
-        if difference := self._difference(self._here, _FIRST):
-            self._replays = False
-            fix = "It depends on its process: an id(), a process id, a path, a thread, or the system's random bytes."
-            return Finding("fail", f"another process gives something else: {difference}", fix)
-        for environ, told, fix in ELSEWHERE:
-            with Sandbox(self._timeout, {**HERE, **environ}) as elsewhere:
-                self._load(elsewhere)
-                if difference := self._difference(elsewhere, _FIRST):
-                    return Finding("fail", f"{told}: {difference}", fix)
-        text = "the same in another process, with another PYTHONHASHSEED, and on another day by local time"
-        return Finding("ok", text)
+        """Where all is otherwise at once; if that differs, one thing at a time is, to find which it depends on."""
+        everything = {name: value for environ, *_ in ELSEWHERE for name, value in environ.items()}
+        difference = self._difference_elsewhere(everything, DESCRIPTORS)
+        if not difference:
+            text = "the same in another process, with other descriptors, another PYTHONHASHSEED, and on another day"
+            return Finding("ok", text)
+        for environ, descriptors, told, fix in ELSEWHERE:
+            if found := self._difference_elsewhere(environ, descriptors):
+                self._replays = bool(environ or descriptors)
+                return Finding("fail", f"{told}: {found}", fix)
+        return Finding("fail", f"another process gives something else: {difference}", ELSEWHERE[0][-1])
+
+    def _difference_elsewhere(self, environ: Mapping[str, str], descriptors: int) -> str:
+        """Where the episodes go otherwise in another process."""
+        with Sandbox(self._timeout, {**HERE, **environ}) as elsewhere:
+            self._load(elsewhere, descriptors)
+            return self._difference(elsewhere, _FIRST)
 
     def _is_copied(self) -> Finding:
         """Members of a group are copied where the class declares how, and nowhere else: that has to be like a reset."""
@@ -244,7 +280,7 @@ class Examination:
         if changes := self._ask("changes"):
             fix = "Other environments live in the same process: put back what is changed, or do without."
             return Finding("warn", f"it changes {'; '.join(changes)}", fix)
-        return Finding("ok", "working directory, sys.path, os.environ, signal handlers are as before")
+        return Finding("ok", "working directory, sys.path, sys.argv, os.environ, output, signal handlers are as before")
 
     def _leaves_nothing(self) -> Finding:
         self._live(WARM_UP)
@@ -253,9 +289,11 @@ class Examination:
         after = self._ask("belongings")
         left = [f"{n - before[what]} {what}" for what, n in after.items() if n - before[what] >= max(1, lives - 1)]
         if not left:
-            return Finding("ok", f"no thread, child process or open file after {lives} lives")
+            return Finding("ok", f"no thread, child process, file or folder after {lives} lives")
         text = f"after {lives} lives (build, resets, turns, close) there are {' and '.join(left)} more"
-        return Finding("fail", text, "close() has to end and close what the others have started and opened.")
+        return Finding(
+            "fail", text, "close() has to end, close and remove what the others have started, opened and made."
+        )
 
     def _live(self, most: int) -> int:
         """Let environments live as long as there is time, and note what that costs; how many there were."""
@@ -297,10 +335,10 @@ class Examination:
 
     # Tools
 
-    def _load(self, sandbox: Sandbox) -> None:
+    def _load(self, sandbox: Sandbox, descriptors: int = 0) -> None:
         """Bring the probe and the environment (several, for comparing) into a worker."""
         sandbox.load([EnvSpec.of(Probe, self._sealed, _PROBE)])
-        sandbox.ask(Call([(_PROBE, _BUILD)]))
+        sandbox.ask(Call([(_PROBE, Change("take_descriptors", (descriptors,)))]))
         sandbox.load([replace(self._spec, env_id=i, group_id=g) for i, g in _GROUPS.items()])
 
     @property

@@ -22,6 +22,8 @@ from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import action_lookup, map_actions
 from ragen.parallel.episode.values import options_taken
 from ragen.parallel.process import linux
+from ragen.parallel.process.supervisor import WORKER_MARK
+from ragen.resources import held_leases, temporary_folder
 from ragen.tools.json_codec import encode
 from ragen.tools.recording import OPTIONS, Turns
 
@@ -38,6 +40,7 @@ class Probe:
         for standard in (1, 2):
             os.dup2(nowhere, standard)
         os.close(nowhere)
+        self._mark = os.environ.get(WORKER_MARK)
         self._before = _process_state()
 
     def changes(self) -> list[str]:
@@ -117,15 +120,30 @@ class Probe:
         do("close", self.close_it)
 
     def belongings(self) -> dict[str, int]:
-        """How much this process has of what an environment may leave behind."""
+        """How much there is of what an environment of this process may leave behind."""
         gc.collect()
-        if sys.platform != "linux":
-            return {"threads": threading.active_count()}
-        return {
-            "threads": len(os.listdir("/proc/self/task")),
-            "child processes": len(linux.descendants(os.getpid())),
-            "open files": len(os.listdir("/proc/self/fd")),
+        files, folders = entries_below(temporary_folder())
+        found = {"threads": threading.active_count()}
+        if sys.platform == "linux":
+            children = linux.descendants(os.getpid())
+            if self._mark is not None:  # some are no descendants any more
+                children |= linux.processes_with(f"{WORKER_MARK}={self._mark}")
+            found = {
+                "threads": len(os.listdir("/proc/self/task")),
+                "child processes": len(children),
+                "open files": len(os.listdir("/proc/self/fd")),
+            }
+        return found | {
+            "temporary files": files,
+            "temporary folders": folders,
+            "entries in the working directory": len(os.listdir()),
+            "unreleased leases on resources": held_leases(),
         }
+
+    def take_descriptors(self, count: int) -> None:
+        """Open some files for good, so that those which are opened later have other numbers."""
+        for _ in range(count):
+            os.open(os.devnull, os.O_RDONLY)
 
     def resident_bytes(self) -> int:
         """Memory of this process that is in use; 0 where the system does not tell."""
@@ -144,6 +162,22 @@ class Probe:
         return self._env.reset(seed=seed, **{key: OPTIONS[key] for key in OPTIONS if taken is None or key in taken})
 
 
+def _described(descriptor: int) -> tuple[int, int] | None:
+    try:
+        found = os.fstat(descriptor)
+    except OSError:  # closed
+        return None
+    return found.st_dev, found.st_ino
+
+
+def entries_below(folder: str | os.PathLike[str]) -> tuple[int, int]:
+    """How many files and folders there are in a folder and in those below it."""
+    files = folders = 0
+    for _, names, others in os.walk(folder):
+        files, folders = files + len(others), folders + len(names)
+    return files, folders
+
+
 def _generator_states() -> dict[str, Any]:
     """The global generators' states; NumPy's only if it is imported, as it is after an episode that uses it."""
     states: dict[str, Any] = {"random": random.getstate()}
@@ -158,7 +192,10 @@ def _process_state() -> dict[str, Any]:
     return {
         "the working directory": os.getcwd(),
         "sys.path": list(sys.path),
+        "sys.argv": list(sys.argv),
         "os.environ": dict(os.environ),
+        "sys.stdout or sys.stderr": [sys.stdout, sys.stderr],
+        "what descriptors 0 to 2 are": [_described(number) for number in range(3)],
         "the recursion limit": sys.getrecursionlimit(),
         "signal handlers": [signal.getsignal(number) for number in sorted(signal.valid_signals())],
     }

@@ -17,8 +17,8 @@ from ragen.tools.sandbox import Mishap, Sandbox
 MANY_ACTIONS = 99  # actions left: turns are not cut short
 OPTIONS = {"mode": "train"}
 
-Turns = Sequence[tuple[str, ...]]
-Plan = Mapping[int, Turns]
+Turns = list[tuple[str, ...]]
+Plan = dict[int, Turns]
 """The turns to play, by seed."""
 
 
@@ -35,23 +35,38 @@ Episodes = dict[int, list[Step]]
 """By seed, what the reset and the turns gave."""
 
 
-def record(sandbox: Sandbox, env_id: int, plan: Plan, budget: float) -> Episodes:
+def record(
+    sandbox: Sandbox, env_id: int, plans: Mapping[int, Iterator[tuple[str, ...]]], budget: float
+) -> tuple[Plan, Episodes]:
     """Play episodes; after so many seconds no further turn is begun, but one is played in any case.
+
+    Args:
+        sandbox: Where the environment is loaded.
+        env_id: Which one it is there.
+        plans: By seed, the turns to play, each asked for when the one before it was played.
+        budget: Seconds.
+
+    Returns:
+        The turns that were played, and what they gave.
 
     Raises:
         Mishap: A reset or a turn gave no result.
     """
+    plan: Plan = {}
     episodes: Episodes = {}
     end = time.monotonic() + budget
-    for seed, turns in plan.items():
+    for seed, turns in plans.items():
         if episodes and time.monotonic() > end:
             break
-        steps = episodes[seed] = []
-        for turn, step in _episode(sandbox, [env_id], seed, turns):
-            steps.append(step)
-            if turn >= 0 and time.monotonic() > end:
+        played = plan[seed] = []
+        (_, begun), *_ = _episode(sandbox, [env_id], seed, [])
+        steps = episodes[seed] = [begun]
+        for turn, actions in enumerate(turns):
+            played.append(actions)
+            steps.append(_step(sandbox, env_id, turn, actions, f"seed {seed}"))
+            if steps[-1].done or time.monotonic() > end:
                 break
-    return episodes
+    return plan, episodes
 
 
 def difference_from(expected: Episodes, sandbox: Sandbox, env_ids: Sequence[int], plan: Plan) -> str:
@@ -102,8 +117,13 @@ def _episode(sandbox: Sandbox, env_ids: Sequence[int], seed: int, turns: Turns) 
 def _turns(sandbox: Sandbox, env_id: int, turns: Turns, whose: str, first: int = 0) -> Iterator[tuple[int, Step]]:
     """The turns of an episode from this one on, until it is done, and what they gave."""
     for turn, actions in enumerate(turns[first:], first):
-        where = f"in turn {turn} ({', '.join(map(repr, actions))}) of {whose}"
-        result = sandbox.ask(Play([(env_id, Turn(actions, MANY_ACTIONS))]), where)
-        yield turn, Step(*(plain(getattr(result, name)) for name in Step._fields))
-        if result.done:
+        step = _step(sandbox, env_id, turn, actions, whose)
+        yield turn, step
+        if step.done:
             return
+
+
+def _step(sandbox: Sandbox, env_id: int, turn: int, actions: tuple[str, ...], whose: str) -> Step:
+    where = f"in turn {turn} ({', '.join(map(repr, actions))}) of {whose}"
+    result = sandbox.ask(Play([(env_id, Turn(actions, MANY_ACTIONS))]), where)
+    return Step(*(plain(getattr(result, name)) for name in Step._fields))

@@ -12,6 +12,7 @@ from rich.console import Console
 from ragen.commands import REFUSED
 from ragen.errors import ConfigError, UnknownEnvError
 from ragen.tools import check as checks
+from ragen.tools import examination
 from ragen.tools.check import FIX_FIRST, NOTHING_TO_FIX, check_parallel
 from ragen.tools.check_report import CheckReport, EnvCosts, Finding, advise
 from support import check_cases
@@ -41,6 +42,7 @@ def test_a_flawless_environment_passes_everything():
         (check_cases.RemembersEpisodes, "replays after other episodes", "'at . of 30, episode 1' and is now"),
         (check_cases.TellsAHash, "replays elsewhere", r"it depends on hash\(\)"),
         (check_cases.TellsTheDay, "replays elsewhere", "it depends on the time of day"),
+        (check_cases.TellsADescriptor, "replays elsewhere", "it depends on the number of a file descriptor"),
         (check_cases.TellsItsProcess, "replays elsewhere", "another process gives something else"),
         (check_cases.CopiedBadly, "group resets", "a copy is not like a reset"),
         (check_cases.CopiedWithoutItsLevel, "group resets", "a copy is not like a reset: .*the reward was"),
@@ -56,6 +58,14 @@ def test_a_flawless_environment_passes_everything():
                 "5 threads and 5 child processes and 5 open files more",
             ),
             marks=pytest.mark.cold,  # what was left ends with the supervisor
+        ),
+        pytest.param(
+            *(
+                check_cases.LeavesFiles,
+                "leaves nothing behind",
+                "5 child processes and 5 temporary files and 5 temporary folders and 5 unreleased leases on resources",
+            ),
+            marks=pytest.mark.cold,
         ),
         (check_cases.Grows, "memory stays", "resets adds about"),
         (check_cases.Raises, "plays", "raises in turn 1 .*ValueError: the rope is too short"),
@@ -158,14 +168,17 @@ def test_state_that_an_environment_holds_elsewhere_is_fine():
     [
         (check_cases.Copied, "ok", "copy_from gives what a reset gives"),
         (check_cases.CopiedMidway, "ok", "copy_from gives what a reset gives"),
-        (check_cases.Walk, "ok", "no copy_from: every member of a group is reset, in .* us"),
-        (check_cases.ResetsSlowly, "note", "no copy_from: every member of a group is reset, in 2.* ms"),
+        (check_cases.Walk, "ok", "no copy_from: every member of a group is reset, in .*s"),
+        (check_cases.ResetsSlowly, "note", "no copy_from: every member of a group is reset, in .*s"),
         (check_cases.DeclinesToCopy, "note", "copy_from gives False: every member of a group is reset"),
     ],
 )
 def test_what_becomes_of_the_members_of_a_group_is_told_and_copying_recommended_where_resets_are_dear(
-    env, status, told
+    env, status, told, monkeypatch
 ):
+    monkeypatch.setattr(
+        examination, "DEAR_RESET", 2e-3 if env is check_cases.ResetsSlowly else 1e3
+    )  # however busy it is
     report = check(env)
     finding = report.findings["group resets"]
     assert report.ok and finding.status == status and re.search(told, finding.text), finding
@@ -176,7 +189,8 @@ def test_what_an_environment_changes_in_its_process_is_told():
     finding = check(check_cases.ChangesItsProcess).findings["leaves its process alone"]
     assert finding.status == "warn"
     assert "the working directory" in finding.text
-    assert "sys.path" in finding.text and "os.environ" in finding.text
+    for what in ("sys.path", "sys.argv", "os.environ", "sys.stdout or sys.stderr", "what descriptors 0 to 2 are"):
+        assert what in finding.text
 
 
 def test_an_environment_that_declares_that_it_does_not_replay_is_not_blamed_for_it():
@@ -213,6 +227,17 @@ def test_texts_are_played_where_there_are_no_action_names():
     assert "no 'success' seen" in report.findings["metrics"].text
 
 
+def test_actions_that_an_environment_chooses_itself_are_played():
+    played = check(check_cases.Locked, seeds=2)
+    assert played.findings["plays"].text == "2 episodes, 8 turns; its actions are chosen by its example_action"
+    assert {finding.status for finding in played.findings.values()} == {"ok"}, played.findings
+
+
+def test_actions_that_are_given_take_the_place_of_the_environments_own():
+    text = check(check_cases.Locked, actions=["knock"]).findings["plays"].text
+    assert "raises in turn 0 ('knock'" in text and text.endswith("ValueError: wrong word")
+
+
 def test_a_mapping_of_fields_becomes_the_configuration():
     assert "raises in turn 0" in check(check_cases.Raises, {"fails_at": 1}).line
     with pytest.raises(ConfigError, match="no_such_field"):
@@ -240,7 +265,7 @@ def test_the_command_prints_the_tables_and_its_exit_code_tells_whether_there_is_
     assert checks.main([*arguments, "fails_at=2"]) == FIX_FIRST
     assert "the rope is too short" in capsys.readouterr().out
     assert checks.main([*arguments, "fails_at=99"]) == NOTHING_TO_FIX
-    assert "sequential_env_types" in capsys.readouterr().out
+    assert re.search("sequential_env_types|use_multiprocessing", capsys.readouterr().out)
 
 
 def test_what_the_environment_prints_does_not_get_into_the_tables(capfd):

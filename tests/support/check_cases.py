@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import io
 import os
 import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ragen.env.base import BaseDiscreteActionEnv, BaseLanguageBasedEnv
+from ragen.resources import worker_resource
 
 LOOKUP = {1: "Left", 2: "Right"}
 
@@ -193,6 +196,10 @@ class ChangesItsProcess(Walk):
         os.chdir("/")
         os.environ["SPECIMEN"] = "was here"
         sys.path.clear()
+        sys.argv.append("--translated")
+        sys.stdout = io.StringIO()
+        with open("/dev/zero") as other:
+            os.dup2(other.fileno(), 1)
 
 
 class RaisesInClose(Walk):
@@ -245,6 +252,16 @@ class TellsItsProcess(Copied):
         return f"{super().render()} {os.getpid()}"
 
 
+class TellsADescriptor(Walk):
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        with open(os.devnull) as file:
+            self.number = file.fileno()
+        return super().reset(seed, mode)
+
+    def render(self, mode: str | None = None) -> str:
+        return f"{super().render()} by {self.number}"
+
+
 class RemembersEpisodes(Walk):
     episodes: ClassVar[int] = 0
 
@@ -293,6 +310,16 @@ class LeavesThings(Walk):
             threading.Thread(target=threading.Event().wait, daemon=True).start()
 
 
+class LeavesFiles(Walk):
+    """A temporary file, a folder and a lease for each object, and a process that is not its child any more."""
+
+    def __init__(self, config: WalkConfig | None = None) -> None:
+        super().__init__(config)
+        self.lease = worker_resource("map", dict)
+        os.close(tempfile.mkstemp(dir=tempfile.mkdtemp())[0])
+        subprocess.run(["sh", "-c", "setsid sleep 600 &"], check=True)
+
+
 class Grows(Walk):
     kept: ClassVar[list[bytes]] = []
 
@@ -331,6 +358,23 @@ class Echo(BaseLanguageBasedEnv):
 
     def render(self, mode: str | None = None) -> str:
         return self.said
+
+
+class Locked(Echo):
+    """Takes only one word, which is another one in each turn."""
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        self.word = random.Random(seed).randrange(1000)
+        return super().reset(seed, mode)
+
+    def example_action(self, rng: random.Random) -> str:
+        return rng.choice([f"say {self.word}", f"whisper {self.word}"])
+
+    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        if not action.endswith(f" {self.word}"):
+            raise ValueError("wrong word")
+        self.word += 1
+        return super().step(action)[0], 1.0, False, {"success": True}
 
 
 class Unpicklable:

@@ -57,6 +57,12 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
+def processes_with(entry: str) -> set[int]:
+    """Process ids of this user's other processes that were started with this ``NAME=value`` in their environment."""
+    pids = {int(folder.name) for folder in Path("/proc").glob("[0-9]*")} - {os.getpid()}
+    return {pid for pid in pids if has_in_environment(pid, entry)}
+
+
 def kill_all_with(entry: str) -> None:
     """Kill every process of this user, this one aside, that was started with this ``NAME=value`` in its environment.
 
@@ -64,8 +70,7 @@ def kill_all_with(entry: str) -> None:
     """
     deadline, misses = time.monotonic() + _SWEEP_TIMEOUT, 0
     while misses < 2 and time.monotonic() < deadline:
-        pids = {int(folder.name) for folder in Path("/proc").glob("[0-9]*")} - {os.getpid()}
-        found = [pid for pid in pids if has_in_environment(pid, entry)]
+        found = processes_with(entry)
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)

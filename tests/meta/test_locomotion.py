@@ -7,6 +7,7 @@ import pytest
 
 from ragen.errors import MissingExtraError
 from ragen.meta import make_env, make_parallel_env
+from support.checkouts import ROOT, python
 
 HAS_MUJOCO = all(importlib.util.find_spec(name) for name in ("mujoco", "imageio"))
 needs_mujoco = pytest.mark.skipif(not HAS_MUJOCO, reason="needs the extra ragen[meta]: MuJoCo")
@@ -76,3 +77,11 @@ def test_lanes_give_the_same(name):
 
     for one, other in zip(steps({"use_lanes": False}), steps({"use_lanes": True, "max_workers": 2}), strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@needs_mujoco
+def test_mujoco_writes_no_file_of_its_own_into_the_current_folder(tmp_path):
+    code = f"from ragen.meta import make_env; env = make_env({IDS[0]!r}, 1); env.reset(seed=0); env.close()"
+    ran = python("-c", code, cwd=tmp_path, path=ROOT)
+    assert ran.returncode == 0 and "settotalmass" not in ran.stderr, ran.stderr
+    assert list(tmp_path.iterdir()) == []

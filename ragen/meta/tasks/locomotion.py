@@ -5,6 +5,7 @@ Rewards are made of what gymnasium's own environments tell in ``info``: no model
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ from gymnasium.spaces import Box
 
 from ragen.errors import MissingExtraError, install_command
 from ragen.meta.tasks.base import TaskEnv
+
+log = logging.getLogger(__name__)
 
 
 class Locomotion(TaskEnv):
@@ -37,6 +40,7 @@ class Locomotion(TaskEnv):
             MissingExtraError: MuJoCo is not installed.
         """
         try:
+            _log_warnings()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)
                 inner = gym.make(self.of, disable_env_checker=True, **{**self.built_with, **_kept(arguments)})
@@ -148,3 +152,16 @@ class AntDir(Locomotion):
 
 def _kept(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if value is not None}
+
+
+def _log_warnings() -> None:
+    """Have MuJoCo's warnings logged: on its own it writes them to ``MUJOCO_LOG.TXT`` in the current folder."""
+    import mujoco
+
+    if mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(_log_warning)
+
+
+def _log_warning(text: str) -> None:
+    is_about_model_file = "deprecated" in text  # gymnasium's own, of which the user can change nothing
+    log.log(logging.DEBUG if is_about_model_file else logging.WARNING, "MuJoCo: %s", text)

@@ -28,7 +28,8 @@ NEVER, NOW, AT_END = range(
     3
 )  # when the next episode begins: not in this turn, instead of it, or as it ends the last one
 
-DESCRIBE, CHECK, READ = "ragen:describe", "ragen:check", "ragen:read"  # what a vector environment asks besides methods
+DESCRIBE, CHECK, READ, IS_WRAPPED = "ragen:describe", "ragen:check", "ragen:read", "ragen:is_wrapped"
+"""What a vector environment asks besides methods."""
 NOT_TO_CALL = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
@@ -240,6 +241,8 @@ class GymGame(Game):
             return self.describe(env)
         if name == CHECK:
             return self.check(env, *change.arguments)
+        if name == IS_WRAPPED:
+            return _is_wrapped(env, change.arguments[0])
         if name == READ:
             found = _get(env, change.arguments[0])
             return IsMethod() if callable(found) else found
@@ -304,6 +307,14 @@ def _dumped(value: Any) -> bytes:
         import cloudpickle
 
         return cloudpickle.dumps(value)
+
+
+def _is_wrapped(env: Any, wrapper: type) -> bool:
+    while env is not None:
+        if isinstance(env, wrapper):
+            return True
+        env = vars(env).get("env")
+    return False
 
 
 def _get(env: Any, name: str) -> Any:

@@ -51,7 +51,15 @@ class Asking(VectorEnv[Any, Any, np.ndarray]):
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """An attribute of every sub-environment; one that is a method is called."""
-        return self._now("call_async", lambda: attributes.read_all(self._fleet.engine, name))
+        return self.get_attr_of(range(self.num_envs), name)
+
+    def get_attr_of(self, ids: Sequence[int], name: str) -> tuple[Any, ...]:
+        """:meth:`get_attr` of some sub-environments, in the order of ``ids``."""
+        return self._now("call_async", lambda: attributes.read_all(self._fleet.engine, name, ids=ids))
+
+    def are_wrapped(self, wrapper: type, ids: Sequence[int]) -> tuple[bool, ...]:
+        """Whether each of some sub-environments, or anything that it wraps, is an instance of a class."""
+        return self._now("call_async", lambda: attributes.are_wrapped(self._fleet.engine, wrapper, ids))
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute, to one value for all or to one for each in a list or tuple.

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.vector.utils import iterate
 
-from ragen.games.gym_game import CHECK, DESCRIBE, GYM, NOT_TO_CALL, READ, Description, IsMethod
+from ragen.games.gym_game import CHECK, DESCRIBE, GYM, IS_WRAPPED, NOT_TO_CALL, READ, Description, IsMethod
 from ragen.games.gym_old import GYM_OLD
 from ragen.parallel import EnvEngine, EnvSpec
 from ragen.parallel.episode.journal import Change
@@ -48,19 +48,26 @@ def call_all(
     return _values(engine.call(engine.records if ids is None else ids, name, *copied(args), **copied(dict(kwargs))))
 
 
-def read_all(engine: EnvEngine, name: str, calls: bool = False) -> tuple[Any, ...]:
-    """Read an attribute of all; not journalled, unless it turns out to be a method.
+def read_all(engine: EnvEngine, name: str, calls: bool = False, ids: Sequence[int] | None = None) -> tuple[Any, ...]:
+    """Read an attribute of all or of some; not journalled, unless it turns out to be a method.
 
     Args:
         engine: Their engine.
         name: Of the attribute.
         calls: Whether it is known to be a method that changes nothing.
+        ids: Of which sub-environments; None for all.
     """
     refuse(name)
+    ids = list(engine.records if ids is None else ids)
     if calls:
-        return _values(engine.read(engine.records, name))
-    found = _values(engine.read(engine.records, READ, name))
-    return call_all(engine, name, (), {}) if any(type(each) is IsMethod for each in found) else found
+        return _values(engine.read(ids, name))
+    found = _values(engine.read(ids, READ, name))
+    return call_all(engine, name, (), {}, ids) if any(type(each) is IsMethod for each in found) else found
+
+
+def are_wrapped(engine: EnvEngine, wrapper: type, ids: Sequence[int]) -> tuple[bool, ...]:
+    """Whether an instance of a class is among each of some sub-environments and what they wrap."""
+    return _values(engine.read(ids, IS_WRAPPED, wrapper))
 
 
 def set_all(engine: EnvEngine, name: str, values: Mapping[int, Any]) -> None:

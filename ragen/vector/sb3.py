@@ -11,7 +11,7 @@ Stable-Baselines3 is imported with this module, and by nothing else in the packa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -78,8 +78,7 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """An attribute of some sub-environments."""
-        found = self.envs.get_attr(attr_name)
-        return [found[index] for index in self._get_indices(indices)]
+        return list(self.envs.get_attr_of(self._get_indices(indices), attr_name))
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Set an attribute of some sub-environments."""
@@ -87,20 +86,20 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
         """Call a method of some sub-environments."""
-        return list(self.envs.call_some(list(self._get_indices(indices)), method_name, *args, **kwargs))
+        return list(self.envs.call_some(self._get_indices(indices), method_name, *args, **kwargs))
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
-        """Whether some sub-environments are wrapped in a class; those here are never looked into."""
-        return [False] * len(list(self._get_indices(indices)))
+        """Whether some sub-environments are wrapped in a class, such as ``Monitor``."""
+        return list(self.envs.are_wrapped(wrapper_class, self._get_indices(indices)))
 
     def get_images(self) -> Sequence[Any]:
         """What each sub-environment renders."""
         return list(self.envs.render())
 
-    def _get_indices(self, indices: Any) -> Iterable[int]:
+    def _get_indices(self, indices: Any) -> Sequence[int]:
         if indices is None:
             return range(self.num_envs)
-        return [indices] if isinstance(indices, int) else indices
+        return [indices] if isinstance(indices, int) else list(indices)
 
 
 def row_of(infos: dict[str, Any], index: int) -> dict[str, Any]:

@@ -157,3 +157,51 @@ def test_stable_baselines3_learns_on_lanes_as_on_its_own(lanes):
     mine.set_attr("gravity", 1.5, indices=[2])
     assert mine.get_attr("gravity", indices=[1, 2]) == [9.8, 1.5]
     assert len(mine.env_method("get_wrapper_attr", "gravity", indices=2)) == 1
+
+
+class Scaled(gym.RewardWrapper):
+    def reward(self, reward):
+        return reward / 10
+
+
+def monitored():
+    from stable_baselines3.common.monitor import Monitor
+
+    return Scaled(Monitor(gym.make("CartPole-v1")))
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("workers", [0, 2])
+def test_stable_baselines3_sees_wrappers_and_evaluates_as_on_its_own(lanes, workers):
+    sb3 = pytest.importorskip("stable_baselines3")
+    from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    from ragen.vector.sb3 import LaneVecEnv
+
+    mine = LaneVecEnv(lanes([monitored] * 2, autoreset_mode="SameStep", workers=workers))
+    other = DummyVecEnv([monitored] * 2)
+    model = sb3.PPO("MlpPolicy", other, seed=0, device="cpu")
+    returns = []
+    for envs in (mine, other):
+        envs.seed(0)
+        returns.append(evaluate_policy(model, envs, 5))
+    assert returns[0] == returns[1] and returns[0][0] > 100
+    assert mine.env_is_wrapped(Monitor) == [True, True] and mine.env_is_wrapped(Scaled, indices=1) == [True]
+    assert mine.env_is_wrapped(gym.wrappers.TimeLimit, [0]) == [True]
+    assert mine.env_is_wrapped(gym.wrappers.ClipAction, [0]) == [False]
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_adapter_for_stable_baselines3_asks_the_named_environments_alone(lanes, workers):
+    pytest.importorskip("stable_baselines3")
+    from ragen.vector.sb3 import LaneVecEnv
+
+    mine = LaneVecEnv(lanes([monitored] * 2, autoreset_mode="SameStep", workers=workers))
+    mine.set_attr("only_here", 3, indices=[1])
+    assert mine.get_attr("only_here", indices=[1]) == [3]
+    assert mine.env_method("get_wrapper_attr", "only_here", indices=1) == [3]
+    with pytest.raises(AttributeError):
+        mine.get_attr("only_here")

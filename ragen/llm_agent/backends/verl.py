@@ -149,5 +149,9 @@ class VerlBackend:
 
 
 def is_worker_group(actor: Any) -> bool:
-    """Whether an actor splits a batch over workers, and so needs batches of the right size."""
-    return hasattr(actor, "world_size") and hasattr(actor, "generate_sequences")
+    """Whether an actor splits a batch over workers, and so needs batches of the right size.
+
+    RAGEN's wrappers do not, whatever attributes a subclass has: RAGEN's trainers give stand-ins a ``world_size`` too.
+    """
+    is_one = getattr(actor, "is_worker_group", True)
+    return is_one and hasattr(actor, "world_size") and hasattr(actor, "generate_sequences")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ragen.errors import BackendError, ConfigError
 from ragen.llm_agent.backends import backend_class
@@ -36,7 +36,10 @@ class _Wrapper:
         config: The whole configuration.
         tokenizer: The model's.
         llm: Who answers.
+        is_worker_group: False: it takes batches of any size, also where a subclass has a ``world_size``.
     """
+
+    is_worker_group: ClassVar[bool] = False
 
     def __init__(self, config: Any, tokenizer: Any, backend: Backend, sampling: Sampling) -> None:
         self.config, self.tokenizer = config, tokenizer

@@ -3,11 +3,12 @@
 import pytest
 
 from ragen.errors import BackendError, ConfigError
-from ragen.llm_agent.agent_proxy import LLMAgentProxy
+from ragen.llm_agent.agent_proxy import LLMAgentProxy, VllmWrapperWg
 from ragen.llm_agent.backends import Request, Sampling, create_backend
 from ragen.llm_agent.backends.verl import VerlBackend
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.tokenizer import load_tokenizer
+from ragen.llm_agent.tokens.dataproto import object_array
 from support.later import torch
 from support.rollouts import batch_of, no_prompts
 
@@ -168,3 +169,29 @@ def test_a_function_that_gives_no_worker_group_is_an_error(path, said):
     config = load_config("base", ["actor.backend=verl", f"actor.verl.workers={path if path == 'null' else repr(path)}"])
     with pytest.raises(ConfigError, match=said):
         create_backend(config, TOKENIZER)
+
+
+class WrapperWithWorldSize(VllmWrapperWg):
+    """A stand-in as RAGEN's trainers have them: one of RAGEN's wrappers, with a worker group's attribute."""
+
+    world_size = 4
+
+    def __init__(self):
+        self.sizes = []
+
+    def generate_sequences(self, lm_inputs):
+        if lm_inputs.meta_info.get("skip_generation"):
+            return lm_inputs
+        names, given = ("env_ids", "group_ids"), lm_inputs.non_tensor_batch
+        self.sizes.append(len(given["env_ids"]))
+        texts = {"response_texts": ["<answer>Up</answer>"] * self.sizes[-1]}
+        objects = {**texts, **{name: given[name] for name in names}}
+        columns = {key: object_array(value) for key, value in objects.items()}
+        return batch_of({}, lm_inputs.meta_info, **columns)
+
+
+def test_a_wrapper_with_a_world_size_is_asked_as_a_wrapper():
+    wrapper = WrapperWithWorldSize()
+    with LLMAgentProxy(load_config("base", GAMES), wrapper, TOKENIZER) as proxy:
+        rollouts = proxy.rollout(no_prompts(), val=True)
+    assert wrapper.sizes[0] == len(rollouts.non_tensor_batch["env_ids"])

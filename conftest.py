@@ -56,7 +56,7 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "tests/nodes": ("processes", "cluster"),
     "tests/training": ("models", "trainer"),
 }
-NAMED_ONLY = ("slow", "cluster")  # the first is run by hand, the second by CI as well
+NAMED_ONLY = ("slow", "cluster", "install")  # the first is run by hand, the others by CI as well
 FOR_TWO_PROCESSORS = 3  # processes: a third of what tests take is waiting, for workers, deadlines and answers
 MOST_PROCESSES = 4  # with more, those that tests start themselves are short of processors
 FEW = 3  # files; for so few, starting processes takes longer than it saves

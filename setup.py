@@ -11,34 +11,44 @@ from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
 
-OPENAI = ["openai>=1.60"]
+TORCH = ["torch>=2.8"]
+HF = [*TORCH, "transformers>=4.56"]
+VERL = [*HF, "verl>=0.6.1", "tensordict>=0.8"]  # DataProto batches
+PICTURES = ["matplotlib>=3.8"]
+TRACKING = ["tensorboard>=2.16", "wandb>=0.17"]
 AGENT_LOOP = ["verl>=0.9.1", "TransferQueue>=0.1.10", "cachetools>=5", "fastapi>=0.115", "uvicorn>=0.30"]
 LIVE = ["starlette>=0.40", "uvicorn>=0.30"]
+RAY = ["ray[default]>=2.41"]
 TEST = [
-    "tensorboard>=2.16",
     "pytest>=8",
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.8",
     "hypothesis>=6.100",
     "setuptools>=77",
-    *OPENAI,
+    "tensorboard>=2.16",
+    *VERL,
     *AGENT_LOOP,
+    *RAY,
+    *PICTURES,
     *LIVE,
 ]
 
 EXTRAS = {
+    "verl": [*VERL, *AGENT_LOOP],
+    "train": [*VERL, *PICTURES, *TRACKING],
+    "ray": RAY,
+    "hf": HF,
+    "vllm": ["vllm>=0.11"],
+    "sb3": ["stable-baselines3>=2.4"],
+    "cage2": [*TORCH, *PICTURES],
+    "meta": [*TORCH, *PICTURES, "gymnasium[mujoco]>=1.2.1"],
+    "live": LIVE,
+    "webshop": ["spacy>=3.7"],  # only to prepare another catalogue than the one that comes with the package
     "test": TEST,
     "dev": [*TEST, "ruff>=0.12", "mypy>=1.15", "py-spy>=0.4"],
-    "webshop": ["spacy>=3.7"],  # only to prepare another catalogue than the one that comes with the package
-    "openai": OPENAI,
-    "vllm": ["vllm>=0.11"],
-    "agent-loop": AGENT_LOOP,
-    "live": LIVE,
-    "bench": ["stable-baselines3>=2.4"],
-    "meta": ["gymnasium[mujoco]>=1.2.1"],
-    "train": ["tensorboard>=2.16", "wandb>=0.17"],
     "docs": ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.29"],
 }
+"""What ``pip install`` alone leaves out; :mod:`ragen.extras` says what each is for."""
 
 
 def named(path: str, name: str) -> str:
@@ -87,20 +97,19 @@ setup(
         "ragen.config": ["**/*.yaml"],
     },
     install_requires=[
-        "torch>=2.8",
         "numpy>=1.26",
         "hydra-core>=1.3.2",
         "omegaconf>=2.3",
-        "verl>=0.6.1",
         "gymnasium>=1.2.1",
+        "openai>=1.60",
         "pillow>=10.0",
         "tqdm>=4.66",
         "rich>=13.7",
         "psutil>=5.9",
         "setproctitle>=1.3.3",
         "cloudpickle>=3.0",
+        "jinja2>=3.1",
         "joblib>=1.3",
-        "matplotlib>=3.8",
         "rapidfuzz>=3.9",
     ],
     extras_require=EXTRAS,

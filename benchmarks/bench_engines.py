@@ -8,7 +8,7 @@ another order each time; a figure is the median over rounds, with the 10th and 9
 With ``--between 0.05`` the main process works for 50 ms before each turn, as it does while a model generates, so that
 workers and caches are as cold as in training; ``bare pipes`` are two workers that are treated the same.
 There are ``--repeats`` rounds, fewer (but three) where they would take longer than ``--seconds``. Contenders with a
-process per environment are only built up to ``--most-processes``. Needs ``pip install -e '.[bench]'``.
+process per environment are only built up to ``--most-processes``. Needs ``pip install -e '.[sb3]'``.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from ragen.errors import DISTRIBUTION, install_command
+from ragen.extras import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[1]
 NOT_SHIPPED = {"__pycache__"}
@@ -84,7 +85,7 @@ def test_the_metadata_is_what_a_package_index_wants(installed):
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["Summary"] and metadata["Keywords"]
     assert any(line.startswith("Programming Language :: Python :: 3.11") for line in metadata.get_all("Classifier"))
-    assert {"test", "dev", "webshop", "openai", "agent-loop", "bench"} <= set(metadata.get_all("Provides-Extra"))
+    assert {*EXTRAS, "test", "dev", "docs"} == set(metadata.get_all("Provides-Extra"))
 
 
 def test_everything_that_the_package_and_its_tests_need_is_pinned(installed):
@@ -164,8 +165,8 @@ def test_a_command_that_installs_it_would_be_found(command):
 
 
 def test_the_command_that_is_told_names_this_package_from_an_index_and_from_a_clone():
-    assert install_command("openai") == "pip install 'ragen-lanes[openai]' (in a clone: pip install -e '.[openai]')"
-    assert not OTHER_PROJECT.search(install_command("openai")) and not OTHER_PROJECT.search(install_command())
+    assert install_command("verl") == "pip install 'ragen-lanes[verl]' (in a clone: pip install -e '.[verl]')"
+    assert not OTHER_PROJECT.search(install_command("verl")) and not OTHER_PROJECT.search(install_command())
 
 
 def test_every_extra_that_is_named_anywhere_exists(installed):

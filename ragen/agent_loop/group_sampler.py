@@ -15,17 +15,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import transfer_queue
-from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
-from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from ragen.agent_loop import loss_scaling
 from ragen.agent_loop.filters import SCALING
 from ragen.agent_loop.manager import episodes_of, tell
 from ragen.agent_loop.step_metrics import EpisodeSummary
 from ragen.errors import CollectError, InputError
+from ragen.extras import needs
 from ragen.llm_agent.config.reading import choice
 from ragen.llm_agent.filtering.loss_scaling import NONE, SCALINGS, scaling_metrics
 from ragen.llm_agent.filtering.reading import read_empty_stop, read_filter
+
+with needs("verl", "verl's agent loop"):
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 log = logging.getLogger(__name__)
 

@@ -19,14 +19,17 @@ from typing import Any
 from uuid import uuid4
 
 from omegaconf import OmegaConf
-from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
-from verl.utils.profiler import simple_timer
 
 from ragen.agent_loop.episode import Episode
 from ragen.agent_loop.script import Script
 from ragen.agent_loop.session import Service, Session, close_quietly, connect
 from ragen.agent_loop.trail import TokenTrail
 from ragen.errors import BackendError, ConfigError, InputError
+from ragen.extras import needs
+
+with needs("verl", "verl's agent loop"):
+    from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+    from verl.utils.profiler import simple_timer
 
 log = logging.getLogger(__name__)
 

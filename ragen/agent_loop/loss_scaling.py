@@ -10,10 +10,12 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from tensordict import TensorDict
-
 from ragen.errors import ConfigError
+from ragen.extras import needs
 from ragen.llm_agent.filtering.loss_scaling import KEY, LOSS_SCALE
+
+with needs("verl", "verl's agent loop"):
+    from tensordict import TensorDict
 
 METHOD = "_compute_advantage"
 ADVANTAGES = "advantages"

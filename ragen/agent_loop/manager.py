@@ -12,10 +12,12 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from verl.trainer.ppo.v1 import AgentLoopManagerTQ
-from verl.trainer.ppo.v1.trainer_base import PPOTrainer
-
 from ragen.agent_loop.step_metrics import PREFIX, EpisodeSummary, failing_tags, metrics_by_tag
+from ragen.extras import needs
+
+with needs("verl", "verl's agent loop"):
+    from verl.trainer.ppo.v1 import AgentLoopManagerTQ
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 log = logging.getLogger(__name__)
 

@@ -31,6 +31,7 @@ from ragen.agent_loop.adopting import asked_of_verl
 from ragen.agent_loop.checks import check_environments, noting
 from ragen.agent_loop.filters import put_filters
 from ragen.errors import ConfigError, install_command
+from ragen.extras import missing
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, RESPONSE_LENGTH, ContextSettings
 from ragen.llm_agent.config.loading import config_directory, known_sections, load_config, one_line, setting
 from ragen.llm_agent.config.reading import plain_sections
@@ -42,7 +43,6 @@ log = logging.getLogger(__name__)
 
 FOLDER = "agent_loop"  # below the folder of configurations
 PROMPT_LENGTH = 1024
-PACKAGES = {"cachetools": "cachetools", "uvicorn": "uvicorn", "fastapi": "fastapi", "transfer_queue": "TransferQueue"}
 FILE = "verl.yaml"
 SAID = "agent_loop.said"  # keys that were said on the command line
 MANAGER = "ragen.agent_loop.manager.RagenLoopManager"
@@ -80,11 +80,10 @@ def check_packages() -> None:
     Raises:
         ConfigError: Something is missing.
     """
-    missing = [package for module, package in PACKAGES.items() if importlib.util.find_spec(module) is None]
-    if missing:
+    if lacking := missing("verl"):
         raise ConfigError(
-            f"verl's agent loops need {', '.join(missing)}, which verl's own install leaves out; "
-            f"install this package's extra: {install_command('agent-loop')}."
+            f"verl's trainer with agent loops needs {', '.join(lacking)}, which {'is' if len(lacking) == 1 else 'are'} "
+            f"not installed: {install_command('verl')}."
         )
 
 
@@ -337,5 +336,5 @@ def _stock() -> DictConfig:
 def _verl_directory() -> Path:
     spec = importlib.util.find_spec("verl")
     if spec is None or not spec.submodule_search_locations:
-        raise ConfigError("trainer.backend is 'verl', and verl is not installed: pip install verl.")
+        raise ConfigError(f"trainer.backend is 'verl', and verl is not installed: {install_command('verl')}.")
     return Path(spec.submodule_search_locations[0]) / "trainer" / "config"

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ragen.cage2.results import WorkflowResult
+from ragen.extras import needs
 from ragen.files import replacing
 
 _SHORT = {"defender": "def", "enterprise": "ent", "op_server": "srv", "op_host": "op", "user": "usr"}
 _MOST_CURVES = 10  # as many as there are colours to tell apart
 
 
+@needs("cage2", "a picture of how it went")
 def draw_search(path: Path, results: Sequence[WorkflowResult]) -> Path:
     """Draw the results of a search, the best order at the top.
 

@@ -16,14 +16,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from ragen.cage2.buffer import ParallelTrajectoryBuffer
 from ragen.cage2.compliance import Compliance, EpisodeCompliance
 from ragen.cage2.layout import N_ACTIONS
 from ragen.cage2.workflow import WorkflowManager
 from ragen.errors import ConfigError, InputError
+from ragen.extras import needs
+
+with needs("cage2", "the policy of a workflow search"):
+    import torch
+    from torch import Tensor, nn
 
 HIDDEN = 64
 VALUE_COEF, ENTROPY_COEF, GRAD_CLIP = 0.5, 0.01, 0.5

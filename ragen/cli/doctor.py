@@ -17,20 +17,14 @@ from typing import Literal, NamedTuple
 
 import ragen
 from ragen.errors import install_command
+from ragen.extras import EXTRAS, missing
 
 PROG = "ragen doctor"
 SOUND, UNSOUND = 0, 1
-NEEDED = ("torch", "numpy", "hydra-core", "omegaconf", "verl", "gymnasium", "pillow", "rich", "psutil", "cloudpickle")
-OPTIONAL = {
-    "openai": ("ask models behind an API", "openai"),
-    "vllm": ("generate with vLLM in this process", "vllm"),
-    "tensorboard": ("draw training runs", "train"),
-    "wandb": ("log training runs", "train"),
-    "TransferQueue": ("train with verl's agent loop", "agent-loop"),
-    "stable-baselines3": ("compare with other engines", "bench"),
-    "mujoco": ("play the locomotion tasks of meta-RL", "meta"),
-}
-"""Packages that come with an extra: what each is for, and the extra's name."""
+NEEDED = (
+    *("numpy", "hydra-core", "omegaconf", "gymnasium", "openai", "jinja2", "pillow", "rich", "psutil", "cloudpickle"),
+    *("setproctitle", "tqdm", "rapidfuzz"),
+)
 LITTLE_MEMORY, LITTLE_SHARED, FEW_FILES = 2e9, 256e6, 1024
 _MARKS = {"ok": "ok", "note": "note", "bad": "MISSING"}
 
@@ -88,21 +82,19 @@ def versions() -> Iterator[Line]:
     yield Line("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.release()}")
     for package in NEEDED:
         if (version := installed(package)) is None:
-            yield Line(package, "bad", "not installed", f"pip install {package}")
+            yield Line(package, "bad", "not installed", install_command())
         else:
             yield Line(package, "ok", version)
 
 
 def extras() -> Iterator[Line]:
-    """What may be installed besides."""
-    for package, (purpose, extra) in OPTIONAL.items():
-        if (version := installed(package)) is None:
-            yield Line(package, "note", f"not installed; it is needed to {purpose}", install_command(extra))
+    """What may be installed besides, extra by extra."""
+    for name, extra in EXTRAS.items():
+        if lacking := missing(name):
+            text = f"not installed: {', '.join(lacking)}; needed to {extra.purpose}"
+            yield Line(f"[{name}]", "note", text, install_command(name))
         else:
-            yield Line(package, "ok", version)
-    version = installed("ray")
-    text = f"{version}, which verl's trainer and its agent loop start" if version else "not installed"
-    yield Line("ray", "ok" if version else "note", text, "" if version else "pip install ray, to train with verl")
+            yield Line(f"[{name}]", "ok", f"installed: {', '.join(extra.packages)}")
     if not os.environ.get("OPENAI_API_KEY"):
         cure = "export OPENAI_API_KEY=..., unless the server is your own and wants none"
         yield Line("OPENAI_API_KEY", "note", "not set", cure)

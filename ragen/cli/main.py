@@ -9,6 +9,7 @@ from difflib import get_close_matches
 
 import ragen
 from ragen.cli.commands import COMMANDS
+from ragen.errors import MissingExtraError
 from ragen.output import CLOSED, Watched, output_watched
 
 USAGE_ERROR = 2
@@ -33,6 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with output_watched() as output:
             return _run(words)
+    except MissingExtraError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USAGE_ERROR
     except BrokenPipeError:  # such as `ragen doctor | head -1`
         return CLOSED
     except SystemExit:  # argparse's, or what a library makes of a broken pipe

@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 
+from ragen.extras import needs
 from ragen.meta.agents import AGENT_ARCHS
 from ragen.meta.rollouts import Rollout
+
+with needs("meta", "an agent of meta-RL"):
+    import torch
 
 
 class Actor(Protocol):

@@ -11,11 +11,14 @@ import math
 from typing import Any
 
 import numpy as np
-import torch
 from gymnasium.spaces import Box, Discrete
-from torch import Tensor, nn
 
 from ragen.errors import ConfigError
+from ragen.extras import needs
+
+with needs("meta", "an agent of meta-RL"):
+    import torch
+    from torch import Tensor, nn
 
 State = Any
 """A GRU's ``(layers, batch, hidden)``, or an LSTM's pair of them."""

@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from ragen.errors import CheckpointError
+from ragen.extras import needs
 from ragen.files import replacing
 from ragen.llm_agent.config.loading import one_line
+
+with needs("train", "`ragen train`"):
+    import torch
 
 log = logging.getLogger(__name__)
 

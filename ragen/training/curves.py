@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ragen.extras import needs
 from ragen.training.tracking import read_metrics
 
 Points = tuple[list[int], list[float]]
@@ -23,6 +24,7 @@ def curve_names(lines: Sequence[dict[str, Any]], prefix: str) -> list[str]:
     return sorted(names, key=lambda name: (name != f"{prefix}success", name))
 
 
+@needs("train", "a picture of how it went")
 def draw_curve(metrics: Path, picture: Path, title: str = "") -> bool:
     """Draw success over steps of training, and reward and entropy beside it.
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-from torch import Tensor
-from transformers import PreTrainedModel
-
+from ragen.extras import needs
 from ragen.training.shared_prompts import hidden_of_chosen
 from ragen.training.tiny_model import ValueModel
 from ragen.training.training_batch import TrainingBatch
+
+with needs("train", "`ragen train`"):
+    import torch
+    from torch import Tensor
+    from transformers import PreTrainedModel
 
 
 def log_probs_and_entropies(

@@ -8,10 +8,9 @@ from itertools import groupby
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from transformers import PreTrainedModel
-
 from ragen.closing import Closing
 from ragen.errors import ConfigError
+from ragen.extras import needs
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends.hf import HfBackend
 from ragen.llm_agent.config.branching import GRPO, SECTION, TREE, BranchingSettings
@@ -19,6 +18,9 @@ from ragen.llm_agent.config.context import FULL, SAMPLED, ContextSettings
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.trees.lineage import forest_of
 from ragen.training.trajectories import Group, TokenRow, Trajectory, all_members
+
+with needs("train", "`ragen train`"):
+    from transformers import PreTrainedModel
 
 if TYPE_CHECKING:
     from verl import DataProto

@@ -17,11 +17,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
-from transformers import DynamicCache
-
+from ragen.extras import needs
 from ragen.training.training_batch import TrainingBatch, left_padded
+
+with needs("train", "`ragen train`"):
+    import torch
+    from torch import Tensor
+    from transformers import DynamicCache
 
 
 @dataclass(frozen=True)

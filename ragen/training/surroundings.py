@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from transformers.utils import logging as hf_logging
-
 from ragen.errors import ConfigError
+from ragen.extras import needs
 from ragen.files import why_no_folder
+
+with needs("train", "`ragen train`"):
+    from transformers.utils import logging as hf_logging
 
 
 @contextmanager

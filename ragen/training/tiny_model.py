@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from transformers import GenerationConfig, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
-
+from ragen.extras import needs
 from ragen.training.model_settings import TinyModelSettings
+
+with needs("train", "`ragen train`"):
+    import torch
+    from torch import Tensor, nn
+    from transformers import GenerationConfig, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 
 def build_model(settings: TinyModelSettings, tokenizer: Any, seed: int) -> Qwen2ForCausalLM:

@@ -15,11 +15,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from transformers import PreTrainedModel
-
 from ragen.closing import Closing
 from ragen.commands import StopRequest
 from ragen.errors import CheckpointError, ConfigError
+from ragen.extras import needs
 from ragen.llm_agent.config.loading import differing, one_line
 from ragen.llm_agent.rollout.command import create_tokenizer
 from ragen.torch_threads import torch_threads
@@ -45,6 +44,9 @@ from ragen.training.training_batch import training_batch
 from ragen.training.trajectories import all_members
 from ragen.training.updates import Learner
 from ragen.training.warm_up import WarmUp, demonstrations
+
+with needs("train", "`ragen train`"):
+    from transformers import PreTrainedModel
 
 CURVE_FILE = "learning_curve.png"
 

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from ragen.extras import needs
 from ragen.llm_agent.tokens.dataproto import object_array
 from ragen.training.trajectories import Group, TokenRow
+
+with needs("train", "`ragen train`"):
+    import torch
+    from torch import Tensor
 
 _SIMILAR = 1.25  # how much longer than the shortest first prompt of a micro-batch another may be
 

@@ -12,14 +12,16 @@ from random import Random
 from statistics import fmean
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from transformers import PreTrainedModel
-
+from ragen.extras import needs
 from ragen.training.log_probs import log_probs_and_entropies, values, without_gradient
 from ragen.training.tiny_model import ValueModel, frozen_copy
 from ragen.training.training_batch import TrainingBatch
 from ragen.training.update_settings import GAE, UpdateSettings
+
+with needs("train", "`ragen train`"):
+    import torch
+    from torch import Tensor, nn
+    from transformers import PreTrainedModel
 
 
 def advantages_and_returns(batch: TrainingBatch, settings: UpdateSettings) -> tuple[Tensor, Tensor]:

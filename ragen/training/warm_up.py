@@ -12,9 +12,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-import torch
-from transformers import PreTrainedModel
-
+from ragen.extras import needs
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.config.context import TEXT
 from ragen.llm_agent.config.loading import known_sections, setting
@@ -23,6 +21,10 @@ from ragen.training.log_probs import log_probs_and_entropies
 from ragen.training.model_settings import WarmUpSettings
 from ragen.training.training_batch import batch_of_rows
 from ragen.training.trajectories import TokenRow
+
+with needs("train", "`ragen train`"):
+    import torch
+    from transformers import PreTrainedModel
 
 
 def demonstrations(config: Any, tokenizer: Any, settings: WarmUpSettings) -> list[TokenRow]:

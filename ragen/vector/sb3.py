@@ -16,10 +16,13 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from stable_baselines3.common.vec_env import VecEnv
 
 from ragen.errors import ConfigError
+from ragen.extras import needs
 from ragen.vector.lane_vector_env import LaneVectorEnv
+
+with needs("sb3", "LaneVecEnv"):
+    from stable_baselines3.common.vec_env import VecEnv
 
 
 class LaneVecEnv(VecEnv):  # type: ignore[misc]

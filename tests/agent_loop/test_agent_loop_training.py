@@ -213,8 +213,8 @@ def test_train_py_takes_verls_keys_without_a_plus_and_stops_before_ray_where_it_
 
 
 def test_a_missing_package_is_named_with_the_extra_that_has_it(monkeypatch):
-    monkeypatch.setitem(training.PACKAGES, "not_there_at_all", "NotThere")
-    with pytest.raises(ConfigError, match=r"need NotThere, .* pip install 'ragen-lanes\[agent-loop\]'"):
+    monkeypatch.setattr(training, "missing", lambda extra: ["TransferQueue"])
+    with pytest.raises(ConfigError, match=r"needs TransferQueue, .* pip install 'ragen-lanes\[verl\]'"):
         training.check_packages()
 
 

@@ -10,7 +10,7 @@ from ragen.meta import make_env, make_parallel_env
 from support.checkouts import ROOT, python
 
 HAS_MUJOCO = all(importlib.util.find_spec(name) for name in ("mujoco", "imageio"))
-needs_mujoco = pytest.mark.skipif(not HAS_MUJOCO, reason="needs the extra ragen[meta]: MuJoCo")
+needs_mujoco = pytest.mark.skipif(not HAS_MUJOCO, reason="needs the extra ragen-lanes[meta]: MuJoCo")
 IDS = ["ragen/HalfCheetahVel-v0", "ragen/HalfCheetahDir-v0", "ragen/AntDir-v0"]
 
 

@@ -16,6 +16,7 @@ from ragen.env.webshop.search import IndexBuilder
 from ragen.env.webshop.source import Source
 from ragen.env.webshop.store import StoreWriter
 from ragen.errors import ConfigError
+from ragen.extras import needs
 
 NOUN_MODEL = "en_core_web_sm"
 
@@ -77,6 +78,7 @@ def _tagged(records: Iterator[Record], nouns: str) -> Iterator[Record]:
         yield record
 
 
+@needs("webshop", "preparing a WebShop catalogue")
 def noun_tagger() -> Callable[[str], list[str]]:
     """A function that finds the nouns of a title with spaCy, lower-cased and in order."""
     import spacy

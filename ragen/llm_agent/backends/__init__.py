@@ -4,10 +4,10 @@
 name          who answers                                                           needs
 ============  ====================================================================  ====================
 ``scripted``  a policy for each environment; no model
-``hf``        a Hugging Face model in this process, on CPU or GPU
+``hf``        a Hugging Face model in this process, on CPU or GPU                   extra ``hf``
 ``vllm``      a vLLM engine in this process                                         extra ``vllm``
-``openai``    any server that speaks OpenAI's chat completions                      extra ``openai``
-``verl``      a verl worker group with ``generate_sequences``
+``openai``    any server that speaks OpenAI's chat completions
+``verl``      a verl worker group with ``generate_sequences``                       extra ``verl``
 ============  ====================================================================  ====================
 
 To add a backend, write a class with the methods of :class:`Backend` and name it in ``BACKENDS``; one that lives
@@ -17,11 +17,10 @@ outside this package is named directly, ``actor.backend: "package.module:Class"`
 from __future__ import annotations
 
 import importlib
-import sys
-from importlib.util import find_spec
 from typing import Any
 
 from ragen.errors import ConfigError, install_command
+from ragen.extras import EXTRAS, missing
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
 from ragen.llm_agent.config.loading import setting
 
@@ -35,7 +34,6 @@ BACKENDS = {
     "verl": "ragen.llm_agent.backends.verl:VerlBackend",
     "vllm": "ragen.llm_agent.backends.vllm:VllmBackend",
 }
-EXTRAS = ("openai", "vllm")  # backends whose package, of the same name, an extra of the same name installs
 
 
 def create_backend(config: Any, tokenizer: Any = None) -> Backend:
@@ -71,10 +69,10 @@ def backend_class(name: str) -> type[Backend]:
             f"configuration key 'actor.backend' is {name!r}; expected one of {', '.join(sorted(BACKENDS))}, "
             "or 'package.module:Class'."
         )
-    if name in EXTRAS and not is_installed(name):
+    if name in EXTRAS and (lacking := missing(name)):
         raise ConfigError(
-            f"configuration key 'actor.backend' is {name!r}, which needs the package {name!r}; "
-            f"install this package's extra {name!r}: {install_command(name)}."
+            f"configuration key 'actor.backend' is {name!r}, which needs the package "
+            f"{' and '.join(map(repr, lacking))}; install this package's extra {name!r}: {install_command(name)}."
         )
     module_name, _, class_name = path.partition(":")
     try:
@@ -83,11 +81,6 @@ def backend_class(name: str) -> type[Backend]:
         raise ConfigError(
             f"configuration key 'actor.backend' is {name!r}, which cannot be imported: {error}."
         ) from error
-
-
-def is_installed(package: str) -> bool:
-    """Whether a package can be imported; it is not imported for that."""
-    return package in sys.modules or find_spec(package) is not None
 
 
 def tokenizer_name(config: Any) -> str | None:

@@ -11,17 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    DynamicCache,
-    GenerationConfig,
-    LogitsProcessor,
-    LogitsProcessorList,
-)
-
 from ragen.errors import ConfigError
+from ragen.extras import needs
 from ragen.llm_agent.backends import model_key, model_path
 from ragen.llm_agent.backends.base import Reply, Request, Sampling
 from ragen.llm_agent.backends.tokens import (
@@ -37,6 +28,17 @@ from ragen.llm_agent.backends.tokens import (
 from ragen.llm_agent.config.files import check_local
 from ragen.llm_agent.config.loading import one_line, setting
 from ragen.llm_agent.config.reading import count
+
+with needs("hf", "actor.backend=hf"):
+    import torch
+    from transformers import (
+        AutoConfig,
+        AutoModelForCausalLM,
+        DynamicCache,
+        GenerationConfig,
+        LogitsProcessor,
+        LogitsProcessorList,
+    )
 
 if TYPE_CHECKING:
     from torch import Tensor

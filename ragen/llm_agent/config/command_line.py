@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from ragen.commands import FAILED, REFUSED, STOPPED
-from ragen.errors import ConfigError, RagenError
+from ragen.errors import ConfigError, MissingExtraError, RagenError
 from ragen.llm_agent.config.loading import load_config, one_line
 from ragen.output import CLOSED, output_watched
 
@@ -104,7 +104,7 @@ def run_command(
             print(OmegaConf.to_yaml(config), end="")
             return 0
         return run(config)
-    except (ConfigError, OmegaConfBaseException) as error:
+    except (ConfigError, MissingExtraError, OmegaConfBaseException) as error:
         print(f"error: {one_line(error)}", file=sys.stderr)
         return REFUSED
     except RagenError as error:

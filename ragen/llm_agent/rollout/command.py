@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import BackendError, ConfigError, LimitReachedError
+from ragen.extras import needs
 from ragen.llm_agent.backends.activity import Activity
 from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.command_line import add_config_arguments, main_of
@@ -155,7 +156,8 @@ def create_tokenizer(config: Any, light: bool = False) -> Any:
         from ragen.llm_agent.tokenizer import load_tokenizer
 
         return load_tokenizer()
-    from transformers import AutoTokenizer
+    with needs("hf", "a Hugging Face tokenizer"):
+        from transformers import AutoTokenizer
 
     from ragen.llm_agent.prompting.chat_template import ChatTemplate
 

@@ -29,6 +29,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ragen.closing import Closing
+from ragen.extras import needs
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.turns import read_max_turn
 from ragen.llm_agent.rollout.growth import Growth
@@ -314,6 +315,7 @@ class RolloutPlayer(Closing):
             self.rollout_states = [state for state in states if state["env_id"] not in skip]
         return self.rollout_states
 
+    @needs("verl", "a DataProto batch")
     def import_tensors(self) -> None:
         """Import what ``DataProto`` needs: seconds the first time, counted as ``imports`` and not as work."""
         if all(module in sys.modules for module in TENSOR_MODULES):

@@ -1,16 +1,23 @@
-"""The shipped tokenizer without transformers, which takes a second to import.
+"""The shipped tokenizer without transformers and tokenizers, which a light install leaves out.
 
 It does what prompts and replies need, with the same results as :func:`ragen.llm_agent.tokenizer.load_tokenizer`; a
-trainer, which saves tokenizers and pads tensors, takes that one.
+trainer, which saves tokenizers and pads tensors, takes that one. Byte-pair encoding (Sennrich et al. 2016) over bytes
+(Radford et al. 2019): a text is split into words, and of a word's bytes the pair that was learnt first is merged first.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
+Token = tuple[int, tuple[int, int]]
+"""A token's number, and which characters it came from: ``[start, end)``."""
 TOKENIZER_DIR = Path(__file__).parent
 
 
@@ -35,24 +42,27 @@ class LightTokenizer:
             folder: Where they lie.
         """
         from jinja2.sandbox import ImmutableSandboxedEnvironment
-        from tokenizers import Tokenizer
 
         settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
-        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        file = json.loads((folder / "tokenizer.json").read_text("utf-8"))
         self.name_or_path = str(folder)
         self.chat_template: str = settings["chat_template"]
         self.eos_token: str = settings["eos_token"]
         self.pad_token: str = settings["pad_token"]
-        self.eos_token_id: int = self._tokenizer.token_to_id(self.eos_token)
-        self.pad_token_id: int = self._tokenizer.token_to_id(self.pad_token)
-        self.added_tokens_decoder: dict[int, Any] = self._tokenizer.get_added_tokens_decoder()
+        self.added_tokens_decoder: dict[int, Any] = {
+            each["id"]: SimpleNamespace(content=each["content"], special=each["special"])
+            for each in file["added_tokens"]
+        }
+        self._pairs = _BytePairs(file, {each["content"]: each["id"] for each in file["added_tokens"]})
+        self.eos_token_id: int = self._pairs.ids[self.eos_token]
+        self.pad_token_id: int = self._pairs.ids[self.pad_token]
         self.all_special_tokens = [self.eos_token, self.pad_token]
         self._template = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True).from_string(
             self.chat_template
         )
 
     def __len__(self) -> int:
-        return self._tokenizer.get_vocab_size(with_added_tokens=True)
+        return len(self._pairs.ids)
 
     def apply_chat_template(
         self,
@@ -101,15 +111,69 @@ class LightTokenizer:
         """
         if truncation:
             raise ValueError("LightTokenizer cuts nothing off; pass truncation=False.")
-        encoded = self._tokenizer.encode_batch(list(text), add_special_tokens=add_special_tokens)
-        given: dict[str, list[Any]] = {"input_ids": [each.ids for each in encoded]}
-        return given | ({"offset_mapping": [each.offsets for each in encoded]} if return_offsets_mapping else {})
+        rows = [list(self._pairs.tokens(each)) for each in text]
+        given: dict[str, list[Any]] = {"input_ids": [[token for token, _ in row] for row in rows]}
+        return given | (
+            {"offset_mapping": [[place for _, place in row] for row in rows]} if return_offsets_mapping else {}
+        )
 
     def batch_decode(self, sequences: Iterable[Iterable[int]], skip_special_tokens: bool = False) -> list[str]:
         """The texts of rows of tokens."""
-        rows = [[int(token) for token in row] for row in sequences]
-        return self._tokenizer.decode_batch(rows, skip_special_tokens=skip_special_tokens)
+        skipped = {i for i, each in self.added_tokens_decoder.items() if each.special} if skip_special_tokens else set()
+        return [self._pairs.text(token for each in row if (token := int(each)) not in skipped) for row in sequences]
 
     def decode(self, token_ids: Iterable[int], skip_special_tokens: bool = False) -> str:
         """The text of a row of tokens."""
         return self.batch_decode([token_ids], skip_special_tokens)[0]
+
+
+class _BytePairs:
+    """Texts to tokens and back, as ``tokenizer.json`` says.
+
+    Attributes:
+        ids: The number of each token; bytes are written with the letters of :func:`_letters_of_bytes`.
+    """
+
+    def __init__(self, file: Mapping[str, Any], added: Mapping[str, int]) -> None:
+        self.ids: dict[str, int] = file["model"]["vocab"] | dict(added)
+        self._letters = _letters_of_bytes()
+        words = file["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
+        self._parts = re.compile(f"({'|'.join(map(re.escape, added))})|{words}")
+        self._ranks = {tuple(pair): rank for rank, pair in enumerate(file["model"]["merges"])}
+        byte_of = {letter: byte for byte, letter in enumerate(self._letters)}
+        self._bytes = {i: bytes(map(byte_of.__getitem__, token)) for token, i in self.ids.items()}
+        self._merged = lru_cache(maxsize=65_536)(self._merge)
+
+    def tokens(self, text: str) -> Iterator[Token]:
+        """The tokens of a text."""
+        for part in self._parts.finditer(text):
+            start, word = part.start(), part.group()
+            if part[1] is not None:
+                yield self.ids[word], (start, part.end())
+                continue
+            owners = [place for place, letter in enumerate(word, start) for _ in letter.encode()]
+            at = 0
+            for token, length in self._merged(word):
+                yield token, (owners[at], owners[at + length - 1] + 1)
+                at += length
+
+    def _merge(self, word: str) -> tuple[tuple[int, int], ...]:
+        """The tokens of a word, each with its number of bytes."""
+        pieces = [self._letters[byte] for byte in word.encode()]
+        while len(pieces) > 1:
+            rank, at = min((self._ranks.get(pair, len(self._ranks)), at) for at, pair in enumerate(pairwise(pieces)))
+            if rank == len(self._ranks):
+                break
+            pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
+        return tuple((self.ids[piece], len(piece)) for piece in pieces)
+
+    def text(self, tokens: Iterable[int]) -> str:
+        """The text of tokens; bytes that are no UTF-8 become replacement characters."""
+        return b"".join(self._bytes.get(token, b"") for token in tokens).decode(errors="replace")
+
+
+def _letters_of_bytes() -> list[str]:
+    """A visible letter for each byte, as vocabularies of this kind write them: its own, or one from U+0100 on."""
+    plain = {*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)}
+    others = iter(range(0x100, 0x200))
+    return [chr(byte if byte in plain else next(others)) for byte in range(256)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ragen.extras import needs
 from ragen.llm_agent.tokens.encoding import EncodedChat
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def object_array(values: Iterable[Any]) -> np.ndarray:
     return array
 
 
+@needs("verl", "a DataProto batch")
 def data_proto(
     tensors: dict[str, torch.Tensor], objects: dict[str, np.ndarray], meta_info: dict[str, Any]
 ) -> DataProto:
@@ -37,6 +39,7 @@ def data_proto(
     return DataProto(TensorDict(tensors, batch_size=[size]), objects, meta_info)
 
 
+@needs("verl", "a DataProto batch")
 def token_tensors(chats: Sequence[EncodedChat], pad_token_id: int, processor: Any = None) -> dict[str, torch.Tensor]:
     """The tensors that say which tokens there are.
 
@@ -102,6 +105,7 @@ def _model_inputs(chat: EncodedChat) -> dict[str, Any]:
     return inputs
 
 
+@needs("verl", "a DataProto batch")
 def mask_tensor(chats: Sequence[EncodedChat], spans: Sequence[Sequence[tuple[int, int]]]) -> torch.Tensor:
     """Ones at the tokens of the given spans.
 
@@ -123,6 +127,7 @@ def mask_tensor(chats: Sequence[EncodedChat], spans: Sequence[Sequence[tuple[int
     return mask[:, 1:].contiguous()
 
 
+@needs("verl", "a DataProto batch")
 def score_tensor(chats: Sequence[EncodedChat], scores: Sequence[Sequence[tuple[int, float]]]) -> torch.Tensor:
     """Scores at tokens.
 

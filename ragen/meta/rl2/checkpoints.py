@@ -6,10 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ragen.errors import CheckpointError
+from ragen.extras import needs
 from ragen.files import replacing
+
+with needs("meta", "an agent of meta-RL"):
+    import torch
 
 _NAME = re.compile(r"iteration_(\d+)\.pt")
 VERSION = 1

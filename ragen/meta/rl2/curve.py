@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ragen.extras import needs
 from ragen.files import replacing
 
 
+@needs("meta", "a picture of how it went")
 def draw_curve(path: Path, history: Sequence[Mapping[str, float]], bars: Mapping[str, float], measure: str) -> Path:
     """Draw a learning curve over environment steps, with what others get as lines across.
 

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
+from ragen.extras import needs
 from ragen.meta.agents import MemoryAgent
 from ragen.meta.rl2.settings import PPOSettings
+
+with needs("meta", "an agent of meta-RL"):
+    import torch
+    from torch import Tensor, nn
 
 
 @dataclass

@@ -13,9 +13,8 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
-import torch
-
 from ragen.errors import CheckpointError
+from ragen.extras import needs
 from ragen.files import write_whole
 from ragen.meta.agents import MemoryAgent
 from ragen.meta.learner import Learner
@@ -26,6 +25,9 @@ from ragen.meta.rl2.curve import draw_curve
 from ragen.meta.rl2.ppo import PPO
 from ragen.meta.rl2.settings import RunSettings
 from ragen.torch_threads import torch_threads
+
+with needs("meta", "an agent of meta-RL"):
+    import torch
 
 EVALUATION_SEED = 1_000_003  # added to the run's: of the tasks, and of their rollouts
 

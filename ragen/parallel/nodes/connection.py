@@ -8,7 +8,7 @@ import socket
 import threading
 from typing import Any
 
-from ragen.errors import ConfigError, LaneStartError
+from ragen.errors import ConfigError, LaneStartError, install_command
 from ragen.parallel.nodes.options import RayOptions
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ def connect(options: RayOptions) -> bool:
         import ray
     except ImportError as error:
         raise LaneStartError(
-            f"backend 'ray' needs Ray, which cannot be imported ({error}): pip install ray."
+            f"backend 'ray' needs Ray, which cannot be imported ({error}): {install_command('ray')}."
         ) from error
     with _lock:
         if ray.util.client.ray.is_connected():

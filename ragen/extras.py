@@ -1,0 +1,89 @@
+"""Packages that only some of the package needs: which extra brings them, and what an import says that misses one.
+
+``pip install .`` brings the engine, environments, managers, rollouts, evaluations, vector environments and tools. What
+else there is imports under :func:`needs`::
+
+    with needs("train", "training"):
+        import torch
+
+    @needs("verl", "a DataProto batch")
+    def data_proto(...): ...
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from ragen.errors import MissingExtraError, install_command
+
+
+class Extra(NamedTuple):
+    """An extra of this distribution.
+
+    Attributes:
+        purpose: What it is for, after "to".
+        packages: What it brings, as imported; pip's name where that is another is in :data:`DISTRIBUTIONS`.
+    """
+
+    purpose: str
+    packages: tuple[str, ...]
+
+
+EXTRAS = {
+    "verl": Extra(
+        "make DataProto batches and train with verl's trainers",
+        ("torch", "transformers", "tensordict", "verl", "transfer_queue", "cachetools", "fastapi", "uvicorn"),
+    ),
+    "train": Extra(
+        "train with `ragen train`",
+        ("torch", "transformers", "tensordict", "verl", "matplotlib", "tensorboard", "wandb"),
+    ),
+    "ray": Extra("play environments on the nodes of a Ray cluster", ("ray",)),
+    "hf": Extra("ask a Hugging Face model in this process, or use its tokenizer", ("torch", "transformers")),
+    "vllm": Extra("generate with vLLM in this process", ("vllm",)),
+    "sb3": Extra("train with Stable-Baselines3 on a LaneVectorEnv", ("stable_baselines3",)),
+    "cage2": Extra("search for CAGE 2 workflows", ("torch", "matplotlib")),
+    "meta": Extra("train agents by meta-RL", ("torch", "matplotlib", "mujoco")),
+    "live": Extra("serve a report while a run goes on", ("starlette", "uvicorn")),
+    "webshop": Extra("prepare another WebShop catalogue", ("spacy",)),
+}
+"""By name. Extras for the project's own development are not among them."""
+
+DISTRIBUTIONS = {"transfer_queue": "TransferQueue", "stable_baselines3": "stable-baselines3"}
+"""The name that pip knows a package by, where it is imported by another."""
+
+
+@contextmanager
+def needs(extra: str, what: str) -> Iterator[None]:
+    """Let imports of a block, or of a function that this decorates, name the extra that brings what is missing.
+
+    Args:
+        extra: A key of :data:`EXTRAS`.
+        what: What needs the packages, in the singular; the message begins with it.
+
+    Raises:
+        MissingExtraError: A package that the extra brings is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS[extra].packages:
+            raise
+        raise MissingExtraError(
+            f"{what} needs {DISTRIBUTIONS.get(package, package)}, which is not installed: {install_command(extra)}.",
+            name=package,
+        ) from error
+
+
+def missing(extra: str) -> list[str]:
+    """The packages of an extra that are not installed, by pip's names; nothing is imported."""
+    return [
+        DISTRIBUTIONS.get(name, name)
+        for name in EXTRAS[extra].packages
+        if name not in sys.modules and find_spec(name) is None
+    ]

@@ -1,0 +1,163 @@
+"""``pip install .``, as a user has it: small, without torch, and all that it promises works in it.
+
+It makes a virtual environment and needs a package index, so only CI and ``pytest -m install`` run it.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import distributions
+from pathlib import Path
+
+import pytest
+
+from support.chat_server import chat_server
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAVY = {"torch", "verl", "ray", "pandas", "matplotlib", "transformers", "tokenizers", "tensordict"}
+LARGEST = 200e6
+"""Bytes of all files of ``site-packages``, pip's own among them."""
+pytestmark = [pytest.mark.install, pytest.mark.timeout(600)]
+
+MANAGER = """
+import sys
+from ragen.llm_agent.es_manager import EnvStateManager
+assert not {"torch", "hydra", "omegaconf", "verl", "ray"} & set(sys.modules)
+from ragen.llm_agent.config.loading import load_config
+
+if __name__ == "__main__":
+    config = load_config("mixed", ["es_manager.use_multiprocessing=true", "es_manager.max_workers=2"])
+    with EnvStateManager(config, mode="train") as manager:
+        active = manager.reset()
+        replies = [dict(env_id=each["env_id"], actions=["Up"], llm_response="", llm_raw_response="") for each in active]
+        manager.step(replies)
+        in_workers = sum(each.turns for each in manager.lane_stats() if each.lane != 'main')
+        print(len(manager.get_rollout_states()), in_workers > 0)
+"""
+VECTOR = """
+import gymnasium
+from ragen.vector import LaneVectorEnv
+
+if __name__ == "__main__":
+    envs = LaneVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 4, workers=2)
+    envs.reset(seed=0)
+    print(envs.step(envs.action_space.sample())[0].shape)
+    envs.close()
+"""
+TENSORS = """
+from ragen.llm_agent.config.loading import load_config
+from ragen.llm_agent.ctx_manager import ContextManager
+from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.llm_agent.tokenizer import LightTokenizer
+
+config = load_config("_1_bandit")
+with EnvStateManager(config, mode="train") as manager:
+    ContextManager(config, LightTokenizer()).get_lm_inputs(manager.reset())
+"""
+FAILING = """
+from ragen.env import BaseEnv
+
+class Failing(BaseEnv):
+    def reset(self, seed=None, mode=None):
+        return "begin"
+
+    def step(self, action):
+        raise ValueError("not today")
+
+    def render(self, mode=None):
+        return "here"
+"""
+PLAY_FAILING = """
+from ragen.llm_agent.es_manager import EnvStateManager
+
+TAG = {"env_type": "failing:Failing", "max_actions_per_traj": 2}
+GROUPS = {"env_groups": 1, "group_size": 1, "env_configs": {"tags": ["Failing"], "n_groups": [1]}}
+
+if __name__ == "__main__":
+    managed = {"use_multiprocessing": False, "capsule_dir": "capsules", "train": GROUPS, "val": GROUPS}
+    with EnvStateManager({"es_manager": managed, "custom_envs": {"Failing": TAG}}, mode="train") as manager:
+        manager.reset()
+        manager.step([dict(env_id=0, actions=["go"], llm_response="", llm_raw_response="")])
+"""
+
+
+@pytest.fixture(scope="module")
+def light(tmp_path_factory):
+    """A function that runs a program of the environment; what it printed."""
+    venv = tmp_path_factory.mktemp("light") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+    built = subprocess.run(
+        [venv / "bin" / "python", "-m", "pip", "install", "-q", "-c", "constraints.txt", "."], cwd=ROOT,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr
+    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONFAULTHANDLER")}
+
+    def run(*words, folder, code=0, **environment):
+        command = [venv / "bin" / words[0], *words[1:]]
+        env = {**inherited, **environment}
+        ran = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
+        assert ran.returncode == code, ran.stdout + ran.stderr
+        return ran.stdout + ran.stderr
+
+    run.packages = venv / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    return run
+
+
+def test_no_heavy_package_is_installed_and_all_of_them_are_small(light):
+    installed = {each.name.lower() for each in distributions(path=[str(light.packages)])}
+    assert "ragen-lanes" in installed and installed & HEAVY == set()
+    assert sum(path.lstat().st_size for path in light.packages.rglob("*") if path.is_file()) < LARGEST
+
+
+def test_the_first_command_of_the_readme_plays_a_rollout(light, tmp_path):
+    (first,) = [line for line in (ROOT / "README.md").read_text("utf-8").splitlines() if "venv && " in line][:1]
+    install, command = re.fullmatch(r" +python3 -m venv .venv && .venv/bin/(.*) && .venv/bin/(.*)", first).groups()
+    assert install == "pip install -q -c constraints.txt -e ."
+    told = light(*command.split(), folder=tmp_path)
+    assert "rollouts.jsonl" in told and list(tmp_path.rglob("rollouts.jsonl"))
+
+
+@pytest.mark.parametrize(("script", "told"), [(MANAGER, "96 True"), (VECTOR, "(4, 4)")])
+def test_the_manager_and_vector_environments_play_in_workers(light, tmp_path, script, told):
+    (tmp_path / "script.py").write_text(script)
+    assert light("python", "script.py", folder=tmp_path).strip() == told
+
+
+def test_an_evaluation_asks_a_server(light, tmp_path):
+    small = ["es_manager.val.env_groups=2", "es_manager.val.group_size=1", "es_manager.val.env_configs.n_groups=[2]"]
+    with chat_server() as server:
+        told = light(
+            *("ragen", "eval", f"actor.base_url={server.url}", "actor.model=tiny", "agent_proxy.max_turn=2", *small),
+            *("es_manager.val.env_configs.tags=[Bandit]", "output_dir=here", "report=true"),
+            folder=tmp_path, OPENAI_API_KEY="k",
+        )  # fmt: skip
+    assert len((tmp_path / "here" / "rollouts.jsonl").read_text().splitlines()) == 2, told
+    assert (tmp_path / "here" / "report.html").is_file() and server.bodies
+
+
+def test_an_environment_is_checked_and_its_failure_replayed(light, tmp_path):
+    (tmp_path / "failing.py").write_text(FAILING)
+    (tmp_path / "script.py").write_text(PLAY_FAILING)
+    assert "use_multiprocessing" in light("ragen", "check", "bandit", folder=tmp_path)
+    light("python", "script.py", folder=tmp_path)
+    (crash_report,) = (tmp_path / "capsules").iterdir()
+    replayed = light("ragen", "replay", str(crash_report), folder=tmp_path, code=1)  # 1: it happened again
+    assert "It happened again, at turn 0: ValueError: not today." in replayed
+
+
+def test_what_needs_an_extra_names_the_command_that_installs_it(light, tmp_path):
+    (tmp_path / "tensors.py").write_text(TENSORS)
+    for words, extra, code in (
+        (("python", "tensors.py"), "verl", 1),
+        (("ragen", "train", "--config-name", "tiny"), "train", 2),
+        (("ragen", "rollout", "actor.backend=hf", "actor.model=x"), "hf", 2),
+        (("ragen", "rollout", "actor.tokenizer=x"), "hf", 2),
+        (("python", "-m", "ragen.meta"), "meta", 2),
+        (("python", "-m", "ragen.cage2", "search"), "cage2", 2),
+        (("ragen", "cluster"), "ray", 1),
+    ):
+        last = light(*words, folder=tmp_path, code=code).splitlines()[-1]
+        assert f"pip install 'ragen-lanes[{extra}]'" in last, last
+    assert "[verl]" in light("ragen", "doctor", folder=tmp_path)

@@ -23,6 +23,7 @@ FLOORS = [
         "ragen.commands",
         "ragen.output",
         "ragen.resources",
+        "ragen.extras",
         "ragen.files",
         "ragen.lazy",
         "ragen.settings",

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from ragen.llm_agent._moved import MOVED
-
 ROOT = Path(__file__).resolve().parents[1]
 
 FLOORS = [
@@ -55,9 +53,6 @@ FORWARDS = {
     "ragen.env.projection_functions": {"ragen.container"},
     "ragen.env.trajectory_collector": {"ragen.llm_agent"},
     "ragen.env.environment_factory": {"ragen.llm_agent"},
-    "ragen.parallel.check": {"ragen.tools"},
-    "ragen.parallel.replay": {"ragen.tools"},
-    "ragen.tools.cluster": {"ragen.cli"},
 }
 """Modules that only pass on names of higher floors, as these were asked for there; nothing below imports them."""
 
@@ -149,18 +144,3 @@ def test_what_workers_import_stays_small(package):
     inside = (module for module in modules() if floor_of(module)[1] == package)
     found = {(module, name) for module in inside for name in names_in(modules()[module])}
     assert {(module, name) for module, name in found if name.partition(".")[0] in NEVER[package]} == set()
-
-
-def test_nothing_here_imports_by_a_path_of_the_last_release():
-    old = tuple(f"ragen.llm_agent.{name}" for name in MOVED)
-    files = [
-        *ROOT.glob("*.py"),
-        *(path for folder in ("ragen", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")),
-    ]
-    wrong = {
-        f"{path.relative_to(ROOT)}: {name}"
-        for path in files
-        for name in names_in(path)
-        if name in old or name.startswith(tuple(f"{each}." for each in old))
-    }
-    assert wrong == set()

@@ -6,19 +6,11 @@ wrappers for models are in :mod:`ragen.llm_agent.backends.wrappers`. Importing t
 
 import sys
 
-from ragen.llm_agent._moved import moved_names
 from ragen.llm_agent.backends.wrappers import ApiCallingWrapperWg, VllmWrapperWg
 from ragen.llm_agent.rollout.command import main
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 
 __all__ = ["ApiCallingWrapperWg", "LLMAgentProxy", "VllmWrapperWg", "main"]
-
-__getattr__ = moved_names(
-    "ragen.llm_agent.agent_proxy",
-    "ragen.llm_agent.rollout.player",
-    ("MODES", "OverCallback", "TurnCallback", "failures_of", "name_requests", "read_max_turn"),
-)
-
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -282,7 +282,7 @@ def test_wrong_arguments_are_told_in_a_sentence(capsys):
 
 def test_the_command_runs_as_a_module_on_a_built_in_environment():
     done = subprocess.run(
-        [sys.executable, "-m", "ragen.parallel.check", "bandit", "--seeds", "1", "--turns", "1"],
+        [sys.executable, "-m", "ragen.tools.check", "bandit", "--seeds", "1", "--turns", "1"],
         capture_output=True,
         text=True,
         cwd=ROOT,

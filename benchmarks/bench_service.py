@@ -35,7 +35,7 @@ def configuration(tag: str, lanes: int) -> dict[str, Any]:
 
     from ragen.llm_agent.config.loading import load_config
 
-    given = [f"es_manager.max_workers={lanes}", "es_manager.capsule_dir=null", "output_dir=x"]
+    given = [f"es_manager.max_workers={lanes}", "es_manager.crash_report_dir=null", "output_dir=x"]
     plain: Any = OmegaConf.to_container(load_config("_2_sokoban", given), resolve=True)
     plain["es_manager"]["use_multiprocessing"] = lanes > 0
     if tag not in plain["custom_envs"]:

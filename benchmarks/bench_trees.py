@@ -25,7 +25,7 @@ KINDS = {
     "trees, against siblings": [],
     "trees, plain GRPO": ["agent_proxy.branching.advantages=grpo"],
 }
-COMMON = ["es_manager.use_multiprocessing=false", "es_manager.capsule_dir=null"]
+COMMON = ["es_manager.use_multiprocessing=false", "es_manager.crash_report_dir=null"]
 MOMENTS = 5  # at which it is validated, over all tokens
 
 

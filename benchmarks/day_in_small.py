@@ -69,7 +69,7 @@ def configuration(**es_manager: Any) -> dict[str, Any]:
         "custom_envs": {tag: {"max_actions_per_traj": 20, **entry} for tag, entry in TAGS.items()},
         "seed": {"train": 0},
         "es_manager": {
-            "capsule_dir": None,
+            "crash_report_dir": None,
             "train": {"env_groups": count, "group_size": GROUP_SIZE, "env_configs": envs},
             "step_timeout": 10,
             "reset_timeout": 20,

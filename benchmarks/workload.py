@@ -88,7 +88,7 @@ def configuration(envs: int, env_config: dict[str, Any], group_size: int = 8, **
     groups = envs // group_size
     return {
         "es_manager": {
-            "capsule_dir": None,
+            "crash_report_dir": None,
             "train": {
                 "env_groups": groups,
                 "group_size": group_size,

@@ -44,7 +44,7 @@ CURES = {
     "user`.",
     "RetrofitError": "Do what the message says: it names what in the checkout is not as RAGEN has it. Nothing "
     "was changed; `python -m ragen.retrofit CHECKOUT --check` only looks.",
-    "EnvError": "Read the cause, which is the environment's own exception. `ragen replay CAPSULE --pdb` opens a "
+    "EnvError": "Read the cause, which is the environment's own exception. `ragen replay FILE --pdb` opens a "
     "debugger where it was raised.",
     "ReturnError": "Let the method return what the message expects: `step` observation, reward, done and info, "
     "`render` text or images. `ragen check TYPE` plays the environment and finds it too.",
@@ -60,8 +60,8 @@ CURES = {
     "LaneTimeoutError": "Raise `es_manager.step_timeout` or `reset_timeout` if the environment is slow; if it hangs, "
     "the stacks in the message say where.",
     "LevelError": "Loosen the environment's configuration: a larger room, fewer boxes, more tries.",
-    "CapsuleError": "Replay it with the version of the package that wrote it, where the environment's module can be "
-    "imported.",
+    "CrashReportError": "Replay it with the version of the package that wrote it, where the environment's module can "
+    "be imported: `--path FOLDER` names where it lies, `--script FILE` the script that defined it.",
     "BackendError": "Look at the server or the worker group: the first reply's error is in the message. With "
     "`resume=true` and the same `output_dir` nothing that was answered is asked again.",
     "LimitReachedError": "Call the same command with a higher limit: it goes on, and asks for nothing again that was "

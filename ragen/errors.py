@@ -109,8 +109,8 @@ class LevelError(EnvError):
     """No playable level was found for an environment's configuration and seed within the allowed number of tries."""
 
 
-class CapsuleError(RagenError):
-    """A failure capsule cannot be read, or what it needs to be played again is not here."""
+class CrashReportError(RagenError):
+    """A crash report cannot be read, or what it needs to be played again is not here."""
 
 
 class BackendError(RagenError, RuntimeError):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -66,6 +67,11 @@ class Watched:
                 raise
             if is_news:
                 self._on_cut()
+
+
+def printable(text: str) -> str:
+    """A text of a stranger's, with the control characters that a terminal would obey as escapes; lines stay."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def silence(stream: Any) -> None:

@@ -75,7 +75,7 @@ TAG = {"env_type": "failing:Failing", "max_actions_per_traj": 2}
 GROUPS = {"env_groups": 1, "group_size": 1, "env_configs": {"tags": ["Failing"], "n_groups": [1]}}
 
 if __name__ == "__main__":
-    managed = {"use_multiprocessing": False, "capsule_dir": "capsules", "train": GROUPS, "val": GROUPS}
+    managed = {"use_multiprocessing": False, "crash_report_dir": "reports", "train": GROUPS, "val": GROUPS}
     with EnvStateManager({"es_manager": managed, "custom_envs": {"Failing": TAG}}, mode="train") as manager:
         manager.reset()
         manager.step([dict(env_id=0, actions=["go"], llm_response="", llm_raw_response="")])
@@ -142,8 +142,8 @@ def test_an_environment_is_checked_and_its_failure_replayed(light, tmp_path):
     (tmp_path / "script.py").write_text(PLAY_FAILING)
     assert "use_multiprocessing" in light("ragen", "check", "bandit", folder=tmp_path)
     light("python", "script.py", folder=tmp_path)
-    (crash_report,) = (tmp_path / "capsules").iterdir()
-    replayed = light("ragen", "replay", str(crash_report), folder=tmp_path, code=1)  # 1: it happened again
+    (report,) = (tmp_path / "reports").iterdir()
+    replayed = light("ragen", "replay", str(report), folder=tmp_path, code=1)  # 1: it happened again
     assert "It happened again, at turn 0: ValueError: not today." in replayed
 
 

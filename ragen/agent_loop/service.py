@@ -10,7 +10,7 @@
 
 There is one engine (:mod:`ragen.parallel.engine`), and for each lane a thread that asks it, so that a slow environment
 holds up no other lane. What arrives while a lane is busy, or together, goes to the engine as one call.
-Time-outs, recovery, quarantine, journals and failure capsules are the engine's. Members of a group (same tag and seed)
+Time-outs, recovery, quarantine, journals and crash reports are the engine's. Members of a group (same tag and seed)
 share a lane, as far as that leaves the lanes even, so that a group is reset once and copied.
 
 ``es_manager.use_multiprocessing: false`` leaves out the lanes; types in ``sequential_env_types`` live at *home*, in the

@@ -76,7 +76,7 @@ def failing_tags(episodes: Iterable[EpisodeSummary]) -> list[str]:
             told.append(
                 f"environments of tag {tag!r} failed in {len(failed)} of {len(played)} episodes of this step, which "
                 f"count as errors and teach little; the first says: {_first_line(failed[0].error)} Look at the failure "
-                "capsules (es_manager.capsule_dir, ragen replay) or check the environment (ragen check)."
+                "crash reports (es_manager.crash_report_dir, ragen replay) or check the environment (ragen check)."
             )
     return told
 

@@ -253,9 +253,9 @@ def _resolved(config: Any) -> dict[str, Any]:
     """The configuration as plain dicts, its folders absolute: other processes and nodes work elsewhere."""
     plain = plain_sections(config, {*known_sections(), *verl_sections()})
     plain["output_dir"] = str(Path(setting(config, "output_dir", str, "outputs")).absolute())
-    capsules = setting(config, "es_manager.capsule_dir", str, None)
-    if capsules is not None:
-        plain["es_manager"]["capsule_dir"] = str(Path(capsules).absolute())
+    reports = setting(config, "es_manager.crash_report_dir", str, None)
+    if reports is not None:
+        plain["es_manager"]["crash_report_dir"] = str(Path(reports).absolute())
     return plain
 
 

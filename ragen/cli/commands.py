@@ -44,7 +44,7 @@ COMMANDS = {
         Command("report", "write a page about a rollout that was played", "ragen.llm_agent.report.command"),
         Command("train", "train a model on rollouts", "ragen.training.command"),
         Command("check", "find out whether an environment is fit for worker processes", "ragen.tools.check"),
-        Command("replay", "play a failure again, from its capsule", "ragen.tools.replay"),
+        Command("replay", "play a failure again, from its crash report", "ragen.tools.replay"),
         Command("play", "play an environment by hand", "ragen.env.__main__"),
         Command("doctor", "say what this machine can do, and what is missing", "ragen.cli.doctor"),
         Command("cluster", "say whether environments can be played on a Ray cluster's nodes", "ragen.cli.cluster"),

@@ -138,7 +138,7 @@ def _tags(config: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], int,
 def manager_config(played: Played, groups: int, size: int, **settings: Any) -> Any:
     """A configuration of one tag, as OmegaConf has it: RAGEN's own manager reads attributes."""
     part = {"env_groups": groups, "group_size": size, "env_configs": {"tags": [played.tag], "n_groups": [groups]}}
-    settings = {"format_penalty": played.format_penalty, "capsule_dir": None, **settings}
+    settings = {"format_penalty": played.format_penalty, "crash_report_dir": None, **settings}
     entries = {played.tag: {"env_config": None, **played.entry}}
     return OmegaConf.create(
         {"seed": {"train": SEED}, "custom_envs": entries, "es_manager": {"train": part, **settings}}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ragen.errors import CapsuleError
+from ragen.errors import CrashReportError
 from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
 from ragen.parallel.episode.turn import Turn
 from ragen.parallel.episode.values import steady_repr
@@ -73,7 +73,7 @@ def read(text: str) -> Any:
     """The value that was encoded, with :class:`Lost` for the parts that could not be; runs no code but our own.
 
     Raises:
-        CapsuleError: It has a form that is not known here.
+        CrashReportError: It has a form that is not known here.
         ValueError: The text is no JSON, or a value is damaged.
     """
     return json.loads(text, object_hook=_decoded)
@@ -93,12 +93,15 @@ def _decoded(data: dict[str, Any]) -> Any:
     if form == "$array":
         import numpy as np
 
-        return np.array(content, dtype=data["dtype"])
+        dtype = np.dtype(str(data["dtype"]))
+        if dtype.kind not in "biuf":
+            raise ValueError(f"an array of {dtype} is no plain value")
+        return np.array(content, dtype=dtype)
     if form in _RECORDS:
         return _RECORDS[form](**content)
     others: dict[str, Any] = {**_COLLECTIONS, "$dict": dict, "$bytes": bytes.fromhex, "$lost": Lost}
     if form not in others:
-        raise CapsuleError(f"a value of the unknown form {form!r} cannot be read by this version of ragen.")
+        raise CrashReportError(f"a value of the unknown form {form!r} cannot be read by this version of ragen.")
     return others[form](content)
 
 

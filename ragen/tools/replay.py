@@ -1,20 +1,26 @@
-"""``ragen replay CAPSULE [--pdb] [--turn N] [--timeout SECONDS]``: play a failure again.
+"""``ragen replay FILE [--pdb] [--turn N] [--timeout SECONDS]``: play a failure again.
 
-Every turn is shown as it is played: what was asked, what it gave, and whether that is what the capsule holds. The
+A crash report is data: it is shown, with what is about to be imported, before anything is. Environments are imported
+from what is installed, from the current folder, and from folders named by ``--path``; a script is run only if
+``--script`` names it. What an environment does with its configuration and its actions is its own business: look at a
+report of a stranger with ``--dry-run`` first.
+
+Every turn is shown as it is played: what was asked, what it gave, and whether that is what the report holds. The
 environment lives in a worker of its own, so that one which hangs or takes its process down is reported like another.
 With ``--pdb`` it lives in this process: an exception opens the debugger where it was raised, and a turn that hung or
 crashed is entered with the debugger (``c`` goes on, Ctrl-C then shows where it hangs).
 
 Exit codes:
-    0  it did not happen again: everything went as recorded
+    0  it did not happen again: everything went as recorded (or --dry-run)
     1  it happened again
-    2  the capsule cannot be replayed here (unreadable, of another version, a module is missing), or wrong arguments
+    2  the report cannot be replayed here (unreadable, of another version, a module is missing), or wrong arguments
     3  something else happened: another failure, other results than recorded, or the debugger was left
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import pdb
 import sys
 import traceback
@@ -25,14 +31,15 @@ from pathlib import Path
 from typing import Any
 
 from ragen.commands import refusing
-from ragen.errors import CapsuleError
+from ragen.errors import CrashReportError
+from ragen.output import printable
 from ragen.parallel.episode.host import EnvHost
 from ragen.parallel.episode.journal import Change, JournalTurn, difference
 from ragen.parallel.episode.outcome import Outcome, Raised
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.interrupts import let_signals_pass
 from ragen.parallel.lanes.orders import Call, Order, Play, Rebuild
-from ragen.tools.capsule import Capsule, load_spec, read_capsule, shown, versions
+from ragen.tools.crash_report import CrashReport, about_to_run, load_spec, read_crash_report, shown, versions
 from ragen.tools.sandbox import Mishap, Sandbox
 
 AS_RECORDED, AGAIN, DIFFERENT = 0, 1, 3
@@ -42,10 +49,10 @@ Verdict = tuple[int, str]  # the exit code, and what a replay came to in words
 
 
 class Replay:
-    """One capsule being played."""
+    """One crash report being played."""
 
-    def __init__(self, capsule: Capsule, spec: EnvSpec, stage: Sandbox | DebuggedStage) -> None:
-        self._capsule, self._game, self._stage = capsule, spec.game, stage
+    def __init__(self, report: CrashReport, spec: EnvSpec, stage: Sandbox | DebuggedStage) -> None:
+        self._report, self._game, self._stage = report, spec.game, stage
         self._differences = ""
 
     def run(self, last: int | None = None) -> Verdict:
@@ -53,7 +60,7 @@ class Replay:
         entry, turn = None, RESET
         try:
             self._begin()
-            for entry in self._capsule.entries():
+            for entry in self._report.entries():
                 turn += isinstance(entry, JournalTurn)
                 if last is not None and turn > last:
                     break
@@ -66,10 +73,10 @@ class Replay:
         return self._conclude()
 
     def _begin(self) -> None:
-        capsule, journal = self._capsule, self._capsule.journal
-        is_reset = journal.has_begun or capsule.failed is None  # else it failed before its first reset
+        report, journal = self._report, self._report.journal
+        is_reset = journal.has_begun or report.failed is None  # else it failed before its first reset
         beginning = replace(journal, digest=None, entries=[], has_begun=is_reset)
-        found = self._stage.ask(Rebuild([], [(capsule.env_id, beginning)]), "at the reset")
+        found = self._stage.ask(Rebuild([], [(report.env_id, beginning)]), "at the reset")
         if not is_reset:
             return
         is_seeded = journal.before is None
@@ -81,11 +88,11 @@ class Replay:
 
     def _play(self, turn: int, entry: JournalTurn) -> None:
         print(f"\nturn {turn}  {_described(entry.action)}")
-        result = self._stage.ask(Play([(self._capsule.env_id, entry.action)]), f"at turn {turn}")
+        result = self._stage.ask(Play([(self._report.env_id, entry.action)]), f"at turn {turn}")
         fields = {name: value for name, value in result._asdict().items() if name not in ("observation", "digest")}
         self._show(self._game.digest(result.observation))
         print(f"  {_described(fields)}")
-        if entry is self._capsule.failed:
+        if entry is self._report.failed:
             print("  This is the turn that failed; now it did not.")
         else:
             self._compare(turn, self._game.recorded, entry.recorded, self._game.record(result))
@@ -94,10 +101,10 @@ class Replay:
         given = [*map(repr, change.arguments), *(f"{name}={value!r}" for name, value in change.keywords.items())]
         print(f"\n{'set' if change.is_set else 'call'}  {change.name}({', '.join(given)})")
         try:
-            value = self._stage.ask(Call([(self._capsule.env_id, change)]), f"at the call of {change.name!r}")
+            value = self._stage.ask(Call([(self._report.env_id, change)]), f"at the call of {change.name!r}")
             print(f"  gave {value!r}")
         except Mishap as mishap:
-            if change is self._capsule.failed or mishap.kind != "exception":
+            if change is self._report.failed or mishap.kind != "exception":
                 raise
             print(f"  raised {mishap.text}")  # as it may have done before: that ends no episode
 
@@ -114,21 +121,24 @@ class Replay:
 
     def _judge(self, entry: JournalTurn | Change | None, mishap: Mishap) -> Verdict:
         """The environment failed at this entry, None being the reset: as it did before?"""
-        capsule, told = self._capsule, f"{mishap.where}: {mishap.text}"
+        report, told = self._report, f"{mishap.where}: {mishap.text}"
         print(f"\n{mishap.kind} {told}\n{mishap.story}", flush=True)
         if mishap.kind == "quit":
             return DIFFERENT, "The debugger was left."
-        is_there = entry is capsule.failed or capsule.phase in ("replay", "build")
-        is_alike = mishap.kind != "exception" or capsule.what.partition(":")[0] == mishap.text.partition(":")[0]
-        if is_there and is_alike and capsule.kind == mishap.kind:
+        is_there = entry is report.failed or report.phase in ("replay", "build")
+        is_alike = mishap.kind != "exception" or report.what.partition(":")[0] == mishap.text.partition(":")[0]
+        if is_there and is_alike and report.kind == mishap.kind:
             return AGAIN, f"It happened again, {told}.{self._differences}"
+        recorded = printable(
+            f"{report.kind}: {report.what} (while: {report.phase}, after {report.journal.turns} turns)"
+        )
         return DIFFERENT, (
-            f"Something else happened {mishap.where}: {mishap.kind}: {mishap.text}. Recorded was {capsule.kind}: "
-            f"{capsule.what} (while: {capsule.phase}, after {capsule.journal.turns} turns).{self._differences}"
+            f"Something else happened {mishap.where}: {mishap.kind}: {mishap.text}. Recorded was "
+            f"{recorded}.{self._differences}"
         )
 
     def _conclude(self) -> Verdict:
-        if self._capsule.kind == "divergence":
+        if self._report.kind == "divergence":
             if self._differences:
                 return AGAIN, f"It does not replay:{self._differences}"
             return AS_RECORDED, "This time it replayed as recorded. Try again, or with another PYTHONHASHSEED."
@@ -197,16 +207,19 @@ def _stopping_in(function: Any) -> pdb.Pdb:
 
 def parser(prog: str = "python -m ragen.tools.replay") -> argparse.ArgumentParser:
     """The command line, under this name."""
-    example = f"Example: {prog} outputs/capsules/CAPSULE.json --pdb\n\n"
+    example = f"Example: {prog} outputs/crash_reports/FILE.json --pdb\n\n"
     top = argparse.ArgumentParser(
         prog=prog,
-        description="Play a failed environment again from its capsule.",
+        description="Play a failed environment again from its crash report.",
         epilog=example + (__doc__ or "")[(__doc__ or "").index("Exit codes:") :],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("capsule", type=Path, help="the file that the failure's log line names")
+    top.add_argument("report", type=Path, help="the file that the failure's log line names")
     top.add_argument("--pdb", action="store_true", help="in this process, with the debugger where it fails")
     top.add_argument("--turn", type=int, metavar="N", help="play no further than turn N; with --pdb, stop before it")
+    top.add_argument("--path", action="append", default=[], metavar="FOLDER", help="also import modules from here")
+    top.add_argument("--script", metavar="FILE", help="the script that defines the environment; it is run for that")
+    top.add_argument("--dry-run", action="store_true", help="show the report and what would be imported, and stop")
     top.add_argument("--timeout", type=float, metavar="SECONDS", help="for each turn; default: as recorded")
     return top
 
@@ -215,42 +228,47 @@ def parser(prog: str = "python -m ragen.tools.replay") -> argparse.ArgumentParse
 def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.replay") -> int:
     """Run the command line, or these arguments of it; the exit code is one of those above."""
     options = parser(prog).parse_args(arguments)
-    capsule = read_capsule(options.capsule)
-    _introduce(capsule)
-    code, text = _replay(capsule, load_spec(capsule), options)
+    report = read_crash_report(options.report)
+    sys.path += [entry for entry in map(os.path.abspath, options.path) if entry not in sys.path]
+    _introduce(report)
+    print(f"{about_to_run(report, options.script)}; its configuration: {report.config!r}", flush=True)
+    if options.dry_run:
+        return AS_RECORDED
+    code, text = _replay(report, load_spec(report, options.script), options)
     print(f"\n{text}")
     return code
 
 
-def _introduce(capsule: Capsule) -> None:
+def _introduce(report: CrashReport) -> None:
     print(
-        f"env {capsule.env_id} (tag {capsule.tag!r}, type {capsule.env_type!r}), written {capsule.written}\n"
-        f"{capsule.kind} while: {capsule.phase}, after {capsule.journal.turns} turns: {capsule.what}"
+        f"env {report.env_id} (tag {report.tag!r}, type {report.env_type!r}), written {printable(report.written)}\n"
+        f"{printable(f'{report.kind} while: {report.phase}')}, after {report.journal.turns} turns: "
+        f"{printable(report.what)}"
     )
     now = versions()
-    for name, then in capsule.versions.items():
+    for name, then in report.versions.items():
         if name != "hash_seed" and then != now.get(name):
-            print(f"recorded with {name} {then}, now {now.get(name)}")
+            print(printable(f"recorded with {name} {then}, now {now.get(name)}"))
 
 
-def _replay(capsule: Capsule, spec: EnvSpec, options: argparse.Namespace) -> Verdict:
+def _replay(report: CrashReport, spec: EnvSpec, options: argparse.Namespace) -> Verdict:
     if options.pdb:
-        stop_at = options.turn if options.turn is not None else _failing_turn(capsule)
-        return Replay(capsule, spec, DebuggedStage(spec, stop_at)).run()
-    environ = {"PYTHONHASHSEED": capsule.versions.get("hash_seed", "random")}
-    with Sandbox(options.timeout or capsule.timeout, environ) as sandbox:
+        stop_at = options.turn if options.turn is not None else _failing_turn(report)
+        return Replay(report, spec, DebuggedStage(spec, stop_at)).run()
+    environ = {"PYTHONHASHSEED": report.versions.get("hash_seed", "random")}
+    with Sandbox(options.timeout or report.timeout, environ) as sandbox:
         try:
             sandbox.load([spec])
         except Mishap as mishap:
-            raise CapsuleError(f"it cannot be loaded in a worker: {mishap.text}. Try --pdb.") from mishap
-        return Replay(capsule, spec, sandbox).run(options.turn)
+            raise CrashReportError(f"it cannot be loaded in a worker: {mishap.text}. Try --pdb.") from mishap
+        return Replay(report, spec, sandbox).run(options.turn)
 
 
-def _failing_turn(capsule: Capsule) -> int | None:
+def _failing_turn(report: CrashReport) -> int | None:
     """Where to enter the debugger; an exception opens it by itself, and a divergence has no one place."""
-    if capsule.kind in ("exception", "divergence"):
+    if report.kind in ("exception", "divergence"):
         return None
-    return capsule.journal.turns if capsule.failed is not None else RESET
+    return report.journal.turns if report.failed is not None else RESET
 
 
 if __name__ == "__main__":

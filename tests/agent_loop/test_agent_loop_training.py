@@ -119,7 +119,7 @@ def test_lengths_are_worked_out_from_the_context_and_the_reply(tmp_path):
 def test_ragens_keys_keep_their_meaning_in_their_own_section(tmp_path):
     made, given = trainer(tmp_path), config()
     assert ContextSettings.read(made.ragen) == ContextSettings.read(given)
-    given.es_manager.capsule_dir = str(Path("outputs/capsules").absolute())
+    given.es_manager.crash_report_dir = str(Path("outputs/crash_reports").absolute())
     assert made.ragen.es_manager == given.es_manager
     assert made.ragen.custom_envs == given.custom_envs
     assert "es_manager" not in made and "backend" not in made.trainer

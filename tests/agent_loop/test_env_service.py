@@ -49,7 +49,7 @@ def config(custom=None, groups=GROUPS, group_size=2, **es_manager):
         "group_size": group_size,
         "env_configs": {"tags": list(groups), "n_groups": list(groups.values())},
     }
-    settings = {"max_workers": 2, "capsule_dir": None, "format_penalty": -0.25, **es_manager}
+    settings = {"max_workers": 2, "crash_report_dir": None, "format_penalty": -0.25, **es_manager}
     return {"es_manager": {**settings, "train": part, "val": part}, "custom_envs": custom_envs, "seed": {"train": 50}}
 
 

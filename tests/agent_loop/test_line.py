@@ -19,7 +19,7 @@ LONG = bytes(3 << 20)  # more than a socket holds
 def config():
     part = {"env_groups": 1, "group_size": 8, "env_configs": {"tags": ["Walk"], "n_groups": [1]}}
     walk = {"env_type": "support.faulty_envs:Walk", "max_actions_per_traj": 99}
-    settings = {"use_multiprocessing": False, "capsule_dir": None, "train": part, "val": part}
+    settings = {"use_multiprocessing": False, "crash_report_dir": None, "train": part, "val": part}
     return {"es_manager": settings, "custom_envs": {"Walk": walk}}
 
 

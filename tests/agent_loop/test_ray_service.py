@@ -47,7 +47,7 @@ def config(name, agent_loop=None, **es_manager):
     """A configuration; its name makes it a service of its own."""
     part = {"env_groups": 1, "group_size": 8, "env_configs": {"tags": ["Walk"], "n_groups": [1]}}
     walk = {"env_type": "support.faulty_envs:Walk", "max_actions_per_traj": 99}
-    settings = {"max_workers": 1, "capsule_dir": None, "train": part, "val": part, **es_manager}
+    settings = {"max_workers": 1, "crash_report_dir": None, "train": part, "val": part, **es_manager}
     return {"es_manager": settings, "custom_envs": {"Walk": walk}, "agent_loop": agent_loop or {}, "name": name}
 
 

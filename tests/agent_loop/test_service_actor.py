@@ -49,7 +49,13 @@ def config(agent_loop=None, **es_manager):
     part = {"env_groups": 1, "group_size": 8, "env_configs": {"tags": ["Walk"], "n_groups": [1]}}
     names = {"Walk": "support.faulty_envs:Walk", "Slow": "test_service_actor:Slow", "Raising": f"{__name__}:Raising"}
     return {
-        "es_manager": {"use_multiprocessing": False, "capsule_dir": None, "train": part, "val": part, **es_manager},
+        "es_manager": {
+            "use_multiprocessing": False,
+            "crash_report_dir": None,
+            "train": part,
+            "val": part,
+            **es_manager,
+        },
         "custom_envs": {tag: {"env_type": name, "max_actions_per_traj": 9} for tag, name in names.items()},
         "agent_loop": agent_loop or {},
     }

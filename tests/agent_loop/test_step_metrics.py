@@ -160,7 +160,7 @@ def ragen_config(env):
         "custom_envs": {"Pond": entry},
         "agent_loop": {"service": "local"},
         "agent_proxy": {"max_turn": 3, "max_actions_per_turn": 3},
-        "es_manager": {"train": part, "val": part, "use_multiprocessing": False, "capsule_dir": None},
+        "es_manager": {"train": part, "val": part, "use_multiprocessing": False, "crash_report_dir": None},
     }
 
 

@@ -101,7 +101,7 @@ def test_environments_that_crash_are_no_failures_of_the_model(broken, code, tmp_
         "+custom_envs.Raises.env_config={fault: raises, place: turn 0}",
         "+custom_envs.Raises.max_actions_per_traj=4",
         "+custom_envs.Raises.env_instruction=go",
-        "es_manager.capsule_dir=null",
+        "es_manager.crash_report_dir=null",
         "es_manager.val.env_groups=2",
         f"es_manager.val.env_configs.tags=[{','.join(tags)}]",
         "es_manager.val.env_configs.n_groups=[1,1]",

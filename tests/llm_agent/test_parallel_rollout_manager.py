@@ -236,7 +236,7 @@ def test_an_environment_s_error_is_raised_where_that_is_asked_for():
             return [Reply("<think>x</think><answer>break</answer>") for _ in requests]
 
     config = with_dice(config_of(workers=1))
-    config["es_manager"] |= {"on_env_failure": "raise", "capsule_dir": None}
+    config["es_manager"] |= {"on_env_failure": "raise", "crash_report_dir": None}
     with pytest.raises(EnvError, match="broken dice"):
         played(config, Breaker())
     assert ragen_threads() == []

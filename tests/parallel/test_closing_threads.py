@@ -18,7 +18,7 @@ def test_managers_that_close_at_once_leave_one_pool_without_a_quarrel(round_: in
             "use_multiprocessing": True,
             "max_workers": 2,
             "backend": backend,
-            "capsule_dir": None,
+            "crash_report_dir": None,
             "train": {"env_groups": 4, "group_size": 2, "env_configs": tags},
         },
         "custom_envs": {"Bandit": {"env_type": "bandit", "max_actions_per_traj": 1}},

@@ -1,4 +1,4 @@
-"""Small environments with one fault each, for the tests of capsules, replays and checks."""
+"""Small environments with one fault each, for the tests of crash reports, replays and checks."""
 
 from __future__ import annotations
 

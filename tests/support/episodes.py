@@ -13,7 +13,7 @@ from ragen.llm_agent.es_manager import EnvStateManager
 
 SEED = 1000
 BACKEND = "RAGEN_TESTS_BACKEND"  # environment variable: the kind of workers, for programs that tests start too
-PATIENT = {"step_timeout": 60, "reset_timeout": 60, "startup_timeout": 60, "capsule_dir": None}
+PATIENT = {"step_timeout": 60, "reset_timeout": 60, "startup_timeout": 60, "crash_report_dir": None}
 
 
 def config(tags: Mapping[str, Any], groups: Iterable[tuple[str, int]], **es_manager: Any) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def base() -> Any:
         )
     ]
     usual = ["agent_proxy.max_turn=4", "agent_proxy.branching.when=every_turn", "agent_proxy.branching.max_leaves=5"]
-    workers = ["es_manager.use_multiprocessing=false", "es_manager.max_workers=2", "es_manager.capsule_dir=null"]
+    workers = ["es_manager.use_multiprocessing=false", "es_manager.max_workers=2", "es_manager.crash_report_dir=null"]
     replies = ["actor.scripted.random=0.35", "actor.scripted.malformed=0.1"]
     config = load_config("base", [*part, *usual, *workers, *replies])
     OmegaConf.set_struct(config, False)  # keys may be given that it does not show

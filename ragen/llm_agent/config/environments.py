@@ -23,7 +23,7 @@ from ragen.parallel.settings import BACKENDS, MODES, ON_ENV_FAILURE, START_METHO
 
 log = logging.getLogger(__name__)
 
-DEFAULT_CAPSULE_DIR = "outputs/capsules"  # created by the first failure
+DEFAULT_CRASH_REPORT_DIR = "outputs/crash_reports"  # created by the first failure
 ENV_KEYS = ("env_type", "max_actions_per_traj", "env_config", "env_instruction", "max_tokens", "overlap_waits")
 READ_OVER = ("parallel_friendly", "max_workers")  # RAGEN's, of its threads
 _MODE_KEYS = ("env_groups", "group_size", "env_configs")
@@ -55,7 +55,7 @@ class ManagerConfig:
         generation: Which RAGEN is meant where it has changed.
         base_seed: First seed, None where the configuration has none for this mode.
         engine: Where environments live, time-outs, and what follows a failure.
-        capsule_dir: Folder for failure capsules; None for none.
+        crash_report_dir: Folder for crash reports; None for none.
         env_state_hash: Whether each turn of a history has the hash of what it began with.
     """
 
@@ -66,16 +66,16 @@ class ManagerConfig:
     generation: Generation
     base_seed: int | None
     engine: Settings
-    capsule_dir: str | None
+    crash_report_dir: str | None
     env_state_hash: bool = False
 
     def keep_failure(self) -> OnFailure:
         """What writes failures down, so that they can be played again."""
-        if self.capsule_dir is None:
+        if self.crash_report_dir is None:
             return say_nothing
-        from ragen.tools.capsule import CapsuleWriter
+        from ragen.tools.crash_report import CrashReportWriter
 
-        return CapsuleWriter(self.capsule_dir).note
+        return CrashReportWriter(self.crash_report_dir).note
 
 
 def read_config(config: Any, mode: str) -> ManagerConfig:
@@ -105,14 +105,22 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
         generation=reader.generation,
         base_seed=reader.integer(f"seed.{mode}", None, minimum=0),
         engine=_engine_settings(reader, {entry.spec.env_type for entry in entries}),
-        capsule_dir=reader.folder("es_manager.capsule_dir", DEFAULT_CAPSULE_DIR),
+        crash_report_dir=reader.folder("es_manager.crash_report_dir", DEFAULT_CRASH_REPORT_DIR),
         env_state_hash=reader.choice("es_manager.env_state_hash", (True, False), False),
     )
 
 
 def _check_manager_keys(reader: Reader) -> None:
     settings = {field.name for field in dataclasses.fields(Settings)} - {"use_lanes", "max_turns"}
-    top = (*sorted(settings), "use_multiprocessing", "format_penalty", "capsule_dir", "env_state_hash", "train", "val")
+    top = (
+        *sorted(settings),
+        "use_multiprocessing",
+        "format_penalty",
+        "crash_report_dir",
+        "env_state_hash",
+        "train",
+        "val",
+    )
     known = {"es_manager": top, "seed": ("train", "val")}
     for mode in ("train", "val"):
         known |= {f"es_manager.{mode}": _MODE_KEYS, f"es_manager.{mode}.env_configs": ("tags", "n_groups")}

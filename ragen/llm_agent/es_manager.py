@@ -248,8 +248,8 @@ class EnvStateManager(Closing):
         return [self._engine.records[each].observation for each in sorted(cache["env_id"] for cache in self._caches())]
 
     def show(self, env_id: int | None = None) -> Any:
-        """What was played, drawn by a notebook; see :func:`ragen.llm_agent.report.showing.show`."""
-        from ragen.llm_agent.report.showing import show  # on demand: it is not needed to play
+        """What was played, drawn by a notebook; see :func:`ragen.llm_agent.report.notebook.show`."""
+        from ragen.llm_agent.report.notebook import show  # on demand: it is not needed to play
 
         return show(self, env_id)
 

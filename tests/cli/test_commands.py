@@ -13,7 +13,7 @@ import pytest
 import ragen
 from ragen.cli.commands import COMMANDS
 from ragen.cli.main import USAGE_ERROR, main
-from ragen.llm_agent.report.packs import unpacked
+from ragen.llm_agent.report.trajectories import unpacked
 from ragen.output import output_watched
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,15 +12,14 @@ from ragen.llm_agent.report import (
     About,
     Episode,
     Report,
-    packs,
     plots,
     render,
-    trajectory,
+    trajectories,
     wants_live,
     wants_report,
     write_report,
 )
-from ragen.llm_agent.report.assets import SCRIPT, STYLE, policy
+from ragen.llm_agent.report.page import SCRIPT, STYLE, policy
 from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.timeline import Mark, Span, Timeline
@@ -83,7 +82,7 @@ def episode(*turns, tag="Maze", env_id=0, success=1.0, penalty=0, **others):
 def opened(html):
     """A page and, behind it, every trajectory as its script opens it."""
     bodies = re.findall(r'<script type="text/plain" class="pack" data-first="(\d+)">([^<]*)</script>', html)
-    return html + "".join("".join(packs.unpacked(data)) for _, data in bodies)
+    return html + "".join("".join(trajectories.unpacked(data)) for _, data in bodies)
 
 
 def index_of(html):
@@ -281,13 +280,13 @@ def test_images_are_part_of_the_page_and_bounded(monkeypatch):
     page = page_of(episode(picture))
     assert [tag for tag, name, _ in page.attributes if name == "src"] == ["img"]
     assert "<images>" not in page.text
-    monkeypatch.setattr(trajectory, "MOST_IMAGES", 10)
+    monkeypatch.setattr(trajectories, "MOST_IMAGES", 10)
     assert "An image, left out" in page_of(episode(picture)).text
 
 
 def test_bodies_that_have_no_room_are_left_out_and_counted(monkeypatch):
-    monkeypatch.setattr(packs, "MOST_PACKED", 1_000)
-    monkeypatch.setattr(packs, "PACK", 1_000)
+    monkeypatch.setattr(trajectories, "MOST_PACKED", 1_000)
+    monkeypatch.setattr(trajectories, "PACK", 1_000)
     html = render(Report("r", episodes=[episode(turn("x" * 1_000), env_id=n) for n in range(9)]))
     kept = opened(html).count('class="turns"')
     assert 0 < kept < 9 and len(index_of(html)["rows"]) == 9

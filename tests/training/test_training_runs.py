@@ -13,7 +13,7 @@ import pytest
 
 from ragen.commands import StopRequest
 from ragen.errors import CheckpointError, ConfigError
-from ragen.llm_agent.report.packs import unpacked
+from ragen.llm_agent.report.trajectories import unpacked
 from ragen.training import command, tracking, trainer
 from ragen.training.checkpoints import CheckpointFolder
 from ragen.training.curves import draw_curve

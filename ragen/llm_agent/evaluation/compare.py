@@ -214,8 +214,8 @@ def _write_page(
         ConfigError: It cannot be written, or a row is not of a rollout of this package.
     """
     from ragen.llm_agent.report.command import report_of_rows
-    from ragen.llm_agent.report.compared import ComparedRuns, PairShown, render_compared
-    from ragen.llm_agent.report.file import write_page
+    from ragen.llm_agent.report.comparison import ComparedRuns, PairShown, render_compared
+    from ragen.llm_agent.report.page import write_page
 
     one, other = (report_of_rows(rows_of(path), _run_name(path)) for path in (arguments.a, arguments.b))
     episodes = [{episode.state["env_id"]: episode for episode in run.episodes} for run in (one, other)]

@@ -21,12 +21,8 @@ from typing import Any, Protocol
 
 from ragen.llm_agent.config.report import wants_live, wants_report
 from ragen.llm_agent.manager.branching import entry_of
-from ragen.llm_agent.report.about import About
-from ragen.llm_agent.report.contents import Report
-from ragen.llm_agent.report.episode import Episode, Messages
-from ragen.llm_agent.report.file import write_page
-from ragen.llm_agent.report.page import render
-from ragen.llm_agent.report.records import episode_of
+from ragen.llm_agent.report.contents import About, Episode, Messages, Report, episode_of
+from ragen.llm_agent.report.page import render, write_page
 from ragen.llm_agent.rollout.timeline import Timeline
 
 __all__ = ["About", "Episode", "Report", "render", "report_of", "wants_live", "wants_report", "write_report"]

@@ -16,7 +16,8 @@ from ragen.errors import ConfigError
 
 if TYPE_CHECKING:
     from ragen.llm_agent.report import Report
-    from ragen.llm_agent.report.episode import Episode
+    from ragen.llm_agent.report.contents import Episode
+
 
 PROG = "ragen report"
 PAGE = "report.html"
@@ -47,8 +48,7 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
         The exit code: 0, or 2 where there is nothing to write about, or nowhere to write it.
     """
     options = parser(prog).parse_args(argv)
-    from ragen.llm_agent.report.file import write_page
-    from ragen.llm_agent.report.page import render
+    from ragen.llm_agent.report.page import render, write_page
     from ragen.llm_agent.rollout.rollout_file import rows_of
 
     rows = rows_of(options.run)
@@ -71,7 +71,7 @@ def report_of_rows(path: Path, title: str = "") -> Report:
         ConfigError: The file cannot be read, has no trajectory, or has something else in it.
     """
     from ragen.llm_agent.report import Report
-    from ragen.llm_agent.report.about import About
+    from ragen.llm_agent.report.contents import About
     from ragen.llm_agent.rollout.rollout_file import USAGE, read_usage
 
     episodes = read_episodes(path)
@@ -91,7 +91,7 @@ def read_episodes(path: Path) -> list[Episode]:
     Raises:
         ConfigError: The file cannot be read, has no trajectory, or has something else in it.
     """
-    from ragen.llm_agent.report.records import episode_of
+    from ragen.llm_agent.report.contents import episode_of
     from ragen.llm_agent.rollout.rollout_file import read_records
 
     records = read_records(path)

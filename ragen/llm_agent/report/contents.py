@@ -1,14 +1,215 @@
-"""What a report shows."""
+"""What a report shows: trajectories, what is known of the run, and both read back from the files of a run."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
-from ragen.llm_agent.report.about import About
-from ragen.llm_agent.report.episode import Episode
+from ragen.llm_agent.backends.prompt import read_prompt, text_of
+from ragen.llm_agent.evaluation.replies import JUDGED, kinds_of, outcome
+from ragen.llm_agent.rollout.rollout_file import ABOUT, RUNS, about_run
+from ragen.llm_agent.rollout.this_run import this_run
 from ragen.llm_agent.rollout.timeline import Timeline
+from ragen.llm_agent.rollout.trajectories import played_turns
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A trajectory to show.
+
+    Attributes:
+        state: Its rollout cache, as ``EnvStateManager.get_rollout_states()`` gives it.
+        seed: What it was reset with.
+        home: Where its environment lives.
+        names: The names of its actions by key, where it has any.
+        error: Why it ended early; None if it did not.
+        replies: What is known of each of its replies; see :func:`~ragen.llm_agent.backends.base.reply_facts`.
+        chat: All messages of it, the replies too; none where they are not known.
+        asked: What the model was shown at some turns, by their place from 0, where that is not the chat up to there.
+        is_over: Whether it has ended.
+    """
+
+    state: Mapping[str, Any]
+    seed: int | None = None
+    home: str = "main"
+    names: Mapping[Any, str] | None = None
+    error: str | None = None
+    replies: Sequence[Mapping[str, Any]] = ()
+    chat: Messages = ()
+    asked: Mapping[int, Messages] | None = None
+    is_over: bool = True
+
+    @property
+    def tag(self) -> str:
+        """Its tag."""
+        return str(self.state["tag"])
+
+    @property
+    def turns(self) -> list[Mapping[str, Any]]:
+        """The turns that were played."""
+        return played_turns(self.state)
+
+    @property
+    def outcome(self) -> str:
+        """What became of it; see :func:`~ragen.llm_agent.evaluation.replies.outcome`."""
+        return outcome({**self.state, **({} if self.error is None else {"error": self.error})})
+
+    @property
+    def success(self) -> bool:
+        """Whether the goal was reached."""
+        return bool(self.state.get("metrics", {}).get(f"{self.state['tag']}/success", 0.0))
+
+    @property
+    def told_outcome(self) -> str:
+        """What became of it: ``success``, ``no success``, ``env error``, ``missing reply``, or ``under way``."""
+        if not self.is_over:
+            return "under way"
+        return self.outcome if self.outcome != JUDGED else "success" if self.success else "no success"
+
+    @property
+    def invalid(self) -> bool:
+        """Whether a reply was penalised, or gave nothing to execute."""
+        return bool(self.state["penalty"]) or any(not turn["actions"] for turn in self.turns)
+
+    @property
+    def kinds(self) -> list[str]:
+        """What is wrong with some of its replies; see ``evaluation.replies.KINDS``."""
+        return kinds_of(self.replies)
+
+    @property
+    def reward(self) -> float:
+        """The sum of its rewards, penalties left out."""
+        return float(sum(turn["reward"] for turn in self.turns))
+
+    def prompt(self, place: int) -> Messages:
+        """What the model was shown at a turn, as far as it is known.
+
+        Args:
+            place: The turn, from 0.
+        """
+        if self.asked is not None and place in self.asked:
+            return self.asked[place]
+        replies = [at for at, message in enumerate(self.chat) if message["role"] == "assistant"]
+        return self.chat[: replies[place]] if place < len(replies) else ()
+
+
+# What is known of the run
+
+_LOCAL = ("hf", "vllm")
+
+
+@dataclass(frozen=True)
+class About:
+    """What is known of a run; what is not known is left out.
+
+    Attributes:
+        facts: A name and what to say.
+        command: What to type to do it again; empty where no command did it.
+        configuration: All that decides what is played and by whom, as flat keys.
+    """
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    command: str = ""
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_config(cls, config: Any, mode: str, seeds: Sequence[int | None] = ()) -> Self:
+        """What a running rollout knows of itself.
+
+        Args:
+            config: The whole configuration.
+            mode: ``"train"`` or ``"val"``.
+            seeds: Of its episodes.
+
+        Raises:
+            ConfigError: A key cannot be read.
+        """
+        now, settings = this_run(config), about_run(config, mode)
+        return cls(facts_of(settings, [now], seeds), now["command"], settings)
+
+    @classmethod
+    def of_folder(cls, rows: Path, seeds: Sequence[int | None] = ()) -> Self:
+        """What stands beside a file of trajectories; whatever cannot be read is left out."""
+        settings = _read_settings(rows.with_name(ABOUT))
+        runs = _read_runs(rows.with_name(RUNS))
+        command = str(runs[-1].get("command", "")) if runs else ""
+        return cls({"file": rows, **facts_of(settings, runs, seeds)}, command, settings)
+
+
+def facts_of(
+    settings: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], seeds: Sequence[int | None]
+) -> dict[str, str]:
+    """What to say of a run at the top of its page.
+
+    Args:
+        settings: Flat keys, as ``run.json`` has them.
+        runs: Each time that it was run, as ``runs.jsonl`` has them.
+        seeds: Of its episodes.
+    """
+    last, backend = runs[-1] if runs else {}, settings.get("actor.backend")
+    facts = {
+        "model": settings.get("actor.model") or (_local_model(settings) if backend in _LOCAL else None),
+        "backend": backend,
+        "server": last.get("server") or settings.get("actor.base_url"),
+        "mode": settings.get("mode"),
+        "seeds": _span(seeds),
+        "date": _dates(runs),
+        "version": last.get("version"),
+    }
+    return {name: str(value) for name, value in facts.items() if value}
+
+
+def _local_model(settings: Mapping[str, Any]) -> Any:
+    return settings.get("actor_rollout_ref.model.path")
+
+
+def _span(seeds: Sequence[int | None]) -> str:
+    known = sorted({seed for seed in seeds if seed is not None})
+    if not known:
+        return ""
+    if len(known) == 1:
+        return str(known[0])
+    gaps = "" if len(known) == known[-1] - known[0] + 1 else f", {len(known)} of them"
+    return f"{known[0]} to {known[-1]}{gaps}"
+
+
+def _dates(runs: Sequence[Mapping[str, Any]]) -> str:
+    began = [str(run["began"]) for run in runs if run.get("began")]
+    if len(began) < 2:
+        return "".join(began)
+    return f"{began[0]}, went on {len(began) - 1} {'time' if len(began) == 2 else 'times'}, last {began[-1]}"
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    try:
+        settings = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return settings if isinstance(settings, dict) else {}
+
+
+def _read_runs(path: Path) -> list[dict[str, Any]]:
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, ValueError):
+        return []
+    return [run for run in map(_run, lines) if run]
+
+
+def _run(line: str) -> dict[str, Any]:
+    try:
+        run = json.loads(line)
+    except ValueError:
+        return {}
+    return run if isinstance(run, dict) else {}
+
+
+# All of it
 
 
 @dataclass(frozen=True)
@@ -38,3 +239,55 @@ class Report:
     notes: Sequence[str] = ()
     about: About = field(default_factory=About)
     usage: Mapping[str, float] = field(default_factory=dict)
+
+
+# Read back from files
+
+
+def episode_of(record: Mapping[str, Any]) -> Episode:
+    """A record as an episode; where its environment lived, and what images it showed, is not in it.
+
+    Args:
+        record: See :mod:`~ragen.llm_agent.rollout.trajectories`.
+
+    Raises:
+        KeyError, TypeError, ValueError: It is not of a rollout of this package.
+    """
+    return Episode(
+        state_of(record),
+        record["seed"],
+        "",
+        None,
+        record.get("error"),
+        record.get("replies", ()),
+        record.get("messages", ()),
+    )
+
+
+def state_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record as the rollout cache that it was made of, as far as a page shows it.
+
+    Args:
+        record: See :mod:`~ragen.llm_agent.rollout.trajectories`.
+    """
+    kept = {name: record[name] for name in ("env_id", "group_id", "tag", "penalty", "metrics")}
+    kept |= {name: record[name] for name in ("env_error", "parent", "turn") if name in record}
+    if "messages" not in record:  # rows without texts
+        played = zip(record["actions"], record["rewards"], strict=True)
+        return kept | {"history": [{"state": "", "actions": a, "reward": r, "info": {}} for a, r in played]}
+    chat = record["messages"]
+    asked = [place for place, message in enumerate(chat) if message["role"] == "user"]
+    replies = [text_of(message) for message in chat if message["role"] == "assistant"]
+    turns = zip(asked, replies, record["actions"], record["rewards"], record["infos"], strict=False)
+    history = [
+        {
+            "state": read_prompt(chat[: place + 1], 1).state,
+            "llm_response": reply,
+            "actions": actions,
+            "reward": reward,
+            "info": info,
+        }
+        for place, reply, actions, reward, info in turns
+    ]
+    last = [{"state": record["last_state"]}] if record.get("last_state") else []
+    return kept | {"history": [*history, *last]}

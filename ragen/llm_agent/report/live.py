@@ -25,12 +25,9 @@ from typing import Any, Self
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.report import check_live
-from ragen.llm_agent.report.browser import FILTERS, NOUN, row_of
-from ragen.llm_agent.report.contents import Report
-from ragen.llm_agent.report.episode import Episode
-from ragen.llm_agent.report.packs import index_of
+from ragen.llm_agent.report.contents import Episode, Report
 from ragen.llm_agent.report.page import framed, head_of, parts_of
-from ragen.llm_agent.report.trajectory import TrajectoryWriter
+from ragen.llm_agent.report.trajectories import FILTERS, NOUN, TrajectoryWriter, index_of, row_of
 
 PARTS = ("totals", "results", "failures", "lanes")
 HOST = "127.0.0.1"

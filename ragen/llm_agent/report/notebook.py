@@ -5,39 +5,19 @@ No script, nothing loaded, and whatever an environment or a model wrote is text,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from ragen.llm_agent.report.episode import Episode
+from ragen.errors import InputError, StateError
+from ragen.llm_agent.manager.branching import entry_of
+from ragen.llm_agent.report.contents import Episode
+from ragen.llm_agent.report.page import STYLE
 from ragen.llm_agent.report.text import shown
-from ragen.llm_agent.report.trajectory import TrajectoryWriter
+from ragen.llm_agent.report.trajectories import TrajectoryWriter, row_of
 
 MOST_SHOWN = 50  # trajectories of a rollout that open
-STYLE = """
-.ragen-view { font: 14px/1.5 system-ui, sans-serif; }
-.ragen-view summary { cursor: pointer; padding: 3px 0; } .ragen-view summary span { margin-right: 12px; }
-.ragen-view .turn { border-top: 1px solid #8884; padding: 8px 0; display: grid; gap: 14px;
-  grid-template-columns: minmax(0, 2fr) minmax(0, 3fr); }
-.ragen-view .turn h4 { grid-column: 1 / -1; margin: 0; font-size: 13px; opacity: .7; }
-.ragen-view pre, .ragen-view .text { margin: 0 0 6px; white-space: pre-wrap; overflow-wrap: anywhere;
-  unicode-bidi: isolate; max-height: 320px; overflow: auto; text-align: left; }
-.ragen-view .text { padding: 4px 8px; border-radius: 6px; border: 1px solid #8884; }
-.ragen-view .thought { background: #8a6cf022; } .ragen-view .answer { background: #2fae6a22; }
-.ragen-view .text::before { content: attr(data-label); display: block; font-size: 11px; opacity: .6; }
-.ragen-view .chips span { background: #2fae6a22; border-radius: 10px; padding: 0 9px; margin-right: 5px; }
-.ragen-view dl { display: flex; flex-wrap: wrap; gap: 2px 14px; margin: 0; font-size: 12px; }
-.ragen-view dl div { display: flex; gap: 5px; } .ragen-view dt { opacity: .6; } .ragen-view dd { margin: 0; }
-.ragen-view .grid { display: inline-grid; border: 1px solid #8884; }
-.ragen-view .grid span { width: 22px; height: 22px; font: 13px/22px monospace; text-align: center; color: #1d2430; }
-.ragen-view .c0 { background: #c9ced6; } .ragen-view .c1 { background: #fdfdfb; }
-.ragen-view .c2 { background: #f6c177; }
-.ragen-view .c3 { background: #9ccfd8; } .ragen-view .c4 { background: #b4d6a4; }
-.ragen-view .c5 { background: #e9a3a3; }
-.ragen-view .c6 { background: #c9b6ea; } .ragen-view .c7 { background: #f1e38b; }
-.ragen-view .bad, .ragen-view .no { color: #d04437; } .ragen-view .yes { color: #1a8f56; }
-.ragen-view .code { font: 11px monospace; background: #ffe3a3; color: #533c00; }
-.ragen-view img { min-width: 96px; image-rendering: pixelated; }
-"""
+_STYLE = f".ragen-view {{ {STYLE.replace(':root', '&')} }}"  # the page's own, inside of the view alone
 
 
 @dataclass(frozen=True)
@@ -85,19 +65,11 @@ class RolloutView:
 
 
 def _framed(html: str) -> str:
-    return f'<div class="ragen-view"><style>{STYLE}</style>{html}</div>'
+    return f'<div class="ragen-view"><style>{_STYLE}</style>{html}</div>'
 
 
 def _words(episode: Episode) -> list[str]:
-    turns = len(episode.turns)
-    return [
-        episode.tag,
-        f"env {episode.state['env_id']}",
-        f"group {episode.state['group_id']}" + ("" if episode.seed is None else f", seed {episode.seed}"),
-        episode.told_outcome,
-        f"reward {episode.reward:.4g}",
-        f"{turns} {'turn' if turns == 1 else 'turns'}",
-    ]
+    return [part if isinstance(part, str) else part[0] for part in row_of(episode).parts]
 
 
 def _line(episode: Episode) -> str:
@@ -106,3 +78,48 @@ def _line(episode: Episode) -> str:
 
 def _head(episode: Episode) -> str:
     return "".join(f"<span>{shown(words, 200)}</span>" for words in _words(episode))
+
+
+# What a manager shows
+
+
+def show(manager: Any, env_id: int | None = None) -> TrajectoryView | RolloutView:
+    """What was played since the last reset, drawn by a notebook where it is the last line of a cell.
+
+    Args:
+        manager: The manager, which is asked nothing but what it knows.
+        env_id: The trajectory's; None shows those of all environments.
+
+    Raises:
+        StateError: There was no reset yet.
+        InputError: There is no such environment.
+    """
+    if manager.rollout_cache is None:
+        raise StateError("there is no episode yet (or the last reset failed): call reset() first.")
+    caches = {cache["env_id"]: cache for cache in manager.rollout_cache}
+    if env_id is None:
+        return RolloutView([_episode(manager, cache) for cache in caches.values()])
+    if env_id not in caches:
+        raise InputError(f"there is no environment {env_id!r} to show; there are {min(caches)} to {max(caches)}.")
+    return TrajectoryView(_episode(manager, caches[env_id]))
+
+
+def _episode(manager: Any, cache: Mapping[str, Any]) -> Episode:
+    env_id = cache["env_id"]
+    entry = entry_of(manager, env_id)
+    names, status = getattr(entry["config"], "action_lookup", None), entry["status"]
+    metrics = {f"{cache['tag']}/success": float(status.terminated and not status.truncated)}
+    error = _error(cache)
+    state = {"metrics": metrics, **({} if error is None else {"env_error": error}), **cache}
+    return Episode(
+        state=state,
+        seed=status.seed,
+        home=manager.home(env_id),
+        names=names if isinstance(names, Mapping) else None,
+        is_over=status.terminated,
+    )
+
+
+def _error(cache: Mapping[str, Any]) -> Any:
+    """Why its environment failed; None where it did not."""
+    return next((turn["info"]["env_error"] for turn in cache["history"] if "env_error" in turn.get("info", {})), None)

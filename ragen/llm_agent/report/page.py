@@ -6,24 +6,68 @@ further function in :func:`parts_of`.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY
+from ragen.errors import ConfigError
+from ragen.files import write_whole
+from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, replies_line
 from ragen.llm_agent.evaluation.results import is_branch
 from ragen.llm_agent.evaluation.statistics import effective_episodes, wilson_interval
-from ragen.llm_agent.report.assets import SCRIPT, STYLE, policy
-from ragen.llm_agent.report.browser import browser_of
-from ragen.llm_agent.report.contents import Report
-from ragen.llm_agent.report.episode import Episode
-from ragen.llm_agent.report.failures import failure_rows, failures_of
-from ragen.llm_agent.report.lineage import render_trees
-from ragen.llm_agent.report.plots import COLOURS, curves, histogram, share_bar
-from ragen.llm_agent.report.swimlanes import swimlanes
+from ragen.llm_agent.report.contents import Episode, Report
+from ragen.llm_agent.report.plots import COLOURS, curves, histogram, share_bar, swimlanes
 from ragen.llm_agent.report.text import attribute, shown
-from ragen.llm_agent.report.totals import cards_of
+from ragen.llm_agent.report.trajectories import browser_of
+from ragen.llm_agent.rollout.trajectories import played_turns
+from ragen.llm_agent.trees.lineage import Forest, Point, Segment
 from ragen.parallel.stats import gathered
+
+_FOLDER = files("ragen.llm_agent.report")
+STYLE = _FOLDER.joinpath("page.css").read_text("utf-8")
+SCRIPT = _FOLDER.joinpath("page.js").read_text("utf-8")
+
+
+def policy(is_live: bool = False) -> str:
+    """The content security policy: this script, these styles, images that the page itself holds, and nothing else.
+
+    Args:
+        is_live: Whether the script may ask the server that the page came from.
+    """
+    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    connect = "connect-src 'self'; " if is_live else ""
+    return (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; {connect}"
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+# Files
+
+
+def write_page(html: str, path: Path) -> Path:
+    """Write a page; the folder is made if it is not there, and an older page is replaced as a whole.
+
+    Returns:
+        The path.
+
+    Raises:
+        ConfigError: It cannot be written there.
+    """
+    try:
+        write_whole(path, html)
+    except OSError as error:
+        raise ConfigError(f"the page cannot be written to {path}: {error.strerror}; name another file.") from error
+    return path
+
+
+# The page and its parts
 
 ALL = "all"
 HISTORY_PLOTS = {
@@ -222,3 +266,224 @@ def table_of(title: str, rows: str, kind: str = "") -> str:
         f'<h2>{title}</h2><div class="wide" tabindex="0" role="region" aria-label="{title}">'
         f'<table class="{kind}">{rows}</table></div>'
     )
+
+
+# Totals, as cards
+
+_TOKENS = ("prompt_tokens", "completion_tokens")
+
+
+def totals_of(episodes: Sequence[Episode], usage: Mapping[str, float], seconds: float = 0.0) -> dict[str, str]:
+    """What to say in a card each: a label to a number.
+
+    Args:
+        episodes: All of them.
+        usage: What the run has counted; where it has not, the replies' own tokens and cost are added up.
+        seconds: How long it took; 0 where that is not known.
+    """
+    judged = [episode for episode in episodes if episode.outcome == JUDGED]
+    replies = sum(len(episode.turns) for episode in episodes)
+    used = dict(usage) if any(name in usage for name in _TOKENS) else {**usage, **_told(episodes)}
+    totals = {"trajectories": f"{len(episodes):,}"} if episodes else {}
+    if judged:
+        totals[f"success, of {len(judged):,} judged"] = f"{sum(each.success for each in judged) / len(judged):.1%}"
+    totals |= {"turns" if not used else "replies played": f"{replies:,}"} if episodes else {}
+    for name in ("requests", "retries", "failed_requests", *_TOKENS):
+        if used.get(name):
+            totals[name.replace("_", " ")] = f"{used[name]:,.0f}"
+    if "cost" in used:
+        totals["cost"] = f"${used['cost']:,.4f}"
+    if seconds:
+        totals["seconds"] = f"{seconds:,.1f}"
+    return totals
+
+
+def _told(episodes: Sequence[Episode]) -> dict[str, float]:
+    """The tokens and cost that the replies tell of themselves."""
+    told: dict[str, float] = {}
+    for episode in episodes:
+        for reply in episode.replies:
+            for name in (*_TOKENS, "cost"):
+                if name in reply:
+                    told[name] = told.get(name, 0) + reply[name]
+    return told
+
+
+def cards_of(report: Report) -> str:
+    """The totals as cards, and in a line what the replies were like."""
+    timeline = report.timeline
+    seconds = timeline.end - timeline.start if timeline is not None and timeline.spans else 0.0
+    totals = totals_of(report.episodes, report.usage, seconds)
+    if not totals:
+        return ""
+    cards = "".join(f"<div><b>{number}</b><span>{shown(label)}</span></div>" for label, number in totals.items())
+    counts: dict[str, Any] = count_replies(
+        [{"replies": episode.replies} for episode in report.episodes if any(episode.replies)]
+    )
+    line = f'<p class="soft">{shown(replies_line(counts), 500)}</p>' if counts else ""
+    return f'<div class="cards">{cards}</div>{line}'
+
+
+# Failures by kind
+
+_OF_REPLIES = ("refused", "filtered", "empty", "cut_off")
+_NUMBER = re.compile(r"0x[0-9a-f]+|\d+(?:\.\d+)?", re.I)
+_LONGEST = 160  # characters of what an environment or a server says
+_NAMED = 6  # tags
+
+
+@dataclass
+class FailureKind:
+    """Failures of one kind.
+
+    Attributes:
+        what: What failed, in words.
+        said: What an environment or a server said of it, of the example.
+        numbers: The places of its episodes.
+        tags: Their tags, each once.
+    """
+
+    what: str
+    said: str
+    numbers: list[int]
+    tags: list[str]
+
+
+def failures_of(episodes: Iterable[Episode]) -> list[FailureKind]:
+    """The kinds of failures, the most frequent first."""
+    kinds: dict[tuple[str, str], FailureKind] = {}
+    for number, episode in enumerate(episodes):
+        if episode.outcome == JUDGED and episode.success:
+            continue
+        what, said = _kind_of(episode)
+        kind = kinds.setdefault((what, _NUMBER.sub("N", said)), FailureKind(what, said, [], []))
+        kind.numbers.append(number)
+        if episode.tag not in kind.tags:
+            kind.tags.append(episode.tag)
+    return sorted(kinds.values(), key=lambda kind: -len(kind.numbers))
+
+
+def _kind_of(episode: Episode) -> tuple[str, str]:
+    """What failed, and what was said of it."""
+    if episode.outcome == ENV_ERROR:
+        return "the environment failed", _first_line(episode.state["env_error"])
+    if episode.outcome == MISSING_REPLY:
+        return "a prompt got no reply", _first_line(episode.error)
+    return next(_kinds_of_judged(episode)), ""
+
+
+def _kinds_of_judged(episode: Episode) -> Iterator[str]:
+    found = episode.kinds
+    for kind in _OF_REPLIES:
+        if kind in found:
+            yield f"some reply was {kind.replace('_', ' ')}"
+    turns = episode.turns
+    nothing = sum(not turn["actions"] for turn in turns)
+    if nothing and nothing == len(turns):
+        yield "no reply could be read"
+    if nothing:
+        yield "some replies could not be read"
+    if turns and episode.state["penalty"]:
+        yield "some actions were invalid"
+    last = episode.state["history"][-1] if episode.state["history"] else {}
+    if "actions" not in last and last.get("actions_left", 1) <= 0:
+        yield "its actions were used up"
+    yield "it did not reach the goal"
+
+
+def _first_line(text: object) -> str:
+    lines = str(text).strip().splitlines()
+    return lines[0][:_LONGEST] if lines else ""
+
+
+def failure_rows(kinds: Sequence[FailureKind]) -> str:
+    """The rows of a table of kinds, heads first; each has a button that shows its example."""
+    if not kinds:
+        return ""
+    rows = "".join(
+        f'<tr><td class="name">{shown(kind.what, 200)} '
+        f'<button type="button" data-show="{kind.numbers[0]}">example</button>{_said(kind)}</td>'
+        f'<td class="number">{len(kind.numbers)}</td><td class="name">{shown(_tags(kind), 300)}</td></tr>'
+        for kind in kinds
+    )
+    return f'<tr><th>what failed</th><th class="number">episodes</th><th>tags</th></tr>{rows}'
+
+
+def _said(kind: FailureKind) -> str:
+    return f'<br><span class="soft">{shown(kind.said, 300)}</span>' if kind.said else ""
+
+
+def _tags(kind: FailureKind) -> str:
+    return ", ".join(kind.tags[:_NAMED]) + (f" and {len(kind.tags) - _NAMED} more" if len(kind.tags) > _NAMED else "")
+
+
+# Trees of trajectories
+
+MOST_SEGMENTS = 4000  # that are shown, to keep the page small
+_MOST_DEPTH = 60  # of what is folded into each other
+_MOST_TEXT = 300  # characters of a turn
+
+
+def render_trees(episodes: Sequence[Episode]) -> str:
+    """The trees, each folded; nothing where there are chains alone.
+
+    Args:
+        episodes: All trajectories of a page.
+    """
+    known = {each.state["env_id"]: each for each in episodes if isinstance(each.state["env_id"], int)}
+    forest = Forest.of([episode.state for episode in known.values()])
+    if not forest.has_branches:
+        return ""
+    writer = _Writer(forest, known)
+    roots = [node.env_id for node in forest.nodes.values() if node.parent is None]
+    trees = "".join(writer.tree(env_id) for env_id in roots)
+    note = "What stands above a fork was played once, and is shared by all below it."
+    return f'<h2>Trees</h2><p class="soft">{note}</p>{trees}'
+
+
+class _Writer:
+    """Writes trees, as long as there is room."""
+
+    def __init__(self, forest: Forest, episodes: dict[int, Episode]) -> None:
+        self._forest, self._episodes = forest, episodes
+        self._starting = {(each.env_id, each.start): each for each in forest.segments}
+        self._room = MOST_SEGMENTS
+
+    def tree(self, root: int) -> str:
+        """A tree: its root's summary, and its first segments."""
+        leaves = [env_id for env_id in self._forest.nodes if self._forest.root(env_id) == root]
+        won = sum(self._episodes[env_id].success for env_id in leaves)
+        tag = shown(self._episodes[root].state["tag"])
+        head = f"<b>{tag}</b> env {shown(root)}: {len(leaves)} leaves, {won} with success"
+        first = self._going_on(Point(root, 0), 1)
+        return f"<details><summary>{head}</summary>{first}</details>"
+
+    def _going_on(self, point: Point, depth: int) -> str:
+        """The segments that begin at a point."""
+        members = self._forest.points.get(point, [point.env_id])
+        items = "".join(f"<li>{self._segment(self._starting[each, point.turn], depth)}</li>" for each in members)
+        return f"<ul>{items}</ul>"
+
+    def _segment(self, segment: Segment, depth: int) -> str:
+        self._room -= 1
+        if self._room < 0 or depth > _MOST_DEPTH:
+            return '<span class="soft">left out here, to keep the page small</span>'
+        words = self._turns(segment)
+        point = Point(segment.env_id, segment.stop)
+        if segment.stop > segment.start and point in self._forest.points:
+            count = len(self._forest.points[point])
+            below = self._going_on(point, depth + 1)
+            return f"<details open><summary>env {segment.env_id}, then {count} ways</summary>{words}{below}</details>"
+        episode = self._episodes[segment.env_id]
+        end = '<span class="yes">success</span>' if episode.success else '<span class="no">no success</span>'
+        summary = f"<summary>env {segment.env_id}: {end}, reward {episode.reward:.4g}</summary>"
+        return f"<details open>{summary}{words}</details>"
+
+    def _turns(self, segment: Segment) -> str:
+        """A line for each turn."""
+        episode, lines = self._episodes[segment.env_id], []
+        turns, names = played_turns(episode.state)[segment.start : segment.stop], episode.names or {}
+        for number, turn in enumerate(turns, segment.start + 1):
+            said = " | ".join(str(names.get(action, action)) for action in turn["actions"]) or "nothing executed"
+            lines.append(f"<div>turn {number}: {shown(said, _MOST_TEXT)}, reward {float(turn['reward']):.4g}</div>")
+        return "".join(lines)

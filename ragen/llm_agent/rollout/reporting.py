@@ -76,8 +76,8 @@ def live_report(proxy: LLMAgentProxy, mode: str, file: RolloutFile, progress: Pr
         yield Live(proxy, mode)
         return
     from ragen.llm_agent.report import About, Report
+    from ragen.llm_agent.report.contents import episode_of
     from ragen.llm_agent.report.live import LiveReport
-    from ragen.llm_agent.report.records import episode_of
 
     earlier = [episode_of(record) for record in file.kept.values()]
     report = Report(f"Rollout ({mode}), under way", episodes=earlier, about=About.of_folder(file.path))

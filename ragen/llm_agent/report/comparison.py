@@ -6,14 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ragen.llm_agent.report.contents import Report
-from ragen.llm_agent.report.episode import Episode
-from ragen.llm_agent.report.packs import Part, Row, list_of
-from ragen.llm_agent.report.page import about_of, framed, table_of
+from ragen.llm_agent.report.contents import Episode, Report
+from ragen.llm_agent.report.page import about_of, cards_of, framed, table_of
 from ragen.llm_agent.report.plots import difference_bar, two_bars
 from ragen.llm_agent.report.text import shown
-from ragen.llm_agent.report.totals import cards_of
-from ragen.llm_agent.report.trajectory import TrajectoryWriter
+from ragen.llm_agent.report.trajectories import Part, Row, TrajectoryWriter, list_of
 
 FILTERS: dict[str, tuple[str, dict[str, str]]] = {
     "tag": ("Tag", {}),

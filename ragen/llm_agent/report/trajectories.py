@@ -1,0 +1,334 @@
+"""Trajectories as HTML, and the list in which they are filtered, searched and opened.
+
+A page with ten thousand trajectories opens at once because none of them is among its elements: an index of all rows and
+their bodies, compressed, are data, and the script draws the rows that are looked at. Text written by models and
+environments is text in the index, which the script shows as text, and escaped HTML in bodies. A board (rows of equal
+length, of few different symbols) is drawn as a grid, each symbol in a colour of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ragen.llm_agent.backends.prompt import text_of
+from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED
+from ragen.llm_agent.report.contents import Episode
+from ragen.llm_agent.report.text import attribute, shown, visible
+
+_MOST_CELLS = 30 * 40
+_MOST_SYMBOLS = 9
+COLOURS = 8
+_FIRST = {"#": 0, "_": 1, " ": 1, ".": 1}  # walls and floors
+
+
+class Palette:
+    """Which colour a symbol has. It keeps it: a board that lacks a symbol is drawn as those that have it."""
+
+    def __init__(self) -> None:
+        """Know walls and floors alone."""
+        self._colours = dict(_FIRST)
+        self._next = max(_FIRST.values())
+
+    def colours_of(self, symbols: str) -> dict[str, int]:
+        """The colours of all symbols of a board, from 0; new ones get the next, in the order of their letters."""
+        for symbol in sorted(set(symbols) - self._colours.keys()):
+            self._next = self._next + 1 if self._next + 1 < COLOURS else max(_FIRST.values()) + 1
+            self._colours[symbol] = self._next
+        return {symbol: self._colours[symbol] for symbol in set(symbols)}
+
+
+def grid_of(text: str, palette: Palette) -> str:
+    """A board as HTML; empty for a text that is none."""
+    lines = [line.strip() for line in text.strip("\n").splitlines()]
+    if not _is_board(lines):
+        return ""
+    if all(set(line[1::2]) <= {" "} for line in lines):
+        lines = [line[::2] for line in lines]  # symbols with blanks between them
+    colours = palette.colours_of("".join(lines))
+    cells = "".join(f'<span class="c{colours[symbol]}">{shown(symbol)}</span>' for line in lines for symbol in line)
+    return f'<div class="grid" style="grid-template-columns:repeat({len(lines[0])},auto)">{cells}</div>'
+
+
+def _is_board(lines: Sequence[str]) -> bool:
+    width = len(lines[0]) if lines else 0
+    return (
+        len(lines) > 1
+        and width > 1
+        and len(lines) * width <= _MOST_CELLS
+        and all(len(line) == width and line.isascii() and line.isprintable() for line in lines)
+        and len(set("".join(lines))) <= _MOST_SYMBOLS
+    )
+
+
+# Trajectories
+
+MOST_IMAGES = 12_000_000  # characters of data URIs; further images are left out
+
+
+class TrajectoryWriter:
+    """Writes trajectories; symbols of a tag's boards have the same colours in all of them, images have bounded room."""
+
+    def __init__(self, image_room: int | None = None) -> None:
+        """Begin with all the room, or with so many characters of it."""
+        self._image_room = MOST_IMAGES if image_room is None else image_room
+        self._palettes: dict[str, Palette] = {}
+
+    def body(self, episode: Episode) -> str:
+        """All turns of a trajectory, and how it ended; its prompts are in it once, hidden until they are asked for."""
+        history = episode.state["history"]
+        parts = [self._turn(place, turn, episode) for place, turn in enumerate(history)]
+        for why in (episode.error, episode.state.get("env_error")):
+            if why is not None:
+                parts.append(f'<p class="bad">It ended early: {shown(why, 2000)}</p>')
+        return f'<div class="body"><div class="turns">{"".join(parts)}</div>{_chat(episode)}</div>'
+
+    def _turn(self, place: int, turn: Mapping[str, Any], episode: Episode) -> str:
+        left = _left(turn)
+        state = f'<div class="state">{self._state(turn, episode.tag)}</div>'
+        if "actions" not in turn:
+            when = "In the end" if episode.is_over else "Now"
+            return f'<section class="turn"><h4>{when}{left}</h4>{state}</section>'
+        facts = {"reward": turn["reward"], **turn["info"]}
+        said = _reply(str(turn.get("llm_raw_response", turn.get("llm_response", ""))))
+        return (
+            f'<section class="turn"><h4>Turn {place + 1}{left}{_asks_for_prompt(place, episode)}</h4>{state}'
+            f"<div>{said}{_executed(turn['actions'], episode.names)}{_facts(facts)}</div></section>"
+        )
+
+    def _state(self, turn: Mapping[str, Any], tag: str) -> str:
+        images = [self._image(image) for image in turn.get("images", ())]
+        text = str(turn["state"]).replace("<images>", "") if images else str(turn["state"])
+        if not text.strip():
+            return "".join(images)
+        palette = self._palettes.setdefault(tag, Palette())
+        return "".join(images) + (grid_of(text, palette) or f'<pre dir="auto">{shown(text)}</pre>')
+
+    def _image(self, image: Any) -> str:
+        file = io.BytesIO()
+        image.save(file, "PNG", optimize=False)
+        data = base64.b64encode(file.getvalue()).decode()
+        if len(data) > self._image_room:
+            return '<p class="soft">An image, left out to keep the page small.</p>'
+        self._image_room -= len(data)
+        size = f'width="{max(96, image.width)}"'
+        return f'<img alt="state" {size} src="data:image/png;base64,{data}">'
+
+
+def _left(turn: Mapping[str, Any]) -> str:
+    left = turn.get("actions_left")
+    return "" if left is None else f", {shown(left)} {'action' if left == 1 else 'actions'} left"
+
+
+def _asks_for_prompt(place: int, episode: Episode) -> str:
+    """A button for the prompt of a turn: how many messages of the chat it is, or which prompt of its own."""
+    prompt = episode.prompt(place)
+    if not prompt:
+        return ""
+    is_own = episode.asked is not None and place in episode.asked
+    which = f'data-prompt="{place}"' if is_own else f'data-messages="{len(prompt)}"'
+    return f' <button type="button" class="prompt" {which}>prompt</button>'
+
+
+def _chat(episode: Episode) -> str:
+    """The messages that prompts consist of, which are shown only on demand."""
+    own = "".join(
+        f'<div data-prompt="{place}">{_messages(prompt)}</div>' for place, prompt in (episode.asked or {}).items()
+    )
+    if not episode.chat and not own:
+        return ""
+    return f'<div class="chat" hidden><div>{_messages(episode.chat)}</div>{own}</div>'
+
+
+def _messages(messages: Sequence[Mapping[str, Any]]) -> str:
+    return "".join(_block("message", str(message["role"]), text_of(message)) for message in messages)
+
+
+def _reply(raw: str) -> str:
+    """A reply, its thought and its answer told apart; whatever stands around them is shown too."""
+    parts, position = [], 0
+    for kind, tag in (("thought", "think"), ("answer", "answer")):
+        found = _tagged(raw, tag, position)
+        if found is None:
+            continue
+        start, inside, end, stop = found
+        parts.append(_block("rest", "outside of tags", raw[position:start]))
+        parts.append(_block(kind, kind, raw[inside:end]))
+        position = stop
+    parts.append(_block("rest", "outside of tags" if parts else "malformed reply", raw[position:]))
+    return "".join(parts)
+
+
+def _tagged(raw: str, tag: str, position: int) -> tuple[int, int, int, int] | None:
+    """Where the first pair of a tag begins, its text begins and ends, and it ends; None if there is no whole pair.
+
+    Two searches in a row take time linear in the text's length, which a lazy pattern does not where nothing closes.
+    """
+    start = raw.find(f"<{tag}>", position)
+    inside = start + len(tag) + 2
+    end = -1 if start < 0 else raw.find(f"</{tag}>", inside)
+    return None if end < 0 else (start, inside, end, end + len(tag) + 3)
+
+
+def _block(kind: str, label: str, text: str) -> str:
+    if not text.strip():
+        return ""
+    return f'<div class="text {kind}" dir="auto" data-label="{attribute(label)}">{shown(text)}</div>'
+
+
+def _executed(actions: Sequence[Any], names: Mapping[Any, str] | None) -> str:
+    if not actions:
+        return '<p class="bad">nothing was executed</p>'
+    known = names or {}
+    chips = "".join(f"<span>{shown(known.get(action, action), 500)}</span>" for action in actions)
+    return f'<div class="chips">executed: {chips}</div>'
+
+
+def _facts(facts: Mapping[str, Any]) -> str:
+    items = "".join(f"<div><dt>{shown(k, 200)}</dt><dd>{shown(v, 1000)}</dd></div>" for k, v in facts.items())
+    return f"<dl>{items}</dl>"
+
+
+# The list, whose rows open
+
+MOST_PACKED = 24_000_000  # characters that packed bodies may take; further bodies are left out
+PACK = 1_000_000  # characters of bodies that are packed together, about
+_LONGEST = 300  # characters of a text in the index
+
+Part = str | tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the list.
+
+    Attributes:
+        values: What it is filtered by: a filter's name to a value, or to several.
+        parts: Its words, each a text or a text and a class of the style.
+    """
+
+    values: Mapping[str, str | Sequence[str]]
+    parts: Sequence[Part]
+
+    def plain(self, filters: Iterable[str]) -> list[Any]:
+        """The row as the script reads it, values in the order of the filters."""
+        values = [self.values.get(name, "") for name in filters]
+        told = [value if isinstance(value, str) else list(value) for value in values]
+        return [
+            [visible(each, _LONGEST) if isinstance(each, str) else each for each in told],
+            [visible(p, _LONGEST) if isinstance(p, str) else [visible(p[0], _LONGEST), p[1]] for p in self.parts],
+        ]
+
+
+def list_of(
+    noun: str, filters: Mapping[str, tuple[str, Mapping[str, str]]], rows: Sequence[Row], bodies: Iterable[str]
+) -> str:
+    """A list that the page's script draws.
+
+    Args:
+        noun: What its rows are, in the plural.
+        filters: A filter's name to its label, and to words for its values where they are others.
+        rows: In their order.
+        bodies: Their HTML, one for each row; taken one after the other, as long as there is room.
+    """
+    packs, left_out = _packed(bodies, len(rows))
+    note = f'<p class="soft">{left_out} are listed alone, to keep the page small.</p>' if left_out else ""
+    return (
+        f'<div id="list"><noscript><p class="bad">This list needs its script.</p></noscript></div>{note}'
+        f"{index_of(noun, filters, rows)}{''.join(packs)}"
+    )
+
+
+def index_of(noun: str, filters: Mapping[str, tuple[str, Mapping[str, str]]], rows: Sequence[Row]) -> str:
+    """The index of a list, as a block of data."""
+    index = {
+        "noun": noun,
+        "filters": [[name, label, dict(words)] for name, (label, words) in filters.items()],
+        "rows": [row.plain(filters) for row in rows],
+    }
+    return f'<script type="application/json" id="index">{in_script(index)}</script>'
+
+
+def in_script(value: Any) -> str:
+    """A value as JSON that cannot end the element in which it stands."""
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _packed(bodies: Iterable[str], count: int) -> tuple[list[str], int]:
+    """Packs of bodies as blocks of data, and how many bodies had no room."""
+    packs: list[str] = []
+    waiting: list[str] = []
+    first, room = 0, MOST_PACKED
+    for body in bodies:
+        waiting.append(body)
+        if sum(map(len, waiting)) < PACK and first + len(waiting) < count:
+            continue
+        data = packed(waiting)
+        room -= len(data)
+        if room < 0 and packs:
+            break
+        packs.append(f'<script type="text/plain" class="pack" data-first="{first}">{data}</script>')
+        first, waiting = first + len(waiting), []
+    return packs, count - first
+
+
+def packed(bodies: Sequence[str]) -> str:
+    """Some bodies as one text: JSON, compressed, in base 64."""
+    return base64.b64encode(zlib.compress(json.dumps(bodies).encode("ascii"), 6)).decode("ascii")
+
+
+def unpacked(data: str) -> list[str]:
+    """What :func:`packed` has packed."""
+    return json.loads(zlib.decompress(base64.b64decode(data)))
+
+
+# The list of trajectories
+
+FILTERS: dict[str, tuple[str, dict[str, str]]] = {
+    "tag": ("Tag", {}),
+    "outcome": ("Outcome", {}),
+    "invalid": ("Replies", {"yes": "with invalid", "no": "all valid"}),
+    "kinds": ("Some reply", {}),
+    "lane": ("Lane", {}),
+}
+NOUN = "trajectories"
+
+
+def browser_of(episodes: Sequence[Episode], writer: TrajectoryWriter | None = None) -> str:
+    """The list of all trajectories, each body as far as there is room."""
+    writer = writer or TrajectoryWriter()
+    return list_of(NOUN, FILTERS, [row_of(episode) for episode in episodes], map(writer.body, episodes))
+
+
+def row_of(episode: Episode) -> Row:
+    """A trajectory's line in the list."""
+    state, turns = episode.state, len(episode.turns)
+    told, kinds = episode.told_outcome, [kind.replace("_", " ") for kind in episode.kinds]
+    good_or_bad = "yes" if episode.success and episode.outcome == JUDGED else "no"
+    parts: list[Part] = [
+        (episode.tag, "name"),
+        f"env {state['env_id']}",
+        f"group {state['group_id']}" + ("" if episode.seed is None else f", seed {episode.seed}"),
+        (told, good_or_bad),
+        f"reward {episode.reward:.4g}",
+        *([f"penalty {float(state['penalty']):.4g}"] if state["penalty"] else []),
+        f"{turns} {'turn' if turns == 1 else 'turns'}",
+    ]
+    if episode.invalid and episode.outcome != ENV_ERROR:
+        parts.append(("invalid reply", "bad"))
+    parts += [(kind, "bad") for kind in kinds]
+    if episode.home:
+        parts.append((episode.home, "soft"))
+    values = {
+        "tag": episode.tag,
+        "outcome": told,
+        "invalid": "yes" if episode.invalid else "no",
+        "kinds": kinds,
+        "lane": episode.home,
+    }
+    return Row(values, parts)

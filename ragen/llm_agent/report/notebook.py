@@ -17,7 +17,10 @@ from ragen.llm_agent.report.text import shown
 from ragen.llm_agent.report.trajectories import TrajectoryWriter, row_of
 
 MOST_SHOWN = 50  # trajectories of a rollout that open
-_STYLE = f".ragen-view {{ {STYLE.replace(':root', '&')} }}"  # the page's own, inside of the view alone
+_STYLE = (  # the page's own, inside of the view alone
+    ".ragen-view { padding: 4px 8px; background: var(--paper); color: var(--ink); font: 14px/1.5 system-ui, sans-serif;"
+    f" summary {{ cursor: pointer; }} summary span, b span {{ margin-right: 12px; }} {STYLE.replace(':root', '&')} }}"
+)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Plots and timelines as inline SVG. SVG shapes are stretched to the room there is; words are HTML, and stay readable."""
+"""Plots and timelines as inline SVG. SVG shapes fill the room there is; words are HTML, and stay readable."""
 
 from __future__ import annotations
 

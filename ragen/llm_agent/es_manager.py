@@ -34,7 +34,7 @@ from ragen.parallel.engine import EnvEngine
 from ragen.parallel.env_record import EnvFailed, raise_failures
 from ragen.parallel.episode.turn import Observation, TurnResult, digest_observation, failed_turn, state_hash
 from ragen.parallel.interrupts import interrupts_held
-from ragen.parallel.placement.spread import spread as spread_evenly
+from ragen.parallel.placement import spread as spread_evenly
 from ragen.parallel.settings import Mode
 from ragen.parallel.stats import LaneStats
 

@@ -40,8 +40,8 @@ from ragen.parallel.lanes import worker
 from ragen.parallel.lanes.orders import Call, Play, Reset
 from ragen.parallel.main_home import MainHome
 from ragen.parallel.notices import Notices
-from ragen.parallel.placement.placer import Spread
-from ragen.parallel.placement.spread import spread as spread_evenly
+from ragen.parallel.placement import Spread
+from ragen.parallel.placement import spread as spread_evenly
 from ragen.parallel.roster import Roster
 from ragen.parallel.round import Parts, Round
 from ragen.parallel.settings import Mode, Settings
@@ -182,7 +182,8 @@ class EnvEngine(Closing):
                 if is_whole:
                     self.notices.forget()
                     self._begin_chapter()
-            asked = Round(self._parts, Reset, orders, self.settings.reset_timeout)
+            homes = self.homes if is_whole and self._use_lanes == "auto" else None
+            asked = Round(self._parts, Reset, orders, self.settings.reset_timeout, homes)
             values = asked.run()
             with self.lock:
                 for env_id, value in values.items():
@@ -207,9 +208,9 @@ class EnvEngine(Closing):
         """
         with self._in_use.claimed(actions):
             with self.lock:
-                self._before_turns(actions)
+                homes = self._before_turns(actions)
             items = {env_id: (env_id, action) for env_id, action in actions.items()}
-            values = (asked := Round(self._parts, Play, items, self.settings.step_timeout)).run()
+            values = (asked := Round(self._parts, Play, items, self.settings.step_timeout, homes)).run()
             with self.lock:
                 for env_id in [each for each in actions if type(values[each]) is not EnvFailed]:
                     self.records[env_id].commit_turn(actions[env_id], values[env_id])
@@ -217,13 +218,16 @@ class EnvEngine(Closing):
                     self.stats_book.count_call(asked.call_time(), are_turns=True)
             return {env_id: values[env_id] for env_id in actions}
 
-    def _before_turns(self, env_ids: Collection[int]) -> None:
+    def _before_turns(self, env_ids: Collection[int]) -> Homes | None:
+        """Move what is at the wrong home; the homes, where more may be moved during the call."""
         for record in [self.records[env_id] for env_id in env_ids]:
             if not record.journal.has_begun and record.failed is None:
                 raise StateError(f"env {record.env_id} was not reset yet: reset it before it is played.")
         is_auto, episode = self._use_lanes == "auto", self.stats_book.episode
         if is_auto and self.homes.may_look_again(episode) and len(self._in_use.env_ids) == len(env_ids):
             self.homes.look_again(episode)
+            return self.homes
+        return None
 
     def call(self, env_ids: Iterable[int], name: str, *arguments: Any, **keywords: Any) -> dict[int, Any]:
         """Call a method of environments between two turns, or read an attribute; journalled like a turn.
@@ -306,7 +310,7 @@ class EnvEngine(Closing):
 
     def placement(self) -> dict[str, str]:
         """Where each tag's environments live and why, by tag."""
-        return self.homes.reasons()
+        return self.homes.reasons(self.stats_book.episode)
 
     def stats(self, of_this_thread: bool = False) -> list[LaneStats]:
         """What each home has done, main first; counting only what the calling thread has asked for, if so told."""

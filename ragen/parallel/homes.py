@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ragen.parallel.env_record import NOT_LOADED, EnvRecord
 from ragen.parallel.kinds import open_pool
@@ -12,13 +12,10 @@ from ragen.parallel.lanes.lane import Lane, Request
 from ragen.parallel.lanes.orders import Unload
 from ragen.parallel.lanes.pool import WorkerPool
 from ragen.parallel.main_home import MainHome
-from ragen.parallel.placement.auto import Limits
-from ragen.parallel.placement.costs import Episode
-from ragen.parallel.placement.placer import Placer, Spread
+from ragen.parallel.placement import Episode, Limits, Placement, Spread
 from ragen.parallel.quarantine import Quarantine
 from ragen.parallel.recovery import Rest
 from ragen.parallel.settings import Mode, Settings
-from ragen.parallel.this_process import usable_cpus
 
 
 class Homes:
@@ -34,7 +31,7 @@ class Homes:
         self._main = main
         self._pool: WorkerPool | None = None
         self._rests: dict[Lane, Rest] = defaultdict(Rest)
-        self._placer = Placer([], (), Limits(0, 0))
+        self._placement = Placement()
 
     @property
     def pool(self) -> WorkerPool:
@@ -81,49 +78,61 @@ class Homes:
     def prepare(self, mode: Mode, spread: Spread) -> None:
         """Know which environments are to be placed; workers that the first reset will need start now."""
         specs = [record.spec for record in self._records.values()]
-        self._placer = Placer(specs, self._settings.sequential_env_types, self._limits(mode), spread)
-        self.lanes(self._placer.lanes_at_start(mode))
+        self._placement = Placement(specs, self._settings.sequential_env_types, self._limits(mode), spread)
+        self.lanes(self._placement.lanes_at_start(mode))
 
     def decide(self, mode: Mode, episode: Episode) -> None:
         """An episode of all environments begins: give them their homes, by what was measured in the last one."""
         if self._pool is not None:
             self._pool.rearrange()
-        self._placer.limits = self._limits(mode)
-        homes = self._placer.at_reset(mode, episode, self._bound_to_main(), self._ready())
-        self.lanes(self._placer.lanes_to_start)
+        self._placement.limits = self._limits(mode)
+        homes = self._placement.at_reset(mode, episode, self._bound_to_main(), self._ready())
+        self.lanes(self._placement.lanes_to_start)
         self._follow(homes)
 
     def switch(self, mode: Mode) -> None:
         """The mode was set in mid-episode."""
-        self._placer.limits = self._limits(mode)
-        self._follow(self._placer.at_switch(mode, self._bound_to_main()))
+        self._placement.limits = self._limits(mode)
+        self._follow(self._placement.at_switch(mode, self._bound_to_main()))
 
     def may_look_again(self, episode: Episode) -> bool:
         """Whether it is time for :meth:`look_again`, as it seldom is."""
-        return self._placer.may_look_again(len(episode.calls))
+        return self._placement.may_look_again(len(episode.calls))
 
     def look_again(self, episode: Episode) -> None:
         """Before a turn under ``auto``: move what the episode so far shows to be at the wrong home."""
-        homes = self._placer.before_turn(episode, self._bound_to_main(), self._ready())
-        self.lanes(self._placer.lanes_to_start)
+        homes = self._placement.before_turn(episode, self._bound_to_main(), self._ready())
+        self.lanes(self._placement.lanes_to_start)
         if homes is not None:
             self._follow(homes)
 
-    def reasons(self) -> dict[str, str]:
+    def look_within(self, episode: Episode, left: Collection[int], is_reset: bool) -> None:
+        """Within a call of the first episode: move what it has left to where the episode so far shows that it pays."""
+        homes = self._placement.within_call(episode, left, is_reset, self._bound_to_main(), self._ready())
+        self.lanes(self._placement.lanes_to_start)
+        if homes is not None:
+            self._follow(homes)
+
+    def piece(self, episode: Episode, records: Sequence[EnvRecord], is_reset: bool) -> list[EnvRecord]:
+        """Those that main plays before it looks again."""
+        chosen = {spec.env_id for spec in self._placement.piece(episode, [each.spec for each in records], is_reset)}
+        return [record for record in records if record.env_id in chosen]
+
+    def reasons(self, episode: Episode) -> dict[str, str]:
         """Where each tag's environments live and why, by tag."""
         records = self._records.values()
         in_lanes = {record.spec.tag for record in records if record.lane is not None}
         held: dict[str, str] = {}
         if episodes := min((rest.episodes for rest in self._rests.values() if rest.episodes), default=0):
-            text = f"the lanes' workers do not start, tried again in {episodes} episode{'s' if episodes > 1 else ''}"
+            text = f"workers do not start, tried again in {episodes} episode{'s' if episodes > 1 else ''}"
             held = {record.spec.tag: text for record in records}
         held |= {record.spec.tag: "does not work in a worker" for record in records if record.bound_to_main}
-        return self._placer.reasons(in_lanes, held)
+        return self._placement.reasons(in_lanes, held, episode)
 
     def _limits(self, mode: Mode) -> Limits:
         """How many lanes there may be; a cluster is asked how many it has room for, unless lanes are not wanted."""
         if self._settings.backend != "ray" or mode is False:
-            return Limits(self._settings.workers, usable_cpus(), turns=self._settings.max_turns)
+            return Limits.here(self._settings, mode)
         kind, turns = self.pool.kind, self._settings.max_turns
         return Limits(self._settings.max_workers or kind.slots, kind.slots + 1, kind.round_trip_s, turns)
 

@@ -27,13 +27,14 @@ from ragen.parallel.env_record import IN_MAIN, EnvRecord
 from ragen.parallel.episode.journal import Divergence, EpisodeJournal
 from ragen.parallel.episode.outcome import Outcome, Raised, TimedOut
 from ragen.parallel.failures import Asked, Failures
+from ragen.parallel.homes import Homes
 from ragen.parallel.interrupts import interrupts_come_too_late
 from ragen.parallel.lanes.exchange import Answer, exchange
 from ragen.parallel.lanes.lane import Lane, Request
 from ragen.parallel.lanes.orders import Call, Fork, Order, Play, Rebuild, RebuildHere, Reset
 from ragen.parallel.main_home import MainHome
 from ragen.parallel.notices import Notices
-from ragen.parallel.placement.costs import CallTime
+from ragen.parallel.placement import CallTime
 from ragen.parallel.settings import Settings
 from ragen.parallel.stats import Stats
 
@@ -78,11 +79,22 @@ class Round:
         values: What came of it so far, by env_id.
     """
 
-    def __init__(self, parts: Parts, kind: type[Reset | Play | Call | Fork], items: Items, timeout: float) -> None:
-        """Ask these environments of an engine; each may take so many seconds."""
+    def __init__(
+        self,
+        parts: Parts,
+        kind: type[Reset | Play | Call | Fork],
+        items: Items,
+        timeout: float,
+        homes: Homes | None = None,
+    ) -> None:
+        """Ask these environments of an engine; each may take so many seconds.
+
+        ``homes``, if given, may move what is left of the call while it is played.
+        """
         self.asked = Asked(kind, items, timeout, parts.settings.reset_timeout)
         self.values: dict[int, Any] = {}
         self._parts, self._records = parts, parts.records
+        self._homes = homes
         self._is_waiting = False  # for room in quarantine
         self._start = perf_counter()
         self._local_s = self._idle_s = 0.0
@@ -95,6 +107,9 @@ class Round:
         while todo:
             parts.check_open()  # another thread may have abandoned it
             with parts.lock:
+                if self._homes is not None:
+                    left = [env_id for env_id in todo if not self._records[env_id].is_suspect]
+                    self._homes.look_within(parts.stats.episode, left, self.asked.kind is Reset)
                 orders = self._orders(todo)
             if orders:
                 self._exchange(orders)
@@ -133,8 +148,11 @@ class Round:
         for lane, members in stale.items():
             if (order := self._rebuild(lane, members)) is not None:
                 orders[lane] = order
+        is_early = any(lane is not None for lane in stale)  # for main, which plays at the same time as lanes do
         for lane, members in ready.items():
-            if lane not in stale:
+            if lane not in stale and not (lane is None and is_early):
+                if lane is None and self._homes is not None:
+                    members = self._homes.piece(self._parts.stats.episode, members, is_reset)
                 for record in members:
                     record.in_sync = False
                 orders[lane] = self.asked.kind([self.asked.items[record.env_id] for record in members])

@@ -11,7 +11,7 @@ from threading import get_ident
 from ragen.parallel.env_record import EnvRecord
 from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.lanes.lane import Lane
-from ragen.parallel.placement.costs import CallTime, Episode
+from ragen.parallel.placement import CallTime, Episode
 from ragen.parallel.quarantine import QUARANTINE
 
 
@@ -88,8 +88,7 @@ class Stats:
     def measure(self, tags: Mapping[str, Sequence[Outcome]], are_turns: bool) -> None:
         """Count what resets or turns of each tag have cost."""
         for tag, outcomes in tags.items():
-            seconds, waited = sum([outcome[2] for outcome in outcomes]), sum([outcome[3] for outcome in outcomes])
-            self.episode.add(tag, seconds, waited, len(outcomes) if are_turns else 0)
+            self.episode.add(tag, [(outcome[2], outcome[3]) for outcome in outcomes], are_turns)
 
     def count_call(self, call: CallTime, are_turns: bool) -> None:
         """Count a whole call that played turns, or reset all environments."""

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from ragen.parallel.placement import auto
-from ragen.parallel.placement.auto import RESET, Limits, Situation
-from ragen.parallel.placement.costs import CallTime, CostMeter, Episode, TagCosts
-from ragen.parallel.placement.records import ALL_MAIN, Plan, Record, State
+from ragen.parallel.placement import RESET, Limits, Situation
+from ragen.parallel.placement import CallTime, CostMeter, Episode, TagCosts
+from ragen.parallel.placement import ALL_MAIN, Plan, Record, State
 
 LIMITS = Limits(max_workers=4, cpus=2)
 MS = 1e-3

@@ -6,10 +6,10 @@ import pytest
 
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import RAGEN
-from ragen.parallel.placement.auto import Limits
-from ragen.parallel.placement.costs import CallTime, Episode
-from ragen.parallel.placement.placer import Placer
-from ragen.parallel.placement.spread import local_share, spread
+from ragen.parallel.placement import Limits
+from ragen.parallel.placement import CallTime, Episode
+from ragen.parallel.placement import Placer
+from ragen.parallel.placement import local_share, spread
 from support.simulated_machine import Machine, Simulation, Tag
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import RAGEN
-from ragen.parallel.placement.auto import Limits
-from ragen.parallel.placement.costs import CallTime, Episode
-from ragen.parallel.placement.placer import Homes, Placer
+from ragen.parallel.placement import Limits
+from ragen.parallel.placement import CallTime, Episode
+from ragen.parallel.placement import Homes, Placer
 
 Cost = float | Callable[[int, int, int], float]  # seconds, or seconds by episode, call, and env_id
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.placement.spread import spread
+from ragen.parallel.placement import spread
 from ragen.parallel.stats import LaneStats
 
 AUTO = -1

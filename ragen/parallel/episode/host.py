@@ -12,10 +12,11 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from time import perf_counter, thread_time
+from time import perf_counter
 from typing import Any, NamedTuple
 
 from ragen.parallel.episode import replicas
+from ragen.parallel.episode.clock import SLOW, UsageClock
 from ragen.parallel.episode.global_rng import outer_state_kept
 from ragen.parallel.episode.journal import Change, Divergence, EpisodeJournal
 from ragen.parallel.episode.outcome import Outcome, Overdue, Raised, TimedOut
@@ -25,8 +26,6 @@ from ragen.parallel.episode.sealed import Sealed
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import named
 from ragen.parallel.interrupts import interrupts_let_through, let_signals_pass
-
-SLOW = 3e-4  # seconds of an item from which its processor time is looked at too, to tell waiting from computing
 
 
 class ResetOrder(NamedTuple):
@@ -82,6 +81,7 @@ class EnvHost:
         self._keeps_outer_rng = keeps_outer_rng
         self._overlapping: set[int] = set()  # those that have threads of their own
         self._overlap = Overlap(mark)
+        self._clock = UsageClock(of_process=not keeps_outer_rng)
 
     def load(self, specs: Iterable[EnvSpec]) -> None:
         """Take environments in; they are built when first needed."""
@@ -150,7 +150,7 @@ class EnvHost:
             return self._each_overlapped(items, phase, work, first)
         outcomes, mark, is_play = [], self.mark, phase == "play"
         with self._outer_rng(items), interrupts_let_through():  # not while the outer state is given back
-            start, computed = perf_counter(), None
+            start, reading = perf_counter(), None
             for index, item in enumerate(items, first):
                 self._at = index
                 if mark is not None:
@@ -158,8 +158,8 @@ class EnvHost:
                 env_id = item[0]
                 replica = self._replicas[env_id]
                 was_slow = replica.is_slow
-                if was_slow and computed is None:
-                    computed = thread_time()  # a system call; else what it was after the item before
+                if was_slow and reading is None:
+                    reading, start = self._clock.begin(), perf_counter()
                 try:
                     self.since = start
                     if type(item[1]) is Sealed:
@@ -171,11 +171,15 @@ class EnvHost:
                     value = self._raised(error, _doing(replica, item, phase))
                 now = perf_counter()
                 seconds, start = now - start, now
-                before, computed = computed, thread_time() if was_slow else None
-                waited = max(0.0, seconds - (computed - before)) if computed is not None and before is not None else 0.0
+                usage = None
+                if reading is not None and was_slow and seconds > SLOW:
+                    usage, reading = self._clock.usage(reading, seconds)
+                    start = perf_counter()
+                else:
+                    reading = None
                 if is_play:
                     replica.is_slow = seconds > SLOW
-                outcomes.append(named(Outcome, (env_id, value, seconds, waited)))
+                outcomes.append(named(Outcome, (env_id, value, seconds, usage)))
             if mark is not None:
                 mark(first + len(items))
         return outcomes
@@ -186,11 +190,15 @@ class EnvHost:
         """Those that may wait at the same time, then the others one by one; outcomes in the order of the items."""
         places = {index: item for index, item in enumerate(items, first) if item[0] in self._overlapping}
         jobs = [Job(index, item[0], partial(self._tried, item, phase, work)) for index, item in places.items()]
+        before, begin = self._clock.begin(), perf_counter()
         done = self._overlap.run(jobs)
+        passed = perf_counter() - begin
+        usage, _ = self._clock.usage(before, passed)
         outcomes = []
         for index, item in enumerate(items, first):
             if index in done:
-                outcomes.append(Outcome(item[0], *done[index]))
+                value, seconds = done[index]
+                outcomes.append(Outcome(item[0], value, seconds, usage.part(seconds / passed)))
             else:
                 outcomes += self._each([item], phase, work, index)
         if self.mark is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ragen.errors import EnvError
+from ragen.parallel.episode.clock import Usage
 from ragen.parallel.interrupts import let_signals_pass
 
 _LONGEST_TEXT, _LONGEST_TRACE = 2_000, 20_000  # characters that are kept of what an exception says
@@ -20,13 +21,13 @@ class Outcome(NamedTuple):
         env_id: Which environment.
         value: The result, a :class:`Raised`, or a :class:`~ragen.parallel.episode.journal.Divergence`.
         seconds: Time it took where the environment lives.
-        waited: The part of it in which the thread did not compute; only measured where it can matter.
+        usage: How it was spent; None where that was not looked at, since it took no time to speak of.
     """
 
     env_id: int
     value: Any
     seconds: float = 0.0
-    waited: float = 0.0
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,12 +41,10 @@ class Done(NamedTuple):
     Attributes:
         value: What the work gave.
         seconds: Its share of the time that the whole batch took.
-        waited: The part of it in which its thread did not compute.
     """
 
     value: Any
     seconds: float
-    waited: float
 
 
 class Overlap:
@@ -61,7 +59,7 @@ class Overlap:
         """Do all of them, each in its environment's thread; what came of them, by index."""
         if not jobs:
             return {}
-        clock, found, all_done = _Clock(self._mark), list[tuple[int, Any, float, float]](), threading.Event()
+        clock, found, all_done = _Clock(self._mark), list[tuple[int, Any, float]](), threading.Event()
 
         def do(job: Job) -> None:
             found.append(self._done(job, clock))
@@ -72,12 +70,9 @@ class Overlap:
         for job in jobs:
             self._queue(job.env_id).put(partial(do, job))
         all_done.wait()
-        passed, worked = time.perf_counter() - begin, sum(seconds for _, _, seconds, _ in found)
+        passed, worked = time.perf_counter() - begin, sum(seconds for _, _, seconds in found)
         scale = min(1.0, passed / worked) if worked else 1.0
-        return {
-            index: Done(value, seconds * scale, max(0.0, seconds * scale - computed))
-            for index, value, seconds, computed in found
-        }
+        return {index: Done(value, seconds * scale) for index, value, seconds in found}
 
     def restart_clock(self) -> bool:
         """In one of the threads: its job's deadline begins anew. Whether this is one of them."""
@@ -108,17 +103,17 @@ class Overlap:
             self._threads[env_id] = queue
         return self._threads[env_id]
 
-    def _done(self, job: Job, clock: _Clock) -> tuple[int, Any, float, float]:
+    def _done(self, job: Job, clock: _Clock) -> tuple[int, Any, float]:
         clock.start(job.place)
         self._here.restart = lambda: clock.start(job.place)
-        begin, computed = time.perf_counter(), time.thread_time()
+        begin = time.perf_counter()
         value: Any = None
         try:
             value = job.work()
         finally:
             self._here.restart = None
             clock.finish(job.place)
-        return job.place, value, time.perf_counter() - begin, time.thread_time() - computed
+        return job.place, value, time.perf_counter() - begin
 
 
 class _Clock:

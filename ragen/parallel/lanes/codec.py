@@ -70,12 +70,12 @@ def number_of(message: Message) -> int:
 
 def unpack_reply(message: Message) -> list[Outcome]:
     """What :func:`pack_reply` packed; what cannot be opened here is told as raised by its environment."""
-    kind, env_ids, values, seconds, waited = _loaded(message)
+    kind, env_ids, values, seconds, usages = _loaded(message)
     if kind is not None:
         values = unflat(kind, values)
     if Sealed in set(map(type, values)):
         values = [_opened(value) if type(value) is Sealed else value for value in values]
-    return [named(Outcome, row) for row in zip(env_ids, values, seconds, waited, strict=True)]
+    return [named(Outcome, row) for row in zip(env_ids, values, seconds, usages, strict=True)]
 
 
 def portable(message: Message) -> Message:
@@ -115,8 +115,8 @@ def _loaded(message: Message) -> Any:
 
 def _rows(outcomes: Sequence[Outcome]) -> tuple[Any, ...]:
     kind, values = flat([outcome.value for outcome in outcomes])
-    env_ids, seconds, waited = [o[0] for o in outcomes], [o[2] for o in outcomes], [o[3] for o in outcomes]
-    return kind, env_ids, values, seconds, waited
+    env_ids, seconds, usages = [o[0] for o in outcomes], [o[2] for o in outcomes], [o[3] for o in outcomes]
+    return kind, env_ids, values, seconds, usages
 
 
 def _fit(outcome: Outcome) -> Outcome:

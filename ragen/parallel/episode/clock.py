@@ -1,0 +1,190 @@
+"""How the time of a piece of work was spent: computing, waiting, or standing in line for a processor.
+
+    seconds that passed  =  computed  +  waited  +  queued
+
+A sandbox, a browser or a Java machine computes in processes of its own, so child processes count: those that have ended
+by ``RUSAGE_CHILDREN``, those that live by the clock that the kernel keeps for each process. In the run queue of a busy
+machine a thread neither computes nor waits: Linux counts that for each thread (``schedstat``) and, for children, for
+the machine as a whole (``/proc/pressure/cpu``). What the system does not tell counts as waiting.
+
+Not counted: a process whose own parent has ended before it was seen once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from ragen.parallel.process import linux
+
+try:
+    from resource import RUSAGE_CHILDREN, getrusage
+except ImportError:  # on Windows
+    getrusage = None  # type: ignore[assignment]
+
+SLOW = 3e-4  # seconds of a piece of work from which it is worth while to look at how they were spent
+UNEXPLAINED = 0.1  # share of its time that it seems to have waited, from which child processes are searched for
+SEARCHING = 0.05  # share of the time that searching for child processes may take
+_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+
+
+class Usage(NamedTuple):
+    """How the time was spent; what is missing from it was spent in a run queue.
+
+    Attributes:
+        computed: Processor seconds, those of child processes included: more than have passed, where several computed.
+        waited: Seconds of waiting for something else than a processor.
+    """
+
+    computed: float
+    waited: float
+
+    def part(self, share: float) -> Usage:
+        """What one of several pieces of work accounts for, by its share of their time."""
+        return Usage(self.computed * share, self.waited * share)
+
+
+class Reading(NamedTuple):
+    """What the system has counted so far, in seconds.
+
+    Attributes:
+        own: Processor time of this thread, or of this process.
+        queued: This thread's time in the run queue.
+        children: Processor time of child processes.
+        pressure: Time in which any process of the machine stood in a run queue; 0 where there are no children.
+    """
+
+    own: float
+    queued: float
+    children: float
+    pressure: float
+
+
+class UsageClock:
+    """Reads how time is spent in this process."""
+
+    def __init__(self, of_process: bool) -> None:
+        """Count what is spent from now on.
+
+        Args:
+            of_process: Whether all threads and all child processes of this process work for environments, as they do in
+                a worker. Otherwise only the calling thread counts, and children that it starts during the work.
+        """
+        self._of_process = of_process
+        self._own = time.process_time if of_process else time.thread_time
+        self._children: set[int] = set()  # those that live, with their own children
+        self._foreign: set[int] = set()  # those that something else has started
+        self._searched = 0.0  # when, and how long it took
+        self._search_s = 0.0
+        self._queued_ns = _Counter("/proc/thread-self/schedstat", 1)
+        self._pressure_us = _Counter("/proc/pressure/cpu", 4)
+
+    def begin(self) -> Reading:
+        """A reading before some work."""
+        if not self._of_process:
+            self._foreign = self._direct() - self._children
+        return self.read()
+
+    def read(self) -> Reading:
+        """A reading now."""
+        children = _ended()
+        for pid in list(self._children):
+            try:
+                children += _of_process(pid)
+            except OSError:  # it has ended, and is among those
+                self._children.discard(pid)
+        pressure = self._pressure_us.read() * 1e-6 if children else 0.0
+        return Reading(self._own(), self._queued_ns.read() * 1e-9, children, pressure)
+
+    def usage(self, before: Reading, seconds: float) -> tuple[Usage, Reading]:
+        """How so many seconds since a reading were spent; and a reading now."""
+        now = self.read()
+        usage = _usage(before, now, seconds)
+        if usage.waited > UNEXPLAINED * seconds and self._may_search(seconds):
+            known = self._children.copy()
+            self._search()
+            if self._children != known:
+                now = self.read()
+                usage = _usage(before, now, seconds)
+        return usage, now
+
+    def _may_search(self, seconds: float) -> bool:
+        since = time.perf_counter() - self._searched
+        return self._search_s < SEARCHING * max(seconds, since)
+
+    def _search(self) -> None:
+        begin = time.perf_counter()
+        for pid in self._direct() - self._foreign:
+            self._children |= {pid} | linux.descendants(pid)
+        self._searched = time.perf_counter()
+        self._search_s = self._searched - begin
+
+    def _direct(self) -> set[int]:
+        """Child processes of this process, or only those that this thread has started."""
+        threads = "/proc/self/task" if self._of_process else f"/proc/self/task/{threading.get_native_id()}"
+        found: set[int] = set()
+        with contextlib.suppress(OSError):  # the system does not tell
+            for path in Path(threads).glob("*/children" if self._of_process else "children"):
+                found.update(map(int, path.read_text().split()))
+        return found
+
+
+def _usage(before: Reading, now: Reading, seconds: float) -> Usage:
+    by_children = max(0.0, now.children - before.children)
+    computed = max(0.0, now.own - before.own) + by_children
+    waited = max(0.0, seconds - computed - max(0.0, now.queued - before.queued))
+    if by_children:
+        waited = max(0.0, waited - (now.pressure - before.pressure)) if before.pressure else waited
+    return Usage(computed, waited)
+
+
+class _Counter:
+    """A number in a file of the system, which each thread that reads it opens once."""
+
+    def __init__(self, path: str, field: int) -> None:
+        self._path, self._field = path, field
+        self._opened: tuple[int, int] | None = None  # by which thread, and the descriptor
+
+    def read(self) -> int:
+        """The number, 0 where the system does not tell; a name and "=" may stand before it."""
+        thread = threading.get_native_id()
+        try:
+            if self._opened is None or self._opened[0] != thread:
+                self.close()
+                self._opened = thread, os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            return int(os.pread(self._opened[1], 256, 0).split()[self._field].rpartition(b"=")[2])
+        except (OSError, IndexError, ValueError):
+            return 0
+
+    def close(self) -> None:
+        """Let go of the descriptor."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            with contextlib.suppress(OSError):
+                os.close(opened[1])
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _ended() -> float:
+    """Processor seconds of child processes that have ended."""
+    if getrusage is None:
+        return 0.0
+    usage = getrusage(RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _of_process(pid: int) -> float:
+    """Processor seconds of a process, and of its children that have ended.
+
+    Raises:
+        OSError: There is no such process.
+    """
+    own = time.clock_gettime((~pid << 3) | 2)  # CPUCLOCK_SCHED of another process: Linux's clock_getcpuclockid
+    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    return own + (int(fields[13]) + int(fields[14])) / _TICKS

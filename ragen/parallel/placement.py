@@ -1,0 +1,963 @@
+"""Placement: which environments the main process plays itself, and which are played in how many workers.
+
+``use_multiprocessing: false`` keeps all of them in main, ``true`` sends all to workers (``sequential_env_types`` aside),
+``"auto"`` sends what was measured to pay. Its rule is a few pure functions of what was measured, :class:`State` before
+and after; :class:`Placement` keeps that state for one engine, and turns plans into homes of environments.
+
+A *plan* keeps all in main, or shares the heaviest tags between main and workers. One plan is *kept*; another one is
+*tried* now and then, and becomes the kept one where it turns out to be faster:
+
+    kept        tried                          when                                      wins if it takes
+    all main    the plan of the best forecast  the forecast saves a tenth of the time    at most 0.9 of the time
+    shared      another shared plan            likewise                                  at most 0.9 of the time
+    shared      all main                       workers became slower than main once was, no longer
+                                               or main was not timed for long
+
+A forecast is never believed, it only names what is worth a try. A try lasts an episode; two, where workers did not win
+the first one. What lost is not tried for a while that grows with what the try costs, and doubles each time. Nor is
+anything moved, for a try or for a better share, before building it elsewhere costs a tenth of the time played at most.
+
+Times are compared call by call, each by the median of the calls at its place in the last episodes: neither a disturbed
+call, nor code that runs for the first time, nor an episode of another length decides anything. A shared plan must also
+beat what its own turns would take in main now, so that what slowed main down when it was timed decides nothing either.
+
+Three things do not wait for the next reset:
+
+- In the first episode main plays its reset and its first turn piece by piece. Workers are started as soon as a few
+  environments show that what is left takes much longer than their start, and take over what is left when they are up
+  (:func:`first_look`): a rollout, or an evaluation, has only one episode.
+- In any episode, workers that have lost as much time as it takes to go back are left (:func:`break_off`).
+- Main's share of what is out starts at an even one, and moves so that main and workers end together.
+
+The number of workers follows from how busy the environments keep a processor: as many as there are processors for those
+that compute, and more for those that wait (:meth:`Limits.workers`).
+
+Not found: a gain that lies in heavy turns of all environments at once, in another call of each episode. Such tags stay
+in main.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import statistics
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import NamedTuple
+
+from ragen.parallel.episode.clock import Usage
+from ragen.parallel.episode.spec import EnvSpec, by_tag
+from ragen.parallel.settings import Mode, Settings
+from ragen.parallel.this_process import usable_cpus
+
+log = logging.getLogger(__name__)
+
+FASTER = 0.9  # of the time: a smaller difference is not worth a move, and no sure one
+AHEAD = 4  # turns that an episode is expected to have at least, unless it is known to be shorter
+RESET = -1  # the place of the reset among an episode's calls
+NEVER = sys.maxsize  # a place that no call of an episode has
+LATELY = 5  # episodes that show what is usual: of five, two that were disturbed decide nothing
+REMEMBERED = 300  # calls of an episode
+PAUSE = 16  # episodes until what lost is tried again, for each usual episode's time that the try costs
+START_S = 0.3  # seconds that workers take to start
+MESSAGE_S, ITEM_S = 2e-4, 1e-5  # seconds of a message to a worker and back, and of one environment in it, at first
+PIECE_S = 0.02  # seconds of work that main plays at a time while workers start
+MOST_WAITING, WORKER_BYTES = 64, 1e8  # workers for what waits, and the memory of one; half of what is free is taken
+FEW = 2  # environments of each tag, or groups in a reset, that are played before the first look
+
+Homes = dict[int, int | None]  # index of a worker by env_id, None for main
+Spread = Callable[[Sequence[EnvSpec], int], Mapping[int, int]]
+
+
+# What was measured
+
+
+class CallTime(NamedTuple):
+    """What one call took that played turns, or reset environments.
+
+    Attributes:
+        seconds: Time of the whole call in the engine.
+        turns: Turns of single environments, or resets.
+        local_s: Seconds that main spent inside its environments.
+        lane_s: The most seconds that one worker spent inside its environments.
+        lanes: How many workers took part.
+        idle_s: Seconds that main waited for workers, with nothing else to do.
+    """
+
+    seconds: float
+    turns: int
+    local_s: float = 0.0
+    lane_s: float = 0.0
+    lanes: int = 0
+    idle_s: float = 0.0
+
+
+class TagCosts(NamedTuple):
+    """What all environments of a tag cost in an episode, wherever they were played.
+
+    Attributes:
+        seconds: Time inside environments, resets and turns together.
+        reset_s: The part of it that resets took.
+        waited_s: The part of it in which they waited for something else than a processor.
+        turns: Turns of single environments.
+        build_s: What the dearest reset took longer than a usual one: building the environments.
+        queued_s: The part of it in which they waited for a processor of a busy machine.
+    """
+
+    seconds: float = 0.0
+    reset_s: float = 0.0
+    waited_s: float = 0.0
+    turns: int = 0
+    build_s: float = 0.0
+    queued_s: float = 0.0
+
+    @property
+    def per_turn(self) -> float:
+        """Seconds of one turn of one environment, its part of the resets included."""
+        return self.seconds / self.turns if self.turns else 0.0
+
+    @property
+    def busy(self) -> float:
+        """Processors that one of the environments keeps busy on a machine that is not, from 0 to about 1."""
+        own = self.seconds - self.queued_s
+        return 1.0 - self.waited_s / own if own > 0 else 1.0
+
+    def describe(self) -> str:
+        """The costs in words."""
+        if not self.turns:
+            return "no turn was measured yet"
+        turn = (self.seconds - self.reset_s) / self.turns
+        spent = f", {1 - self.busy:.0%} of the time waiting" if self.busy < FASTER else ""
+        return f"{turn * 1e6:.0f} us a turn, {self.reset_s * 1e3:.1f} ms of resets an episode{spent}"
+
+
+class Seen(NamedTuple):
+    """Resets or turns of a tag in an episode so far.
+
+    Attributes:
+        count: How many.
+        seconds: What they took together.
+        dearest: What the one took that took longest; the first one may have had to import what the others found.
+    """
+
+    count: int = 0
+    seconds: float = 0.0
+    dearest: float = 0.0
+
+    @property
+    def usual_s(self) -> float:
+        """Seconds of one of them, the dearest aside; 0 while there was only one."""
+        return (self.seconds - self.dearest) / (self.count - 1) if self.count > 1 else 0.0
+
+
+@dataclass
+class Episode:
+    """What was measured in an episode so far; filled by the engine.
+
+    Attributes:
+        reset: The call that began it; None if it was not measured.
+        calls: The calls that played turns, in order.
+        tags: Costs by tag.
+        resets, turns: Of single environments, by tag.
+    """
+
+    reset: CallTime | None = None
+    calls: list[CallTime] = field(default_factory=list)
+    tags: dict[str, TagCosts] = field(default_factory=dict)
+    resets: dict[str, Seen] = field(default_factory=dict)
+    turns: dict[str, Seen] = field(default_factory=dict)
+
+    def count(self, call: CallTime) -> None:
+        """Count a call that played turns; of very many the first ones are enough."""
+        if len(self.calls) < REMEMBERED:
+            self.calls.append(call)
+
+    def add(self, tag: str, times: Sequence[tuple[float, Usage | None]], are_turns: bool) -> None:
+        """Count turns or resets of a tag's environments: the seconds of each, and how they were spent if known."""
+        seconds = sum([each for each, _ in times])
+        waited = sum([usage.waited for _, usage in times if usage is not None])
+        queued = sum([max(0.0, each - usage.waited - usage.computed) for each, usage in times if usage is not None])
+        old = self.tags.get(tag, TagCosts())
+        self.tags[tag] = old._replace(
+            seconds=old.seconds + seconds,
+            reset_s=old.reset_s if are_turns else old.reset_s + seconds,
+            waited_s=old.waited_s + waited,
+            queued_s=old.queued_s + queued,
+            turns=old.turns + len(times) * are_turns,
+        )
+        kind = self.turns if are_turns else self.resets
+        seen, dearest = kind.get(tag, Seen()), max([each for each, _ in times], default=0.0)
+        kind[tag] = Seen(seen.count + len(times), seen.seconds + seconds, max(seen.dearest, dearest))
+
+
+class CostMeter:
+    """What a tag usually costs in an episode: the median of the last ones."""
+
+    def __init__(self) -> None:
+        self._lately: list[TagCosts] = []
+        self._dearest = 0.0
+        self._resets = 0
+
+    def note(self, costs: TagCosts) -> None:
+        """Take down an episode; one in which no turn was played only shows what resets take."""
+        self._dearest = max(self._dearest, costs.reset_s)
+        self._resets += 1
+        if costs.turns:
+            self._lately = [*self._lately, costs][-LATELY:]
+
+    def usual(self) -> TagCosts:
+        """The costs of a usual episode; no turns while none was measured.
+
+        What the first reset took is taken for building, since it is not known how much of it was.
+        """
+        if not self._lately:
+            return TagCosts()
+        usual = statistics.median_low(self._lately)
+        if self._resets == 1:
+            usual = usual._replace(seconds=usual.seconds - usual.reset_s, reset_s=0.0)
+        return usual._replace(build_s=max(0.0, self._dearest - usual.reset_s))
+
+
+# Plans, and how they did
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How many workers there may be.
+
+    Attributes:
+        most: Most workers.
+        cpus: Processors that main and workers may use.
+        round_trip_s: Seconds that a message to a worker and back takes, beyond what it takes between two processes.
+        turns: Turns that an episode has at most, where that is known.
+    """
+
+    most: int
+    cpus: int
+    round_trip_s: float = 0.0
+    turns: int | None = None
+
+    @classmethod
+    def here(cls, settings: Settings, mode: Mode) -> Limits:
+        """The limits of this machine."""
+        if mode == "auto" and settings.max_workers is None:
+            return cls(_most_waiting(), settings.workers, turns=settings.max_turns)
+        return cls(settings.workers, usable_cpus(), turns=settings.max_turns)
+
+    def workers(self, busy: float, envs: int) -> int:
+        """Workers beside main that so many environments can use, each of which keeps so much of a processor busy."""
+        needed = self.cpus / busy if busy > 0 else inf
+        return max(0, int(min(self.most, needed - 1, max(1, envs - 1))))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A way to place tags.
+
+    Attributes:
+        out: Tags of which a part lives in workers.
+        lanes: Number of workers.
+        share: Part of those tags' environments that stays in main, 0 to 1.
+    """
+
+    out: frozenset[str] = frozenset()
+    lanes: int = 0
+    share: float = 1.0
+
+    @staticmethod
+    def even(out: Iterable[str], lanes: int) -> Plan:
+        """A plan in which main plays as much of these tags as each worker."""
+        return Plan(frozenset(out), lanes, 1 / (lanes + 1))
+
+
+ALL_MAIN = Plan()
+
+
+@dataclass(frozen=True)
+class Record:
+    """How a plan did.
+
+    Attributes:
+        calls: The last calls at each place of an episode.
+        losses: How often in a row it lost.
+        due: Episode from which it may be tried.
+    """
+
+    calls: Mapping[int, tuple[CallTime, ...]] = field(default_factory=dict)
+    losses: int = 0
+    due: int = 0
+
+    @property
+    def episodes(self) -> int:
+        """Number of episodes that it is known from, as far as they are remembered."""
+        return max((len(calls) for calls in self.calls.values()), default=0)
+
+    @property
+    def overhead_s(self) -> float:
+        """Usual seconds of a turn that passed outside of main's environments; 0 while nothing is known."""
+        calls = [call for known in self.calls.values() for call in known]
+        return statistics.median_low([(call.seconds - call.local_s) / call.turns for call in calls]) if calls else 0.0
+
+    def noted(self, calls: Mapping[int, CallTime]) -> Record:
+        """With an episode's calls, by their places."""
+        new = {place: (*self.calls.get(place, ()), call)[-LATELY:] for place, call in calls.items()}
+        return replace(self, calls={**self.calls, **new})
+
+    def usual(self, measure: Callable[[CallTime], float], lately: int = LATELY) -> float:
+        """What is usual for an episode, going by the last ones."""
+        return sum(calls[-1].turns * _per_turn(calls[-lately:], measure) for calls in self.calls.values())
+
+    def against(self, other: Record) -> float | None:
+        """The time that calls take here, relative to those at the same places there; None if there are none."""
+        places = self.calls.keys() & other.calls.keys()
+        turns = {place: self.calls[place][-1].turns for place in places}
+        here, there = (sum(turns[place] * record.turn_s(place) for place in places) for record in (self, other))
+        return here / there if there else None
+
+    def turn_s(self, place: int) -> float:
+        """Usual seconds of a turn at a place, or at the last one that is known; one must be."""
+        return _per_turn(self.calls.get(place) or self.calls[max(self.calls)], lambda call: call.seconds)
+
+
+def _per_turn(calls: Sequence[CallTime], measure: Callable[[CallTime], float]) -> float:
+    """The median for one turn, the lower one of two."""
+    return statistics.median_low([measure(call) / call.turns for call in calls])
+
+
+@dataclass(frozen=True)
+class State:
+    """All that is known, and the plan that follows from it.
+
+    Attributes:
+        now: The plan that is followed.
+        kept: The plan to beat; another one than ``now`` while that is tried.
+        records: How plans did, by the tags that are out.
+        episode: Number of the episode, from 1.
+        steady: How many episodes were played just as now planned.
+        starting: Workers that should be started, since a plan waits for them.
+    """
+
+    now: Plan = ALL_MAIN
+    kept: Plan = ALL_MAIN
+    records: Mapping[frozenset[str], Record] = field(default_factory=dict)
+    episode: int = 0
+    steady: int = 0
+    starting: int = 0
+
+    @property
+    def is_trying(self) -> bool:
+        """Whether the plan that is followed is not the one to beat."""
+        return self.now.out != self.kept.out
+
+    def record(self, plan: Plan) -> Record:
+        """How a plan did."""
+        return self.records.get(plan.out, Record())
+
+    def noted(self, calls: Mapping[int, CallTime]) -> State:
+        """With calls that were played as now planned, by their places in the episode."""
+        return self._with(self.now, self.record(self.now).noted(calls))
+
+    def trying(self, plan: Plan) -> State:
+        """With a plan to try, about which nothing is known that was true once."""
+        return replace(self._with(plan, replace(self.record(plan), calls={})), now=plan, steady=0, starting=0)
+
+    def keeping(self, plan: Plan) -> State:
+        """With a plan to beat, which is followed."""
+        return replace(self, now=plan, kept=plan, steady=self.steady if plan == self.now else 0)
+
+    def sharing(self, plan: Plan) -> State:
+        """With another share of the plan that is followed."""
+        return replace(self, now=plan, kept=self.kept if self.is_trying else plan, steady=0)
+
+    def lost(self, plan: Plan, cost: float) -> State:
+        """With a plan that lost, and is not to be tried for a while; a try costs so many usual episodes."""
+        record = self.record(plan)
+        due = self.episode + round(PAUSE * (1 + max(0.0, cost)) * 2**record.losses)
+        return self._with(plan, replace(record, losses=record.losses + 1, due=due))
+
+    def won(self, plan: Plan) -> State:
+        """With a plan whose losses are forgotten."""
+        return self._with(plan, replace(self.record(plan), losses=0))
+
+    def _with(self, plan: Plan, record: Record) -> State:
+        return replace(self, records={**self.records, plan.out: record})
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a decision depends on besides the state.
+
+    Attributes:
+        costs: Usual costs by tag, of the tags that were measured.
+        members: Number of environments by tag, of the tags that may live in workers.
+        limits: How many workers there may be.
+        ready: Workers that can be used without waiting for their start.
+    """
+
+    costs: Mapping[str, TagCosts]
+    members: Mapping[str, int]
+    limits: Limits
+    ready: int
+
+
+@functools.cache
+def _most_waiting() -> int:
+    """Workers for environments that wait, by the memory that was free when this process first asked."""
+    import psutil  # late: only `auto` asks
+
+    return int(max(1, min(MOST_WAITING, psutil.virtual_memory().available / 2 / WORKER_BYTES)))
+
+
+# The rule
+
+
+def decide(state: State, given: Situation) -> State:
+    """Plan the next episode; the calls of the last one are noted in the state already."""
+    state = replace(state, episode=state.episode + 1, steady=state.steady + 1, starting=0)
+    if state.is_trying:
+        state = _judged(state, given)
+    if state.kept.out and not state.is_trying:
+        state = _defended(state, given)
+    return state if state.is_trying else _challenged(state, given)
+
+
+def first_look(
+    state: State,
+    given: Situation,
+    seen: Episode,
+    left: Mapping[str, int] | None = None,
+    is_reset: bool = False,
+) -> State:
+    """In the first episode, all of it in main so far: whether the rest should be played in workers.
+
+    The rest is what is left of the present call, and the turns that are expected: as many as there were, or ``AHEAD``,
+    or those that the limits know of.
+
+    Args:
+        state: Before.
+        given: The situation.
+        seen: What was measured in the episode so far, the present call included.
+        left: Environments of each tag that the present call has still to play; None between two calls.
+        is_reset: Whether the present call is the reset.
+    """
+    turns = max(AHEAD, len(seen.calls))
+    if given.limits.turns is not None:
+        turns = min(turns, given.limits.turns - len(seen.calls))
+    if left is not None and not is_reset:
+        turns -= 1  # the present one
+    found, saved, rest = ALL_MAIN, 0.0, 0.0
+    for plan in _plans(given):
+        plan_saves, plan_rest = _saved(plan, given, seen, left or {}, is_reset, max(0, turns))
+        if plan_saves > saved:
+            found, saved, rest = plan, plan_saves, plan_rest
+    if saved <= (1 - FASTER) * rest:
+        return replace(state, starting=0)
+    if found.lanes <= given.ready:
+        return state.trying(found)
+    is_worth_starting = saved - START_S > (1 - FASTER) * rest
+    return replace(state, starting=found.lanes if is_worth_starting else 0)
+
+
+def _saved(
+    plan: Plan, given: Situation, seen: Episode, left: Mapping[str, int], is_reset: bool, turns: int
+) -> tuple[float, float]:
+    """Seconds that a plan would save of the rest of an episode, and the seconds of that rest in main.
+
+    What moves is rebuilt from its journal, in all workers at the same time: its reset and what it has played.
+    """
+    rest = rebuilding = messages = 0.0
+    for tag in plan.out:
+        count, now = given.members[tag], left.get(tag, 0)
+        reset, turn = seen.resets.get(tag, Seen()).usual_s, seen.turns.get(tag, Seen()).usual_s
+        rest += now * (reset if is_reset else turn) + turns * count * turn
+        rebuilding += (count - now if is_reset else count) * reset + max(0, seen.turns.get(tag, Seen()).count) * turn
+        messages += (turns + bool(now)) * count * ITEM_S
+    messages += (turns + bool(left)) * (plan.lanes * MESSAGE_S + given.limits.round_trip_s)
+    return rest * (1 - plan.share) - rebuilding * plan.share - messages, rest
+
+
+def break_off(state: State, given: Situation, calls: Mapping[int, CallTime]) -> State:
+    """Before another turn: whether an episode that is slower than in main has lost as much as it takes to go back.
+
+    ``calls`` are those of this episode, by their places; they are noted in the state already.
+    """
+    main = state.record(ALL_MAIN)
+    alone = [
+        min(_alone(state, state.now, call), call.turns * main.turn_s(place) if main.calls else inf)
+        for place, call in calls.items()
+    ]
+    losses = [call.seconds - seconds for call, seconds in zip(calls.values(), alone, strict=True)]
+    lost = sum(losses) - max(losses)  # one call may have been disturbed
+    out = _sum(given.costs[tag] for tag in state.now.out if tag in given.costs)
+    if lost <= (1 - state.now.share) * (out.reset_s + min(sum(alone), out.seconds - out.reset_s)):
+        return state
+    if not state.is_trying:
+        return state.trying(ALL_MAIN)
+    return state.lost(state.now, lost / sum(alone)).keeping(state.kept)
+
+
+def _judged(state: State, given: Situation) -> State:
+    """After an episode of a try: keep the faster one of two plans."""
+    tried, kept = state.now, state.kept
+    record, rival = state.record(tried), state.record(kept)
+    times = record.against(rival) if kept.out else _times(state, tried)
+    if not times:
+        return state
+    if times <= (FASTER if tried.out else 1.0):
+        if not tried.out and record.episodes < 2:
+            return state
+        return state.lost(kept, min(1 / times - 1, tried.lanes) + _building(state, given)).keeping(tried)
+    if tried.out and record.episodes < 2:
+        return state if _mostly_resets(rival) else _balanced(state, given)
+    return state.lost(tried, times - 1 + _building(state, given)).won(kept).keeping(kept)
+
+
+def _defended(state: State, given: Situation) -> State:
+    """While tags are out: time main again, or go on with a better share."""
+    record, main = state.record(state.kept), state.record(ALL_MAIN)
+    if record.episodes < 2:
+        return state
+    if not main.due:  # out from the start
+        alone = _sum(given.costs.values()).seconds
+        state = state.lost(ALL_MAIN, alone / record.usual(lambda call: call.seconds) - 1 + _building(state, given))
+    is_doubtful = _times(state, state.kept) > 1 and state.steady >= 2**main.losses
+    if is_doubtful or state.episode >= state.record(ALL_MAIN).due:
+        return state.trying(ALL_MAIN)
+    return _balanced(state, given) if state.steady > 1 else state
+
+
+def _balanced(state: State, given: Situation) -> State:
+    """Move main's share so that main and workers end together, if they were a tenth apart, and an environment at least.
+
+    Main is the later one where it had not to wait; by how much is known but for the time that messages take.
+    """
+    plan, record = state.now, state.record(state.now)
+    total = _sum(given.costs.values()).seconds
+    shared = sum(given.costs[tag].seconds for tag in plan.out if tag in given.costs)
+    work = max(total, record.usual(lambda call: call.local_s + plan.lanes * call.lane_s, state.steady))
+    tenth = (1 - FASTER) * work / (plan.lanes + 1)
+    late = record.usual(lambda call: call.idle_s, state.steady)
+    if late <= (1 - FASTER) * tenth:
+        late = record.usual(lambda call: call.lane_s - call.local_s, state.steady)
+    surplus = late / (work * shared / total * (1 + 1 / plan.lanes)) if shared else 0.0
+    if abs(late) <= tenth or abs(surplus) * max(given.members.get(tag, 0) for tag in plan.out) < 1:
+        return state
+    if _is_dear(given, plan, abs(surplus), state.steady * record.usual(lambda call: call.seconds)):
+        return state
+    half = plan.share / 2
+    return state.sharing(replace(plan, share=min(0.5 + half, max(half, plan.share + surplus))))
+
+
+def _challenged(state: State, given: Situation) -> State:
+    """Try the plan of the best forecast, once the kept one was measured, workers are up, and building is paid for."""
+    found = _best_rival(state, given)
+    if found is None or _is_dear(given, found, 1.0, state.episode * _usual(state, given)):
+        return state
+    known = state.record(state.kept).episodes > 1 or (not state.kept.out and _is_clear(state.record(ALL_MAIN)))
+    if not known or found.lanes > given.ready:
+        return replace(state, starting=found.lanes)
+    return state.trying(found)
+
+
+def _best_rival(state: State, given: Situation) -> Plan | None:
+    """The plan with the fewest tags out among the best ones; None if none is worth a try."""
+    usual = _usual(state, given)
+    rivals = [plan for plan in _plans(given) if plan.out != state.kept.out and state.record(plan).due <= state.episode]
+    forecasts = {plan: _forecast(state, given, plan) for plan in rivals}
+    best = min(forecasts.values(), default=usual)
+    return next((plan for plan in rivals if forecasts[plan] <= best / FASTER), None) if best <= FASTER * usual else None
+
+
+def _usual(state: State, given: Situation) -> float:
+    """Seconds of an episode as it is kept, by the measure of forecasts."""
+    usual = _forecast(state, given, ALL_MAIN)
+    if not state.kept.out:
+        return usual
+    times = state.record(state.kept).against(state.record(ALL_MAIN))
+    return usual * times if times else _forecast(state, given, state.kept)
+
+
+def _plans(given: Situation) -> list[Plan]:
+    """The heaviest tag out, the two heaviest, and so on."""
+    tags = [tag for tag in given.members if tag in given.costs]
+    tags.sort(key=lambda tag: given.costs[tag].per_turn, reverse=True)
+    outs = [tags[: count + 1] for count in range(len(tags))]
+    lanes = [
+        given.limits.workers(_sum(given.costs[tag] for tag in out).busy, sum(given.members[tag] for tag in out))
+        for out in outs
+    ]
+    return [Plan.even(out, count) for out, count in zip(outs, lanes, strict=True) if count]
+
+
+def _forecast(state: State, given: Situation, plan: Plan) -> float:
+    """Seconds of an episode that main and workers share evenly, if sending a turn took as long as keeping book of it.
+
+    On top of that, each call waits for a message to get to the workers and back.
+    """
+    record, costs = state.record(ALL_MAIN), given.costs
+    total, shared = _sum(costs.values()), _sum(costs[tag] for tag in plan.out if tag in costs)
+    sent = plan.lanes / (plan.lanes + 1) * shared.turns / max(1, total.turns)
+    playing = max(total.seconds - shared.seconds, total.seconds / (plan.lanes + 1))
+    away = given.limits.round_trip_s * len(record.calls) if plan.lanes else 0.0
+    return record.usual(lambda call: call.seconds - call.local_s) * (1 + sent) + playing * _calm(record) + away
+
+
+def _calm(record: Record) -> float:
+    """Where only one episode is known: what its environments' time would be if all its calls were usual ones."""
+    calls = [calls[0] for place, calls in record.calls.items() if place != RESET]
+    local = sum(call.local_s for call in calls)
+    if record.episodes > 1 or not local:
+        return 1.0
+    usual = statistics.median_low([call.local_s / call.turns for call in calls])
+    return min(1.0, usual * sum(call.turns for call in calls) / local)
+
+
+def _is_clear(record: Record) -> bool:
+    """Whether a few calls in main show that all its overhead is little beside its environments' time."""
+    local = record.usual(lambda call: call.local_s) * _calm(record)
+    return len(record.calls) > 1 and record.usual(lambda call: call.seconds - call.local_s) <= (1 - FASTER) * local
+
+
+def _sum(costs: Iterable[TagCosts]) -> TagCosts:
+    """The costs of several tags together."""
+    return TagCosts(*map(sum, zip(TagCosts(), *costs, strict=True)))
+
+
+def _times(state: State, plan: Plan) -> float:
+    """The time of a shared plan, relative to what main took, or would take for the same turns now: what is less."""
+    record, main = state.record(plan), state.record(ALL_MAIN)
+    now = record.usual(lambda call: _alone(state, plan, call))
+    return max(record.usual(lambda call: call.seconds) / now if now else 0.0, record.against(main) or 0.0)
+
+
+def _alone(state: State, plan: Plan, call: CallTime) -> float:
+    """Seconds that a call of a shared plan would take in main now, by what it cost."""
+    return call.local_s + plan.lanes * call.lane_s + call.turns * state.record(ALL_MAIN).overhead_s
+
+
+def _mostly_resets(record: Record) -> bool:
+    """Whether main is known to have spent more time in resets than in turns: they are compared where no share moves."""
+    return RESET in record.calls and 2 * record.calls[RESET][-1].seconds > record.usual(lambda call: call.seconds)
+
+
+def _is_dear(given: Situation, plan: Plan, part: float, played: float) -> bool:
+    """Whether building this part of what is out elsewhere costs more than a tenth of so many seconds of play."""
+    return part * sum(given.costs[tag].build_s for tag in plan.out if tag in given.costs) > (1 - FASTER) * played
+
+
+def _building(state: State, given: Situation) -> float:
+    """What it takes to build the environments elsewhere, and back, in episodes as they were."""
+    usual = state.record(state.now).usual(lambda call: call.seconds)
+    return 2 * sum(cost.build_s for cost in given.costs.values()) / usual if usual else 0.0
+
+
+# Who keeps the state
+
+
+class Placement:
+    """Decides the homes of one engine's environments: main, or a worker by its index.
+
+    Where fewer workers can be used than there are indices, it is the caller's business to take others.
+
+    Attributes:
+        limits: How many workers there may be; may change from one decision to the next.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[EnvSpec] = (),
+        sequential_env_types: Collection[str] = (),
+        limits: Limits = Limits(0, 0),  # noqa: B008  # frozen
+        spread: Spread | None = None,
+    ) -> None:
+        """Know the environments.
+
+        Args:
+            specs: They, and no others.
+            sequential_env_types: Types that stay in main.
+            limits: How many workers there may be.
+            spread: Deals environments out to so many workers; :func:`spread` by default.
+        """
+        self._specs = list(specs)
+        self._sequential = frozenset(sequential_env_types)
+        self.limits = limits
+        self._spread = spread or globals()["spread"]
+        self._meters: dict[str, CostMeter] = defaultdict(CostMeter)
+        self._state = State()
+        self._mode: Mode | None = None
+        self._homes: Homes = {}
+        self._first = RESET  # place of the first call of this episode that says something of the present plan
+        self._is_split = False  # whether the present call is played piece by piece
+        self._is_due = False  # whether some environments are still to follow the plan, at the next call
+
+    @property
+    def lanes_to_start(self) -> int:
+        """How many workers should be starting now, since a plan waits for them."""
+        return self._state.starting
+
+    def lanes_at_start(self, mode: Mode) -> int:
+        """How many workers the first reset is going to need; they may as well start now."""
+        if mode == "auto":
+            return self._hinted(frozenset()).lanes
+        return self._most_lanes(self._hosted(frozenset())) if mode else 0
+
+    def at_reset(
+        self, mode: Mode, episode: Episode, bound_to_main: Collection[int] = frozenset(), lanes_ready: int = 0
+    ) -> Homes:
+        """Homes for the episode that begins now.
+
+        Args:
+            mode: ``use_multiprocessing``.
+            episode: What was measured in the last one; empty before the first.
+            bound_to_main: Environments that turned out not to work in a worker.
+            lanes_ready: Workers that can be used without waiting for their start.
+        """
+        self._note(episode)
+        if mode == "auto":
+            self._decide(bound_to_main, lanes_ready)
+        before, self._first = self._homes, RESET
+        homes = self._follow(mode, bound_to_main)
+        if homes != before:
+            self._first = RESET + 1  # a reset that builds environments is none that is usual
+        self._is_due, self._is_split = False, self._is_first
+        return homes
+
+    def at_switch(self, mode: Mode, bound_to_main: Collection[int] = frozenset()) -> Homes:
+        """Homes for the rest of the episode after ``use_multiprocessing`` was set, which says nothing of a plan."""
+        self._first, self._is_due, self._is_split = NEVER, False, False
+        return self._follow(mode, bound_to_main)
+
+    @property
+    def _is_first(self) -> bool:
+        """Whether this is the first episode under ``auto``, and all in main so far."""
+        return self._mode == "auto" and self._state.episode == 1 and not self._state.now.out and self._first != NEVER
+
+    def may_look_again(self, calls: int) -> bool:
+        """Whether :meth:`before_turn` has something to look at, as it has after 0, 1, 2, 4, 8, ... calls."""
+        if self._is_due:
+            return True
+        if self._mode != "auto" or (calls & (calls - 1) and not self._state.starting):
+            return False
+        return self._is_first or bool(self._state.now.out and calls > 1)
+
+    def before_turn(
+        self, episode: Episode, bound_to_main: Collection[int] = frozenset(), lanes_ready: int = 0
+    ) -> Homes | None:
+        """Before a further turn is played: new homes, where that should not wait for the next reset.
+
+        That is so where the first episode shows that workers clearly pay, and where workers clearly lose. The arguments
+        are those of :meth:`at_reset`, of the present episode.
+        """
+        count = len(episode.calls)
+        self._is_split = False
+        if not self.may_look_again(count):
+            return None
+        is_due, self._is_due = self._is_due, False
+        self._is_split = self._is_first
+        played = self._places(episode)
+        given = replace(self._situation(bound_to_main, lanes_ready), costs=episode.tags)
+        before = self._state.noted(played)
+        if self._is_first:
+            after = first_look(before, given, episode)
+        else:
+            after = break_off(before, given, played) if len(played) > 1 else before
+        if after.now == before.now:
+            self._state = replace(self._state, starting=after.starting)
+            return dict(self._homes) if is_due else None
+        self._state, self._first = after, count + 1  # the call that builds environments does not count
+        self._is_split = False
+        return self._follow("auto", bound_to_main)
+
+    # Within a call of the first episode
+
+    def piece(self, episode: Episode, specs: Sequence[EnvSpec], is_reset: bool) -> list[EnvSpec]:
+        """Which of these environments main plays before it looks again, all of which are there and wait for a call.
+
+        A few of each tag at first, all of them where no workers are to be started, and while those start so many as
+        take ``PIECE_S``. Groups are reset together. The last ones come first, which main keeps if the others go out.
+        """
+        if not self._is_split:
+            return list(specs)
+        seen = episode.resets if is_reset else episode.turns
+        chosen: set[int] = set()
+        for tag, members in by_tag(specs).items():
+            each = seen.get(tag, Seen()).usual_s
+            if each and not self._state.starting:
+                return list(specs)
+            units = _groups(members) if is_reset else [[spec] for spec in members]
+            count = max(1, int(PIECE_S / each / len(units[-1]))) if each else FEW
+            chosen.update(spec.env_id for unit in units[-count:] for spec in unit)
+        return [spec for spec in specs if spec.env_id in chosen]
+
+    def within_call(
+        self,
+        episode: Episode,
+        left: Collection[int],
+        is_reset: bool,
+        bound_to_main: Collection[int] = frozenset(),
+        lanes_ready: int = 0,
+    ) -> Homes | None:
+        """After a piece: new homes of the environments that the call has ``left``, if they are to be played in workers.
+
+        The others follow before the next call.
+        """
+        if not self._is_split or not episode.tags:
+            return None
+        given = replace(self._situation(bound_to_main, lanes_ready), costs=episode.tags)
+        counts = Counter(spec.tag for spec in self._hosted(bound_to_main) if spec.env_id in left)
+        after = first_look(self._state, given, episode, counts, is_reset)
+        self._state = replace(after, now=self._state.now) if not after.now.out else after
+        if not after.now.out:
+            return None
+        self._is_split, self._is_due = False, True
+        # Neither this call nor the next one, for which the others are rebuilt, is a usual one.
+        self._first = 1 if is_reset else len(episode.calls) + 2
+        homes = self._follow("auto", bound_to_main)
+        return {env_id: homes[env_id] for env_id in left}
+
+    def reasons(self, in_lanes: Collection[str], held: Mapping[str, str], episode: Episode) -> dict[str, str]:
+        """Where each tag's environments live and why, by tag.
+
+        Args:
+            in_lanes: Tags that live in workers.
+            held: What holds tags in main.
+            episode: The present one.
+        """
+        return {spec.tag: self._reason(spec, spec.tag in in_lanes, held, episode) for spec in self._specs}
+
+    def _reason(self, spec: EnvSpec, is_out: bool, held: Mapping[str, str], episode: Episode) -> str:
+        where = "in workers" if is_out else "in main"
+        if spec.env_type in self._sequential:
+            return f"{where}: listed in sequential_env_types"
+        if not is_out and spec.tag in held:
+            return f"{where}: {held[spec.tag]}"
+        if self._mode != "auto":
+            return f"{where}: use_multiprocessing is {str(bool(self._mode)).lower()}"
+        usual = self._meters[spec.tag].usual()
+        costs = (usual if usual.turns else episode.tags.get(spec.tag, TagCosts())).describe()
+        if is_out:
+            plan = self._state.now
+            shared = f", and {plan.share:.0%} of them in main" if plan.share else ""
+            hinted = "" if usual.turns or not self._hint(spec) else f"its class declares {self._hint(spec)}; "
+            return f"in {plan.lanes} worker{'s' * (plan.lanes != 1)}{shared}: {hinted}{costs}"
+        return f"{where}: {costs}{self._why_in_main(spec.tag)}"
+
+    def _why_in_main(self, tag: str) -> str:
+        if self._state.starting:
+            return f"; {self._state.starting} workers are starting"
+        if any(tag in out and record.losses for out, record in self._state.records.items()):
+            return "; workers were slower"
+        return ""
+
+    # The rule, on this engine's environments
+
+    def _note(self, episode: Episode) -> None:
+        if self._mode == "auto":
+            self._state = self._state.noted(self._places(episode))
+        for tag, costs in episode.tags.items():
+            self._meters[tag].note(costs)
+
+    def _places(self, episode: Episode) -> dict[int, CallTime]:
+        """The calls of an episode that say something of the present plan, by their places."""
+        calls = {RESET: episode.reset} if episode.reset else {}
+        calls |= dict(enumerate(episode.calls))
+        return {place: call for place, call in calls.items() if place >= self._first and call.turns}
+
+    def _decide(self, bound_to_main: Collection[int], lanes_ready: int) -> None:
+        given, before = self._situation(bound_to_main, lanes_ready), self._state.now
+        if not self._state.episode:
+            self._state = self._state.keeping(self._hinted(bound_to_main))
+        self._state = decide(self._state, given)
+        if self._state.now.out != before.out:
+            log.info("placement: %s", _words(self._state.now))
+
+    def _situation(self, bound_to_main: Collection[int], lanes_ready: int) -> Situation:
+        members = Counter(spec.tag for spec in self._hosted(bound_to_main))
+        usual = {tag: meter.usual() for tag, meter in self._meters.items()}
+        return Situation({tag: cost for tag, cost in usual.items() if cost.turns}, members, self.limits, lanes_ready)
+
+    def _follow(self, mode: Mode, bound_to_main: Collection[int]) -> Homes:
+        self._mode = mode
+        hosted = self._hosted(bound_to_main)
+        plan = self._state.now
+        if mode != "auto":
+            plan = Plan(frozenset(spec.tag for spec in hosted), self._most_lanes(hosted), 0.0) if mode else ALL_MAIN
+        shared = [spec for spec in hosted if spec.tag in plan.out]
+        local = local_share([spec for spec in shared if not spec.overlap_waits], plan.share)  # main waits for each
+        away = [spec for spec in shared if spec.env_id not in local]
+        self._homes = {spec.env_id: None for spec in self._specs}
+        if away and plan.lanes:
+            self._homes |= self._spread(away, min(plan.lanes, len(away)))
+        return dict(self._homes)
+
+    def _hosted(self, bound_to_main: Collection[int]) -> list[EnvSpec]:
+        """Environments that may live in workers."""
+        return [
+            spec for spec in self._specs if spec.env_type not in self._sequential and spec.env_id not in bound_to_main
+        ]
+
+    def _hint(self, spec: EnvSpec) -> str:
+        """What a class or a tag declares that sends its environments out before anything was measured."""
+        hint = getattr(spec.env_class, "cost_hint", None)
+        if spec.overlap_waits:
+            return "overlap_waits"
+        return f"cost_hint = {hint!r}" if hint in ("heavy", "io") else ""
+
+    def _hinted(self, bound_to_main: Collection[int]) -> Plan:
+        """Before anything was measured: out go tags of which their classes say that it pays, or which wait together."""
+        out = [spec for spec in self._hosted(bound_to_main) if self._hint(spec)]
+        computes = any(self._hint(spec) == "cost_hint = 'heavy'" for spec in out)
+        lanes = self.limits.workers(1.0 if computes else 0.0, len(out)) if out else 0
+        return Plan.even({spec.tag for spec in out}, lanes) if lanes else ALL_MAIN
+
+    def _most_lanes(self, hosted: Sequence[EnvSpec]) -> int:
+        return min(self.limits.most, len(hosted))
+
+
+def _words(plan: Plan) -> str:
+    return f"{', '.join(sorted(plan.out))} shared with {plan.lanes} workers" if plan.out else "all in main"
+
+
+# Environments for main, and for each worker
+
+
+def spread(specs: Sequence[EnvSpec], lanes: int) -> dict[int, int]:
+    """Give each environment one of so many workers, every tag evenly over all, groups whole where that stays even.
+
+    Returns:
+        Index of a worker by env_id.
+    """
+    homes: dict[int, int] = {}
+    first = 0
+    for members in by_tag(specs).values():
+        for spec, part in zip(members, _parts(members, lanes), strict=True):
+            homes[spec.env_id] = (first + part) % lanes
+        first += len(members) % lanes  # tags with a remainder do not all burden the same worker
+    return homes
+
+
+def local_share(specs: Sequence[EnvSpec], share: float) -> set[int]:
+    """Ids of the environments of each tag that main plays itself: the last ones, so that workers keep whole groups."""
+    kept: set[int] = set()
+    for members in by_tag(specs).values():
+        kept.update(spec.env_id for spec in members[len(members) - round(share * len(members)) :])
+    return kept
+
+
+def _groups(members: Sequence[EnvSpec]) -> list[list[EnvSpec]]:
+    groups: dict[int, list[EnvSpec]] = defaultdict(list)
+    for spec in members:
+        groups[spec.group_id].append(spec)
+    return list(groups.values())
+
+
+def _parts(members: Sequence[EnvSpec], parts: int) -> list[int]:
+    """Which of the tag's even parts each member belongs to."""
+    groups = {group_id: place for place, group_id in enumerate(dict.fromkeys(spec.group_id for spec in members))}
+    largest = -(-len(groups) // parts) * len(members) / len(groups)
+    if largest <= 1.1 * len(members) / parts:
+        return [groups[spec.group_id] * parts // len(groups) for spec in members]
+    return [position * parts // len(members) for position in range(len(members))]

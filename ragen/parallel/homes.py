@@ -12,10 +12,11 @@ from ragen.parallel.lanes.lane import Lane, Request
 from ragen.parallel.lanes.orders import Unload
 from ragen.parallel.lanes.pool import WorkerPool
 from ragen.parallel.main_home import MainHome
-from ragen.parallel.placement import Episode, Limits, Placement, Spread
+from ragen.parallel.placement import Limits, Placement, Spread
 from ragen.parallel.quarantine import Quarantine
 from ragen.parallel.recovery import Rest
 from ragen.parallel.settings import Mode, Settings
+from ragen.parallel.stats import Episode
 
 
 class Homes:

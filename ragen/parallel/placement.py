@@ -1,7 +1,7 @@
 """Placement: which environments the main process plays itself, and which are played in how many workers.
 
-``use_multiprocessing: false`` keeps all of them in main, ``true`` sends all to workers (``sequential_env_types`` aside),
-``"auto"`` sends what was measured to pay. Its rule is a few pure functions of what was measured, :class:`State` before
+``use_multiprocessing: false`` keeps all of them in main, ``true`` sends all to workers but ``sequential_env_types``,
+and ``"auto"`` sends what was measured to pay. Its rule is a few pure functions of what was measured, :class:`State` before
 and after; :class:`Placement` keeps that state for one engine, and turns plans into homes of environments.
 
 A *plan* keeps all in main, or shares the heaviest tags between main and workers. One plan is *kept*; another one is
@@ -46,11 +46,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import NamedTuple
 
-from ragen.parallel.episode.clock import Usage
 from ragen.parallel.episode.spec import EnvSpec, by_tag
 from ragen.parallel.settings import Mode, Settings
+from ragen.parallel.stats import LATELY, CallTime, CostMeter, Episode, Seen, TagCosts
 from ragen.parallel.this_process import usable_cpus
 
 log = logging.getLogger(__name__)
@@ -59,8 +58,6 @@ FASTER = 0.9  # of the time: a smaller difference is not worth a move, and no su
 AHEAD = 4  # turns that an episode is expected to have at least, unless it is known to be shorter
 RESET = -1  # the place of the reset among an episode's calls
 NEVER = sys.maxsize  # a place that no call of an episode has
-LATELY = 5  # episodes that show what is usual: of five, two that were disturbed decide nothing
-REMEMBERED = 300  # calls of an episode
 PAUSE = 16  # episodes until what lost is tried again, for each usual episode's time that the try costs
 START_S = 0.3  # seconds that workers take to start
 MESSAGE_S, ITEM_S = 2e-4, 1e-5  # seconds of a message to a worker and back, and of one environment in it, at first
@@ -70,155 +67,6 @@ FEW = 2  # environments of each tag, or groups in a reset, that are played befor
 
 Homes = dict[int, int | None]  # index of a worker by env_id, None for main
 Spread = Callable[[Sequence[EnvSpec], int], Mapping[int, int]]
-
-
-# What was measured
-
-
-class CallTime(NamedTuple):
-    """What one call took that played turns, or reset environments.
-
-    Attributes:
-        seconds: Time of the whole call in the engine.
-        turns: Turns of single environments, or resets.
-        local_s: Seconds that main spent inside its environments.
-        lane_s: The most seconds that one worker spent inside its environments.
-        lanes: How many workers took part.
-        idle_s: Seconds that main waited for workers, with nothing else to do.
-    """
-
-    seconds: float
-    turns: int
-    local_s: float = 0.0
-    lane_s: float = 0.0
-    lanes: int = 0
-    idle_s: float = 0.0
-
-
-class TagCosts(NamedTuple):
-    """What all environments of a tag cost in an episode, wherever they were played.
-
-    Attributes:
-        seconds: Time inside environments, resets and turns together.
-        reset_s: The part of it that resets took.
-        waited_s: The part of it in which they waited for something else than a processor.
-        turns: Turns of single environments.
-        build_s: What the dearest reset took longer than a usual one: building the environments.
-        queued_s: The part of it in which they waited for a processor of a busy machine.
-    """
-
-    seconds: float = 0.0
-    reset_s: float = 0.0
-    waited_s: float = 0.0
-    turns: int = 0
-    build_s: float = 0.0
-    queued_s: float = 0.0
-
-    @property
-    def per_turn(self) -> float:
-        """Seconds of one turn of one environment, its part of the resets included."""
-        return self.seconds / self.turns if self.turns else 0.0
-
-    @property
-    def busy(self) -> float:
-        """Processors that one of the environments keeps busy on a machine that is not, from 0 to about 1."""
-        own = self.seconds - self.queued_s
-        return 1.0 - self.waited_s / own if own > 0 else 1.0
-
-    def describe(self) -> str:
-        """The costs in words."""
-        if not self.turns:
-            return "no turn was measured yet"
-        turn = (self.seconds - self.reset_s) / self.turns
-        spent = f", {1 - self.busy:.0%} of the time waiting" if self.busy < FASTER else ""
-        return f"{turn * 1e6:.0f} us a turn, {self.reset_s * 1e3:.1f} ms of resets an episode{spent}"
-
-
-class Seen(NamedTuple):
-    """Resets or turns of a tag in an episode so far.
-
-    Attributes:
-        count: How many.
-        seconds: What they took together.
-        dearest: What the one took that took longest; the first one may have had to import what the others found.
-    """
-
-    count: int = 0
-    seconds: float = 0.0
-    dearest: float = 0.0
-
-    @property
-    def usual_s(self) -> float:
-        """Seconds of one of them, the dearest aside; 0 while there was only one."""
-        return (self.seconds - self.dearest) / (self.count - 1) if self.count > 1 else 0.0
-
-
-@dataclass
-class Episode:
-    """What was measured in an episode so far; filled by the engine.
-
-    Attributes:
-        reset: The call that began it; None if it was not measured.
-        calls: The calls that played turns, in order.
-        tags: Costs by tag.
-        resets, turns: Of single environments, by tag.
-    """
-
-    reset: CallTime | None = None
-    calls: list[CallTime] = field(default_factory=list)
-    tags: dict[str, TagCosts] = field(default_factory=dict)
-    resets: dict[str, Seen] = field(default_factory=dict)
-    turns: dict[str, Seen] = field(default_factory=dict)
-
-    def count(self, call: CallTime) -> None:
-        """Count a call that played turns; of very many the first ones are enough."""
-        if len(self.calls) < REMEMBERED:
-            self.calls.append(call)
-
-    def add(self, tag: str, times: Sequence[tuple[float, Usage | None]], are_turns: bool) -> None:
-        """Count turns or resets of a tag's environments: the seconds of each, and how they were spent if known."""
-        seconds = sum([each for each, _ in times])
-        waited = sum([usage.waited for _, usage in times if usage is not None])
-        queued = sum([max(0.0, each - usage.waited - usage.computed) for each, usage in times if usage is not None])
-        old = self.tags.get(tag, TagCosts())
-        self.tags[tag] = old._replace(
-            seconds=old.seconds + seconds,
-            reset_s=old.reset_s if are_turns else old.reset_s + seconds,
-            waited_s=old.waited_s + waited,
-            queued_s=old.queued_s + queued,
-            turns=old.turns + len(times) * are_turns,
-        )
-        kind = self.turns if are_turns else self.resets
-        seen, dearest = kind.get(tag, Seen()), max([each for each, _ in times], default=0.0)
-        kind[tag] = Seen(seen.count + len(times), seen.seconds + seconds, max(seen.dearest, dearest))
-
-
-class CostMeter:
-    """What a tag usually costs in an episode: the median of the last ones."""
-
-    def __init__(self) -> None:
-        self._lately: list[TagCosts] = []
-        self._dearest = 0.0
-        self._resets = 0
-
-    def note(self, costs: TagCosts) -> None:
-        """Take down an episode; one in which no turn was played only shows what resets take."""
-        self._dearest = max(self._dearest, costs.reset_s)
-        self._resets += 1
-        if costs.turns:
-            self._lately = [*self._lately, costs][-LATELY:]
-
-    def usual(self) -> TagCosts:
-        """The costs of a usual episode; no turns while none was measured.
-
-        What the first reset took is taken for building, since it is not known how much of it was.
-        """
-        if not self._lately:
-            return TagCosts()
-        usual = statistics.median_low(self._lately)
-        if self._resets == 1:
-            usual = usual._replace(seconds=usual.seconds - usual.reset_s, reset_s=0.0)
-        return usual._replace(build_s=max(0.0, self._dearest - usual.reset_s))
 
 
 # Plans, and how they did
@@ -416,12 +264,13 @@ def _most_waiting() -> int:
 
 def decide(state: State, given: Situation) -> State:
     """Plan the next episode; the calls of the last one are noted in the state already."""
+    was_starting = state.starting > 0
     state = replace(state, episode=state.episode + 1, steady=state.steady + 1, starting=0)
     if state.is_trying:
         state = _judged(state, given)
     if state.kept.out and not state.is_trying:
         state = _defended(state, given)
-    return state if state.is_trying else _challenged(state, given)
+    return state if state.is_trying else _challenged(state, given, was_starting)
 
 
 def first_look(
@@ -457,7 +306,7 @@ def first_look(
         return replace(state, starting=0)
     if found.lanes <= given.ready:
         return state.trying(found)
-    is_worth_starting = saved - START_S > (1 - FASTER) * rest
+    is_worth_starting = saved - START_S * (1 - found.share) > (1 - FASTER) * rest
     return replace(state, starting=found.lanes if is_worth_starting else 0)
 
 
@@ -492,7 +341,9 @@ def break_off(state: State, given: Situation, calls: Mapping[int, CallTime]) -> 
     losses = [call.seconds - seconds for call, seconds in zip(calls.values(), alone, strict=True)]
     lost = sum(losses) - max(losses)  # one call may have been disturbed
     out = _sum(given.costs[tag] for tag in state.now.out if tag in given.costs)
-    if lost <= (1 - state.now.share) * (out.reset_s + min(sum(alone), out.seconds - out.reset_s)):
+    inside = sum(call.local_s + state.now.lanes * call.lane_s for call in calls.values())
+    replayed = max(0.0, out.seconds - out.reset_s - inside) + min(sum(alone), inside)
+    if lost <= (1 - state.now.share) * (out.reset_s + replayed):
         return state
     if not state.is_trying:
         return state.trying(ALL_MAIN)
@@ -551,13 +402,13 @@ def _balanced(state: State, given: Situation) -> State:
     return state.sharing(replace(plan, share=min(0.5 + half, max(half, plan.share + surplus))))
 
 
-def _challenged(state: State, given: Situation) -> State:
-    """Try the plan of the best forecast, once the kept one was measured, workers are up, and building is paid for."""
+def _challenged(state: State, given: Situation, was_starting: bool) -> State:
+    """Try the plan of the best forecast, once the kept one is known, workers are up, and building is paid for."""
     found = _best_rival(state, given)
     if found is None or _is_dear(given, found, 1.0, state.episode * _usual(state, given)):
         return state
-    known = state.record(state.kept).episodes > 1 or (not state.kept.out and _is_clear(state.record(ALL_MAIN)))
-    if not known or found.lanes > given.ready:
+    is_known = was_starting or state.record(state.kept).episodes > 1
+    if not is_known or found.lanes > given.ready:
         return replace(state, starting=found.lanes)
     return state.trying(found)
 
@@ -602,23 +453,7 @@ def _forecast(state: State, given: Situation, plan: Plan) -> float:
     sent = plan.lanes / (plan.lanes + 1) * shared.turns / max(1, total.turns)
     playing = max(total.seconds - shared.seconds, total.seconds / (plan.lanes + 1))
     away = given.limits.round_trip_s * len(record.calls) if plan.lanes else 0.0
-    return record.usual(lambda call: call.seconds - call.local_s) * (1 + sent) + playing * _calm(record) + away
-
-
-def _calm(record: Record) -> float:
-    """Where only one episode is known: what its environments' time would be if all its calls were usual ones."""
-    calls = [calls[0] for place, calls in record.calls.items() if place != RESET]
-    local = sum(call.local_s for call in calls)
-    if record.episodes > 1 or not local:
-        return 1.0
-    usual = statistics.median_low([call.local_s / call.turns for call in calls])
-    return min(1.0, usual * sum(call.turns for call in calls) / local)
-
-
-def _is_clear(record: Record) -> bool:
-    """Whether a few calls in main show that all its overhead is little beside its environments' time."""
-    local = record.usual(lambda call: call.local_s) * _calm(record)
-    return len(record.calls) > 1 and record.usual(lambda call: call.seconds - call.local_s) <= (1 - FASTER) * local
+    return record.usual(lambda call: call.seconds - call.local_s) * (1 + sent) + playing + away
 
 
 def _sum(costs: Iterable[TagCosts]) -> TagCosts:
@@ -670,7 +505,7 @@ class Placement:
         self,
         specs: Sequence[EnvSpec] = (),
         sequential_env_types: Collection[str] = (),
-        limits: Limits = Limits(0, 0),  # noqa: B008  # frozen
+        limits: Limits = Limits(0, 0),  # frozen
         spread: Spread | None = None,
     ) -> None:
         """Know the environments.

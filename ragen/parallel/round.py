@@ -34,9 +34,8 @@ from ragen.parallel.lanes.lane import Lane, Request
 from ragen.parallel.lanes.orders import Call, Fork, Order, Play, Rebuild, RebuildHere, Reset
 from ragen.parallel.main_home import MainHome
 from ragen.parallel.notices import Notices
-from ragen.parallel.placement import CallTime
 from ragen.parallel.settings import Settings
-from ragen.parallel.stats import Stats
+from ragen.parallel.stats import CallTime, Stats
 
 _PATIENCE = 0.005  # seconds between looks for room in quarantine, while other threads' environments have it
 

@@ -3,16 +3,168 @@
 from __future__ import annotations
 
 import os
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import get_ident
+from typing import NamedTuple
 
 from ragen.parallel.env_record import EnvRecord
+from ragen.parallel.episode.clock import Usage
 from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.lanes.lane import Lane
-from ragen.parallel.placement import CallTime, Episode
 from ragen.parallel.quarantine import QUARANTINE
+
+LATELY = 5  # episodes that show what is usual: of five, two that were disturbed decide nothing
+REMEMBERED = 300  # calls of an episode
+BUSY = 0.9  # of a processor: what keeps it less busy than this is said to wait
+
+
+class CallTime(NamedTuple):
+    """What one call took that played turns, or reset environments.
+
+    Attributes:
+        seconds: Time of the whole call in the engine.
+        turns: Turns of single environments, or resets.
+        local_s: Seconds that main spent inside its environments.
+        lane_s: The most seconds that one worker spent inside its environments.
+        lanes: How many workers took part.
+        idle_s: Seconds that main waited for workers, with nothing else to do.
+    """
+
+    seconds: float
+    turns: int
+    local_s: float = 0.0
+    lane_s: float = 0.0
+    lanes: int = 0
+    idle_s: float = 0.0
+
+
+class TagCosts(NamedTuple):
+    """What all environments of a tag cost in an episode, wherever they were played.
+
+    Attributes:
+        seconds: Time inside environments, resets and turns together.
+        reset_s: The part of it that resets took.
+        waited_s: The part of it in which they waited for something else than a processor.
+        turns: Turns of single environments.
+        build_s: What the dearest reset took longer than a usual one: building the environments.
+        queued_s: The part of it in which they waited for a processor of a busy machine.
+    """
+
+    seconds: float = 0.0
+    reset_s: float = 0.0
+    waited_s: float = 0.0
+    turns: int = 0
+    build_s: float = 0.0
+    queued_s: float = 0.0
+
+    @property
+    def per_turn(self) -> float:
+        """Seconds of one turn of one environment, its part of the resets included."""
+        return self.seconds / self.turns if self.turns else 0.0
+
+    @property
+    def busy(self) -> float:
+        """Processors that one of the environments keeps busy on a machine that is not, from 0 to about 1."""
+        own = self.seconds - self.queued_s
+        return 1.0 - self.waited_s / own if own > 0 else 1.0
+
+    def describe(self) -> str:
+        """The costs in words."""
+        if not self.turns:
+            return "no turn was measured yet"
+        turn = (self.seconds - self.reset_s) / self.turns
+        spent = f", {1 - self.busy:.0%} of the time waiting" if self.busy < BUSY else ""
+        return f"{turn * 1e6:.0f} us a turn, {self.reset_s * 1e3:.1f} ms of resets an episode{spent}"
+
+
+class Seen(NamedTuple):
+    """Resets or turns of a tag in an episode so far.
+
+    Attributes:
+        count: How many.
+        seconds: What they took together.
+        dearest: What the one took that took longest; the first one may have had to import what the others found.
+    """
+
+    count: int = 0
+    seconds: float = 0.0
+    dearest: float = 0.0
+
+    @property
+    def usual_s(self) -> float:
+        """Seconds of one of them, the dearest aside; 0 while there was only one."""
+        return (self.seconds - self.dearest) / (self.count - 1) if self.count > 1 else 0.0
+
+
+@dataclass
+class Episode:
+    """What was measured in an episode so far; filled by the engine.
+
+    Attributes:
+        reset: The call that began it; None if it was not measured.
+        calls: The calls that played turns, in order.
+        tags: Costs by tag.
+        resets, turns: Of single environments, by tag.
+    """
+
+    reset: CallTime | None = None
+    calls: list[CallTime] = field(default_factory=list)
+    tags: dict[str, TagCosts] = field(default_factory=dict)
+    resets: dict[str, Seen] = field(default_factory=dict)
+    turns: dict[str, Seen] = field(default_factory=dict)
+
+    def count(self, call: CallTime) -> None:
+        """Count a call that played turns; of very many the first ones are enough."""
+        if len(self.calls) < REMEMBERED:
+            self.calls.append(call)
+
+    def add(self, tag: str, times: Sequence[tuple[float, Usage | None]], are_turns: bool) -> None:
+        """Count turns or resets of a tag's environments: the seconds of each, and how they were spent if known."""
+        seconds = sum([each for each, _ in times])
+        waited = sum([usage.waited for _, usage in times if usage is not None])
+        queued = sum([max(0.0, each - usage.waited - usage.computed) for each, usage in times if usage is not None])
+        old = self.tags.get(tag, TagCosts())
+        self.tags[tag] = old._replace(
+            seconds=old.seconds + seconds,
+            reset_s=old.reset_s if are_turns else old.reset_s + seconds,
+            waited_s=old.waited_s + waited,
+            queued_s=old.queued_s + queued,
+            turns=old.turns + len(times) * are_turns,
+        )
+        kind = self.turns if are_turns else self.resets
+        seen, dearest = kind.get(tag, Seen()), max([each for each, _ in times], default=0.0)
+        kind[tag] = Seen(seen.count + len(times), seen.seconds + seconds, max(seen.dearest, dearest))
+
+
+class CostMeter:
+    """What a tag usually costs in an episode: the median of the last ones."""
+
+    def __init__(self) -> None:
+        self._lately: list[TagCosts] = []
+        self._dearest = 0.0
+        self._resets = 0
+
+    def note(self, costs: TagCosts) -> None:
+        """Take down an episode; one in which no turn was played only shows what resets take."""
+        self._dearest = max(self._dearest, costs.reset_s)
+        self._resets += 1
+        if costs.turns:
+            self._lately = [*self._lately, costs][-LATELY:]
+
+    def usual(self) -> TagCosts:
+        """The costs of a usual episode; no turns while none was measured.
+
+        What the first reset took is taken for building, since it is not known how much of it was.
+        """
+        if not self._lately:
+            return TagCosts()
+        usual = statistics.median_low(self._lately)
+        if self._resets == 1:
+            usual = usual._replace(seconds=usual.seconds - usual.reset_s, reset_s=0.0)
+        return usual._replace(build_s=max(0.0, self._dearest - usual.reset_s))
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,22 @@ from dataclasses import replace
 
 import pytest
 
-from ragen.parallel.placement import auto
-from ragen.parallel.placement import RESET, Limits, Situation
-from ragen.parallel.placement import CallTime, CostMeter, Episode, TagCosts
-from ragen.parallel.placement import ALL_MAIN, Plan, Record, State
+from ragen.parallel.episode.clock import Usage
+from ragen.parallel.placement import (
+    ALL_MAIN,
+    RESET,
+    Limits,
+    Plan,
+    Record,
+    Situation,
+    State,
+    break_off,
+    decide,
+    first_look,
+)
+from ragen.parallel.stats import CallTime, CostMeter, Episode, Seen, TagCosts
 
-LIMITS = Limits(max_workers=4, cpus=2)
+LIMITS = Limits(4, cpus=2)
 MS = 1e-3
 SHARED = Plan(frozenset(["T"]), 1, 0.5)
 
@@ -59,14 +69,9 @@ WAITS = costs(100 * MS, waited=100 * MS)
     [
         ("two episodes are known and the forecast is good", state(), given(), "T", 0),
         ("lanes are not ready", state(), given(ready=0), "", 1),
-        ("one episode is known, and it is not clear", state(main=(MAIN,)), given(), "", 1),
-        (
-            "one episode is known, and turns are heavy",
-            state(main=(calls(21 * MS, 20 * MS),)),
-            given(),
-            "T",
-            0,
-        ),
+        ("one episode is known", state(main=(MAIN,)), given(), "", 1),
+        ("workers were started in the first episode", state(main=(MAIN,), starting=1), given(), "T", 0),
+        ("workers were started in the first episode, but are not up", state(main=(MAIN,), starting=1), given(ready=0), "", 1),
         ("nothing is known", state(main=()), Situation({}, {"T": 64}, LIMITS, 1), "", 0),
         ("environments are cheap", state(main=[calls(4 * MS, 1 * MS)] * 2), given(T=costs(5 * MS)), "", 0),
         ("it lost lately", state(shared_due=22), given(), "", 0),
@@ -81,7 +86,7 @@ WAITS = costs(100 * MS, waited=100 * MS)
     ],
 )  # fmt: skip
 def test_main_is_challenged_where_a_forecast_saves_a_tenth(why, before, situation, out, starting):
-    after = auto.decide(before, situation)
+    after = decide(before, situation)
     assert after.now.out == frozenset(out), why
     assert (after.kept, after.starting) == (ALL_MAIN, starting), why
     if out:
@@ -104,7 +109,7 @@ def test_main_is_challenged_where_a_forecast_saves_a_tenth(why, before, situatio
     ],
 )
 def test_a_shared_plan_is_kept_where_it_is_a_tenth_faster_and_has_two_tries(why, shared, out, is_kept):
-    after = auto.decide(state(now=SHARED, shared=shared), given())
+    after = decide(state(now=SHARED, shared=shared), given())
     assert after.now.out == frozenset(out), why
     assert (not after.is_trying) == is_kept, why
 
@@ -118,7 +123,7 @@ def test_a_shared_plan_is_kept_where_it_is_a_tenth_faster_and_has_two_tries(why,
     ],
 )
 def test_main_is_gone_back_to_where_it_is_no_slower_twice(why, main, out, is_kept):
-    after = auto.decide(state(now=ALL_MAIN, kept=SHARED, main=main, shared=[FAST] * 3), given())
+    after = decide(state(now=ALL_MAIN, kept=SHARED, main=main, shared=[FAST] * 3), given())
     assert after.now.out == frozenset(out), why
     assert (not after.is_trying) == is_kept, why
 
@@ -126,7 +131,7 @@ def test_main_is_gone_back_to_where_it_is_no_slower_twice(why, main, out, is_kep
 def test_what_lost_is_tried_again_after_a_time_that_grows_with_its_cost_and_doubles():
     for losses in range(3):
         cheap, dear = (
-            auto.decide(state(now=SHARED, shared=[calls(seconds, 10 * MS, 10 * MS)] * 2, losses=losses), given())
+            decide(state(now=SHARED, shared=[calls(seconds, 10 * MS, 10 * MS)] * 2, losses=losses), given())
             .record(SHARED)
             .due
             for seconds in (24 * MS, 48 * MS)
@@ -136,7 +141,7 @@ def test_what_lost_is_tried_again_after_a_time_that_grows_with_its_cost_and_doub
 
 def test_what_is_dear_to_build_elsewhere_is_tried_less_often():
     situation = given(T=costs(100 * MS, build_s=1.2))
-    after = auto.decide(state(now=SHARED, shared=[calls(24 * MS, 10 * MS, 10 * MS)] * 2), situation)
+    after = decide(state(now=SHARED, shared=[calls(24 * MS, 10 * MS, 10 * MS)] * 2), situation)
     assert after.record(SHARED).due - 21 == 16 * 21
 
 
@@ -144,10 +149,10 @@ def test_the_share_stays_even_in_a_second_try_where_resets_take_most_so_that_its
     reset = CallTime(500 * MS, 64, 500 * MS)
     shared = calls(26 * MS, 1 * MS, 10 * MS, idle=9 * MS)
     before = state(now=SHARED, main=[{**MAIN, RESET: reset}] * 2, shared=[shared])
-    after = auto.decide(before, given())
+    after = decide(before, given())
     assert after.now == SHARED and after.is_trying
     won = after.noted({**shared, RESET: CallTime(260 * MS, 64, 240 * MS, 240 * MS, 1)})
-    assert auto.decide(won, given()).kept.out == SHARED.out
+    assert decide(won, given()).kept.out == SHARED.out
 
 
 # While a shared plan is kept
@@ -167,7 +172,7 @@ def test_the_share_stays_even_in_a_second_try_where_resets_take_most_so_that_its
     ],
 )
 def test_a_shared_plan_is_compared_with_main_now_and_then_and_when_in_doubt(why, more, out):
-    after = auto.decide(state(now=SHARED, kept=SHARED, **{"steady": 1, **more}), given())
+    after = decide(state(now=SHARED, kept=SHARED, **{"steady": 1, **more}), given())
     assert after.now.out == frozenset(out), why
     assert after.kept.out == SHARED.out, why
     assert after.record(ALL_MAIN).due > 21 or not out
@@ -184,7 +189,7 @@ def test_a_shared_plan_is_compared_with_main_now_and_then_and_when_in_doubt(why,
     ],
 )
 def test_main_s_share_moves_so_that_main_and_lanes_end_together(why, played, share):
-    after = auto.decide(state(now=SHARED, kept=SHARED, shared=[played] * 2), given())
+    after = decide(state(now=SHARED, kept=SHARED, shared=[played] * 2), given())
     assert after.now.share == pytest.approx(share), why
     assert after.now == after.kept
 
@@ -192,37 +197,87 @@ def test_main_s_share_moves_so_that_main_and_lanes_end_together(why, played, sha
 def test_a_share_is_not_moved_by_less_than_an_environment():
     played = calls(16 * MS, 10 * MS, 10 * MS, idle=4 * MS)
     before = state(now=SHARED, kept=SHARED, shared=[played] * 2)
-    assert auto.decide(before, given(members=8)).now == SHARED
+    assert decide(before, given(members=8)).now == SHARED
 
 
 # Within the first episode
 
 
+def seen(turn=20 * MS, turns=2, reset=0.0, calls=0, dearest=None, **spent):
+    """An episode so far: so many turns of environments that were reset, in so many calls that are over."""
+    episode = Episode(calls=[CallTime(64 * turn, 64, 64 * turn)] * calls)
+    episode.add("T", [(reset, None)] * 64, are_turns=False)
+    first = turn if dearest is None else dearest
+    episode.add("T", [(each, Usage(each - each * spent.get("waits", 0), each * spent.get("waits", 0)))
+                      for each in [first] + [turn] * (turns - 1)] if turns else [], are_turns=True)  # fmt: skip
+    return episode
+
+
 @pytest.mark.parametrize(
-    ("why", "played", "resets", "ready", "out", "starting"),
+    ("why", "episode", "left", "limits", "ready", "lanes", "starting"),
     [
-        ("it is heavy", calls(21 * MS, 20 * MS, count=2), 0.0, 1, "T", 0),
-        ("it is heavy, but lanes are not ready", calls(21 * MS, 20 * MS, count=2), 0.0, 0, "", 1),
-        ("one call is not enough", calls(21 * MS, 20 * MS, count=1), 0.0, 1, "", 0),
-        ("it may be cheap", calls(24 * MS, 20 * MS, count=2), 0.0, 1, "", 0),
-        ("its resets would have to be made again", calls(21 * MS, 20 * MS, count=2), 1.0, 1, "", 0),
-        ("the first call took long", {0: CallTime(1.0, 64, 1.0), 1: CallTime(MS, 64, 0.5 * MS)}, 0.0, 1, "", 0),
+        ("two turns of 20 ms are known, 62 are left", seen(), 62, LIMITS, 1, 1, 0),
+        ("workers are not up", seen(), 62, LIMITS, 0, 0, 1),
+        ("turns of 20 us are not worth a start", seen(turn=20e-6), 62, LIMITS, 0, 0, 0),
+        ("nor the message", seen(turn=1e-6), 62, LIMITS, 1, 0, 0),
+        ("one turn is not enough", seen(turns=1), 63, LIMITS, 1, 0, 0),
+        ("the first turn imported something", seen(turn=1e-6, dearest=3.0), 62, LIMITS, 1, 0, 0),
+        ("it is the last turn, and little is left", seen(), 10, Limits(4, 2, turns=1), 0, 0, 0),
+        ("it is the last turn, and much is left", seen(), 62, Limits(4, 2, turns=1), 0, 0, 1),
+        ("a reset would have to be made again in a worker", seen(reset=1.0), 62, LIMITS, 1, 0, 0),
+        ("there is one processor", seen(), 62, Limits(4, 1), 1, 0, 0),
+        ("there is one processor, but environments wait", seen(waits=1.0), 62, Limits(4, 1), 4, 4, 0),
+        ("environments wait half of the time", seen(waits=0.5), 62, Limits(16, 2), 3, 3, 0),
+        ("environments wait, and 16 workers may start", seen(waits=0.99), 62, Limits(16, 2), 1, 0, 16),
+        ("between two calls", seen(turns=64, calls=1), None, LIMITS, 1, 1, 0),
+        ("as much would be played again as is expected", seen(turns=1024, calls=16), None, LIMITS, 1, 0, 0),
+        ("an episode of 2 calls is not known to", seen(turn=1 * MS, turns=128, calls=2), None, LIMITS, 0, 0, 0),
+        ("its episode is over", seen(turns=128, calls=2), None, Limits(4, 2, turns=2), 1, 0, 0),
+    ],
+)  # fmt: skip
+def test_the_first_episode_goes_on_in_workers_where_what_is_left_takes_longer_than_their_start(
+    why, episode, left, limits, ready, lanes, starting
+):
+    situation = given(ready, limits=limits, T=episode.tags["T"])
+    after = first_look(State(episode=1), situation, episode, None if left is None else {"T": left})
+    assert (after.now.lanes, after.starting) == (lanes, starting), why
+
+
+@pytest.mark.parametrize(
+    ("why", "reset", "left", "ready", "lanes", "starting"),
+    [
+        ("resets of 20 ms are worth a start", 20 * MS, 60, 0, 0, 1),
+        ("and are played in workers once those are up", 20 * MS, 60, 1, 1, 0),
+        ("resets of 1 ms are not", 1 * MS, 60, 0, 0, 0),
+        ("few are left", 20 * MS, 10, 0, 0, 0),
     ],
 )
-def test_the_first_episode_goes_on_in_lanes_where_that_clearly_pays(why, played, resets, ready, out, starting):
-    local = sum(call.local_s for call in played.values())
-    situation = given(ready, T=costs(local + resets, 64 * len(played), reset_s=resets))
-    after = auto.look_again(State(episode=1).noted(played), situation, len(played))
-    assert (after.now.out, after.starting) == (frozenset(out), starting), why
+def test_a_first_reset_that_takes_long_is_shared_too(why, reset, left, ready, lanes, starting):
+    episode = Episode()
+    episode.add("T", [(reset, None)] * (64 - left), are_turns=False)
+    situation = given(ready, T=episode.tags["T"])
+    after = first_look(State(episode=1), situation, episode, {"T": left}, is_reset=True)
+    assert (after.now.lanes, after.starting) == (lanes, starting), why
 
 
-@pytest.mark.parametrize(("turns", "out"), [(None, "T"), (9, "T"), (5, "T"), (4, ""), (2, "")])
-def test_an_episode_that_is_nearly_over_is_not_moved(turns, out):
-    """Two turns were played, and would be played again in two homes: that pays where more than two are left."""
-    played = calls(21 * MS, 20 * MS, count=2)
-    situation = given(limits=Limits(4, 2, turns=turns), T=costs(40 * MS, 64 * 2))
-    after = auto.look_again(State(episode=1).noted(played), situation, len(played))
-    assert after.now.out == frozenset(out)
+@pytest.mark.parametrize(
+    ("busy", "cpus", "most", "envs", "workers"),
+    [
+        (1.0, 2, 64, 32, 1),
+        (1.0, 1, 64, 32, 0),
+        (1.0, 8, 64, 32, 7),
+        (0.98, 2, 64, 32, 1),
+        (0.5, 2, 64, 32, 3),
+        (0.1, 2, 64, 32, 19),
+        (0.0, 2, 64, 32, 31),
+        (0.0, 2, 64, 200, 64),
+        (0.0, 2, 16, 200, 16),
+        (0.0, 1, 64, 1, 1),
+        (2.0, 2, 64, 32, 0),  # its child processes keep both processors busy
+    ],
+)
+def test_there_are_as_many_workers_as_keep_the_processors_busy(busy, cpus, most, envs, workers):
+    assert Limits(most, cpus).workers(busy, envs) == workers
 
 
 # Within any episode
@@ -244,7 +299,7 @@ LOST = calls(24 * MS, 2 * MS, 2 * MS, count=4)  # 8 ms each in main
 )
 def test_an_episode_that_lost_as_much_as_it_takes_to_go_back_does_so(why, kept, played, resets, now, is_kept):
     situation = given(T=costs(4 * MS * len(played) + resets, 64 * len(played), reset_s=resets))
-    after = auto.break_off(state(now=SHARED, kept=kept, shared=[played]), situation, played)
+    after = break_off(state(now=SHARED, kept=kept, shared=[played]), situation, played)
     assert after.now == now, why
     assert after.is_trying != is_kept, why
     assert (after.record(SHARED).due > 20) == (after.kept == after.now == ALL_MAIN)
@@ -262,10 +317,30 @@ def test_of_very_many_calls_the_first_ones_are_kept():
 
 def test_an_episode_adds_up_turns_and_resets_by_tag():
     episode = Episode()
-    episode.add("T", 0.5)
-    episode.add("T", 2.0, waited_s=1.5, turns=4)
-    assert episode.tags["T"] == TagCosts(2.5, 0.5, 1.5, 4)
-    assert episode.tags["T"].waits and episode.tags["T"].per_turn == 2.5 / 4
+    episode.add("T", [(0.5, None)], are_turns=False)
+    episode.add("T", [(0.5, Usage(0.1, 0.3)), (0.5, Usage(0.0, 0.5)), (0.9, None), (0.1, None)], are_turns=True)
+    assert episode.tags["T"] == TagCosts(2.5, 0.5, 0.8, 4, queued_s=pytest.approx(0.1))
+    assert episode.tags["T"].per_turn == 2.5 / 4
+    assert episode.tags["T"].busy == pytest.approx(1 - 0.8 / 2.4)
+    assert episode.turns["T"] == Seen(4, 2.0, 0.9) and episode.resets["T"] == Seen(1, 0.5, 0.5)
+
+
+@pytest.mark.parametrize(("seen", "usual"), [(Seen(), 0.0), (Seen(1, 2.0, 2.0), 0.0), (Seen(3, 5.0, 3.0), 1.0)])
+def test_what_took_longest_says_nothing_of_what_is_usual(seen, usual):
+    assert seen.usual_s == usual
+
+
+@pytest.mark.parametrize(
+    ("why", "costs", "text"),
+    [
+        ("nothing was measured", TagCosts(), "no turn was measured yet"),
+        ("it computes", costs(0.1, 100), "1000 us a turn, 0.0 ms of resets an episode"),
+        ("it waits", costs(0.1, 100, 0.05), "1000 us a turn, 0.0 ms of resets an episode, 50% of the time waiting"),
+        ("the machine is busy", costs(0.1, 100, queued_s=0.09), "1000 us a turn, 0.0 ms of resets an episode"),
+    ],
+)
+def test_costs_in_words_tell_waiting_from_standing_in_line(why, costs, text):
+    assert costs.describe() == text, why
 
 
 def test_a_usual_episode_is_the_median_and_what_the_dearest_reset_took_more_is_building():

@@ -6,10 +6,7 @@ import pytest
 
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import RAGEN
-from ragen.parallel.placement import Limits
-from ragen.parallel.placement import CallTime, Episode
-from ragen.parallel.placement import Placer
-from ragen.parallel.placement import local_share, spread
+from ragen.parallel.placement import CallTime, Episode, Limits, Placement, local_share, spread
 from support.simulated_machine import Machine, Simulation, Tag
 
 
@@ -21,36 +18,42 @@ def specs(envs=16, group=4, tag="Tag", first=0, hint=None, overlap=False):
 
 def test_false_keeps_all_in_main_and_true_sends_all_but_sequential_types_and_those_bound_to_main():
     environments = specs(8) + specs(8, tag="Other", first=8)
-    placer = Placer(environments, ["other"], Limits(max_workers=3, cpus=2))
-    assert placer.lanes_at_start(True) == 3 and not placer.lanes_at_start(False) and not placer.lanes_at_start("auto")
-    assert set(placer.at_reset(False, Episode()).values()) == {None}
-    homes = placer.at_reset(True, Episode(), bound_to_main={0})
+    placement = Placement(environments, ["other"], Limits(3, cpus=2))
+    assert (
+        placement.lanes_at_start(True) == 3
+        and not placement.lanes_at_start(False)
+        and not placement.lanes_at_start("auto")
+    )
+    assert set(placement.at_reset(False, Episode()).values()) == {None}
+    homes = placement.at_reset(True, Episode(), bound_to_main={0})
     assert [homes[env_id] for env_id in (0, *range(8, 16))] == [None] * 9
     assert {homes[env_id] for env_id in range(1, 8)} == {0, 1, 2}
 
 
 def test_a_caller_may_deal_out_lanes_in_another_way():
-    placer = Placer(specs(8), [], Limits(4, 2), spread=lambda away, lanes: {spec.env_id: lanes - 1 for spec in away})
-    assert set(placer.at_reset(True, Episode()).values()) == {3}
+    placement = Placement(
+        specs(8), [], Limits(4, 2), spread=lambda away, lanes: {spec.env_id: lanes - 1 for spec in away}
+    )
+    assert set(placement.at_reset(True, Episode()).values()) == {3}
 
 
 @pytest.mark.parametrize(("hint", "lanes"), [("heavy", 1), ("io", 8), ("cheap", 0), (None, 0)])
 def test_what_a_class_says_of_its_costs_counts_before_anything_was_measured(hint, lanes):
-    placer = Placer(specs(16, hint=hint), [], Limits(8, 2))
-    assert placer.lanes_at_start("auto") == lanes
-    homes = placer.at_reset("auto", Episode())
+    placement = Placement(specs(16, hint=hint), [], Limits(8, 2))
+    assert placement.lanes_at_start("auto") == lanes
+    homes = placement.at_reset("auto", Episode())
     assert len(set(homes.values()) - {None}) == lanes
 
 
 def test_environments_that_wait_at_the_same_time_in_lanes_are_all_there():
-    placer = Placer(specs(16, overlap=True), [], Limits(2, 2))
-    assert set(placer.at_reset("auto", Episode()).values()) == {0, 1}
+    placement = Placement(specs(16, overlap=True), [], Limits(2, 2))
+    assert set(placement.at_reset("auto", Episode()).values()) == {0, 1}
 
 
 def test_lanes_are_asked_for_before_they_are_used_and_nothing_waits_for_them():
     simulation = Simulation({"Tag": Tag(32, 1e-3)}, Machine(start=10**9))
     simulation.run(10)
-    assert simulation.placer.lanes_to_start == 1 and not any(played.moved for played in simulation.played)
+    assert simulation.placement.lanes_to_start == 1 and not any(played.moved for played in simulation.played)
 
 
 def test_a_very_heavy_tag_goes_out_within_its_first_episode_where_there_are_many_lanes():
@@ -71,30 +74,30 @@ def test_a_heavy_tag_spends_one_episode_in_main_and_one_that_may_be_cheap_two():
 
 
 def test_a_switch_in_mid_episode_places_as_asked_and_that_episode_decides_nothing():
-    placer = Placer(specs(8), [], Limits(2, 2))
-    placer.at_reset("auto", Episode())
-    assert set(placer.at_switch(True).values()) == {0, 1}
-    assert set(placer.at_switch("auto").values()) == {None}
+    placement = Placement(specs(8), [], Limits(2, 2))
+    placement.at_reset("auto", Episode())
+    assert set(placement.at_switch(True).values()) == {0, 1}
+    assert set(placement.at_switch("auto").values()) == {None}
     episode = Episode(calls=[CallTime(1.0, 8, 1.0)] * 5)
-    episode.add("Tag", 5.0, turns=40)
+    episode.add("Tag", [(0.125, None)] * 40, are_turns=True)
     for _ in range(3):
-        homes = placer.at_reset("auto", episode, lanes_ready=1)
-        placer.at_switch("auto")
+        homes = placement.at_reset("auto", episode, lanes_ready=1)
+        placement.at_switch("auto")
     assert set(homes.values()) == {None}
 
 
 def test_the_reasons_name_costs_shares_and_what_holds_a_tag_in_main():
     simulation = Simulation({"Heavy": Tag(16, 2e-3), "Cheap": Tag(16, 2e-6), "Kept": Tag(4, 2e-6)}, sequential=["kept"])
     simulation.run(5)
-    reasons = simulation.placer.reasons({"Heavy"}, {})
-    assert reasons["Heavy"] == "in lanes but a share of 50%: 2000 us a turn, 0.0 ms of resets an episode"
+    reasons = simulation.placement.reasons({"Heavy"}, {}, Episode())
+    assert reasons["Heavy"] == "in 1 worker, and 50% of them in main: 2000 us a turn, 0.0 ms of resets an episode"
     assert reasons["Cheap"].startswith("in main: 2 us a turn")
     assert reasons["Kept"] == "in main: listed in sequential_env_types"
-    assert simulation.placer.reasons((), {"Heavy": "does not work in a worker"})["Heavy"].startswith(
+    assert simulation.placement.reasons((), {"Heavy": "does not work in a worker"}, Episode())["Heavy"].startswith(
         "in main: does not"
     )
-    simulation.placer.at_switch(True)
-    assert simulation.placer.reasons({"Heavy"}, {})["Heavy"] == "in lanes: use_multiprocessing is true"
+    simulation.placement.at_switch(True)
+    assert simulation.placement.reasons({"Heavy"}, {}, Episode())["Heavy"] == "in workers: use_multiprocessing is true"
 
 
 def test_environments_are_spread_evenly_with_groups_whole():

@@ -7,11 +7,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from ragen.parallel.episode.clock import Usage
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import RAGEN
-from ragen.parallel.placement import Limits
-from ragen.parallel.placement import CallTime, Episode
-from ragen.parallel.placement import Homes, Placer
+from ragen.parallel.placement import CallTime, Episode, Homes, Limits, Placement
 
 Cost = float | Callable[[int, int, int], float]  # seconds, or seconds by episode, call, and env_id
 
@@ -51,7 +50,7 @@ class Machine:
         slowness: Factor on what is computed in lanes.
         noise: Relative spread of all that is computed.
         hiccups: Chance that something else has a processor for 20 ms in a call.
-        start: Episodes until lanes that were asked for are ready.
+        start: Seconds until workers that were asked for are ready.
         speed: Factor on all that is computed.
     """
 
@@ -62,7 +61,7 @@ class Machine:
     slowness: float = 1.0
     noise: float = 0.0
     hiccups: float = 0.0
-    start: int = 1
+    start: float = 0.4
     speed: float = 1.0
 
 
@@ -78,7 +77,7 @@ class Played:
 
 @dataclass
 class Simulation:
-    """Plays episodes as a placer places them.
+    """Plays episodes as the placement has them.
 
     Attributes:
         tags: The environments.
@@ -104,8 +103,9 @@ class Simulation:
             for _ in range(tag.envs):
                 self.specs.append(EnvSpec(len(self.specs), len(self.specs) // 4, name, name.lower(), kind, None, RAGEN))
         limits = Limits(self.workers, self.machine.cpus(0))
-        self.placer = Placer(self.specs, list(self.sequential), limits)
-        self._asked = (0, 0)  # lanes, and since which episode
+        self.placement = Placement(self.specs, list(self.sequential), limits)
+        self._asked = (0, 0.0)  # workers, and since when
+        self._now = 0.0
         self._last = Episode()
         self._homes: Homes = {spec.env_id: None for spec in self.specs}
         self._built: set[int] = set()
@@ -134,32 +134,53 @@ class Simulation:
     def _play(self, number: int) -> None:
         self._late = 0.0
         before = dict(self._homes)
-        self._homes = self.placer.at_reset("auto", self._last, lanes_ready=self._ready(number))
-        self._ask(number)
+        self._homes = self.placement.at_reset("auto", self._last, lanes_ready=self._ready())
+        self._ask()
         self._last = episode = Episode()
         moved = [env_id for env_id, home in self._homes.items() if home != before[env_id] or env_id not in self._built]
         self._built.update(self._homes)
         begun = self._homes
-        episode.reset = self._call(self._homes, number, -1, episode, moved)
+        episode.reset = self._play_call(number, -1, episode, set(moved))
         for call in range(self.calls(number)):
-            homes = self.placer.before_turn(episode, lanes_ready=self._ready(number))
-            self._ask(number)
-            late = []
+            homes = self.placement.before_turn(episode, lanes_ready=self._ready())
+            self._ask()
+            late: set[int] = set()
             if homes is not None:
-                late = [env_id for env_id in homes if homes[env_id] != self._homes[env_id]]
+                late = {env_id for env_id in homes if homes[env_id] != self._homes[env_id]}
                 self._homes = homes
-            episode.count(self._call(self._homes, number, call, episode, late))
+            episode.count(self._play_call(number, call, episode, late))
         seconds = episode.reset.seconds + sum(call.seconds for call in episode.calls) - self._late
         count = sum(home != before[env_id] for env_id, home in begun.items())
         self.played.append(Played(begun, count, seconds, self.alone(number)))
 
-    def _ready(self, number: int) -> int:
-        asked, since = self._asked
-        return asked if number - since >= self.machine.start else 0
+    def _play_call(self, number: int, call: int, episode: Episode, built: set[int]) -> CallTime:
+        """Play a call, piece by piece where the placement wants that, and count it."""
+        left, parts = set(self._homes), list[CallTime]()
+        while left:
+            homes = self.placement.within_call(episode, left, call < 0, lanes_ready=self._ready())
+            self._ask()
+            if homes is not None:
+                moved = {env_id for env_id in homes if homes[env_id] != self._homes[env_id]}
+                self._homes = {**self._homes, **homes}
+                built = built | moved
+            here = [spec for spec in self.specs if spec.env_id in left and self._homes[spec.env_id] is None]
+            piece = self.placement.piece(episode, here, call < 0)
+            now = left if len(piece) == len(here) else {spec.env_id for spec in piece}
+            whole = len(now) == len(self._homes)
+            played = self._homes if whole else {each: self._homes[each] for each in now}
+            parts.append(self._call(played, number, call, episode, built & now))
+            self._now += parts[-1].seconds
+            left = left - now
+        seconds, turns, local, lane, lanes, idle = zip(*parts, strict=True)
+        return CallTime(sum(seconds), sum(turns), sum(local), sum(lane), max(lanes), sum(idle))
 
-    def _ask(self, number: int) -> None:
-        if self.placer.lanes_to_start > self._asked[0]:
-            self._asked = self.placer.lanes_to_start, number
+    def _ready(self) -> int:
+        asked, since = self._asked
+        return asked if self._now - since >= self.machine.start else 0
+
+    def _ask(self) -> None:
+        if self.placement.lanes_to_start > self._asked[0]:
+            self._asked = self.placement.lanes_to_start, self._now
 
     def _episode_s(self, homes: Homes, number: int) -> float:
         noise, hiccups = self.machine.noise, self.machine.hiccups
@@ -189,7 +210,9 @@ class Simulation:
             sent += away
             working[home] += away + (0.0 if tag.waits else seconds)
             if episode is not None:
-                episode.add(name, seconds, seconds if tag.waits else 0.0, len(members) if call >= 0 else 0)
+                each = seconds / len(members)
+                usage = Usage(0.0, each) if tag.waits else Usage(each, 0.0)
+                episode.add(name, [(each, usage)] * len(members), call >= 0)
         crowded = max(1.0, sum(working.values()) / cpus / max(1e-9, *working.values()))
         busy = defaultdict(float, {home: seconds * crowded for home, seconds in busy.items()})
         lanes = [home for home in busy if home is not None]
@@ -206,7 +229,7 @@ class Simulation:
         """Who lives with whom, by tag and home."""
         if self._known[0] is not homes:
             parties: dict[tuple[str, int | None], set[int]] = defaultdict(set)
-            for spec in self.specs:
+            for spec in [self.specs[env_id] for env_id in homes]:
                 parties[spec.tag, homes[spec.env_id]].add(spec.env_id)
             self._known = homes, parties
         return self._known[1]

@@ -1,8 +1,9 @@
 """Placement: which environments the main process plays itself, and which are played in how many workers.
 
 ``use_multiprocessing: false`` keeps all of them in main, ``true`` sends all to workers but ``sequential_env_types``,
-and ``"auto"`` sends what was measured to pay. Its rule is a few pure functions of what was measured, :class:`State` before
-and after; :class:`Placement` keeps that state for one engine, and turns plans into homes of environments.
+and ``"auto"`` sends what was measured to pay. Its rule is a few pure functions of what was measured and of the
+:class:`State` before, which give the state after; :class:`Placement` keeps that state for one engine, and turns plans
+into homes of environments.
 
 A *plan* keeps all in main, or shares the heaviest tags between main and workers. One plan is *kept*; another one is
 *tried* now and then, and becomes the kept one where it turns out to be faster:
@@ -264,13 +265,13 @@ def _most_waiting() -> int:
 
 def decide(state: State, given: Situation) -> State:
     """Plan the next episode; the calls of the last one are noted in the state already."""
-    was_starting = state.starting > 0
+    was_clear = state.episode == 1 and state.starting > 0  # to the first look
     state = replace(state, episode=state.episode + 1, steady=state.steady + 1, starting=0)
     if state.is_trying:
         state = _judged(state, given)
     if state.kept.out and not state.is_trying:
         state = _defended(state, given)
-    return state if state.is_trying else _challenged(state, given, was_starting)
+    return state if state.is_trying else _challenged(state, given, was_clear)
 
 
 def first_look(
@@ -322,7 +323,7 @@ def _saved(
         count, now = given.members[tag], left.get(tag, 0)
         reset, turn = seen.resets.get(tag, Seen()).usual_s, seen.turns.get(tag, Seen()).usual_s
         rest += now * (reset if is_reset else turn) + turns * count * turn
-        rebuilding += (count - now if is_reset else count) * reset + max(0, seen.turns.get(tag, Seen()).count) * turn
+        rebuilding += (count - now if is_reset else count) * reset + seen.turns.get(tag, Seen()).number * turn
         messages += (turns + bool(now)) * count * ITEM_S
     messages += (turns + bool(left)) * (plan.lanes * MESSAGE_S + given.limits.round_trip_s)
     return rest * (1 - plan.share) - rebuilding * plan.share - messages, rest
@@ -402,12 +403,12 @@ def _balanced(state: State, given: Situation) -> State:
     return state.sharing(replace(plan, share=min(0.5 + half, max(half, plan.share + surplus))))
 
 
-def _challenged(state: State, given: Situation, was_starting: bool) -> State:
+def _challenged(state: State, given: Situation, was_clear: bool) -> State:
     """Try the plan of the best forecast, once the kept one is known, workers are up, and building is paid for."""
     found = _best_rival(state, given)
     if found is None or _is_dear(given, found, 1.0, state.episode * _usual(state, given)):
         return state
-    is_known = was_starting or state.record(state.kept).episodes > 1
+    is_known = was_clear or state.record(state.kept).episodes > 1
     if not is_known or found.lanes > given.ready:
         return replace(state, starting=found.lanes)
     return state.trying(found)

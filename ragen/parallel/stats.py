@@ -84,19 +84,19 @@ class Seen(NamedTuple):
     """Resets or turns of a tag in an episode so far.
 
     Attributes:
-        count: How many.
+        number: How many.
         seconds: What they took together.
         dearest: What the one took that took longest; the first one may have had to import what the others found.
     """
 
-    count: int = 0
+    number: int = 0
     seconds: float = 0.0
     dearest: float = 0.0
 
     @property
     def usual_s(self) -> float:
         """Seconds of one of them, the dearest aside; 0 while there was only one."""
-        return (self.seconds - self.dearest) / (self.count - 1) if self.count > 1 else 0.0
+        return (self.seconds - self.dearest) / (self.number - 1) if self.number > 1 else 0.0
 
 
 @dataclass
@@ -136,7 +136,7 @@ class Episode:
         )
         kind = self.turns if are_turns else self.resets
         seen, dearest = kind.get(tag, Seen()), max([each for each, _ in times], default=0.0)
-        kind[tag] = Seen(seen.count + len(times), seen.seconds + seconds, max(seen.dearest, dearest))
+        kind[tag] = Seen(seen.number + len(times), seen.seconds + seconds, max(seen.dearest, dearest))
 
 
 class CostMeter:

@@ -470,7 +470,7 @@ def test_a_worker_that_cannot_start_is_told_and_its_environments_are_played_in_m
     assert f"did not start: its worker {SAYS_NO_START[backend]}" in caplog.text
 
 
-NO_START = "the lanes' workers do not start"
+NO_START = "workers do not start"
 WAITS = [f"{n} episode{'s' * (n > 1)}" for n in (*range(4, 0, -1), *range(8, 0, -1), *range(16, 12, -1))]
 
 

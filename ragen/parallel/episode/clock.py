@@ -112,6 +112,11 @@ class UsageClock:
                 usage = _usage(before, now, seconds)
         return usage, now
 
+    def close(self) -> None:
+        """Let go of descriptors; a later reading opens them again."""
+        self._queued_ns.close()
+        self._pressure_us.close()
+
     def _may_search(self, seconds: float) -> bool:
         since = time.perf_counter() - self._searched
         return self._search_s < SEARCHING * max(seconds, since)

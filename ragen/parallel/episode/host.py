@@ -127,6 +127,7 @@ class EnvHost:
     def close(self) -> None:
         """Close all."""
         self.unload(self._replicas)
+        self._clock.close()
 
     def _unload(self, env_id: int) -> None:
         self._rng_users.discard(env_id)

@@ -51,7 +51,8 @@ class EnvCosts:
 
     Attributes:
         build, reset, turn: Seconds, medians.
-        busy: The share of a turn in which it computes; the rest it waits.
+        busy: The share of a turn in which it, or a child process of it, computes; the rest it waits. Time in which it
+            waited for a processor of a busy machine is neither.
     """
 
     build: float = 0.0
@@ -128,8 +129,11 @@ def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turn
         reason = f"It would gain nothing: {told}, less than the messages to a worker; auto finds that too."
         return report("sequential", sequential, reason)
     if costs.busy < WAITING:
-        reason = f"It waits for {1 - costs.busy:.0%} of a turn: max_workers above the number of cores pays."
-        return report("parallel", "use_multiprocessing: true", reason)
+        reason = (
+            f"It waits for {1 - costs.busy:.0%} of a turn, and computes for the rest: more workers than there are "
+            "processors pay. With max_workers: null, auto starts as many as such environments can use."
+        )
+        return report("parallel", "use_multiprocessing: auto", reason)
     if share < MIDDLING:
         reason = "whether workers pay depends on how many environments there are, which auto measures."
         return report("parallel", "use_multiprocessing: auto", f"{told.capitalize()}: {reason}")

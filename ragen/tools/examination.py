@@ -309,11 +309,13 @@ class Examination:
             for order in (load, build, reset, play, Unload([_OTHER])):
                 given[order].append(self._here.do(order))
 
-        def seconds(order: Order, name: str = "seconds") -> list[float]:
+        def seconds(order: Order) -> list[float]:
             """Of all but the first of a batch, which finds caches colder than among many environments."""
-            return [getattr(each, name) for outcomes in given[order] for each in outcomes[1:] or outcomes]
+            return [each.seconds for outcomes in given[order] for each in outcomes[1:] or outcomes]
 
-        busy = 1.0 - sum(seconds(play, "waited")) / sum(seconds(play))
+        usages = [each.usage for outcomes in given[play] for each in outcomes if each.usage is not None]
+        computed, waited = (sum(getattr(usage, name) for usage in usages) for name in ("computed", "waited"))
+        busy = min(1.0, computed / (computed + waited)) if waited else 1.0
         self._costs = EnvCosts(median(seconds(build)), median(seconds(reset)), median(seconds(play)), busy)
         return lives
 

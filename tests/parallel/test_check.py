@@ -141,7 +141,7 @@ def test_a_module_that_cannot_be_imported_in_a_worker_keeps_the_environment_in_m
 
 def test_an_environment_that_waits_gains_from_more_workers_than_cores():
     report = check(check_cases.Slow, budget=0.05)
-    assert report.advice == "parallel" and report.line == "use_multiprocessing: true"
+    assert report.advice == "parallel" and report.line == "use_multiprocessing: auto"
     assert "max_workers" in report.reason and report.costs.turn >= 0.01 and report.costs.busy < 0.3
 
 

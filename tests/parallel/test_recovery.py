@@ -8,9 +8,11 @@ import signal
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -18,6 +20,7 @@ import pytest
 
 from ragen.env import REGISTERED_ENVS, register_env
 from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.parallel.engine import EnvEngine
 from ragen.parallel.process.linux import descendants
 from support import scripts
 from support.episodes import config, errors, freeze, inputs, play, sequential
@@ -570,8 +573,15 @@ def test_a_thousand_environments_on_two_lanes(kill_lanes: Kill) -> None:
 
 
 def test_a_long_transfer_is_not_taken_for_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reply of one lane is larger than the socket's buffer while main works for longer than a turn may take."""
-    monkeypatch.setattr("ragen.parallel.episode.main_deadline.in_main_thread", lambda: False)  # so main has no deadline
+    """A worker has a large reply ready, and main works for longer than a turn may take before it reads it.
+
+    An hour passes in main by the clock of deadlines alone, once the worker has played its item, so that how busy the
+    machine is decides nothing.
+    """
+    later = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + later[0])
+    for module in ("lane", "exchange"):
+        monkeypatch.setattr(f"ragen.parallel.lanes.{module}.time", clock)
     tags = {
         "Faulty": {
             "env_type": "support.faulty_envs:Faulty",
@@ -579,10 +589,16 @@ def test_a_long_transfer_is_not_taken_for_a_hang(monkeypatch: pytest.MonkeyPatch
         },
         "Slow": {"env_type": "slow walk"},
     }
+    engines: list[EnvEngine] = []
+    begun: list[float] = []  # when the turn was asked for
 
     class SlowWalk(Walk):
         def step(self, action: str) -> Any:
-            threading.Event().wait(2.5)
+            lane = engines[0].records[0].lane
+            assert lane is not None and lane.handle is not None
+            handle = lane.handle
+            assert until(lambda: (at := handle.position()) is not None and at.item == 1 and at.since > begun[0])
+            later[0] = 3600.0
             return super().step(action)
 
     register_env("slow walk", SlowWalk)
@@ -590,10 +606,10 @@ def test_a_long_transfer_is_not_taken_for_a_hang(monkeypatch: pytest.MonkeyPatch
         settings = config(
             tags, [("Faulty", 1), ("Slow", 1)], sequential_env_types=["slow walk"], use_multiprocessing=True
         )
-        settings["es_manager"]["step_timeout"] = 2.0
         with EnvStateManager(settings) as manager:
-            rollouts = play(manager, 1)
-            assert all(lane.restarts == 0 for lane in manager.lane_stats())
+            engines.append(manager._engine)
+            rollouts = play(manager, 1, lambda turn: begun.append(time.monotonic()))
+            assert later[0] and all(lane.restarts == 0 for lane in manager.lane_stats())
         assert [errors(rollout) for rollout in rollouts] == [[None], [None]]
     finally:
         REGISTERED_ENVS.discard("slow walk")

@@ -103,13 +103,13 @@ class UsageClock:
     def usage(self, before: Reading, seconds: float) -> tuple[Usage, Reading]:
         """How so many seconds since a reading were spent; and a reading now."""
         now = self.read()
-        usage = _usage(before, now, seconds)
+        usage = spent(before, now, seconds)
         if usage.waited > UNEXPLAINED * seconds and self._may_search(seconds):
             known = self._children.copy()
             self._search()
             if self._children != known:
                 now = self.read()
-                usage = _usage(before, now, seconds)
+                usage = spent(before, now, seconds)
         return usage, now
 
     def close(self) -> None:
@@ -138,13 +138,14 @@ class UsageClock:
         return found
 
 
-def _usage(before: Reading, now: Reading, seconds: float) -> Usage:
+def spent(before: Reading, now: Reading, seconds: float) -> Usage:
+    """How so many seconds between two readings were spent."""
     by_children = max(0.0, now.children - before.children)
     computed = max(0.0, now.own - before.own) + by_children
-    waited = max(0.0, seconds - computed - max(0.0, now.queued - before.queued))
-    if by_children:
-        waited = max(0.0, waited - (now.pressure - before.pressure)) if before.pressure else waited
-    return Usage(computed, waited)
+    waited = seconds - computed - max(0.0, now.queued - before.queued)
+    if by_children and before.pressure:
+        waited -= now.pressure - before.pressure  # which children may have stood in line for, as far as is known
+    return Usage(computed, max(0.0, waited))
 
 
 class _Counter:

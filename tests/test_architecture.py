@@ -49,8 +49,8 @@ NEVER = {
 
 FORWARDS = {
     "ragen.env.parallel_env_container": {"ragen.container"},
-    "ragen.env.environment_manager": {"ragen.container"},
-    "ragen.env.projection_functions": {"ragen.container"},
+    "ragen.env.environment_manager": {"ragen.llm_agent"},
+    "ragen.env.projection_functions": {"ragen.llm_agent"},
     "ragen.env.trajectory_collector": {"ragen.llm_agent"},
     "ragen.env.environment_factory": {"ragen.llm_agent"},
 }

@@ -14,8 +14,7 @@ from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, ContextSettings,
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.prompting.chat_template import ChatTemplate
 from ragen.llm_agent.prompting.control_tokens import ControlTokens
-from ragen.llm_agent.prompting.conversation import Narrator, Row, prompt_rows
-from ragen.llm_agent.prompting.prompts import TagPrompt, tag_prompt
+from ragen.llm_agent.prompting.conversation import ConversationBuilder, Row, TagPrompt, prompt_rows, tag_prompt
 from ragen.llm_agent.prompting.replies import ParsedReply, ReplyParser
 from ragen.llm_agent.tokens.encoding import ChatEncoder
 from ragen.llm_agent.tokens.masks import ReplyMarker
@@ -55,7 +54,9 @@ class Script:
         marker = ReplyMarker(self._template, self._control, tokenizer.eos_token)
         self._encoder = ChatEncoder(tokenizer, self._template, marker)
         self._prompts: dict[str, TagPrompt] = {}
-        self._narrator = Narrator(self.settings, self._prompts, {}, self._control, self._parser.opening_tag)
+        self._conversations = ConversationBuilder(
+            self.settings, self._prompts, {}, self._control, self._parser.opening_tag
+        )
 
     @property
     def is_one_row(self) -> bool:
@@ -94,7 +95,7 @@ class Script:
             rollout: The rollout cache, with at least one turn that was played.
         """
         self._learn_tag(rollout["tag"])
-        *earlier, asked = self._narrator.messages(prompt_rows([rollout], None)[0])
+        *earlier, asked = self._conversations.messages(prompt_rows([rollout], None)[0])
         system = [message for message in earlier if message["role"] == "system"]
         chat = [*system, {"role": "user", "content": "ask"}, {"role": "assistant", "content": _REPLY}, asked]
         text = self._template.render([chat], add_generation_prompt=True)[0].partition(_REPLY)[2]
@@ -107,7 +108,7 @@ class Script:
         return self._parser.parse(self._tokenizer.decode(tokens, skip_special_tokens=True))
 
     def _encode(self, row: Row) -> list[int]:
-        return self._encoder.prompts([self._narrator.messages(row)], self._parser.opening_tag)[0].ids
+        return self._encoder.prompts([self._conversations.messages(row)], self._parser.opening_tag)[0].ids
 
     def _learn_tag(self, tag: str) -> None:
         if tag not in self._prompts:

@@ -1,18 +1,19 @@
-"""Managers of environments, under the name by which they were first asked for; see :mod:`ragen.container.managers`.
+"""Managers of containers, under the name by which they were first asked for.
 
-Nothing of ``ragen.env`` imports this module: what it gives stands on the engine, a floor above the games.
+They are in :mod:`ragen.llm_agent.collecting.managers`. Nothing of ``ragen.env`` imports this module: what it gives
+writes prompts, floors above the games.
 """
 
-from ragen.container.managers import (
+from ragen.llm_agent.collecting.managers import (
     BanditEnvironmentManager,
     CountdownEnvironmentManager,
     EnvironmentManagerBase,
     FrozenLakeEnvironmentManager,
     MetaMathQAEnvironmentManager,
+    SimpleMemory,
     SokobanEnvironmentManager,
     WebShopEnvironmentManager,
 )
-from ragen.container.memory import SimpleMemory
 
 __all__ = [
     "BanditEnvironmentManager",

@@ -1,9 +1,9 @@
-"""From texts to actions, under the name by which it was first asked for; see :mod:`ragen.container.projections`.
+"""From texts to actions, under the name by which it was first asked for; see :mod:`ragen.llm_agent.prompting.replies`.
 
-Nothing of ``ragen.env`` imports this module: what it gives stands on the engine, a floor above the games.
+Nothing of ``ragen.env`` imports this module: what it gives reads replies, floors above the games.
 """
 
-from ragen.container.projections import (
+from ragen.llm_agent.prompting.replies import (
     bandit_projection,
     countdown_projection,
     create_projection_function,

@@ -16,8 +16,10 @@ Where an actor tells the tokens that it was given and sampled, training rows con
 how many rows that makes, :mod:`ragen.llm_agent.tokens.training_rows` says.
 
 A context that is too long loses its oldest turns, one after the other, and never its instruction or its last turn.
-How batches are built is in :mod:`ragen.llm_agent.tokens.batches`, and, with ``quirks: true``, where RAGEN is to be
-followed to the column, in :mod:`ragen.llm_agent.quirks.batches`.
+Prompts are built in :mod:`ragen.llm_agent.prompting.conversation` of the words in
+:mod:`~ragen.llm_agent.prompting.templates`, replies are read in :mod:`~ragen.llm_agent.prompting.replies`, batches are
+made in :mod:`ragen.llm_agent.tokens.batches`, and, with ``quirks: true``, where RAGEN is to be followed to the column,
+in :mod:`ragen.llm_agent.tokens.compatibility`.
 """
 
 from __future__ import annotations
@@ -31,14 +33,13 @@ from ragen.errors import InputError
 from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.context import FULL, ContextSettings, custom_env, environment_tags
 from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.prompting.chat_template import ChatTemplate
+from ragen.llm_agent.prompting.chat_template import ChatTemplate, Message
 from ragen.llm_agent.prompting.control_tokens import ALWAYS, ControlTokens
-from ragen.llm_agent.prompting.conversation import Message, Narrator, plain_messages, trajectory_rows
-from ragen.llm_agent.prompting.prompts import tag_prompt
-from ragen.llm_agent.prompting.replies import REPLY_TAGS, ReplyParser
-from ragen.llm_agent.quirks.batches import RagenBatches, history_objects
+from ragen.llm_agent.prompting.conversation import ConversationBuilder, plain_messages, tag_prompt, trajectory_rows
+from ragen.llm_agent.prompting.replies import REPLY_TAGS, ReplyParser, reply_texts
 from ragen.llm_agent.tokens.batches import BatchBuilder, asked
 from ragen.llm_agent.tokens.collapse import CollapseColumns, CollapseSettings
+from ragen.llm_agent.tokens.compatibility import RagenBatches
 from ragen.llm_agent.tokens.dataproto import object_array
 from ragen.llm_agent.tokens.encoding import ChatEncoder
 from ragen.llm_agent.tokens.masks import ReplyMarker
@@ -103,20 +104,20 @@ class ContextManager:
             for env_id, tag in self._tags.items()
         }
         opening_tag, with_images = self._parser.opening_tag, processor is not None
-        self._narrator = Narrator(self.settings, prompts, self._tags, control, opening_tag, with_images)
+        talks = ConversationBuilder(self.settings, prompts, self._tags, control, opening_tag, with_images)
+        self._conversations = talks
         self._template = ChatTemplate(tokenizer, processor, self.settings.template_kwargs)
-        self._batches: RagenBatches | BatchBuilder
+        self._batches: BatchBuilder
         if quirks:
-            self._batches = RagenBatches(self.settings, prompts, self.env_nums, tokenizer, self._template, opening_tag)
+            talks = replace(talks, with_images=False)
+            self._batches = RagenBatches.of(talks, tokenizer, self._template, self.env_nums)
             return
         marker = ReplyMarker(self._template, control, tokenizer.eos_token)
         encoder = ChatEncoder(tokenizer, self._template, marker, processor)
         branching = BranchingSettings.read(config)
         if branching is not None and mode not in branching.modes:
             branching = None
-        self._batches = BatchBuilder(
-            self.settings, self._narrator, encoder, opening_tag, tokenizer, processor, branching
-        )
+        self._batches = BatchBuilder(self.settings, talks, encoder, opening_tag, tokenizer, processor, branching)
         self._batches.check_lengths(prompts)
         _warn_about_thoughts(self.settings, marker)
 
@@ -162,7 +163,9 @@ class ContextManager:
         rollouts = self._tagged(env_outputs)
         if not prepare_for_update:
             return self._batches.prompts(rollouts)
-        return self._training_batch(rollouts, include_collapse_data)
+        is_2026 = self.settings.generation.is_2026
+        collapse = self._collapse_columns() if is_2026 and include_collapse_data else None
+        return self._batches.training(rollouts, collapse, with_histories=is_2026 and self.mode == "val")
 
     def get_prompts(self, env_outputs: Sequence[dict[str, Any]], with_tokens: bool = True) -> PromptBatch:
         """The prompts of :meth:`get_lm_inputs` without tensors: imports neither torch nor verl.
@@ -182,30 +185,12 @@ class ContextManager:
         return PromptBatch(columns | {"prompt_ids": object_array(ids)})
 
     def _tagged(self, env_outputs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        if self.settings.quirks:  # which may change the caches themselves
-            return [self._named(rollout) for rollout in env_outputs]
-        return [rollout | {"tag": self._narrator.tag_of(rollout)} for rollout in env_outputs]
-
-    def _named(self, rollout: dict[str, Any]) -> dict[str, Any]:
-        """The cache itself, where it knows its tag."""
-        rollout.setdefault("tag", self._narrator.tag_of(rollout))
-        return rollout
-
-    def _training_batch(self, rollouts: list[dict[str, Any]], include_collapse_data: bool = True) -> DataProto:
-        if not self.settings.generation.is_2026:
-            return self._batches.training(rollouts)
-        histories = history_objects(rollouts) if self.settings.quirks else {}
-        collapse = self._collapse_columns() if include_collapse_data else None
-        batch = self._batches.training(rollouts, collapse)
-        columns = batch.non_tensor_batch
+        tags = [self._conversations.tag_of(rollout) for rollout in env_outputs]
         if not self.settings.quirks:
-            owners = [rollouts[episode] for episode in columns["episode_ids"]]
-            histories = {key: object_array(each.get(key, []) for each in owners) for key in ("history", "metrics")}
-            if self.settings.window_mode != FULL:
-                columns["uid"] = object_array(each.get("uid", each["env_id"]) for each in owners)
-        if self.mode == "val":
-            columns.update(histories)
-        return batch
+            return [rollout | {"tag": tag} for rollout, tag in zip(env_outputs, tags, strict=True)]
+        for rollout, tag in zip(env_outputs, tags, strict=True):  # with quirks, the caches themselves are changed
+            rollout.setdefault("tag", tag)
+        return list(env_outputs)
 
     def _collapse_columns(self) -> CollapseColumns | None:
         if not self._collapse_settings or self.settings.window_mode != FULL:
@@ -236,7 +221,7 @@ class ContextManager:
         Raises:
             InputError: Ids or replies are missing.
         """
-        texts = self._reply_texts(lm_outputs)
+        texts = reply_texts(lm_outputs, self.tokenizer)
         env_ids = lm_outputs.non_tensor_batch.get("env_ids")
         if env_ids is None or len(env_ids) != len(texts):
             count = "no" if env_ids is None else len(env_ids)
@@ -275,8 +260,8 @@ class ContextManager:
             rollout: A rollout cache. Its open last turn is left out.
         """
         settings = replace(self.settings, window_mode=FULL)
-        narrator = replace(self._narrator, settings=settings, with_images=False)
-        return narrator.messages(trajectory_rows([rollout], None)[0])
+        whole = replace(self._conversations, settings=settings, with_images=False)
+        return whole.messages(trajectory_rows([rollout], None)[0])
 
     def prompt(self, rollout: dict[str, Any], turn: int) -> list[Message]:
         """What the model was shown at a turn: of a long chat, the part that windows and lengths left.
@@ -292,14 +277,6 @@ class ContextManager:
             return plain_messages(self._batches.asked_chat(rollout, turn))
         columns, _ = self._batches.prompt_columns(self._tagged([asked(rollout, turn)]), with_tokens=False)
         return plain_messages(columns["messages_list"][0])
-
-    def _reply_texts(self, lm_outputs: AnyBatch) -> list[str]:
-        texts = lm_outputs.non_tensor_batch.get("response_texts")
-        if texts is not None:
-            return ["" if text is None else str(text) for text in texts]
-        if lm_outputs.batch is None or "responses" not in set(lm_outputs.batch.keys()):
-            raise InputError("the model's output has neither response_texts nor responses.")
-        return self.tokenizer.batch_decode(lm_outputs.batch["responses"], skip_special_tokens=True)
 
 
 def _tell_cut_off(env_ids: Iterable[Any], texts: Sequence[str], limit: int | None) -> None:

@@ -14,11 +14,11 @@ from verl import DataProto
 from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
 
 from ragen.container.container import MultiProcessEnvironmentContainer
-from ragen.container.managers import SokobanEnvironmentManager
-from ragen.container.projections import create_projection_function
 from ragen.env.trajectory_collector import TrajectoryCollector
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
+from ragen.llm_agent.collecting.managers import SokobanEnvironmentManager
 from ragen.llm_agent.config.loading import load_config
+from ragen.llm_agent.prompting.replies import create_projection_function
 from ragen.llm_agent.tokenizer import load_tokenizer
 from support.ray_workers import AnsweringWorker
 from support.stand_ins import StandInWorkers

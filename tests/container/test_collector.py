@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ragen.container.container import MultiProcessEnvironmentContainer
-from ragen.container.managers import SokobanEnvironmentManager
-from ragen.container.projections import create_projection_function
 from ragen.errors import CollectError, ConfigError, InputError
+from ragen.llm_agent.collecting.managers import SokobanEnvironmentManager
+from ragen.llm_agent.prompting.replies import create_projection_function
 from ragen.llm_agent.tokenizer import load_tokenizer
 from support.image_processor import TOKENS, StandInProcessor
 from support.later import collecting

@@ -9,13 +9,17 @@ import numpy as np
 import pytest
 
 from ragen.container.container import EnvironmentContainer, MultiProcessEnvironmentContainer
-from ragen.container.managers import MANAGERS, EnvironmentManagerBase, SokobanEnvironmentManager
-from ragen.container.memory import SimpleMemory
-from ragen.container.projections import create_projection_function, mixed_projection
-from ragen.container.prompts import LONGEST_SHOP_PROMPT, WebShopWriter
 from ragen.container.specs import env_specs
-from ragen.container.templates import templates_of
 from ragen.errors import ConfigError, InputError, StateError
+from ragen.llm_agent.collecting.managers import (
+    MANAGERS,
+    EnvironmentManagerBase,
+    SimpleMemory,
+    SokobanEnvironmentManager,
+)
+from ragen.llm_agent.prompting.conversation import LONGEST_SHOP_PROMPT, Facts, StepPrompts
+from ragen.llm_agent.prompting.replies import create_projection_function, mixed_projection
+from ragen.llm_agent.prompting.templates import step_templates
 from ragen.parallel.settings import Settings
 
 SOKOBAN = {"dim_x": 6, "dim_y": 6, "num_boxes": 1}
@@ -154,9 +158,7 @@ def test_shops_tell_the_task_once_their_actions_and_their_score():
 
 
 def test_a_shops_prompt_that_would_be_too_long_has_no_history():
-    from ragen.container.prompts import Facts
-
-    writer = WebShopWriter(templates_of("webshop"))
+    writer = StepPrompts(step_templates("webshop"), "webshop")
     past = [{"text_obs": "x" * LONGEST_SHOP_PROMPT, "action": "y"}]
     assert "Observation" not in writer.write(Facts("t", "page", [], {}, past, 2))
     assert "Observation" in writer.write(Facts("t", "page", [], {}, [{"text_obs": "x", "action": "y"}], 2))

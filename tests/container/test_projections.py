@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from ragen.container.projections import create_projection_function, generic_projection, mixed_projection
 from ragen.errors import ConfigError
+from ragen.llm_agent.prompting.replies import create_projection_function, generic_projection, mixed_projection
 
 RAGEN = [
     ("sokoban", "<action>up</action>", 1, True),

@@ -265,7 +265,7 @@ def test_the_system_message_can_be_changed_and_left_out():
 
 def test_only_the_configuration_of_an_environment_is_imported():
     script = (
-        "import sys; from ragen.llm_agent.prompting.prompts import tag_prompt;"
+        "import sys; from ragen.llm_agent.prompting.conversation import tag_prompt;"
         "from ragen.llm_agent.prompting.control_tokens import *;"
         "from ragen.llm_agent.config.context import ContextSettings;"
         "tag_prompt('S', {'env_type': 'sokoban'}, ContextSettings(), ControlTokens([]));"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.prompting.control_tokens import ControlTokens
-from ragen.llm_agent.prompting.conversation import Narrator
+from ragen.llm_agent.prompting.conversation import ConversationBuilder, TagPrompt, prompt_rows
 from ragen.llm_agent.report.text import shown
 from ragen.llm_agent.rollout.trajectories import line_of
 
@@ -75,5 +75,7 @@ def test_values_that_cannot_say_what_they_are_do_not_lose_the_row() -> None:
 
 def test_half_a_surrogate_pair_is_written_and_no_tokenizer_sees_it() -> None:
     assert told({"text": "x \ud800 y"}) == {"text": "x \ud800 y"}
-    narrator = SimpleNamespace(control=ControlTokens([]))
-    assert Narrator._shown(narrator, {"state": "x \ud800 y"})[0] == "x \N{REPLACEMENT CHARACTER} y"  # type: ignore[arg-type]
+    prompts = {"Odd": TagPrompt("", "")}
+    conversations = ConversationBuilder(ContextSettings(), prompts, {}, ControlTokens([]), "<think>")
+    (row,) = prompt_rows([{"tag": "Odd", "history": [{"state": "x \ud800 y"}]}], None)
+    assert "\nx \N{REPLACEMENT CHARACTER} y\n" in conversations.messages(row)[-1]["content"]

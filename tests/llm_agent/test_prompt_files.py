@@ -14,9 +14,8 @@ from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.prompting.__main__ import main
 from ragen.llm_agent.prompting.checkout import read_prompts
 from ragen.llm_agent.prompting.control_tokens import ControlTokens
-from ragen.llm_agent.prompting.conversation import Narrator, prompt_rows
-from ragen.llm_agent.prompting.prompts import shipped_instructions, tag_prompt
-from ragen.llm_agent.prompting.template import DEFAULT_PROMPTS, PromptTemplate, escaped, fill
+from ragen.llm_agent.prompting.conversation import ConversationBuilder, prompt_rows, shipped_instructions, tag_prompt
+from ragen.llm_agent.prompting.templates import DEFAULT_PROMPTS, PromptTemplate, escaped, fill
 
 CONTROL = ControlTokens([])
 SOKOBAN = {"env_type": "sokoban", "env_instruction": "Push.", "max_actions_per_traj": 4, "max_tokens": 30}
@@ -35,8 +34,8 @@ def written(tmp_path: Path, text: str) -> Path:
 def chat(template: PromptTemplate, entry=SOKOBAN, **settings):
     given = ContextSettings(template=template, **settings)
     prompts = {"S": tag_prompt("S", entry, given, CONTROL)}
-    narrator = Narrator(given, prompts, {}, CONTROL, "<think>")
-    return narrator.messages(prompt_rows([{"tag": "S", "history": HISTORY}], None)[0])
+    conversations = ConversationBuilder(given, prompts, {}, CONTROL, "<think>")
+    return conversations.messages(prompt_rows([{"tag": "S", "history": HISTORY}], None)[0])
 
 
 # Files

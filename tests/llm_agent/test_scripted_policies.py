@@ -14,8 +14,7 @@ from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.prompting.control_tokens import ControlTokens
-from ragen.llm_agent.prompting.conversation import Narrator, prompt_rows
-from ragen.llm_agent.prompting.prompts import tag_prompt
+from ragen.llm_agent.prompting.conversation import ConversationBuilder, prompt_rows, tag_prompt
 from ragen.llm_agent.prompting.replies import ReplyParser
 from support.configurations import composed
 
@@ -48,7 +47,7 @@ class Game:
             tag: tag_prompt(tag, plain["custom_envs"][tag], self.settings, CONTROL)
             for tag in plain["es_manager"]["val"]["env_configs"]["tags"]
         }
-        self.narrator = Narrator(self.settings, prompts, {}, CONTROL, "<think>")
+        self.conversations = ConversationBuilder(self.settings, prompts, {}, CONTROL, "<think>")
         settings = self.settings
         self.parser = ReplyParser(CONTROL, settings.enable_think, settings.action_sep, settings.max_actions_per_turn)
         self.manager = EnvStateManager(plain, mode="val")
@@ -56,7 +55,7 @@ class Game:
     def requests(self, caches):
         rows = prompt_rows(caches, self.settings.window)
         return [
-            Request(cache["env_id"], len(cache["history"]) - 1, cache["tag"], self.narrator.messages(row))
+            Request(cache["env_id"], len(cache["history"]) - 1, cache["tag"], self.conversations.messages(row))
             for cache, row in zip(caches, rows, strict=True)
         ]
 
@@ -151,7 +150,7 @@ def test_a_prompt_that_tells_all_turns_in_one_message_is_read_at_its_end():
         {"state": "new\n\nstate", "actions_left": 1},
     ]
     (row,) = prompt_rows([{"env_id": 0, "tag": "Countdown", "history": turns}], None)
-    prompt = read_prompt(game.narrator.messages(row), 5)
+    prompt = read_prompt(game.conversations.messages(row), 5)
     assert (prompt.state, prompt.limit) == ("new\n\nstate", 1)
 
 

@@ -1,7 +1,7 @@
 """Reads a chat as a player would: what the state is, what its symbols mean, which actions there are, how many are left.
 
-The patterns are those that :mod:`ragen.llm_agent.prompting.prompts` writes; of a chat in another form the whole last
-message is the state.
+The patterns are those of our own words in :mod:`ragen.llm_agent.prompting.templates`; of a chat in another form the
+whole last message is the state.
 """
 
 from __future__ import annotations

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ragen.errors import BackendError, CollectError, ConfigError, InputError
-from ragen.llm_agent.collecting.answers import Answers, ask, read_answers, stacked
+from ragen.llm_agent.collecting.batches import Answers, PromptEncoder, ask, read_answers, stacked
 from ragen.llm_agent.collecting.groups import Collected, Keeps, filter_group_data, rewards_differ, to_list_of_dict
-from ragen.llm_agent.collecting.prompts import PromptEncoder
 from ragen.llm_agent.collecting.settings import CollectorSettings
 from ragen.llm_agent.tokens.dataproto import data_proto, object_array
 

@@ -18,14 +18,14 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from ragen.container.container import EnvironmentContainer, MultiProcessEnvironmentContainer
-from ragen.container.managers import HISTORY_LENGTH, MANAGERS, EnvironmentManagerBase
-from ragen.container.projections import STYLES, create_projection_function, mixed_projection
 from ragen.env import REGISTERED_ENVS, resolve_env
 from ragen.env.base import BaseLanguageBasedEnv
+from ragen.llm_agent.collecting.managers import HISTORY_LENGTH, MANAGERS, EnvironmentManagerBase
 from ragen.llm_agent.collecting.settings import CollectorSettings
 from ragen.llm_agent.config.environments import ManagerConfig, read_config
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.config.reading import choice
+from ragen.llm_agent.prompting.replies import STYLES, create_projection_function, mixed_projection
 
 DEFAULT_SEEDS = {"train": 42, "val": 1042}
 STYLE, HISTORY = "env.style", "env.history_length"

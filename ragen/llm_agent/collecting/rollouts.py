@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ragen.container.managers import EnvironmentManagerBase
 from ragen.llm_agent.collecting.collector import TrajectoryCollector
+from ragen.llm_agent.collecting.managers import EnvironmentManagerBase
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.tokens.dataproto import data_proto, object_array

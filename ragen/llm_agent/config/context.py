@@ -37,7 +37,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.config.generation import DEFAULT_GENERATION, Generation
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.config.reading import choice
-from ragen.llm_agent.prompting.template import DEFAULT_PROMPTS, PromptTemplate
+from ragen.llm_agent.prompting.templates import DEFAULT_PROMPTS, PromptTemplate
 from ragen.llm_agent.tokens.normalization import GROUPINGS, METHODS
 
 FULL, LIMITED, SINGLE = WINDOW_MODES = ("full", "limited_multi_turn", "single_turn")

@@ -4,7 +4,7 @@
 environments that a configuration leaves open (:data:`ENV_DEFAULTS`), what an environment manager writes down of a turn,
 and which columns and metrics a batch has. ``quirks: true`` gives besides what RAGEN of that year does though it is
 plainly wrong, such as a loss mask one column off, for whoever compares with RAGEN itself; see
-:mod:`ragen.llm_agent.quirks`.
+:mod:`ragen.llm_agent.tokens.compatibility`.
 """
 
 from __future__ import annotations

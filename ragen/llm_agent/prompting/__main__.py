@@ -14,7 +14,7 @@ from pathlib import Path
 from ragen.commands import refusing
 from ragen.errors import ConfigError
 from ragen.llm_agent.prompting.checkout import read_prompts
-from ragen.llm_agent.prompting.template import DEFAULT_PROMPTS, PromptTemplate
+from ragen.llm_agent.prompting.templates import DEFAULT_PROMPTS, PromptTemplate
 
 
 @refusing

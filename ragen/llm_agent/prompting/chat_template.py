@@ -1,13 +1,35 @@
-"""Chats to text, by the chat template that comes with the tokenizer or processor."""
+r"""Chats to text, by the chat template that comes with the tokenizer or processor; and back: what of the text is whose.
+
+:class:`ChatTemplate` renders. :func:`outlines` finds which parts of a rendered chat are contents, and which are the
+template's own text. Nothing is known of the template but what it does: the chat is rendered a second time, as a
+*skeleton* in which every stretch of text is replaced by a mark of its own::
+
+    chat      <|im_start|>user\nTurn 1: ..<|im_end|>\n<|im_start|>assistant\n<think>left</think><answer>..
+    skeleton  <|im_start|>user\nzq0qz<|im_end|>\n<|im_start|>assistant\n<think>zq1qz</think><answer>..
+
+What stands between the marks is the template's. Walking skeleton and chat side by side gives every stretch its place in
+the chat, also where the template trims contents, adds a system message of its own, or drops the thoughts of earlier
+turns. The ``<think>`` and ``<answer>`` tags of replies stay in the skeleton, since templates look at them. Contents can
+forge nothing: they are found by place, and nothing is searched for in them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.loading import one_line
-from ragen.llm_agent.prompting.conversation import Message
+from ragen.llm_agent.prompting.replies import ANSWER, REPLY_TAGS, THINK
+
+Message = dict[str, Any]
+"""``role``, and ``content``: a text, or a list of items where a processor takes images."""
+
+OPENING_TAGS = (THINK, ANSWER)
+_TAGS = re.compile(f"({'|'.join(map(re.escape, REPLY_TAGS))})")
+_MARK = re.compile(r"zq(\d+)qz")
 
 
 class ChatTemplate:
@@ -84,3 +106,123 @@ def _without_system(chat: Sequence[Message]) -> list[Message]:
     else:
         content = [*system["content"], *user["content"]]
     return [{**user, "content": content}, *rest]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch of a message's text.
+
+    Attributes:
+        text: The stretch.
+        role: Whose message it is in.
+        message: Which message of the chat that is.
+        tag_before: The tag of a reply that stands right before it, if any.
+        tag_after: The one right after it.
+    """
+
+    text: str
+    role: str
+    message: int
+    tag_before: str = ""
+    tag_after: str = ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a part stands in a rendered chat: ``[start, end)`` in characters."""
+
+    part: Part
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A rendered chat as the template's own texts and the parts between them.
+
+    Attributes:
+        literals: The template's texts: before the first part, between two parts, after the last.
+        parts: The parts in the order in which they appear, which may leave some out.
+    """
+
+    literals: list[str]
+    parts: list[Part]
+
+    def locate(self, text: str) -> list[Place] | None:
+        """Where the parts stand in the chat.
+
+        Args:
+            text: The chat as rendered.
+
+        Returns:
+            A place for each part, or None if the template did more to the contents than trimming them.
+        """
+        position, places = len(self.literals[0]), []
+        if not text.startswith(self.literals[0]):
+            return None
+        for part, literal in zip(self.parts, self.literals[1:], strict=True):
+            ends = (position + len(shape) for shape in _shapes(part.text) if text.startswith(shape, position))
+            end = next((end for end in ends if text.startswith(literal, end)), None)
+            if end is None:
+                return None
+            places.append(Place(part, position, end))
+            position = end + len(literal)
+        return places if position == len(text) else None
+
+    def fill(self) -> tuple[str, list[Place]]:
+        """The chat as it is if no content is changed, and where its parts stand."""
+        text, places = self.literals[0], []
+        for part, literal in zip(self.parts, self.literals[1:], strict=True):
+            places.append(Place(part, len(text), len(text) + len(part.text)))
+            text += part.text + literal
+        return text, places
+
+
+def outlines(template: ChatTemplate, chats: Sequence[Sequence[Message]]) -> list[Outline]:
+    """The outline of each chat as the template renders it."""
+    skeletons = [_Skeleton(chat) for chat in chats]
+    rendered = template.render([skeleton.chat for skeleton in skeletons])
+    return [_outline(text, skeleton.parts) for text, skeleton in zip(rendered, skeletons, strict=True)]
+
+
+def _outline(rendered: str, parts: list[Part]) -> Outline:
+    pieces = _MARK.split(rendered)
+    return Outline(pieces[::2], [parts[int(number)] for number in pieces[1::2]])
+
+
+class _Skeleton:
+    """A chat with marks for texts, and the part that each mark stands for."""
+
+    def __init__(self, chat: Sequence[Message]) -> None:
+        self.parts: list[Part] = []
+        self.chat = [self._message(index, message) for index, message in enumerate(chat)]
+
+    def _message(self, index: int, message: Message) -> Message:
+        role, content = message["role"], message["content"]
+        if isinstance(content, str):
+            return {**message, "content": self._text(index, role, content)}
+        items = [
+            {**item, "text": self._text(index, role, item["text"])} if item["type"] == "text" else item
+            for item in content
+        ]
+        return {**message, "content": items}
+
+    def _text(self, index: int, role: str, text: str) -> str:
+        """The text with a mark for each stretch between tags, the empty ones too: they tell what was left out.
+
+        Only before a tag that opens a text there is none, since templates ask how a text starts.
+        """
+        pieces: list[Any] = _TAGS.split(text) if role == "assistant" else [text]
+        marked = list(pieces)
+        for place in range(0, len(pieces), 2):
+            before, after = "".join(pieces[max(0, place - 1) : place]), "".join(pieces[place + 1 : place + 2])
+            if place or pieces[place] or after not in OPENING_TAGS:
+                marked[place] = f"zq{len(self.parts)}qz"
+                self.parts.append(Part(pieces[place], role, index, before, after))
+        return "".join(marked)
+
+
+def _shapes(text: str) -> Iterator[str]:
+    """The text, and what may be left of it when a template trims it."""
+    for left in (text, text.lstrip("\n"), text.lstrip()):
+        yield from (left, left.rstrip("\n"), left.rstrip())

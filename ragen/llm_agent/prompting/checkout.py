@@ -1,41 +1,63 @@
-"""The prompts of a RAGEN checkout, read off its source: ``ctx_manager.py``, ``memory/simple_memory.py``, ``envs.yaml``.
+r"""The prompts of a RAGEN checkout, read off ``ctx_manager.py``, ``memory/simple_memory.py`` and ``envs.yaml``.
 
 The source is parsed as data and never run. Both generations are known (2025, with the instruction in the first user
 message, and 2026, with it in the system message), and a checkout whose owner has changed its wording. One whose prompts
 are put together in another way is refused, with the line that is not understood.
+
+Expressions become texts with slots: ``f"Turn {idx + 1}:\n"`` is ``Turn {turn}:\n``. What stands in braces is
+recognised by what it asks for, such as a subscript ``['state']``, or by the name that it has in RAGEN; :data:`KEYS` and
+:data:`NAMES` list both.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.prompting.expressions import (
-    UnknownExpressionError,
-    assigned,
-    contents,
-    function,
-    slots_in,
-    text_of,
-    try_text,
-)
-from ragen.llm_agent.prompting.template import (
+from ragen.llm_agent.prompting.templates import (
     IN_SYSTEM,
     IN_USER,
     InstructionTemplate,
     PromptTemplate,
     ReplyFormatTemplate,
     WindowTemplate,
+    escaped,
     from_yaml,
 )
 
 CONTEXT = "ragen/llm_agent/ctx_manager.py"
 MEMORY = "ragen/llm_agent/memory/simple_memory.py"
 TAGS = "config/envs.yaml"
+
+KEYS = {
+    "state": "observation",
+    "actions_left": "actions_left",
+    "reward": "reward",
+    "llm_response": "reply",
+    "max_tokens": "max_tokens",
+    "max_actions_per_traj": "max_actions",
+}
+"""What a subscript or a ``.get`` asks for, and the slot that is."""
+
+NAMES = {
+    "idx + 1": "turn",
+    "turn_number": "turn",
+    "actual_turn": "turn",
+    "completed_steps": "completed",
+    "history_length": "shown",
+    "FORMAT_PROMPT": "format",
+    "format_prompt": "format",
+    "LENGTH_PROMPT": "length",
+    "length_prompt": "length",
+    "warning": "invalid",
+    "self.action_sep": "action_sep",
+}
+"""Expressions, and the slots that they are."""
 
 
 def read_prompts(checkout: str | Path) -> PromptTemplate:
@@ -85,7 +107,7 @@ class _Source:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            tree = ast.parse(path.read_text("utf-8"), str(path))
+            tree = ast.parse(path.read_bytes(), str(path))  # in the encoding that it declares
         except (OSError, UnicodeDecodeError, SyntaxError, ValueError) as error:
             raise ConfigError(f"{path} cannot be read as Python: {error}.") from error
         managers = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ContextManager"]
@@ -116,31 +138,31 @@ class _Source:
             ConfigError: It is none.
         """
         try:
-            return text_of(node, known)
-        except UnknownExpressionError as error:
+            return _text_of(node, known)
+        except _UnknownExpressionError as error:
             raise self.refuse(what, [error]) from error
 
     def texts(self, name: str) -> list[str]:
         """The texts that a variable gets."""
-        return [text for node in assigned(self._tree, name) if (text := try_text(node)) is not None]
+        return [text for node in _assigned(self._tree, name) if (text := _try_text(node)) is not None]
 
     def turn_texts(self, slots: set[str], only: bool = False) -> list[str]:
         """The texts with these slots, and no others if asked so, that are put together for a multi-turn chat."""
         names = ("messages[-1]['content']", "content")
         texts = [text for name in names for text in self.texts(name)]
-        return [text for text in texts if (slots_in(text) == slots if only else slots_in(text) >= slots)]
+        return [text for text in texts if (_slots_in(text) == slots if only else _slots_in(text) >= slots)]
 
     def rewards(self) -> list[str]:
         """The user messages that tell a reward."""
-        texts = [try_text(node) for node in contents(self._tree, "user")]
-        return [text for text in texts if text and slots_in(text) == {"reward"}]
+        texts = [_try_text(node) for node in _contents(self._tree, "user")]
+        return [text for text in texts if text and _slots_in(text) == {"reward"}]
 
     def system(self) -> tuple[str, str]:
         """The system message without an instruction, and where that stands."""
-        plain = [text for node in contents(self._tree, "system") if (text := try_text(node)) is not None]
+        plain = [text for node in _contents(self._tree, "system") if (text := _try_text(node)) is not None]
         if plain:
             return self.only("the system message", plain), IN_USER
-        builder = function(self._tree, "_build_system_content")
+        builder = _function(self._tree, "_build_system_content")
         if builder is None:
             raise self.refuse("the system message")
         returned = [node.value for node in ast.walk(builder) if isinstance(node, ast.Return) and node.value is not None]
@@ -149,7 +171,7 @@ class _Source:
 
     def reply_format(self) -> ReplyFormatTemplate:
         """The two forms of an answer."""
-        found = {ast.dump(node): node for node in assigned(self._tree, "FORMAT_PROMPT")}
+        found = {ast.dump(node): node for node in _assigned(self._tree, "FORMAT_PROMPT")}
         match list(found.values()):
             case [ast.IfExp(body=ast.Constant(value=str(think)), orelse=ast.Constant(value=str(answer)))]:
                 return ReplyFormatTemplate(think=think, answer=answer)
@@ -162,7 +184,7 @@ class _Source:
         if action != "{name}":
             raise self.refuse("the names of actions", [action])
         more = "".join(
-            self.text("action_lookup_str", node) for node in [*assigned(self._tree, "action_lookup_str")][1:]
+            self.text("action_lookup_str", node) for node in [*_assigned(self._tree, "action_lookup_str")][1:]
         )
         return InstructionTemplate(
             join="",
@@ -177,7 +199,7 @@ class _Source:
 
     def _listed(self, name: str, known: Mapping[str, str]) -> tuple[str, str, str]:
         """A list of things: what stands before it, one of them, and what stands between two."""
-        node = next(assigned(self._tree, name), None)
+        node = next(_assigned(self._tree, name), None)
         match node:
             case ast.BinOp(
                 left=before,
@@ -192,7 +214,7 @@ class _Source:
 
     def window(self, state: str) -> WindowTemplate:
         """How earlier turns are told in one message; the turn that is asked for must show its state as ever."""
-        builder = function(self._tree, "build_user_content")
+        builder = _function(self._tree, "build_user_content")
         if builder is None:
             raise self.refuse("build_user_content")
         told = next((node for node in builder.body if isinstance(node, ast.If)), None)
@@ -247,3 +269,85 @@ def _instructions(path: Path) -> dict[str, str]:
         return {str(tag): entry["env_instruction"] for tag, entry in entries if entry.get("env_instruction")}
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} holds no custom_envs that could be read: {error!r}.") from error
+
+
+class _UnknownExpressionError(ValueError):
+    """A string expression asks for something that is no slot."""
+
+    def __init__(self, node: ast.AST) -> None:
+        super().__init__(f"line {getattr(node, 'lineno', '?')}: {ast.unparse(node)}")
+
+
+def _text_of(node: ast.expr, known: Mapping[str, str] | None = None) -> str:
+    """The text of literals, f-strings, sums of these, slots and names that are known; of nothing else."""
+    slot = _slot_of(node)
+    if slot is not None:
+        return f"{{{slot}}}"
+    match node:
+        case ast.Constant(value=str(text)):
+            return escaped(text)
+        case ast.JoinedStr(values=values):
+            return "".join(_text_of(value, known) for value in values)
+        case ast.FormattedValue(value=value, conversion=-1, format_spec=form):
+            return _formatted(_text_of(value, known), form)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _text_of(left, known) + _text_of(right, known)
+        case ast.Name(id=name) if known and name in known:
+            return known[name]
+    raise _UnknownExpressionError(node)
+
+
+def _formatted(text: str, form: ast.expr | None) -> str:
+    match form:
+        case None:
+            return text
+        case ast.JoinedStr(values=[ast.Constant(value=str(spec))]) if text.endswith("}"):
+            return f"{text[:-1]}:{spec}}}"
+    raise _UnknownExpressionError(form)
+
+
+def _slot_of(node: ast.expr) -> str | None:
+    """The slot that an expression is; None if it is none."""
+    match node:
+        case ast.Subscript(slice=ast.Constant(value=str(key))):
+            return KEYS.get(key)
+        case ast.Call(func=ast.Attribute(attr="get"), args=[ast.Constant(value=str(key)), *_]):
+            return KEYS.get(key)
+    return NAMES.get(ast.unparse(node))
+
+
+def _slots_in(text: str) -> set[str]:
+    """The slots of a text."""
+    return {name for _, name, _, _ in Formatter().parse(text) if name is not None}
+
+
+def _try_text(node: ast.expr | None) -> str | None:
+    """The text of an expression; None if it is no text with slots."""
+    try:
+        return None if node is None else _text_of(node)
+    except _UnknownExpressionError:
+        return None
+
+
+def _assigned(tree: ast.AST, name: str) -> Iterator[ast.expr]:
+    """What is assigned to a name, or added to it, in the order of the source."""
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Assign | ast.AugAssign)]
+    for node in sorted(found, key=lambda each: each.lineno):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if [ast.unparse(target) for target in targets] == [name]:
+            yield node.value
+
+
+def _contents(tree: ast.AST, role: str) -> Iterator[ast.expr]:
+    """The ``content`` of every message of a role that is written out as a dict."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            items = {ast.literal_eval(key): value for key, value in zip(node.keys, node.values, strict=True) if key}
+            match items:
+                case {"role": ast.Constant(value=str(found)), "content": content} if found == role:
+                    yield content
+
+
+def _function(tree: ast.AST, name: str) -> ast.FunctionDef | None:
+    """The function of a name, wherever it is defined."""
+    return next((node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name), None)

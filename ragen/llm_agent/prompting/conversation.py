@@ -1,20 +1,206 @@
-"""From an environment's history to chat messages, all of it or the last few turns."""
+"""From what an environment has shown to the chat that a model is asked with: the one place where prompts are built.
+
+A prompt for the third turn reads, by role::
+
+    system     <system message>
+    user       <instruction, symbols, actions, limits>  Turn 1: State: ..  You have 10 actions left. Always output: ..
+    assistant  <think>..</think><answer>..</answer>
+    user       Reward: ..  Turn 2: State: ..
+    assistant  ..
+    user       Reward: ..  Turn 3: State: ..
+
+:func:`tag_prompt` puts together what all environments of a tag are told, :class:`ConversationBuilder` the chat of a
+:class:`Row`, which is a stretch of one trajectory. Containers of environments, whose every step is a chat of one
+message, have :class:`StepPrompts`. The words of all three are data: :mod:`ragen.llm_agent.prompting.templates`.
+
+With ``quirks: true`` histories are told as RAGEN tells them, also those that no environment manager makes: see
+:mod:`ragen.llm_agent.tokens.compatibility`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
-from ragen.errors import InputError
+from ragen.container.container import NO_MOVE
+from ragen.env.registry import REGISTERED_ENV_CONFIGS, resolve_env
+from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.backends.base import valid_text
 from ragen.llm_agent.config.context import SINGLE, ContextSettings
+from ragen.llm_agent.config.generation import Generation
+from ragen.llm_agent.prompting.chat_template import Message
 from ragen.llm_agent.prompting.control_tokens import ControlTokens
-from ragen.llm_agent.prompting.prompts import TagPrompt
-from ragen.llm_agent.prompting.template import IN_SYSTEM, PromptTemplate, fill
+from ragen.llm_agent.prompting.templates import (
+    DEFAULT_PROMPTS,
+    IN_SYSTEM,
+    InstructionTemplate,
+    PromptTemplate,
+    StepTemplates,
+    fill,
+    from_yaml,
+)
 
-Message = dict[str, Any]
 IMAGE_MARK = "<images>"
+STEP_IMAGE_MARK = "<image>"
+LONGEST_SHOP_PROMPT = 13_000
+"""Characters beyond which a shop's step prompt is written without its history."""
+
+# What all environments of a tag are told
+
+
+@dataclass(frozen=True)
+class TagPrompt:
+    """What all environments of a tag are told.
+
+    Attributes:
+        instruction: The rules, before the first state.
+        reply_format: The form of the answer.
+        max_tokens: The length that a reply is asked to keep to; None does not ask.
+        template: The words.
+    """
+
+    instruction: str
+    reply_format: str
+    max_tokens: int | None = None
+    template: PromptTemplate = DEFAULT_PROMPTS
+
+    def turn(self, text: str, number: int, state: str, actions_left: int | None, invalid: bool = False) -> str:
+        """The text that asks for one turn.
+
+        Args:
+            text: Which of the template's: ``first_turn``, ``later_turn``, ``window.asked`` or ``window.alone``.
+            number: The turn's number in its episode, from 1.
+            state: The observation.
+            actions_left: How many actions the episode may still take; None does not say.
+            invalid: Whether the turn before had no valid action.
+        """
+        words = self.template
+        parts = {
+            "observation": state,
+            "invalid": words.invalid if invalid else "",
+            "actions_left": fill(words.actions_left, {"actions_left": actions_left}),
+            "format": self.reply_format,
+            "length": fill(words.length, {"max_tokens": self.max_tokens}),
+        }
+        return fill(text, {"turn": number, "state": fill(words.state, parts)})
+
+
+def tag_prompt(tag: str, entry: Mapping[str, Any], settings: ContextSettings, control: ControlTokens) -> TagPrompt:
+    """The prompt of a tag.
+
+    Only the environment's configuration class is imported, where the registry knows it.
+
+    Args:
+        tag: The name under ``custom_envs``.
+        entry: What stands there: ``env_type``, ``env_instruction``, ``env_config``, ``max_actions_per_traj``,
+            ``max_tokens``.
+        settings: The context manager's.
+        control: Broken up wherever they occur in the instruction.
+
+    Raises:
+        ConfigError: ``env_type`` is missing, or ``env_config`` does not fit the environment's configuration.
+        UnknownEnvError: There is no such environment type.
+    """
+    words = settings.template
+    rules, game, limit = words.instruction, _game(tag, entry, settings.generation), entry.get("max_actions_per_traj")
+    paragraphs = [
+        _own_instruction(tag, entry, words),
+        _symbols(rules, game),
+        _actions(rules, game, settings.action_sep, limit),
+        _limits(rules, settings.max_actions_per_turn, limit),
+    ]
+    return TagPrompt(
+        instruction=control.defuse(words.joined(paragraphs, rules.join)),
+        reply_format=words.reply_format.think if settings.enable_think else words.reply_format.answer,
+        max_tokens=entry.get("max_tokens") or settings.response_length,
+        template=words,
+    )
+
+
+def _own_instruction(tag: str, entry: Mapping[str, Any], words: PromptTemplate) -> str:
+    """The tag's own instruction; the prompts' one in its place where it is the one that comes with this package."""
+    own = str(entry.get("env_instruction") or "")
+    other = words.instructions.get(tag)
+    return own if other is None or own.strip() not in ("", shipped_instructions().get(tag, "")) else other
+
+
+@cache
+def shipped_instructions() -> dict[str, str]:
+    """The instruction of each tag of this package's own ``envs.yaml``."""
+    from ragen.settings import config_directory
+
+    entries = from_yaml((config_directory() / "envs.yaml").read_text("utf-8"))["custom_envs"]
+    return {tag: str(entry.get("env_instruction") or "").strip() for tag, entry in entries.items()}
+
+
+def _game(tag: str, entry: Mapping[str, Any], generation: Generation) -> Any:
+    """What the instruction describes: the game as configured, or as its type is by default with the tag's own keys."""
+    configured = _env_config(tag, entry, generation)
+    if not generation.quirks or isinstance(configured, SimpleNamespace):
+        return configured
+    try:
+        default = type(configured)()
+    except TypeError:  # it has fields without defaults, and RAGEN could not tell it
+        return configured
+    return SimpleNamespace(**{**vars(default), **entry})
+
+
+def _env_config(tag: str, entry: Mapping[str, Any], generation: Generation) -> Any:
+    """The environment's configuration as it will be built, or its bare fields where it has no class."""
+    env_type, given = entry.get("env_type"), entry.get("env_config") or {}
+    if not isinstance(env_type, str):
+        raise ConfigError(f"custom_envs.{tag}.env_type is {env_type!r}; expected the name of an environment type.")
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"custom_envs.{tag}.env_config is {given!r}; expected a mapping of fields, or null.")
+    known = env_type in REGISTERED_ENV_CONFIGS
+    config_class = REGISTERED_ENV_CONFIGS[env_type] if known else resolve_env(env_type)[1]
+    if config_class is None or not _describes(config_class):
+        return SimpleNamespace(**{str(name): value for name, value in given.items()})
+    try:
+        return config_class(**generation.env_fields(env_type, given))
+    except ConfigError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"custom_envs.{tag}.env_config does not fit {config_class.__name__}: {error}.") from error
+
+
+def _describes(config_class: type) -> bool:
+    """Whether a configuration may have what an instruction tells; another one, which may look for files, is left."""
+    if not is_dataclass(config_class):
+        return True
+    return any(field.name in ("grid_vocab", "action_lookup", "observation_format") for field in fields(config_class))
+
+
+def _symbols(rules: InstructionTemplate, game: Any) -> str:
+    """What each symbol of the grid means; where the observation shows no grid, what its coordinates are."""
+    if getattr(game, "observation_format", "grid") == "coord":
+        return rules.coordinates
+    vocabulary = getattr(game, "grid_vocab", None)
+    if not vocabulary:
+        return ""
+    symbols = [fill(rules.symbol, {"symbol": symbol, "meaning": meaning}) for symbol, meaning in vocabulary.items()]
+    return fill(rules.symbols, {"symbols": rules.symbol_join.join(symbols)})
+
+
+def _actions(rules: InstructionTemplate, game: Any, separator: str, per_trajectory: int | None) -> str:
+    lookup = getattr(game, "action_lookup", None)
+    if not lookup:
+        return ""
+    names = rules.action_join.join(str(name) for name in lookup.values())
+    return fill(rules.actions, {"actions": names, "action_sep": separator, "max_actions": per_trajectory})
+
+
+def _limits(rules: InstructionTemplate, per_turn: int | None, per_trajectory: int | None) -> str:
+    texts = [fill(rules.turn_limit, {"count": per_turn}), fill(rules.episode_limit, {"count": per_trajectory})]
+    limits = rules.limit_join.join(filter(None, texts))
+    return fill(rules.limits, {"limits": limits}) if limits else ""
+
+
+# Rows: what of a trajectory becomes one chat
 
 
 @dataclass(frozen=True)
@@ -27,6 +213,7 @@ class Row:
         start: The first turn shown, from 0.
         stop: The turn after the last one shown.
         is_prompt: Whether a reply is to follow; else the row ends with one.
+        is_warned: Whether turns after one without a valid action say so, where generation 2026 marks them.
     """
 
     episode: int
@@ -34,6 +221,7 @@ class Row:
     start: int
     stop: int
     is_prompt: bool
+    is_warned: bool = True
 
     @property
     def turns(self) -> list[dict[str, Any]]:
@@ -50,6 +238,13 @@ class Row:
         return replace(self, start=self.start + count)
 
 
+def row_of(
+    episode: int, rollout: dict[str, Any], stop: int, window: int | None, is_prompt: bool, is_warned: bool = True
+) -> Row:
+    """The row of the last ``window`` turns before ``stop``; of all of them if that is None."""
+    return Row(episode, rollout, 0 if window is None else max(0, stop - window), stop, is_prompt, is_warned)
+
+
 def played_turns(rollout: dict[str, Any]) -> list[dict[str, Any]]:
     """The turns that have a reply: all but the open one at the end."""
     return [turn for turn in rollout["history"] if "llm_response" in turn]
@@ -57,32 +252,34 @@ def played_turns(rollout: dict[str, Any]) -> list[dict[str, Any]]:
 
 def prompt_rows(rollouts: Sequence[dict[str, Any]], window: int | None) -> list[Row]:
     """One row a trajectory, up to and with its open turn."""
-    return [_row(episode, rollout, len(rollout["history"]), window, True) for episode, rollout in enumerate(rollouts)]
+    return [row_of(episode, rollout, len(rollout["history"]), window, True) for episode, rollout in enumerate(rollouts)]
 
 
 def trajectory_rows(rollouts: Sequence[dict[str, Any]], window: int | None) -> list[Row]:
     """One row a trajectory, up to its last reply."""
     return [
-        _row(episode, rollout, len(played_turns(rollout)), window, False) for episode, rollout in enumerate(rollouts)
+        row_of(episode, rollout, len(played_turns(rollout)), window, False) for episode, rollout in enumerate(rollouts)
     ]
 
 
 def turn_rows(rollouts: Sequence[dict[str, Any]], window: int | None) -> list[Row]:
     """One row a reply, as its prompt was; a trajectory without replies still gives one row."""
     return [
-        _row(episode, rollout, stop, window, False)
+        row_of(episode, rollout, stop, window, False)
         for episode, rollout in enumerate(rollouts)
         for stop in range(1, len(played_turns(rollout)) + 1) or [0]
     ]
 
 
-def _row(episode: int, rollout: dict[str, Any], stop: int, window: int | None, is_prompt: bool) -> Row:
-    return Row(episode, rollout, 0 if window is None else max(0, stop - window), stop, is_prompt)
+# Chats
+
+Told = list[tuple[str, list[str]]]
+"""A chat under construction: the role of each message and its paragraphs."""
 
 
 @dataclass(frozen=True)
-class Narrator:
-    """Tells rows as chat messages.
+class ConversationBuilder:
+    """Builds the chats of rows.
 
     Attributes:
         settings: The context manager's settings.
@@ -102,9 +299,10 @@ class Narrator:
 
     def messages(self, row: Row) -> list[Message]:
         """The chat of a row; it ends with the user's message if the row is a prompt, else with a reply."""
-        one_message = self.settings.window_mode == SINGLE
-        parts = self._single_turn(row) if one_message else self._turn_by_turn(row)
-        told = [("system", self._system(row)), *parts] if self._has_system(row) else parts
+        told = self._opening(row)
+        (self._tell_in_one_message if self.settings.window_mode == SINGLE else self._tell_turn_by_turn)(told, row)
+        if not self.settings.quirks and not any(text.strip() for text in told[0][1]):
+            del told[0]
         messages = [{"role": role, "content": self._words.joined(texts)} for role, texts in told]
         return self._with_items(messages, row) if self.with_images else messages
 
@@ -124,63 +322,68 @@ class Narrator:
     def _words(self) -> PromptTemplate:
         return self.settings.template
 
-    def _system(self, row: Row) -> list[str]:
-        """The paragraphs of the system message."""
-        return [self._words.system, *(self._opening(row) if self._words.instruction_in == IN_SYSTEM else ())]
+    def _prompt(self, row: Row) -> TagPrompt:
+        return self.prompts[self.tag_of(row.rollout)]
 
-    def _has_system(self, row: Row) -> bool:
-        return any(text.strip() for text in self._system(row))
+    def _opening(self, row: Row) -> Told:
+        """The system message, and the head of the first user message."""
+        words, instruction = self._words, self._prompt(row).instruction
+        if words.instruction_in == IN_SYSTEM:
+            return [("system", [words.system, instruction]), ("user", [])]
+        return [("system", [words.system]), ("user", [instruction])]
 
-    def _opening(self, row: Row) -> list[str]:
-        """The instruction, where there is one."""
-        prompt = self.prompts[self.tag_of(row.rollout)]
-        return [prompt.instruction] if prompt.instruction else []
-
-    def _head(self, row: Row) -> list[str]:
-        """What the first user message begins with."""
-        return [] if self._words.instruction_in == IN_SYSTEM else self._opening(row)
-
-    def _turn_by_turn(self, row: Row) -> Iterator[tuple[str, list[str]]]:
-        prompt = self.prompts[self.tag_of(row.rollout)]
-        user = self._head(row)
+    def _tell_turn_by_turn(self, told: Told, row: Row) -> None:
+        prompt, words, quirks = self._prompt(row), self._words, self.settings.quirks
         for number, turn in enumerate(row.turns, row.start + 1):
-            user.append(prompt.turn(number, *self._shown(turn), number == row.start + 1, _invalid(turn)))
+            if told[-1][0] == "assistant" and not quirks:
+                told.append(("user", []))
+            if "state" in turn or not quirks:
+                text = words.first_turn if number == row.start + 1 else words.later_turn
+                told[-1][1].append(prompt.turn(text, number, *self._shown(turn), _is_warned(row, turn)))
             if "llm_response" in turn:
-                yield "user", user
-                yield "assistant", [self._reply(turn)]
-                user = [fill(self._words.reward, {"reward": turn["reward"]})] if "reward" in turn else []
-        if row.is_prompt or not row.turns:
-            yield "user", user
+                told.append(("assistant", [self._reply(turn)]))
+            is_told = number < row.stop or row.is_prompt
+            if "reward" in turn and is_told and ("llm_response" in turn or quirks):
+                told.append(("user", [fill(words.reward, {"reward": turn["reward"]})]))
+        if row.is_prompt and told[-1][0] == "assistant" and not quirks:
+            told.append(("user", []))
+        if not row.is_prompt and row.turns and told[-1][0] == "user" and not quirks:
+            del told[-1]
 
-    def _single_turn(self, row: Row) -> Iterator[tuple[str, list[str]]]:
-        prompt = self.prompts[self.tag_of(row.rollout)]
-        user, window = self._head(row), self._words.window
+    def _tell_in_one_message(self, told: Told, row: Row) -> None:
+        """The last turn, with the turns before it inside the same message."""
+        user, words = told[-1][1], self._words.window
         *earlier, last = row.turns or [{}]
         if earlier:
-            told = [self._told(number, turn) for number, turn in enumerate(earlier, row.start + 1)]
-            before = fill(window.before, {"completed": row.stop - 1, "shown": len(earlier)})
-            user += [before, *told, window.after]
+            user.append(fill(words.before, {"completed": row.stop - 1, "shown": len(earlier)}))
+            user += [self._told(number, turn) for number, turn in enumerate(earlier, row.start + 1)]
+            user.append(words.after)
         if last:
-            user.append(prompt.current_turn(row.stop, *self._shown(last), not earlier, _invalid(last)))
-        yield "user", user
-        if "llm_response" in last:
-            yield "assistant", [self._reply(last)]
+            text = words.asked if earlier else words.alone
+            user.append(self._prompt(row).turn(text, row.stop, *self._shown(last), _is_warned(row, last)))
+        if "llm_response" in last and not (row.is_prompt and self.settings.quirks):
+            told.append(("assistant", [self._reply(last)]))
 
     def _told(self, number: int, turn: dict[str, Any]) -> str:
         """A turn that is over, as one paragraph."""
-        window, reward = self._words.window, ""
+        words, reward, reply = self._words.window, "", turn.get("llm_response", "")
         if "reward" in turn:
-            reward = fill(window.reward, {"reward": turn["reward"], "turn": number})
-        reply = self._reply(turn).replace(IMAGE_MARK, "")
+            reward = fill(words.reward, {"reward": turn["reward"], "turn": number})
+        if not self.settings.quirks:
+            reply = self._reply(turn).replace(IMAGE_MARK, "")
         values = {"turn": number, "observation": self._shown(turn)[0], "reply": reply, "reward": reward}
-        return fill(window.turn, values)
+        return fill(words.turn, values)
 
     def _shown(self, turn: dict[str, Any]) -> tuple[str, int | None]:
         """A turn's observation, and how many actions it leaves."""
-        text = str(turn.get("state", ""))
-        return self.control.defuse(text if text.isascii() else valid_text(text)), turn.get("actions_left")
+        text, actions_left = str(turn.get("state", "")), turn.get("actions_left")
+        if self.settings.quirks:
+            return text, actions_left
+        return self.control.defuse(text if text.isascii() else valid_text(text)), actions_left
 
     def _reply(self, turn: dict[str, Any]) -> str:
+        if self.settings.quirks:
+            return turn["llm_response"]
         reply = self.control.remove(str(turn.get("llm_response", "")))
         return (reply.strip() if self._words.trim else reply) or self.opening_tag
 
@@ -197,9 +400,8 @@ class Narrator:
         ]
 
 
-def _invalid(turn: dict[str, Any]) -> bool:
-    """Whether the turn before had no valid action; generation 2026 marks that."""
-    return bool(turn.get("manager_invalid_action"))
+def _is_warned(row: Row, turn: dict[str, Any]) -> bool:
+    return row.is_warned and bool(turn.get("manager_invalid_action"))
 
 
 def _items(text: str, images: Iterator[Any]) -> Iterator[Message]:
@@ -238,3 +440,147 @@ def images_of(messages: Sequence[Message]) -> list[Any]:
         for item in message["content"]
         if item["type"] == "image"
     ]
+
+
+# Steps: what environments of a container show, one message each
+
+
+class Facts(NamedTuple):
+    """What is known of an environment of a container.
+
+    Attributes:
+        task: What is to be done, as the first observation said.
+        observation: What the environment shows.
+        actions: What can be done now.
+        names: The name of each key.
+        past: Its steps, each with ``text_obs`` and ``action``.
+        limit: Most steps to show.
+    """
+
+    task: str
+    observation: Any
+    actions: Sequence[Any]
+    names: Mapping[Any, str]
+    past: Sequence[Mapping[str, Any]]
+    limit: int
+
+
+@dataclass(frozen=True)
+class StepPrompts:
+    """Writes the prompts of a type of environment whose every step is one message.
+
+    Attributes:
+        templates: The words.
+        env_type: The type. Arms of a ``bandit`` keep the case of their names. Pages of a ``webshop`` name the task over
+            and over: it is told once, and pages are shown without it.
+    """
+
+    templates: StepTemplates
+    env_type: str = ""
+
+    def write(self, facts: Facts) -> str:
+        """The prompt of an environment; without a history in the first turn, or where none is to be shown."""
+        lines = history_lines(facts.past, facts.limit)
+        prompt = fill(
+            self.templates.later if lines else self.templates.first,
+            {
+                "task": facts.task,
+                "step_count": len(facts.past),
+                "history_length": len(lines),
+                "action_history": "\n".join(lines),
+                "current_step": len(facts.past) + 1,
+                "current_observation": self.state(facts.observation),
+                "available_actions": self._choice(facts.actions, facts.names),
+            },
+        )
+        if lines and self.env_type == "webshop" and len(prompt) > LONGEST_SHOP_PROMPT:
+            return self.write(facts._replace(limit=0))
+        return prompt
+
+    def task(self, first: Any) -> str:
+        """What is to be done, as the first observation says."""
+        return _shop_task(str(first)) if self.env_type == "webshop" else self.state(first)
+
+    def state(self, observation: Any) -> str:
+        """An observation as prompts and histories show it; images stay marks."""
+        if self.env_type == "webshop":
+            return _shop_page(str(observation))
+        if isinstance(observation, str):
+            return observation
+        return STEP_IMAGE_MARK * (len(observation) if isinstance(observation, list | tuple) else 1)
+
+    def action(self, action: Any, names: Mapping[Any, str]) -> str:
+        """An action in words."""
+        if action is None or (names and action == NO_MOVE and action not in names):
+            return "none"
+        return self._name(action, names) if names else str(action)
+
+    def _choice(self, actions: Sequence[Any], names: Mapping[Any, str]) -> str:
+        """The actions to choose from, in words; those of a page one a line."""
+        if self.env_type == "webshop":
+            return "\n".join(map(str, actions))
+        return ", ".join(self._name(action, names) for action in actions)
+
+    def _name(self, action: Any, names: Mapping[Any, str]) -> str:
+        name = str(names.get(action, action))
+        return name if self.env_type == "bandit" else name.lower()
+
+
+def history_lines(
+    steps: Sequence[Mapping[str, Any]], length: int, obs_key: str = "text_obs", action_key: str = "action"
+) -> list[str]:
+    """The last steps of an environment, a line each, counted from 1 since the reset."""
+    first = max(0, len(steps) - max(0, length))
+    return [
+        f"[Observation {number}: '{step[obs_key]}', Action {number}: '{step[action_key]}']"
+        for number, step in enumerate(steps[first:], first + 1)
+    ]
+
+
+def step_message(text: str, image: Any, control: ControlTokens, as_items: bool) -> Message:
+    """A step's prompt as a message.
+
+    Args:
+        text: The prompt.
+        image: What the environment shows now, an array; None for nothing.
+        control: Broken up.
+        as_items: Whether the content is a list of items, in which the last mark, that of what is seen now, becomes the
+            image; marks of the history stay.
+    """
+    if not as_items:
+        return {"role": "user", "content": control.defuse(text)}
+    before, mark, after = text.rpartition(STEP_IMAGE_MARK)
+    if not mark or image is None:
+        return {"role": "user", "content": [{"type": "text", "text": control.defuse(text)}]}
+    from PIL import Image
+
+    seen: Message = {"type": "image", "image": Image.fromarray(image)}
+    around = [{"type": "text", "text": control.defuse(each)} for each in (before, after)]
+    return {"role": "user", "content": [around[0], seen, around[1]]}
+
+
+_PAGE_SEPARATOR = " [SEP] "
+_INSTRUCTION = "Instruction:"
+_HINTS_BEGIN = ".We must buy a product within"  # what the shop adds to its first page, see WebShopEnv.render
+
+
+def _shop_task(page: str) -> str:
+    """The instruction that a shop's first page gives."""
+    for piece, following in pairwise(page.split(_PAGE_SEPARATOR)):
+        if piece.strip() == _INSTRUCTION:
+            return following.strip()
+    return page.partition(_HINTS_BEGIN)[0].removeprefix(_INSTRUCTION).strip()
+
+
+def _shop_page(page: str) -> str:
+    """A shop's page without the task; of the first page, that it has a search box."""
+    pieces = page.split(_PAGE_SEPARATOR)
+    if len(pieces) == 1:
+        return "Search" if _HINTS_BEGIN in page else page
+    rest: list[str] = []
+    is_task = False
+    for piece in pieces:
+        if not is_task and piece.strip() != _INSTRUCTION:
+            rest.append(f"'{piece.strip()}'")
+        is_task = not is_task and piece.strip() == _INSTRUCTION
+    return _PAGE_SEPARATOR.join(rest)

@@ -1,19 +1,61 @@
-"""From what the model wrote to actions, and to the reply as the history keeps it.
+"""From what a model wrote to actions: the one place where replies are read. Any string is a legal reply.
 
-A reply is ``<think>..</think><answer>a || b</answer>``, or ``<answer>..</answer>`` alone without ``enable_think``. The
-first tag stands at the end of the prompt already, so it is put back before a reply that lacks it. Any string is a
-legal reply, and reading it takes time linear in its length.
+Two conventions of what a reply looks like, and so two ways in:
+
+:class:`ReplyParser`
+    RAGEN's. ``<think>..</think><answer>a || b</answer>``, or ``<answer>..</answer>`` alone without ``enable_think``,
+    becomes the names of several actions, which the environment manager maps to keys. The first tag stands at the end
+    of the prompt already, so it is put back before a reply that lacks it.
+:func:`create_projection_function`
+    verl-agent's. ``<action>a</action>`` becomes the one action that a container's environment takes, by a rule for
+    each type of environment. A projection takes a list of texts, and what each environment can do if that is known,
+    and returns actions and valids, one for each text; it changes nothing that it is given. A text of None, from an
+    environment that was not asked, gives the action None.
+
+    The style ``"ragen"`` reads what is there, and an invalid reply becomes the type's first action; ``"verl-agent"``
+    demands ``<think>`` and ``</think>``, and an invalid reply becomes 0, which does nothing. In both the last tag
+    counts, over several lines or not, and names count as whole words, the first in the text. Where ``"ragen"`` looks
+    for ``<action>`` it takes ``<answer>`` too, which RAGEN's models are used to.
+
+Reading takes time linear in a reply's length.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
 
+from ragen.container.container import NO_MOVE
+from ragen.env.countdown.arithmetic import ExpressionError, evaluate
+from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.prompting.control_tokens import ALWAYS, ControlTokens
 
 THINK, END_THINK, ANSWER, END_ANSWER = REPLY_TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 _TURN_TO_ANSWER = re.compile(rf"{END_THINK}\s*{ANSWER}")
+
+
+def reply_texts(outputs: Any, tokenizer: Any) -> list[str]:
+    """The replies of a batch that an actor answered, as texts.
+
+    Args:
+        outputs: With ``non_tensor_batch["response_texts"]``, or else tokens in ``batch["responses"]``.
+        tokenizer: Reads tokens.
+
+    Raises:
+        InputError: It has neither.
+    """
+    texts = outputs.non_tensor_batch.get("response_texts")
+    if texts is not None:
+        return ["" if text is None else str(text) for text in texts]
+    if outputs.batch is None or "responses" not in set(outputs.batch.keys()):
+        raise InputError("the model's output has neither response_texts nor responses.")
+    return tokenizer.batch_decode(outputs.batch["responses"], skip_special_tokens=True)
+
+
+# RAGEN's tags
 
 
 @dataclass(frozen=True)
@@ -34,7 +76,11 @@ class ParsedReply:
 
 
 class ReplyParser:
-    """Reads replies under one set of rules."""
+    """Reads replies with RAGEN's tags.
+
+    Attributes:
+        opening_tag: What prompts end with, and replies so begin with.
+    """
 
     def __init__(
         self,
@@ -100,3 +146,249 @@ class ReplyParser:
             think_end, answer_start = turn.span()
         answer_end = raw.find(END_ANSWER, answer_start)
         return None if answer_end < 0 else (raw[start:think_end], raw[answer_start:answer_end])
+
+
+# Projections
+
+Style = Literal["ragen", "verl-agent"]
+STYLES = ("ragen", "verl-agent")
+
+ActionSpace = Any  # a mapping of keys to names, a list of texts or of keys, or None
+Projection = Callable[..., tuple[list[Any], list[Any]]]
+Read = Callable[[str, ActionSpace], tuple[Any, bool]]
+
+SOKOBAN_NAMES = {1: "up", 2: "down", 3: "left", 4: "right"}
+FROZEN_LAKE_NAMES = {1: "left", 2: "down", 3: "right", 4: "up"}
+BANDIT_NAMES = {1: "phoenix", 2: "dragon"}
+_COMPASS = {"north": "up", "south": "down", "west": "left", "east": "right"}
+
+_SHOP_ACTION = re.compile(r"search\[[^\[\]\n]*\]")
+_SHOP_CLICK = re.compile(r"click\[[^\[\]\n]*\]")
+_TO_SEARCH, _TO_RESULTS, _BUY = "click[back to search]", "click[< prev]", "click[buy now]"
+_BACK = (_TO_RESULTS, _TO_SEARCH)
+_VERL_SHOP_TAIL = 20  # characters of a reply without tags that verl-agent takes for its action
+_CHINESE = re.compile("[\u4e00-\u9fff]")
+
+_ARITHMETIC = re.compile(r"[\d+\-*/(). \t]+")
+_EXPRESSION = frozenset("0123456789+-*/(). \t")
+
+
+def create_projection_function(env_type: str, style: Style = "ragen") -> Projection:
+    """The projection of a type of environment; types without one of their own get the generic one.
+
+    Args:
+        env_type: Such as ``sokoban``.
+        style: ``"ragen"``, or ``"verl-agent"`` for its rules.
+
+    Returns:
+        A function ``(texts, action_spaces=None) -> (actions, valids)``: ``action_spaces`` holds for each text a mapping
+        of keys to names, or the actions that can be done now; valids are bools, in verl-agent's style 0 and 1.
+
+    Raises:
+        ConfigError: There is no such style.
+    """
+    read = _reader_of(env_type, style)
+    return _projection(lambda count: [read] * count, style)
+
+
+def mixed_projection(env_types: Sequence[str], style: Style = "ragen") -> Projection:
+    """A projection of rows of several types.
+
+    Args:
+        env_types: The type of each row.
+        style: See :func:`create_projection_function`.
+    """
+    readers = [_reader_of(env_type, style) for env_type in env_types]
+    return _projection(lambda count: readers, style)
+
+
+def _reader_of(env_type: str, style: Style) -> Read:
+    if style not in STYLES:
+        raise ConfigError(f"style = {style!r}: expected one of {', '.join(map(repr, STYLES))}.")
+    read = _READERS.get(env_type, _read_any)
+    return _VERL_READERS.get(env_type, _thinking(read)) if style == "verl-agent" else read
+
+
+def _projection(readers: Callable[[int], Sequence[Read]], style: Style) -> Projection:
+    kind = int if style == "verl-agent" else bool
+
+    def project(texts: Sequence[str | None], action_spaces: Sequence[Any] | None = None) -> tuple[list[Any], list[Any]]:
+        spaces = [None] * len(texts) if action_spaces is None else action_spaces
+        rows = zip(readers(len(texts)), texts, spaces, strict=True)
+        found = [(None, True) if text is None else read(text, space) for read, text, space in rows]
+        return [action for action, _ in found], [kind(valid) for _, valid in found]
+
+    project.style = style  # type: ignore[attr-defined]  # which rules it follows: managers write prompts by it
+    return project
+
+
+def tagged(text: str, *tags: str) -> str | None:
+    """The content of the last complete pair of one of these tags, over lines or not; None where there is none.
+
+    Args:
+        text: The reply.
+        tags: Names, such as ``action``; upper and lower case are the same, but in texts whose length depends on case.
+    """
+    searched = text.lower()
+    if len(searched) != len(text):
+        searched = text
+    found = [span for tag in tags if (span := _last_span(searched, tag)) is not None]
+    return text[slice(*max(found, key=lambda span: span[1]))].strip() if found else None
+
+
+def _last_span(text: str, tag: str) -> tuple[int, int] | None:
+    end = text.rfind(f"</{tag}>")
+    start = text.rfind(f"<{tag}>", 0, max(0, end))
+    return None if end < 0 or start < 0 else (start + len(tag) + 2, end)
+
+
+def first_name(text: str, names: Mapping[str, Any]) -> Any:
+    """What the first of these names in a text stands for, as a whole word; None where there is none.
+
+    Args:
+        text: Any text.
+        names: In lower case.
+    """
+    match = _any_of(tuple(names)).search(text.lower()) if names else None
+    return names[match[0]] if match else None
+
+
+@lru_cache(maxsize=1024)
+def _any_of(names: tuple[str, ...]) -> re.Pattern[str]:
+    longest_first = sorted(names, key=len, reverse=True)
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?![\w'])")
+
+
+def _thinks_first(text: str) -> bool:
+    """Whether a reply has both thinking tags, which verl-agent's rules demand."""
+    return THINK in text and END_THINK in text
+
+
+def _keys(space: ActionSpace, default: Mapping[Any, str]) -> dict[str, Any]:
+    """Names in lower case with their keys; points of the compass stand for up, down, left and right."""
+    known = space if isinstance(space, Mapping) and space else default
+    keys = {str(name).lower(): key for key, name in known.items()}
+    return {point: keys[name] for point, name in _COMPASS.items() if name in keys} | keys
+
+
+def _moves(default: Mapping[Any, str]) -> Read:
+    def read(text: str, space: ActionSpace) -> tuple[Any, bool]:
+        keys, content = _keys(space, default), tagged(text, "action", "answer")
+        key = None if content is None else first_name(content, keys)
+        return (min(keys.values()), False) if key is None else (key, True)
+
+    return read
+
+
+def _verl_moves(default: Mapping[Any, str]) -> Read:
+    def read(text: str, space: ActionSpace) -> tuple[Any, bool]:
+        content = tagged(text, "action")
+        key = None if content is None else first_name(content, {"still": NO_MOVE} | _keys(space, default))
+        return (NO_MOVE, False) if key is None else (key, _thinks_first(text))
+
+    return read
+
+
+def _read_arm(text: str, space: ActionSpace) -> tuple[Any, bool]:
+    """An arm's name in the answer, or else anywhere; the names are those of this very bandit."""
+    keys = _keys(space, BANDIT_NAMES)
+    content = tagged(text, "answer", "action")
+    key = first_name(text if content is None else content, keys)
+    return (min(keys.values()), False) if key is None else (key, True)
+
+
+def _read_purchase(text: str, space: ActionSpace) -> tuple[str, bool]:
+    content = tagged(text, "action")
+    if content is None:
+        found = _SHOP_ACTION.search(text) or _SHOP_CLICK.search(text)
+        content = found[0] if found else "buy now" if first_name(text, {"buy": True}) else _TO_SEARCH
+        if not found and content == _TO_SEARCH:
+            return content, False
+    said = content.lower()
+    if said == "buy now":
+        return _BUY, True
+    if said == "back":
+        return _way_back(space), True
+    return content, said.startswith(("search[", "click["))
+
+
+def _way_back(space: ActionSpace) -> str:
+    """Which of the links that lead back the page has."""
+    return next((link for link in _BACK if link in (space or ())), _TO_SEARCH)
+
+
+def _verl_purchase(text: str, space: ActionSpace) -> tuple[str, bool]:
+    content = tagged(text, "action")
+    if content is None:
+        return text[-_VERL_SHOP_TAIL:].lower(), False
+    return content.lower(), _thinks_first(text) and not _CHINESE.search(text)
+
+
+def _read_expression(text: str, space: ActionSpace) -> tuple[str, bool]:
+    """The answer's arithmetic; without tags the first in the text, rather one with an operator than a lone number."""
+    content = tagged(text, "answer", "action")
+    told = text if content is None else content
+    runs = [run.strip(" \t.") for run in _ARITHMETIC.findall(told) if any(map(str.isdigit, run))]
+    run = next((run for run in runs if any(sign in run.lstrip("+-") for sign in "+-*/")), runs[0] if runs else None)
+    return (run, True) if run is not None and _has_value(run) else (told.strip() or text, False)
+
+
+def _has_value(text: str) -> bool:
+    if not _EXPRESSION.issuperset(text):
+        return False
+    try:
+        evaluate(text)
+    except (ExpressionError, ArithmeticError):
+        return False
+    return True
+
+
+def _read_result(text: str, space: ActionSpace) -> tuple[str, bool]:
+    """The answer's content; without tags the whole reply."""
+    content = tagged(text, "answer")
+    said = text.strip() if content is None else content
+    return said, bool(said)
+
+
+def _read_any(text: str, space: ActionSpace) -> tuple[Any, bool]:
+    """The tag's content; for numbered actions the key of its name, and None, which does nothing, without one."""
+    content = tagged(text, "action", "answer")
+    if not isinstance(space, Mapping) or not space:
+        return (text, False) if content is None else (content, True)
+    key = None if content is None else first_name(content, _keys(space, {}))
+    return key, key is not None
+
+
+def _thinking(read: Read) -> Read:
+    """A rule that demands a thought as well, and makes a numbered action that is invalid one that does nothing."""
+
+    def read_strictly(text: str, space: ActionSpace) -> tuple[Any, bool]:
+        action, valid = read(text, space)
+        if not valid and not isinstance(action, str):
+            action = NO_MOVE if action is not None else None
+        return action, valid and _thinks_first(text)
+
+    return read_strictly
+
+
+_READERS: dict[str, Read] = {
+    "sokoban": _moves(SOKOBAN_NAMES),
+    "frozen_lake": _moves(FROZEN_LAKE_NAMES),
+    "webshop": _read_purchase,
+    "countdown": _read_expression,
+    "metamathqa": _read_result,
+    "bandit": _read_arm,
+}
+_VERL_READERS: dict[str, Read] = {
+    "sokoban": _verl_moves(SOKOBAN_NAMES),
+    "frozen_lake": _verl_moves(FROZEN_LAKE_NAMES),
+    "webshop": _verl_purchase,
+}
+
+sokoban_projection = create_projection_function("sokoban")
+frozen_lake_projection = create_projection_function("frozen_lake")
+webshop_projection = create_projection_function("webshop")
+countdown_projection = create_projection_function("countdown")
+metamathqa_projection = create_projection_function("metamathqa")
+bandit_projection = create_projection_function("bandit")
+generic_projection = create_projection_function("generic")

@@ -29,8 +29,8 @@ from ragen.llm_agent.rollout.player import OverCallback, RolloutLoop, RolloutPla
 if TYPE_CHECKING:
     from verl import DataProto
 
-    from ragen.container.managers import EnvironmentManagerBase
     from ragen.llm_agent.collecting.collector import TrajectoryCollector
+    from ragen.llm_agent.collecting.managers import EnvironmentManagerBase
     from ragen.llm_agent.collecting.rollouts import TurnRollouts
     from ragen.llm_agent.ctx_manager import ContextManager
     from ragen.llm_agent.es_manager import EnvStateManager

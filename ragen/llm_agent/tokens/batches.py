@@ -7,7 +7,7 @@ long loses its oldest turns, one after the other, and never its instruction or i
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ import numpy as np
 from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.config.branching import TREE, BranchingSettings
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, SAMPLED, ContextSettings
-from ragen.llm_agent.prompting.conversation import Message, Narrator, Row, prompt_rows, trajectory_rows, turn_rows
+from ragen.llm_agent.prompting.chat_template import Message
+from ragen.llm_agent.prompting.conversation import ConversationBuilder, Row, prompt_rows, trajectory_rows, turn_rows
 from ragen.llm_agent.rollout.metrics import mean_metrics, overall_metrics
 from ragen.llm_agent.tokens.collapse import CollapseColumns
 from ragen.llm_agent.tokens.dataproto import (
@@ -26,7 +27,7 @@ from ragen.llm_agent.tokens.dataproto import (
     score_tensor,
     token_tensors,
 )
-from ragen.llm_agent.tokens.encoding import ChatEncoder, EncodedChat
+from ragen.llm_agent.tokens.encoding import EncodedChat
 from ragen.llm_agent.tokens.learning_tensors import advantages_of, masks_of, reply_lengths, scores_of
 from ragen.llm_agent.tokens.sampled_tokens import Exchange
 from ragen.llm_agent.tokens.training_rows import TrainingRow, exchanged_row, sampled_rows, written_row
@@ -48,8 +49,8 @@ class BatchBuilder:
 
     Attributes:
         settings: The context manager's settings.
-        narrator: Tells rows as chats.
-        encoder: Makes tokens of chats.
+        conversations: Builds the chats of rows.
+        encoder: Makes tokens of chats: a :class:`~ragen.llm_agent.tokens.encoding.ChatEncoder`, or one like it.
         opening_tag: What prompts end with.
         tokenizer: For what fills up rows.
         processor: Takes images; None for text alone.
@@ -57,8 +58,8 @@ class BatchBuilder:
     """
 
     settings: ContextSettings
-    narrator: Narrator
-    encoder: ChatEncoder
+    conversations: ConversationBuilder
+    encoder: Any
     opening_tag: str
     tokenizer: Any
     processor: Any = None
@@ -82,7 +83,7 @@ class BatchBuilder:
             rows, chats, encoded = self._prompts(rollouts)
             return self._objects(rows, chats, encoded), [chat.ids for chat in encoded]
         rows, limit = prompt_rows(rollouts, self.settings.window), self.settings.prompt_limit
-        chats = [self.narrator.messages(row) for row in rows]
+        chats = [self.conversations.messages(row) for row in rows]
         ids: list[list[int] | None] = [None] * len(rows)
         for place, chat in enumerate(chats):
             if limit is not None and not surely_fits(chat, limit):
@@ -94,12 +95,18 @@ class BatchBuilder:
         rows = prompt_rows(rollouts, self.settings.window)
         return self._encode(rows, self._encode_prompts, self.settings.prompt_limit)
 
-    def training(self, rollouts: Sequence[dict[str, Any]], collapse: CollapseColumns | None = None) -> DataProto:
+    def training(
+        self,
+        rollouts: Sequence[dict[str, Any]],
+        collapse: CollapseColumns | None = None,
+        with_histories: bool = False,
+    ) -> DataProto:
         """The batch for training; see :meth:`~ragen.llm_agent.ctx_manager.ContextManager.get_lm_inputs`.
 
         Args:
             rollouts: Rollout caches.
             collapse: Makes the columns that collapse detection reads; None leaves them out.
+            with_histories: Whether rows have the columns ``history`` and ``metrics`` of their trajectories.
         """
         whole = self.settings.window_mode == FULL
         learnt: list[TrainingRow] = []
@@ -111,14 +118,17 @@ class BatchBuilder:
         learnt += self._written_rows(unknown) if unknown else []
         rows = sorted(learnt, key=lambda each: (each.row.episode, each.row.stop))
         batch = self._learning_batch(rows, rollouts)
-        if collapse is not None:
-            columns = collapse.of(rollouts)
-            rows_of = [row.row.episode for row in rows]
-            batch.non_tensor_batch.update({name: values[rows_of] for name, values in columns.items()})
+        episodes = [row.row.episode for row in rows]
+        columns = {} if collapse is None else collapse.of(rollouts)
+        if with_histories:
+            columns |= {name: object_array(each.get(name, []) for each in rollouts) for name in ("history", "metrics")}
+        if self.settings.generation.is_2026 and not whole:
+            columns["uid"] = object_array(each.get("uid", each["env_id"]) for each in rollouts)
+        batch.non_tensor_batch.update({name: values[episodes] for name, values in columns.items()})
         return batch
 
     def _exchanged_row(self, row: Row, exchanges: Sequence[Exchange]) -> TrainingRow:
-        reply = self.narrator.messages(replace(row, start=row.stop - 1))[-1]
+        reply = self.conversations.messages(replace(row, start=row.stop - 1))[-1]
         built = exchanged_row(row, exchanges, reply)
         if self.settings.enable_response_mask:
             return built
@@ -140,7 +150,7 @@ class BatchBuilder:
             rollout: A rollout cache.
             place: The turn, from 0.
         """
-        return self.narrator.messages(Row(0, asked(rollout, place), 0, place + 1, is_prompt=True))
+        return self.conversations.messages(Row(0, asked(rollout, place), 0, place + 1, is_prompt=True))
 
     @staticmethod
     def array(values: list[Any]) -> np.ndarray:
@@ -158,7 +168,7 @@ class BatchBuilder:
             tensors["rollout_log_probs"] = score_tensor(encoded, [each.log_probs or [] for each in rows])
         objects = self._objects([each.row for each in rows], [each.chat for each in rows], encoded)
         objects["episode_ids"] = self._numbers(each.row.episode for each in rows)
-        metrics = self._metrics(rollouts, rows)
+        metrics = {**self._metrics(rollouts), **reply_lengths(rows)}
         if self.branching is not None or forest.has_branches:
             owners = [each.row.rollout for each in rows]
             objects["parents"] = self._numbers(each.get("parent", NO_PARENT) for each in owners)
@@ -174,12 +184,12 @@ class BatchBuilder:
         self, rows: list[Row], encode: Encode, limit: int | None
     ) -> tuple[list[Row], list[list[Message]], list[EncodedChat]]:
         """The rows, chats and tokens of a batch, without the oldest turns of rows that are longer than the limit."""
-        chats = [self.narrator.messages(row) for row in rows]
+        chats = [self.conversations.messages(row) for row in rows]
         encoded = encode(chats)
         for place, chat in enumerate(encoded):
             if limit is not None and len(chat.ids) > limit:
                 rows[place] = self._shortened(rows[place], encode, limit)
-                chats[place] = self.narrator.messages(rows[place])
+                chats[place] = self.conversations.messages(rows[place])
                 encoded[place] = encode([chats[place]])[0]
         return rows, chats, encoded
 
@@ -187,7 +197,7 @@ class BatchBuilder:
         """The row without as many of its oldest turns as it takes to fit."""
 
         def length(dropped: int) -> int:
-            return len(encode([self.narrator.messages(row.without_oldest(dropped))])[0].ids)
+            return len(encode([self.conversations.messages(row.without_oldest(dropped))])[0].ids)
 
         choices = range(len(row.turns))
         dropped = bisect_left(choices, True, key=lambda dropped: length(dropped) <= limit)
@@ -227,11 +237,11 @@ class BatchBuilder:
         integers = self.settings.generation.is_2026 and all(isinstance(value, int | np.integer) for value in column)
         return column.astype(np.int64) if integers else column
 
-    def _metrics(self, rollouts: Sequence[dict[str, Any]], rows: Sequence[TrainingRow]) -> dict[str, float]:
-        metrics = mean_metrics(rollouts)
-        if self.settings.generation.is_2026:
-            metrics |= overall_metrics(rollouts, metrics)
-        return {**metrics, **reply_lengths(rows)}
+    def _metrics(
+        self, rollouts: Sequence[dict[str, Any]], env_nums: Mapping[str, int] | None = None
+    ) -> dict[str, float]:
+        metrics = mean_metrics(rollouts, env_nums)
+        return metrics | overall_metrics(rollouts, metrics) if self.settings.generation.is_2026 else metrics
 
     def check_lengths(self, tags: Iterable[str]) -> None:
         """See that every tag's first prompt leaves room for a state.
@@ -242,7 +252,7 @@ class BatchBuilder:
         limit = self.settings.prompt_limit
         for tag in tags:
             row = prompt_rows([{"tag": tag, "history": [{"state": "", "actions_left": 1}]}], None)[0]
-            length = len(self._encode_prompts([self.narrator.messages(row)])[0].ids)
+            length = len(self._encode_prompts([self.conversations.messages(row)])[0].ids)
             if limit is not None and length > limit:
                 raise ConfigError(
                     f"{MAX_MODEL_LEN} is {self.settings.max_model_len}, which leaves {limit} tokens for a prompt, and "

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.prompting.conversation import Message
+from ragen.llm_agent.prompting.chat_template import Message
 from ragen.llm_agent.prompting.replies import END_THINK, REPLY_TAGS, THINK
 
 _REMOVED = (*REPLY_TAGS, "<|im_start|>", "<|im_end|>")

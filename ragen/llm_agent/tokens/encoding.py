@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ragen.errors import ConfigError, TemplateError
-from ragen.llm_agent.prompting.chat_template import ChatTemplate
-from ragen.llm_agent.prompting.conversation import Message, images_of
+from ragen.llm_agent.prompting.chat_template import ChatTemplate, Message
+from ragen.llm_agent.prompting.conversation import images_of
 from ragen.llm_agent.tokens.masks import MarkedText, ReplyMarker, Span, moved, token_span
 
 

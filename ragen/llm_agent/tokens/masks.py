@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from itertools import groupby, takewhile
 
 from ragen.errors import TemplateError
-from ragen.llm_agent.prompting.chat_outline import OPENING_TAGS, Outline, Place, outlines
-from ragen.llm_agent.prompting.chat_template import ChatTemplate
+from ragen.llm_agent.prompting.chat_template import OPENING_TAGS, ChatTemplate, Message, Outline, Place, outlines
 from ragen.llm_agent.prompting.control_tokens import ControlTokens
-from ragen.llm_agent.prompting.conversation import Message
 
 Span = tuple[int, int]
 CONTEXT = 8  # tokens before a reply that help to find it again among image tokens

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from ragen.llm_agent.prompting.conversation import Message
+from ragen.llm_agent.prompting.chat_template import Message
 
 
 @dataclass(frozen=True)

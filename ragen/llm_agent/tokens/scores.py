@@ -24,6 +24,11 @@ def normalized_totals(rollouts: Sequence[dict[str, Any]], settings: ContextSetti
         settings: Grouping and method.
     """
     totals = [total_reward(rollout) + rollout.get("penalty", 0.0) for rollout in rollouts]
+    return normalized(totals, rollouts, settings)
+
+
+def normalized(totals: list[float], rollouts: Sequence[dict[str, Any]], settings: ContextSettings) -> list[float]:
+    """A score of each rollout, normalised as the settings say."""
     if settings.method == "identity":
         return totals
     return normalize(totals, group_of(rollouts, settings.grouping), settings.method).tolist()

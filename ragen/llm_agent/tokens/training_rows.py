@@ -21,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ragen.llm_agent.prompting.conversation import Message, Row, images_of
+from ragen.llm_agent.prompting.chat_template import Message
+from ragen.llm_agent.prompting.conversation import Row, images_of
 from ragen.llm_agent.tokens.encoding import EncodedChat
 from ragen.llm_agent.tokens.masks import Span
 from ragen.llm_agent.tokens.sampled_tokens import Exchange, RawReply, raw_reply

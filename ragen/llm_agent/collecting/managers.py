@@ -4,7 +4,8 @@
     observations, infos = manager.reset()          # {"text": prompts, "image": None, "anchor": what environments show}
     observations, rewards, dones, infos = manager.step(["<action>up</action>", None])   # None: was not asked
 
-A manager knows nothing of processes. It takes any container of the shape of
+Prompts are written by :class:`~ragen.llm_agent.prompting.conversation.StepPrompts`, texts are read by projections of
+:mod:`~ragen.llm_agent.prompting.replies`. A manager knows nothing of processes. It takes any container of the shape of
 :class:`~ragen.container.container.EnvironmentContainer`, and any projection, verl-agent's too; in the place of the
 environments' name it takes verl-agent's configuration.
 """
@@ -13,22 +14,69 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ragen.closing import Closing
 from ragen.container.arrays import to_numpy
-from ragen.container.memory import SimpleMemory
-from ragen.container.projections import Projection
-from ragen.container.prompts import Facts, PromptWriter, prompt_writer
-from ragen.container.templates import Templates, checked_templates, templates_of
 from ragen.errors import ConfigError, InputError, StateError
+from ragen.llm_agent.prompting.conversation import Facts, StepPrompts, history_lines
+from ragen.llm_agent.prompting.replies import Projection
+from ragen.llm_agent.prompting.templates import StepTemplates, step_templates
 
 HISTORY_LENGTH = 2
 SUCCESS_KEYS = ("success", "won", "task_success")
 
 Observations = dict[str, Any]
+
+
+class SimpleMemory:
+    """The steps of each row of a batch, oldest first."""
+
+    def __init__(self) -> None:
+        """Hold no rows yet."""
+        self._rows: list[list[dict[str, Any]]] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, row: int) -> list[dict[str, Any]]:
+        return self._rows[row]
+
+    def reset(self, batch_size: int) -> None:
+        """Begin with so many rows without steps."""
+        self._rows = [[] for _ in range(batch_size)]
+
+    def store(self, record: Mapping[str, Sequence[Any]]) -> None:
+        """Add a step to every row.
+
+        Args:
+            record: Such as ``{"text_obs": [...], "action": [...]}``, with a value for each row; a row of which all
+                values are None made no step.
+        """
+        for row, steps in enumerate(self._rows):
+            step = {key: values[row] for key, values in record.items()}
+            if any(value is not None for value in step.values()):
+                steps.append(step)
+
+    def fetch(
+        self, history_length: int, obs_key: str = "text_obs", action_key: str = "action"
+    ) -> tuple[list[str], list[int]]:
+        """The last steps of each row as text.
+
+        Args:
+            history_length: Most steps to show.
+            obs_key: Under which key observations were stored.
+            action_key: Under which key actions were stored.
+
+        Returns:
+            For each row a line for each step, ``[Observation k: '...', Action k: '...']``, k counted from 1 since the
+            reset; and how many lines these are.
+        """
+        shown = [history_lines(steps, history_length, obs_key, action_key) for steps in self._rows]
+        return ["\n".join(lines) for lines in shown], list(map(len, shown))
 
 
 class EnvironmentManagerBase(Closing):
@@ -56,7 +104,7 @@ class EnvironmentManagerBase(Closing):
         env_name: Any = None,
         *,
         history_length: int | None = None,
-        templates: Mapping[str, Any] | Templates | None = None,
+        templates: Mapping[str, Any] | StepTemplates | None = None,
     ) -> None:
         """Take the parts; nothing is reset.
 
@@ -223,17 +271,17 @@ class EnvironmentManagerBase(Closing):
     def __len__(self) -> int:
         return len(self._types)
 
-    def _prompt_writers(self, think: bool, templates: Any) -> list[PromptWriter]:
+    def _prompt_writers(self, think: bool, templates: Any) -> list[StepPrompts]:
         """A writer for each row; rows of a type whose grids have the same signs share one."""
         configs = getattr(self.envs, "configs", [None] * len(self._types))
-        writers: dict[Any, PromptWriter] = {}
+        writers: dict[Any, StepPrompts] = {}
         rows = []
         for env_type, config in zip(self._types, configs, strict=True):
             symbols = getattr(config, "grid_vocab", None) or {}
             key = (env_type, *symbols.items())
             if key not in writers:
-                default = templates_of(env_type, think, symbols)
-                writers[key] = prompt_writer(env_type, _chosen(templates, env_type, default))
+                words = step_templates(env_type, think, symbols).replaced(_chosen(templates, env_type))
+                writers[key] = StepPrompts(words, env_type)
             rows.append(writers[key])
         return rows
 
@@ -296,12 +344,11 @@ def _checked_length(told: Any, given: Any) -> int:
     return length
 
 
-def _chosen(templates: Any, env_type: str, default: Templates) -> Templates:
-    if templates is None:
-        return default
-    if isinstance(templates, Mapping) and all(isinstance(each, Mapping | Templates) for each in templates.values()):
-        templates = templates.get(env_type, {})
-    return checked_templates(templates, default)
+def _chosen(templates: Any, env_type: str) -> Mapping[str, str]:
+    """What of the templates that were given is for a type."""
+    if isinstance(templates, Mapping) and all(isinstance(each, Mapping | StepTemplates) for each in templates.values()):
+        templates = templates.get(env_type)
+    return asdict(templates) if isinstance(templates, StepTemplates) else templates or {}
 
 
 def _parameters(function: Any) -> int:

@@ -1,6 +1,9 @@
-r"""What prompts are made of, as data: texts with named slots, which a YAML file may replace.
+r"""What prompts are made of, as data: texts with named slots.
 
-A file holds any of the fields below, and what it leaves out is ours::
+    PromptTemplate    chats of turns: our own words, or a YAML file's, such as one imported from a RAGEN checkout
+    StepTemplates     one message a step, as containers of environments show it; by type of environment
+
+A file of prompts holds any of the fields below, and what it leaves out is ours::
 
     system: "You play games."
     instruction_in: system
@@ -22,6 +25,8 @@ from string import Formatter
 from typing import Any, Self
 
 from ragen.errors import ConfigError
+
+# Chats
 
 SYSTEM_PROMPT = "You are an agent that acts in an environment, one turn at a time. Earn as much reward as you can."
 THINK_FORMAT = "<think> how you decide </think> <answer> what you do </answer>"
@@ -120,7 +125,7 @@ class WindowTemplate:
 
 @dataclass(frozen=True)
 class PromptTemplate:
-    """All texts of a prompt.
+    """All texts of a chat.
 
     Attributes:
         system: The system message; an empty one is left out.
@@ -215,6 +220,97 @@ class PromptTemplate:
         return (self.join if join is None else join).join(filter(None, texts))
 
 
+DEFAULT_PROMPTS = PromptTemplate()
+"""Our own prompts."""
+
+# Steps
+
+_STEP_SLOTS = (
+    *("task", "step_count", "history_length", "action_history", "current_step"),
+    *("current_observation", "available_actions"),
+)
+
+
+@dataclass(frozen=True)
+class StepTemplates:
+    """The prompts of one type of environment where every step is one message.
+
+    Attributes:
+        first: Without a history.
+        later: With one.
+    """
+
+    first: str = _text("", *_STEP_SLOTS)
+    later: str = _text("", *_STEP_SLOTS)
+
+    def replaced(self, given: Mapping[str, str]) -> Self:
+        """The same with some or all of its texts replaced.
+
+        Raises:
+            ConfigError: There is no such text, or one has a slot that does not exist.
+        """
+        return _filled(self, given, "templates")
+
+
+_TASKS = {
+    "sokoban": (
+        "You play Sokoban.\nGoal: every box on a target.\nRules: you walk up, down, left or right, one cell a "
+        "turn. Walking into a box pushes it on if the cell behind it is free. Boxes cannot be pulled, and two at a "
+        "time cannot be pushed, so a box in a corner is lost."
+    ),
+    "frozen_lake": (
+        "You cross a frozen lake.\nGoal: reach the goal without falling into a hole.\nRules: you walk "
+        "left, down, right or up, one cell a turn, and ice may be slippery: you may end up to the left or right of "
+        "where you were going."
+    ),
+    "webshop": "You shop on a website. What you are to buy: {task}",
+    "countdown": (
+        "You play Countdown: write an arithmetic expression that has the target as its value and uses each given "
+        "number exactly once, with +, -, * and / and parentheses."
+    ),
+    "metamathqa": "You solve a mathematical problem, and may try again where you were wrong.",
+    "bandit": "You choose between two arms that pay differently, and want the highest reward.",
+}
+_ANSWERED = {  # what is to stand between which tags
+    "countdown": ("the expression", "answer"),
+    "metamathqa": ("the result", "answer"),
+    "bandit": ("the name of one arm", "answer"),
+    "webshop": ("one action of the page, with your own words in search[...]", "action"),
+}
+_THINK = (
+    "Think first, step by step: what the situation is, and what each choice would lead to. Then say what to do. Always "
+    "output: <think> [your thoughts] </think> "
+)
+_PAST = (
+    "\n\nYou have taken {step_count} steps. The last {history_length} observations, each with what you did then:\n"
+    "{action_history}"
+)
+
+
+def step_templates(env_type: str, think: bool = False, symbols: Mapping[str, str] | None = None) -> StepTemplates:
+    """Our own prompts of a type.
+
+    Args:
+        env_type: Such as ``sokoban``.
+        think: Whether to demand a thought between ``<think>`` and ``</think>`` before the action.
+        symbols: What the signs of a grid mean; none are explained if left out.
+    """
+    legend = ", ".join(f"{sign} is {meaning}" for sign, meaning in (symbols or {}).items())
+    content, tag = _ANSWERED.get(env_type, ("one action", "action"))
+    shop, free = env_type == "webshop", env_type in ("countdown", "metamathqa")
+    head = _TASKS.get(env_type, "You play a game, one action a turn.")
+    head += escaped(f"\nSymbols in the state: {legend}") if legend else ""
+    head += "" if shop or free else "\n\nAvailable actions: {available_actions}."
+    state = "\n\nTurn {current_step}:\nState:\n{current_observation}"
+    state += "\nWhat can be done on this page:\n{available_actions}" if shop else ""
+    demand = "\n" + (_THINK if think else "Always output: ") + f"<{tag}> [{content}] </{tag}>"
+    again = "\nThe problem: {task}" if env_type == "metamathqa" else ""  # replies to attempts do not repeat it
+    return StepTemplates(head + state + demand, head + again + _PAST + state + demand)
+
+
+# Slots
+
+
 def fill(text: str, values: Mapping[str, Any]) -> str:
     """A text with its slots filled.
 
@@ -293,7 +389,10 @@ def _check_slots(text: str, where: str, key: str, slots: Sequence[str], needs: s
         raise ConfigError(f"{where}: {key} lacks the slot {{{needs}}}, without which it cannot be told.")
 
 
-_NUMBERS = ("reward", "actions_left", "max_tokens", "count", "turn", "completed", "shown", "max_actions")
+_NUMBERS = (
+    *("reward", "actions_left", "max_tokens", "count", "turn", "completed", "shown", "max_actions"),
+    *("step_count", "history_length", "current_step"),
+)
 
 
 def _check_format(name: str, form: str, where: str, key: str) -> None:
@@ -301,7 +400,3 @@ def _check_format(name: str, form: str, where: str, key: str) -> None:
         format(1 if name in _NUMBERS else "", form)
     except ValueError as error:
         raise ConfigError(f"{where}: {key} shows {{{name}:{form}}}, which cannot be: {error}.") from error
-
-
-DEFAULT_PROMPTS = PromptTemplate()
-"""Our own prompts."""

@@ -1,0 +1,228 @@
+"""A manager's prompts as a batch for the actor, and the actor's replies as rows of tokens.
+
+Prompts are chats of one message, padded on the left. Replies come back as prompt, reply and both together, in the
+columns of verl's rollouts. A verl worker group gives these columns itself. Where the actor is one of this project's
+backends, they are made of the prompts and of the reply's tokens, or of its text where it does not tell tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ragen.errors import InputError
+from ragen.llm_agent.collecting.settings import MAX_PROMPT, CollectorSettings
+from ragen.llm_agent.prompting.chat_template import ChatTemplate
+from ragen.llm_agent.prompting.control_tokens import ControlTokens
+from ragen.llm_agent.prompting.conversation import step_message
+from ragen.llm_agent.prompting.replies import reply_texts
+from ragen.llm_agent.tokens.dataproto import data_proto, image_objects, object_array, token_tensors
+from ragen.llm_agent.tokens.encoding import ChatEncoder, EncodedChat
+from ragen.llm_agent.tokens.masks import ReplyMarker
+
+if TYPE_CHECKING:
+    import torch
+    from verl import DataProto
+
+TOGETHER = ("input_ids", "attention_mask", "position_ids")
+"""Columns of prompt and reply together; ``prompts`` are padded on the left, all others are the reply's."""
+
+
+class PromptEncoder:
+    """Makes batches of prompts with one tokenizer."""
+
+    def __init__(self, settings: CollectorSettings, tokenizer: Any, processor: Any = None) -> None:
+        """Find the chat template and try it.
+
+        Args:
+            settings: How long prompts may be.
+            tokenizer: A fast tokenizer with a chat template.
+            processor: Takes images; None leaves marks in their places.
+
+        Raises:
+            ConfigError: There is no template that works.
+        """
+        self._settings, self._tokenizer, self._processor = settings, tokenizer, processor
+        self._template = ChatTemplate(tokenizer, processor)
+        self._control = ControlTokens.of(tokenizer)
+        marker = ReplyMarker(self._template, self._control, tokenizer.eos_token)
+        self._encoder = ChatEncoder(tokenizer, self._template, marker, processor)
+
+    @property
+    def pad_id(self) -> int:
+        """What fills up rows."""
+        pad = self._tokenizer.pad_token_id
+        return self._tokenizer.eos_token_id or 0 if pad is None else pad
+
+    def batch(self, obs: Mapping[str, Any], rows: Sequence[int], columns: Mapping[str, Sequence[Any]]) -> DataProto:
+        """The batch of some environments.
+
+        Args:
+            obs: What the manager gave: ``text``, ``image``, ``anchor``.
+            rows: Which environments.
+            columns: Further columns, with a value for every environment; those named as ours take their place.
+
+        Returns:
+            ``input_ids``, ``attention_mask``, ``position_ids``; and ``raw_prompt_ids`` (without padding),
+            ``raw_prompt`` and ``messages_list`` (the chat), ``anchor_obs``, ``index``, ``data_source``, ``env_ids``.
+
+        Raises:
+            InputError: A prompt is too long, and ``data.truncation`` is ``error``.
+        """
+        images = obs.get("image")
+        shown = [(obs["text"][row], None if images is None else images[row]) for row in rows]
+        chats = [[step_message(*each, self._control, self._processor is not None)] for each in shown]
+        encoded = [self._fitted(chat, row) for chat, row in zip(self._encoder.prompts(chats, ""), rows, strict=True)]
+        tensors = self._tensors(encoded)
+        anchors = obs.get("anchor") or [None] * len(obs["text"])
+        objects = {
+            "raw_prompt_ids": object_array(list(chat.ids) for chat in encoded),
+            "raw_prompt": object_array(chats),
+            "messages_list": object_array(chats),
+            "anchor_obs": object_array(anchors[row] for row in rows),
+            "index": object_array(rows),
+            "data_source": object_array("default" for _ in rows),
+            "env_ids": object_array(rows),
+        }
+        if self._processor is not None:
+            objects |= image_objects(encoded)
+        objects |= {name: object_array(values[row] for row in rows) for name, values in columns.items()}
+        return data_proto(tensors, objects, {})
+
+    def _fitted(self, chat: EncodedChat, row: int) -> EncodedChat:
+        limit, length = self._settings.prompt_limit, len(chat.ids)
+        if limit is None or length <= limit:
+            return chat
+        if self._settings.truncation == "error" or chat.images:
+            raise InputError(
+                f"the prompt of env {row} has {length} tokens, and there is room for {limit} ({MAX_PROMPT}, or what "
+                "the model's context leaves); raise it, show less history, or set data.truncation to left, right or "
+                "middle."
+            )
+        kept = {
+            "left": chat.ids[length - limit :],
+            "right": chat.ids[:limit],
+            "middle": chat.ids[: limit // 2] + chat.ids[length - (limit - limit // 2) :],
+        }
+        return replace(chat, ids=kept[self._settings.truncation])
+
+    def _tensors(self, encoded: Sequence[EncodedChat]) -> dict[str, Any]:
+        from torch.nn.functional import pad
+
+        tensors = token_tensors(encoded, self.pad_id, self._processor)
+        missing = (self._settings.prompt_width or 0) - tensors["input_ids"].shape[-1]
+        if missing > 0:
+            fill = {"input_ids": self.pad_id}
+            tensors = {name: pad(each, (missing, 0), value=fill.get(name, 0)) for name, each in tensors.items()}
+        return {name: tensors[name] for name in TOGETHER}
+
+
+class Answers(NamedTuple):
+    """What an actor gave for a batch of prompts.
+
+    Attributes:
+        texts: The replies.
+        errors: Why there is none, or None.
+        tensors: ``prompts``, ``responses``, ``input_ids``, ``attention_mask``, ``position_ids``, and what else the
+            actor told of its replies, such as log-probabilities.
+    """
+
+    texts: list[str]
+    errors: list[str | None]
+    tensors: dict[str, torch.Tensor]
+
+
+def ask(actor: Any, prompts: DataProto) -> DataProto:
+    """Let an actor answer; a batch for a worker group is filled up to a multiple of its workers, and cut again."""
+    world_size = getattr(actor, "world_size", None)
+    if world_size is None:
+        return actor.generate_sequences(prompts)
+    from verl.protocol import pad_dataproto_to_divisor, unpad_dataproto
+
+    padded, extra = pad_dataproto_to_divisor(prompts, world_size)
+    return unpad_dataproto(actor.generate_sequences(padded), extra)
+
+
+def read_answers(prompts: DataProto, output: DataProto, tokenizer: Any, pad_id: int) -> Answers:
+    """The replies as texts and as rows of tokens.
+
+    Args:
+        prompts: What was asked.
+        output: What the actor gave: ``responses`` or ``response_texts``, and perhaps ``errors``.
+        tokenizer: Reads and writes tokens.
+        pad_id: Fills up rows.
+    """
+    given = dict(output.batch.items()) if output.batch is not None else {}
+    said = reply_texts(output, tokenizer)
+    errors = list(output.non_tensor_batch.get("errors", [None] * len(said)))
+    if "responses" in given and _is_whole(prompts, given):
+        return Answers(said, errors, given | {"prompts": given.get("prompts", prompts.batch["input_ids"])})
+    return Answers(said, errors, _joined(prompts, _replies(given, said, tokenizer, pad_id)))
+
+
+def _is_whole(prompts: DataProto, given: Mapping[str, torch.Tensor]) -> bool:
+    width = prompts.batch["input_ids"].shape[-1] + given["responses"].shape[-1]
+    return all(name in given and given[name].shape[-1] == width for name in TOGETHER)
+
+
+def _replies(
+    given: Mapping[str, torch.Tensor], texts: Sequence[str], tokenizer: Any, pad_id: int
+) -> dict[str, torch.Tensor]:
+    """``responses`` and ``response_mask``, and what else was given of replies."""
+    import torch
+
+    if "responses" in given:
+        mask = given.get("response_mask")
+        known = {name: each for name, each in given.items() if each.shape == given["responses"].shape}
+        return known | {"response_mask": (given["responses"] != pad_id).long() if mask is None else mask.long()}
+    end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+    rows = [tokenizer(text, add_special_tokens=False)["input_ids"] + end for text in texts]
+    width = max(1, *map(len, rows))
+    filled = [row + [pad_id] * (width - len(row)) for row in rows]
+    seen = [[1] * len(row) + [0] * (width - len(row)) for row in rows]
+    return {"responses": torch.tensor(filled), "response_mask": torch.tensor(seen)}
+
+
+def _joined(prompts: DataProto, replies: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    import torch
+
+    asked, mask = prompts.batch, replies.pop("response_mask")
+    positions = asked["position_ids"]
+    following = torch.arange(1, mask.shape[-1] + 1)
+    return {
+        **replies,
+        "prompts": asked["input_ids"],
+        "input_ids": torch.cat([asked["input_ids"], replies["responses"]], -1),
+        "attention_mask": torch.cat([asked["attention_mask"], mask.to(asked["attention_mask"].dtype)], -1),
+        "position_ids": torch.cat([positions, positions[..., -1:] + following], -1),
+    }
+
+
+def stacked(rows: Sequence[Mapping[str, torch.Tensor]], pad_id: int) -> dict[str, torch.Tensor]:
+    """Rows of several turns as tensors: prompts filled up on their left, replies on their right.
+
+    Args:
+        rows: Each with the same columns.
+        pad_id: Fills up tokens; everything else is filled up with 0, and positions count on.
+    """
+    import torch
+
+    prompt = max(row["prompts"].shape[-1] for row in rows)
+    reply = max(row["responses"].shape[-1] for row in rows)
+    names = [name for name in rows[0] if all(name in row for row in rows)]
+    return {name: torch.stack([_filled(name, row, prompt, reply, pad_id) for row in rows]) for name in names}
+
+
+def _filled(name: str, row: Mapping[str, torch.Tensor], prompt: int, reply: int, pad_id: int) -> torch.Tensor:
+    import torch
+    from torch.nn.functional import pad
+
+    left, right = prompt - row["prompts"].shape[-1], reply - row["responses"].shape[-1]
+    left = left if name in ("prompts", *TOGETHER) else 0
+    right = 0 if name == "prompts" else right
+    fill = pad_id if name in ("prompts", "responses", "input_ids") else 0
+    found = pad(row[name], (left, right), value=fill)
+    if name == "position_ids" and right:
+        found[..., -right:] = found[..., -right - 1 : -right] + torch.arange(1, right + 1)
+    return found

@@ -12,11 +12,11 @@ import pytest
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.scripted import ScriptedBackend
-from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.evaluation.replies import replies_line
 from ragen.llm_agent.evaluation.results import evaluate, usage_line
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.rollout_file import RolloutFile, read_records, read_usage
+from ragen.llm_agent.tokens.batches import BatchBuilder
 
 ROOT = Path(__file__).resolve().parents[2]
 GAMES = [
@@ -151,7 +151,7 @@ def test_no_training_batch_is_built(overlapping, tmp_path, monkeypatch):
     def batch(*_, **__):
         raise AssertionError("an evaluation has no use for a training batch")
 
-    monkeypatch.setattr(ContextManager, "_training_batch", batch)
+    monkeypatch.setattr(BatchBuilder, "training", batch)
     assert run(tmp_path, "report=true", f"agent_proxy.use_parallel_rollout={overlapping}") == 0
     assert len(lines(tmp_path)) == 8 and (tmp_path / "report.html").exists()
 

@@ -7,22 +7,30 @@ environments are not built, nothing is claimed, and all of it has ended when the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ragen.llm_agent.config.command_line import add_config_arguments, main_of
+from ragen.parallel.episode.outcome import Raised
+from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.kinds import ray
+from ragen.parallel.kinds.ray import AgentClient, Node, NodeHandle
+from ragen.parallel.lanes.exchange import Answer, Reply, ask, end_all
+from ragen.parallel.lanes.handle import LaneKind, Message, WorkerGone
+from ragen.parallel.lanes.lane import Lane, Request
+from ragen.parallel.lanes.orders import Rebuild
 from ragen.parallel.settings import Settings
-
-if TYPE_CHECKING:
-    from ragen.parallel.nodes.inquiry import NodeReport
 
 PROG = "ragen cluster"
 DEFAULT_CONFIG = "base"
 SOUND, UNSOUND = 0, 1
 FAR_OFF = 1.0  # seconds of clock skew beyond which logs of several nodes cannot be read together
+_LOOK = 0.02  # seconds between looks whether agents are up
 _WIDTH = 120  # columns of a table that is read in a log too
 COLUMNS = ("node", "address", "reachable", "versions", "code", "lanes now", "round trip", "clock")
 
@@ -44,14 +52,12 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 def run(config: Any) -> int:
     """Look at the cluster of a configuration, and print what was found; the exit code."""
     from ragen.llm_agent.config.environments import read_config
-    from ragen.parallel.nodes.inquiry import inquire
-    from ragen.parallel.nodes.ray_cluster import RayCluster
 
     managed = read_config(config, "train")
     settings: Settings = managed.engine
     by_tag = {entry.spec.tag: entry.spec for entry in managed.entries}
     specs = [replace(spec, env_id=number) for number, spec in enumerate(by_tag.values())]
-    cluster = RayCluster(settings.ray, settings.start_method, ["numpy"], settings.startup_timeout)
+    cluster = ray.RayCluster(settings.ray, settings.start_method, ["numpy"])
     try:
         reports = inquire(cluster, specs, settings)
         if not reports:
@@ -66,6 +72,102 @@ def run(config: Any) -> int:
 main = main_of(parser, PROG, run)
 """Runs the command. Exit codes: 0 where all nodes can be used, 1 where one cannot or there is no such cluster, 2 for a
 configuration that cannot work."""
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """What was found out about a node.
+
+    Attributes:
+        node: Which one.
+        why: Why no worker can live there, in words that follow its name; "" where one did.
+        differences: What is installed there in another version than here, in words.
+        seats: For how many workers there is room now, by what each of them claims.
+        round_trip_s: Seconds that a call there and back takes; None where the node was not reached.
+        skew_s: Seconds by which its clock is ahead of ours; None where it was not reached.
+        missing: Why classes of environments cannot be loaded there, by tag.
+    """
+
+    node: Node
+    why: str = ""
+    differences: Sequence[str] = ()
+    seats: int = 0
+    round_trip_s: float | None = None
+    skew_s: float | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether an agent answers there."""
+        return self.round_trip_s is not None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether environments can be played there."""
+        return not (self.why or self.differences or self.missing) and self.seats > 0
+
+
+def inquire(cluster: ray.RayCluster, specs: Iterable[EnvSpec], settings: Settings) -> list[NodeReport]:
+    """Place an agent on each node, start a worker there, and have it load the classes of environments.
+
+    Args:
+        cluster: Whose nodes.
+        specs: One for each tag, with ids of their own; their environments are not built.
+        settings: Time-outs. No call takes longer than twice the ``startup_timeout``, and a little.
+
+    Returns:
+        A report for each node that is asked for.
+    """
+    nodes, specs = cluster.nodes(), list(specs)
+    tags = {spec.env_id: spec.tag for spec in specs}
+    seats = {node.node_id: cluster.seats(node, None) for node in nodes}
+    agents = [AgentClient(cluster, node, 0) for node in nodes]
+    try:
+        deadline = time.monotonic() + settings.startup_timeout
+        while any(not agent.is_up and not agent.why for agent in agents) and time.monotonic() < deadline:
+            time.sleep(_LOOK)
+        lanes = {agent: Lane(f"check on {agent.node.name}", _Only(agent)) for agent in agents if agent.is_up}
+        request = Request(0, Rebuild.of(specs, []), settings.step_timeout, settings.startup_timeout)
+        try:
+            replies = ask(dict.fromkeys(lanes.values(), request))
+        finally:
+            end_all(lanes.values())
+        reply_of = {agent: replies[lane] for agent, lane in lanes.items()}
+        return [_report(agent, seats[agent.node.node_id], reply_of.get(agent), tags) for agent in agents]
+    finally:
+        ray.close_all(agents)
+
+
+class _Only(LaneKind):
+    """Workers on one node."""
+
+    name, slots, is_remote = "check", 1, True
+
+    def __init__(self, agent: AgentClient) -> None:
+        self._agent = agent
+
+    def start(self, lane: str, first: Message | None = None) -> NodeHandle:
+        handle = NodeHandle(self._agent, lane)
+        if first is not None:
+            with contextlib.suppress(WorkerGone):  # receive() says so
+                handle.send(first)
+        return handle
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+def _report(agent: AgentClient, seats: int, reply: Reply | None, tags: Mapping[int, str]) -> NodeReport:
+    here = {**ray.versions(), **ray.installed()}
+    there = {name: agent.facts[name] for name in here if name in agent.facts}
+    differences = [f"{name} {there[name]} (here {here[name]})" for name in there if there[name] != here[name]]
+    if reply is None:
+        return NodeReport(agent.node, agent.why or "did not answer in time", differences, seats)
+    reached = agent.round_trip_s, agent.skew_s
+    if not isinstance(reply, Answer):
+        return NodeReport(agent.node, f"started no worker: {reply.what}", differences, seats, *reached)
+    missing = {tags[each.env_id]: each.value.text for each in reply.outcomes if isinstance(each.value, Raised)}
+    return NodeReport(agent.node, "", differences, seats, *reached, missing)
 
 
 def _show(reports: Sequence[NodeReport], tags: Sequence[str]) -> None:

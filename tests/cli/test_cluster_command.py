@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from ragen.cli import cluster
+from ragen.cli.cluster import NodeReport
 from ragen.errors import LaneStartError
-from ragen.parallel.nodes import inquiry, ray_cluster
-from ragen.parallel.nodes.inquiry import NodeReport
-from ragen.parallel.nodes.link import Node
+from ragen.parallel.kinds import ray
+from ragen.parallel.kinds.ray import Node
 
 FIT = NodeReport(Node("a" * 56, "box-1/aaaaaa", "10.0.0.1"), seats=4, round_trip_s=0.0021, skew_s=-0.004)
 UNFIT = {
@@ -33,10 +33,10 @@ def ask(monkeypatch, capsys):
         def close(self):
             self.closed = True
 
-    monkeypatch.setattr(ray_cluster, "RayCluster", Cluster)
+    monkeypatch.setattr(ray, "RayCluster", Cluster)
 
     def run(*reports):
-        monkeypatch.setattr(inquiry, "inquire", lambda *_: list(reports))
+        monkeypatch.setattr(cluster, "inquire", lambda *_: list(reports))
         return cluster.main([]), capsys.readouterr()
 
     return run
@@ -67,6 +67,6 @@ def test_a_cluster_that_is_not_there_is_an_error(ask, monkeypatch):
     def nowhere(*_):
         raise LaneStartError("the cluster at 'box-9:6379' cannot be used")
 
-    monkeypatch.setattr(ray_cluster, "RayCluster", nowhere)
+    monkeypatch.setattr(ray, "RayCluster", nowhere)
     code, told = ask(FIT)
     assert code == cluster.UNSOUND and told.err == "error: LaneStartError: the cluster at 'box-9:6379' cannot be used\n"

@@ -25,9 +25,8 @@ from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.llm_agent.testing.local_cluster import LocalCluster
 from ragen.parallel import EnvSpec, Settings
-from ragen.parallel.nodes.inquiry import inquire
-from ragen.parallel.nodes.options import RayOptions
-from ragen.parallel.nodes.ray_cluster import RayCluster
+from ragen.parallel.kinds.ray import RayCluster
+from ragen.parallel.settings import RayOptions
 from support.episodes import Holder, config, freeze, play, sequential
 from support.faulty_envs import Walk
 from support.leftovers import is_over, until
@@ -200,7 +199,7 @@ def test_code_that_is_on_no_node_is_shipped_by_ray_or_named_with_the_node(
         assert freeze(play(manager, TURNS)) == expected[0]
         assert lanes(manager).keys() == {node_id[:6] for node_id in cluster.node_ids()}
     specs = [EnvSpec.of(sys.modules["only_in_main"].Mine, tag="Mine"), EnvSpec.of(Walk, None, 1)]
-    for report in inquire(RayCluster(RayOptions(), "forkserver", [], 60.0), specs, Settings()):
+    for report in command.inquire(RayCluster(RayOptions(), "forkserver", []), specs, Settings()):
         assert report.missing.keys() == {"Mine"} and not report.is_sound
         assert f"No module named 'only_in_main' (on node {report.node.name}: install it" in report.missing["Mine"]
     with pytest.raises(ConfigError, match=r"ray.runtime_env: \. cannot be shipped any more"):

@@ -15,7 +15,6 @@ import pytest
 from ragen.parallel.lanes.executor_process import start_fork_server, without_main_script
 from support.episodes import BACKEND
 from support.leftovers import descriptors, processes, until
-from support.simulated_nodes import machine
 
 KINDS = ["process", "executor"]
 
@@ -46,21 +45,9 @@ def what_the_standard_library_keeps() -> None:
         process.close()
 
 
-@pytest.fixture(scope="session")
-def what_starts_simulated_nodes() -> Iterator[None]:
-    """A process that stays until the end."""
-    machine()
-    yield
-    machine().close()
-
-
 @pytest.fixture(autouse=True)
-def nothing_left(
-    few_objects_to_collect: None, what_the_standard_library_keeps: None, request: pytest.FixtureRequest
-) -> Iterator[None]:
+def nothing_left(few_objects_to_collect: None, what_the_standard_library_keeps: None) -> Iterator[None]:
     """Fail a test that leaves a process, a thread or a descriptor behind."""
-    if request.node.get_closest_marker("cluster"):
-        request.getfixturevalue("what_starts_simulated_nodes")
     gc.collect()
     before = processes(), set(threading.enumerate()), descriptors()
     yield

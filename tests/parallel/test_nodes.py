@@ -1,4 +1,4 @@
-"""Lanes on nodes that come, go, stop and are killed: the rollouts stay equal. Ray itself is stood in for.
+"""Workers on nodes that come, go, stop and are killed: the rollouts stay equal. Ray itself is stood in for.
 
 What an environment does to its worker is in ``test_faults``, which runs over these nodes too.
 """
@@ -6,12 +6,14 @@ What an environment does to its worker is in ``test_faults``, which runs over th
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import re
 import shutil
 import signal
-import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,16 +22,12 @@ import pytest
 
 from ragen.errors import ConfigError, LaneStartError
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel.nodes import connection, ray_cluster, wire
-from ragen.parallel.nodes.agent import Agent
-from ragen.parallel.nodes.kind import RayKind
-from ragen.parallel.nodes.link import SILENCE, Link, Node, Stage
-from ragen.parallel.nodes.options import RayOptions
-from ragen.parallel.settings import Settings
-from support.episodes import config, freeze, play, sequential
+from ragen.parallel.kinds import ray as ray_kind
+from ragen.parallel.kinds.ray import Node, NodeAgent, RayKind
+from ragen.parallel.settings import RayOptions, Settings
+from support.episodes import SEED, config, freeze, play, sequential
 from support.leftovers import is_over, processes, titled, until
 from support.simulated_nodes import SimulatedCluster
-from support.slow_wire import SlowWire
 
 pytestmark = pytest.mark.cluster
 
@@ -40,7 +38,7 @@ THREE = ("one", "two", "three")
 @pytest.fixture(autouse=True)
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three nodes of two places each, and no Ray."""
-    monkeypatch.setattr(ray_cluster, "RayCluster", SimulatedCluster)
+    monkeypatch.setattr(ray_kind, "RayCluster", SimulatedCluster)
     monkeypatch.setattr(SimulatedCluster, "names", THREE)
 
 
@@ -60,7 +58,8 @@ def honest() -> list[list[dict[str, Any]]]:
 def on_nodes(**es_manager: Any) -> Iterator[tuple[EnvStateManager, SimulatedCluster]]:
     with EnvStateManager(walks(**es_manager)) as manager:
         cluster = SimulatedCluster.last
-        assert until(lambda: cluster.pids.keys() == set(THREE))
+        assert cluster is not None
+        assert until(lambda: all(is_up(manager, name) for name in THREE))
         yield manager, cluster
 
 
@@ -70,20 +69,16 @@ def used(manager: EnvStateManager) -> set[str]:
     return {lane.node for lane in manager.lane_stats() if lane.envs}
 
 
-def link_to(manager: EnvStateManager, name: str) -> Link | None:
+def is_up(manager: EnvStateManager, name: str) -> bool:
     kind: Any = manager._engine.homes.pool.kind
-    return next((link for link in kind._links.values() if link.node.name == name), None)
-
-
-def is_open(manager: EnvStateManager, name: str) -> bool:
-    return (link := link_to(manager, name)) is not None and link.stage is Stage.OPEN
+    return any(agent.is_up for agent in kind._agents.values() if agent.node.name == name)
 
 
 def restarts(manager: EnvStateManager) -> int:
     return sum(lane.restarts for lane in manager.lane_stats())
 
 
-def test_each_node_has_its_share_of_the_lanes(honest: list[list[dict[str, Any]]]) -> None:
+def test_each_node_has_its_share_of_the_workers(honest: list[list[dict[str, Any]]]) -> None:
     with on_nodes() as (manager, _):
         assert freeze(play(manager, TURNS)) == honest[0]
         assert used(manager) == set(THREE)
@@ -92,10 +87,20 @@ def test_each_node_has_its_share_of_the_lanes(honest: list[list[dict[str, Any]]]
         assert freeze(play(manager, TURNS)) == honest[1]
 
 
-def test_as_many_lanes_as_the_nodes_have_places_unless_told_otherwise() -> None:
+def test_there_are_as_many_workers_as_the_nodes_have_places_unless_the_configuration_limits_them() -> None:
     with on_nodes(max_workers=None) as (manager, _):
         play(manager, 1)
         assert len(manager.lane_stats()) == 1 + 6
+
+
+def test_where_processes_cannot_be_had_a_node_takes_executors(
+    honest: list[list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_kind, "available", lambda backend: "executor")
+    monkeypatch.setenv("RAGEN_NODE", "is set by agents")  # and put back
+    with on_nodes() as (manager, _):
+        assert freeze(play(manager, TURNS)) == honest[0]
+        assert used(manager) == set(THREE) and not titled("ragen supervisor")
 
 
 LOSSES: dict[str, Callable[[SimulatedCluster], None]] = {
@@ -105,6 +110,7 @@ LOSSES: dict[str, Callable[[SimulatedCluster], None]] = {
 }
 
 
+@pytest.mark.cold
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("at", [0, 2])
 def test_a_node_is_lost_and_the_rollout_is_equal(loss: str, at: int, honest: list[list[dict[str, Any]]]) -> None:
@@ -139,25 +145,86 @@ def test_without_any_node_left_the_main_process_goes_on(honest: list[list[dict[s
 
         def lose_all(turn: int) -> None:
             if turn == 2:
-                workers = [lane.pid for lane in manager.lane_stats()[1:] if lane.pid]
                 for name in THREE:
                     cluster.remove(name)
-                assert until(lambda: all(map(is_over, workers)))  # a moment after their agents
 
         assert freeze(play(manager, TURNS, lose_all)) == honest[0]
         assert manager.lane_stats()[0].envs == 8
 
 
-def test_a_node_that_stops_is_left_when_its_environments_are_overdue(
+def test_a_node_that_stops_is_given_up_when_its_environments_are_overdue(
+    honest: list[list[dict[str, Any]]], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_kind, "ANSWER_TIMEOUT", 0.5)
+    with on_nodes(step_timeout=0.5) as (manager, cluster):
+
+        def stop(turn: int) -> None:
+            if turn == 2:
+                cluster.hold("two")
+                cluster.there.remove("two")
+
+        assert freeze(play(manager, TURNS, stop)) == honest[0]
+        assert used(manager) == {"one", "three"}
+        assert "node two does not answer within 0.5 s" in caplog.text
+        assert freeze(play(manager, TURNS)) == honest[1]
+
+
+def test_a_node_that_ray_declares_dead_is_given_up_before_any_deadline(
     honest: list[list[dict[str, Any]]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with on_nodes(step_timeout=0.5) as (manager, cluster):
-        stop = {2: lambda: cluster.signal("two", signal.SIGSTOP)}
-        assert freeze(play(manager, TURNS, lambda turn: stop.get(turn, int)())) == honest[0]
+    with on_nodes(step_timeout=1000) as (manager, cluster):
+        doctor = threading.Timer(0.5, cluster.remove, ["two"])
+
+        def stop(turn: int) -> None:
+            if turn == 2:
+                cluster.hold("two")
+                cluster.dead.add("two")
+                doctor.start()
+
+        assert freeze(play(manager, TURNS, stop)) == honest[0]
+        doctor.join()
         assert used(manager) == {"one", "three"}
-        assert "two does not answer" in caplog.text or "missed a deadline of 0.5 s" in caplog.text
-        cluster.signal("two", signal.SIGCONT)
-        assert freeze(play(manager, TURNS)) == honest[1]
+        assert "node two is dead" in caplog.text
+
+
+def test_a_node_that_answers_late_keeps_its_workers(honest: list[list[dict[str, Any]]]) -> None:
+    """A request takes longer to get there than its environments may take: their time begins when it has come."""
+    with on_nodes(step_timeout=0.3) as (manager, cluster):
+        again: list[threading.Timer] = []
+
+        def hold(turn: int) -> None:
+            if turn in (1, 3):
+                cluster.hold("two")
+                again.append(threading.Timer(0.8, cluster.release, ["two"]))
+                again[-1].start()
+
+        assert freeze(play(manager, TURNS, hold)) == honest[0]
+        for timer in again:
+            timer.join()
+        assert restarts(manager) == 0 and sorted(cluster.placed) == sorted(THREE)
+
+
+def test_an_environment_that_hangs_on_a_node_costs_its_own_time_out_alone(
+    honest: list[list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """Its worker has one message for all of its environments, of which the others have not begun."""
+    fields = {"fault": "sleeps", "place": "turn 2", "once": str(tmp_path / "once")}
+    tags = {
+        "Good": {"env_type": "support.faulty_envs:Walk"},
+        "Faulty": {"env_type": "support.faulty_envs:Faulty", "env_config": fields},
+    }
+    settings = {"use_multiprocessing": True, "backend": "ray", "max_workers": 1, "step_timeout": 2.0}
+    hangs = config(tags, [("Faulty", 1), ("Good", 40)], **settings)
+    monkey = config(
+        {**tags, "Faulty": {**tags["Faulty"], "env_config": {"fault": "nothing", "place": "never"}}},
+        [("Faulty", 1), ("Good", 40)],
+    )
+    expected = sequential(monkey, TURNS)[0]
+    with EnvStateManager(hangs) as manager:
+        begin = time.monotonic()
+        assert freeze(play(manager, TURNS)) == expected
+        assert time.monotonic() - begin < 40 * 2.0, "one deadline, and not that of all in the message"
+        assert restarts(manager) == 1
 
 
 def test_a_worker_that_was_stopped_before_its_turn_is_overdue(honest: list[list[dict[str, Any]]]) -> None:
@@ -171,7 +238,7 @@ def test_a_worker_that_was_stopped_before_its_turn_is_overdue(honest: list[list[
         assert restarts(manager) >= 1
 
 
-def test_what_is_missing_on_a_node_is_told_with_its_name(
+def test_a_class_that_is_missing_on_a_node_is_named_with_the_node(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "only_here.py").write_text("from support.faulty_envs import Walk\nclass Mine(Walk): pass\n")
@@ -186,87 +253,37 @@ def test_what_is_missing_on_a_node_is_told_with_its_name(
     assert re.search(r"No module named 'only_here' \(on node (one|two|three): install it there", caplog.text)
 
 
-def test_a_node_that_stops_and_is_dead_as_ray_says_is_left_before_any_deadline(
-    honest: list[list[dict[str, Any]]], caplog: pytest.LogCaptureFixture
-) -> None:
-    with on_nodes(step_timeout=1000) as (manager, cluster):
-
-        def stop(turn: int) -> None:
-            if turn == 2:
-                cluster.signal("two", signal.SIGSTOP)
-                cluster.there.remove("two")
-                cluster.dead.add("two")
-
-        assert freeze(play(manager, TURNS, stop)) == honest[0]
-        assert used(manager) == {"one", "three"}
-        assert "node two is dead" in caplog.text
+def test_a_node_with_other_versions_is_refused_by_name() -> None:
+    with pytest.raises(LaneStartError, match=r"it has numpy [\d.]+ \(here 0\.1\); install the same version there"):
+        NodeAgent("two", "forkserver", [], {"numpy": "0.1"})
 
 
-def test_a_node_that_is_silent_for_a_while_is_not_given_up(honest: list[list[dict[str, Any]]]) -> None:
-    with on_nodes() as (manager, cluster):
-        link = link_to(manager, "two")
-
-        def stop(turn: int) -> None:
-            if turn == 2:
-                cluster.signal("two", signal.SIGSTOP)
-                assert until(lambda: link and link.is_silent)
-                cluster.signal("two", signal.SIGCONT)
-
-        assert freeze(play(manager, TURNS, stop)) == honest[0]
-        assert restarts(manager) == 0 and cluster.placed == sorted(cluster.placed, key=THREE.index)
-
-
-def test_a_network_that_is_slower_than_turns_may_be_costs_nobody_his_worker(
-    honest: list[list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    contact, wires = SimulatedCluster.contact, {}
-
-    def over_a_wire(cluster: SimulatedCluster, node: Node, *arguments: Any) -> wire.Contact:
-        found = contact(cluster, node, *arguments)
-        if node.name != "two":
-            return found
-        wires["two"] = stack.enter_context(SlowWire(found.port))
-        return found._replace(port=wires["two"].port)
-
-    monkeypatch.setattr(SimulatedCluster, "contact", over_a_wire)
-    with contextlib.ExitStack() as stack, on_nodes(step_timeout=0.5) as (manager, cluster):
-
-        def slow_down(turn: int) -> None:
-            if turn == 2:
-                assert "two" in used(manager)
-                wires["two"].delay = 0.4  # there and back takes longer than any turn may
-            elif turn == 3:
-                wires["two"].stand_still(1.3 * SILENCE)
-            elif turn == 4:
-                wires["two"].delay = 0.0
-
-        assert freeze(play(manager, TURNS, slow_down)) == honest[0]
-        assert restarts(manager) == 0 and cluster.placed == sorted(cluster.placed, key=THREE.index)
-        assert used(manager) == set(THREE)
-
-
-def test_a_node_that_joins_is_used_from_the_next_reset_on(honest: list[list[dict[str, Any]]]) -> None:
+def test_a_node_that_joins_is_used_from_the_reset_after_its_agent_is_up(honest: list[list[dict[str, Any]]]) -> None:
     with on_nodes() as (manager, cluster):
         cluster.remove("three")
         assert freeze(play(manager, TURNS)) == honest[0]
         assert used(manager) == {"one", "two"}
         cluster.there.append("four")
-        assert until(lambda: is_open(manager, "four"))
-        assert freeze(play(manager, TURNS)) == honest[1]
+        for episode in itertools.count(1):
+            manager.reset(SEED + 8 * episode)
+            if used(manager) == {"one", "two", "four"}:
+                break
+            assert episode < 1000, "three seconds and more of resets"
+        assert freeze(play(manager, TURNS, seed=SEED)) == honest[0]
         assert used(manager) == {"one", "two", "four"}
-        assert until(lambda: link_to(manager, "three") is None), "of what has left nothing is kept"
 
 
-def test_an_agent_that_ends_after_a_long_life_is_placed_again_at_once() -> None:
+def test_an_agent_is_placed_again_where_one_was_lost(honest: list[list[dict[str, Any]]]) -> None:
     with on_nodes() as (manager, cluster):
-        play(manager, 1)
-        kind: Any = manager._engine.homes.pool.kind
-        kind._losses["two"].count = 5  # in a row, long ago
-        kind._links["two"].opened -= 100
-        cluster.kill_agent("two")
-        assert until(lambda: cluster.placed.count("two") == 2 and is_open(manager, "two"))
-        play(manager, 1)
-        assert used(manager) == set(THREE)
+        assert freeze(play(manager, TURNS, lambda turn: turn == 1 and cluster.kill_agent("two"))) == honest[0]
+
+        def is_back() -> bool:
+            manager.reset(SEED)
+            return is_up(manager, "two") and "two" in used(manager)
+
+        assert until(is_back)
+        assert cluster.placed.count("two") == 2
+        assert freeze(play(manager, TURNS, seed=SEED)) == honest[0]
 
 
 def test_where_no_node_has_a_place_the_manager_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,59 +297,6 @@ def test_two_managers_share_the_nodes() -> None:
         play(first, 1)
         play(second, 1)
         assert sorted(cluster.placed) == sorted(THREE) and len(titled("ragen lane")) == 3
-
-
-# The agent's door
-
-
-@pytest.fixture
-def agent() -> Iterator[Agent]:
-    agent = Agent("127.0.0.1", "here", "forkserver", [])
-    yield agent
-    agent.close()
-
-
-def contact_of(agent: Agent, secret: bytes | None = None) -> wire.Contact:
-    return wire.Contact("127.0.0.1", agent.port, agent.secret if secret is None else secret)
-
-
-def test_who_does_not_know_the_secret_is_not_served(agent: Agent) -> None:
-    with pytest.raises((EOFError, ConnectionError)):
-        wire.call(contact_of(agent, b"another one"), wire.Wish(wire.CONTROL), 5.0)
-    wire.call(contact_of(agent), wire.Wish(wire.CONTROL), 5.0).close()
-    assert until(agent.ended.is_set)  # its main process has gone
-
-
-def test_strangers_hear_nothing_and_keep_nobody_out(agent: Agent) -> None:
-    with contextlib.ExitStack() as strangers:
-        for garbage in (b"", b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096)):
-            stranger = strangers.enter_context(socket.create_connection(("127.0.0.1", agent.port)))
-            stranger.sendall(garbage)
-            assert len(stranger.recv(1000)) == wire.NONCE
-            stranger.settimeout(5.0)
-            if len(garbage) > 1000:
-                with contextlib.suppress(ConnectionError):
-                    assert stranger.recv(1000) == b""
-        with wire.call(contact_of(agent), wire.Wish(wire.CONTROL), 5.0):
-            assert not agent.ended.is_set()
-
-
-def test_an_impostor_at_the_agents_port_is_found_out() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as impostor:
-        contact = wire.Contact("127.0.0.1", impostor.getsockname()[1], b"secret")
-        caller = socket.create_connection(("127.0.0.1", contact.port))
-        with caller:
-            theirs, _ = impostor.accept()
-            with theirs:
-                theirs.sendall(os.urandom(wire.NONCE + 32))
-                with pytest.raises(wire.Refused):
-                    wire.introduce(caller, contact.secret, wire.Wish(wire.LANE, os.urandom(16), "lane 0"))
-
-
-def test_a_wish_travels_as_it_is() -> None:
-    wish = wire.Wish(wire.LANE, bytes(range(16)), "quarantine of env 7")
-    assert wire.Wish.of(wish.packed()) == wish
-    assert wire.Wish.of(wish._replace(lane="ö" * 200).packed()).lane.startswith("ö" * 40)
 
 
 # Options
@@ -366,7 +330,7 @@ def test_an_option_that_cannot_work_is_refused_before_anything_starts(values: An
     with pytest.raises(ConfigError) as refused:
         EnvStateManager(walks(ray=values))
     assert str(refused.value).startswith(says)
-    assert not titled("node ")
+    assert not titled("ragen ")
 
 
 @pytest.mark.parametrize(
@@ -380,7 +344,7 @@ def test_nodes_are_named_by_id_address_or_host(nodes: Any, found: str) -> None:
         Node("c" * 56, "box-3/cccccc", "10.0.0.3"),
     ]
     options = RayOptions(nodes=nodes)
-    assert "".join(node.node_id[0] for node in there if ray_cluster._is_wanted(node, options)) == found
+    assert "".join(node.node_id[0] for node in there if ray_kind.is_wanted(node, options)) == found
 
 
 def test_settings_take_options_as_a_mapping() -> None:
@@ -396,8 +360,8 @@ def test_settings_take_options_as_a_mapping() -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere.invalid:6379", "127.0.0.1:99999"])
 def test_a_cluster_that_does_not_answer_is_not_waited_for(address: str) -> None:
     with pytest.raises(LaneStartError, match=f"nobody answers at '{address}'"):
-        connection._expect_answer(address)
-    connection._expect_answer("auto")
+        ray_kind.expect_answer(address)
+    ray_kind.expect_answer("auto")
 
 
 @pytest.mark.parametrize(("mode", "warns"), [("token", False), ("disabled", True), (None, True)])
@@ -407,13 +371,13 @@ def test_a_cluster_that_is_started_without_a_token_is_warned_of(
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     if mode:
         monkeypatch.setenv("RAY_AUTH_MODE", mode)
-    connection._warn_if_open()
+    ray_kind.warn_if_open()
     assert ("may run code on the cluster" in caplog.text) == warns
 
 
 def test_a_kind_forgets_its_nodes_in_a_fork(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    kind = RayKind(SimulatedCluster(RayOptions(), "forkserver", [], 10.0), 2)
+    kind = RayKind(SimulatedCluster(RayOptions(), "forkserver", []), 2, 10.0)
     try:
         handle = kind.start("lane 0")
         assert until(lambda: handle.receive() is None and handle.is_up)

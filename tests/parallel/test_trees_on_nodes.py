@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
-from ragen.parallel.nodes import ray_cluster
+from ragen.parallel.kinds import ray as ray_kind
 from support.episodes import freeze
 from support.leftovers import until
 from support.simulated_nodes import SimulatedCluster
@@ -22,13 +22,17 @@ THREE = ("one", "two", "three")
 @pytest.fixture(autouse=True)
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three nodes, and no Ray."""
-    monkeypatch.setattr(ray_cluster, "RayCluster", SimulatedCluster)
+    monkeypatch.setattr(ray_kind, "RayCluster", SimulatedCluster)
     monkeypatch.setattr(SimulatedCluster, "names", THREE)
 
 
 @pytest.fixture(scope="module")
 def here() -> Any:
     return freeze(played(configuration()))
+
+
+def agents(manager: Any) -> list[Any]:
+    return list(manager._engine.homes.pool.kind._agents.values())
 
 
 @pytest.mark.parametrize("lost_before", [(), (1,), (2, 3)], ids=["none is lost", "one", "two, one after the other"])
@@ -41,11 +45,12 @@ def test_trees_on_nodes_are_those_of_the_main_process(lost_before: tuple[int, ..
         homes.append({lane.node for lane in manager.lane_stats() if lane.envs})
         assert manager.lane_stats()[0].envs == 0
         if turn in lost_before:
-            SimulatedCluster.last.remove(THREE[lost_before.index(turn)])
+            cluster.remove(THREE[lost_before.index(turn)])
 
     with LLMAgentProxy(config, Asked(config), TOKENIZER) as proxy:
         proxy.prepare()
-        assert until(lambda: SimulatedCluster.last.pids.keys() == set(THREE))
+        cluster = SimulatedCluster.last
+        assert cluster is not None and until(lambda: all(agent.is_up for agent in agents(proxy.train_es_manager)))
         assert freeze(proxy.play({}, on_turn=watch)) == here
         branches = proxy.train_es_manager.branches
         at_last = {proxy.train_es_manager.home(env_id) for env_id in branches}

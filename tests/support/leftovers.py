@@ -82,7 +82,7 @@ def _stays(pid: int, process: str) -> bool:
 
 def _is_standard(process: Path) -> bool:
     line = (process / "cmdline").read_bytes()
-    known = "multiprocessing.forkserver import", "multiprocessing.resource_tracker import", "support.nodes_machine"
+    known = "multiprocessing.forkserver import", "multiprocessing.resource_tracker import"
     return any(name.encode() in line for name in known)
 
 

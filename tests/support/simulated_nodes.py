@@ -1,40 +1,42 @@
-"""A cluster without Ray: each of its nodes is an agent in a process of this machine. It comes and goes as it is told.
+"""A cluster without Ray: each of its nodes is an agent in a thread of this process, which comes and goes as it is told.
 
-It stands in for :class:`ragen.parallel.nodes.ray_cluster.RayCluster`, so that everything but Ray's own part is tried
-where no cluster is started: the agents, the connections, the workers and what kills them are real.
+It stands in for :class:`ragen.parallel.kinds.ray.RayCluster`: agents, supervisors, workers and what kills them are
+real, calls are made through an event loop here instead of through Ray.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
+import asyncio
+import contextlib
 import threading
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
 
-from ragen.errors import LaneStartError
-from ragen.parallel.nodes.link import Node
-from ragen.parallel.nodes.options import RayOptions
-from ragen.parallel.nodes.wire import Contact
-from ragen.parallel.process import linux
-from support.leftovers import is_over, until
+from ragen.parallel.kinds.ray import Node, NodeAgent, versions
+from ragen.parallel.settings import RayOptions
 
 
 class SimulatedCluster:
-    """Nodes that are processes."""
+    """Nodes that are agents in threads.
+
+    Attributes:
+        there: Names of the nodes that live.
+        dead: Names of nodes of which Ray would say that they are dead.
+        placed: Names of nodes, each time that an agent was placed there.
+        agents: The agents that live, by node.
+    """
 
     names: Sequence[str] = ("one", "two")
-    last: SimulatedCluster  # the one that was made last
+    starts_agents = True
+    last: SimulatedCluster | None = None  # the one that was made last
 
-    def __init__(self, options: RayOptions, start_method: str, preload: Sequence[str], startup_timeout: float) -> None:
-        self.how = [start_method, *preload]
+    def __init__(self, options: RayOptions, start_method: str, preload: Sequence[str]) -> None:
+        self.how = start_method, preload
         self.there = list(SimulatedCluster.names)
-        self.pids: dict[str, int] = {}  # of agents
-        self.dead: set[str] = set()  # nodes of which it would say so
+        self.dead: set[str] = set()
         self.placed: list[str] = []
+        self.agents: dict[str, SimulatedAgent] = {}
         SimulatedCluster.last = self
 
     def nodes(self) -> list[Node]:
@@ -49,83 +51,129 @@ class SimulatedCluster:
     def why_none(self) -> str:
         return "there is none."
 
-    def contact(self, node: Node, seats: int, given_up: threading.Event) -> Contact:
-        self.release(node)
-        if node.name not in self.there:
-            raise LaneStartError("could not start an agent: it is gone")
-        self.pids[node.name], contact = machine().start(node.name, self.how)
+    def place(self, node: Node, seats: int) -> SimulatedAgent:
+        self.agents[node.name] = SimulatedAgent(lambda: NodeAgent(node.name, *self.how, versions()))
         self.placed.append(node.name)
-        return contact
+        if node.name not in self.there or not self.starts_agents:
+            self.agents[node.name].die()
+        return self.agents[node.name]
 
-    def verdict(self, node: Node) -> str:
-        return "is dead" if node.name in self.dead else ""
+    def get(self, call: Future[Any], patience: float) -> Any:
+        return call.result(patience)
 
-    def release(self, node: Node) -> None:
-        if (pid := self.pids.pop(node.name, None)) is not None:
-            family = linux.descendants(pid)
-            _signal(pid, signal.SIGKILL)
-            assert until(lambda: is_over(pid))
-            for each in family:  # those of a node that was stopped
-                _signal(each, signal.SIGCONT)
+    def why_lost(self, node: Node, error: Exception, was_up: bool) -> str:
+        if node.name in self.dead:
+            return "is dead"
+        return "has lost its agent" if was_up else f"could not start an agent: {error}"
+
+    def kill(self, agent: SimulatedAgent) -> None:
+        agent.die()
 
     def close(self) -> None:
-        for name in list(self.pids):
-            self.release(Node(name, name, ""))
+        for agent in self.agents.values():
+            agent.die()
 
     # What happens to nodes
 
     def remove(self, name: str) -> None:
-        """Kill a node, which is not there any more."""
+        """Kill a node's agent, and have no other one placed there."""
         self.there.remove(name)
-        self.dead.add(name)
         self.kill_agent(name)
 
     def kill_agent(self, name: str) -> None:
-        """Kill a node's agent."""
-        _signal(self.pids[name], signal.SIGKILL)
+        """Kill a node's agent; returns when its workers have ended too."""
+        self.agents.pop(name).die()
 
-    def signal(self, name: str, what: signal.Signals) -> None:
-        """Send a signal to all processes of a node."""
-        pid = self.pids[name]
-        for each in (pid, *linux.descendants(pid)):
-            _signal(each, what)
+    def hold(self, name: str) -> None:
+        """Let nothing reach a node, nor come from it."""
+        self.agents[name].passes.clear()
 
-
-def _signal(pid: int, what: signal.Signals) -> None:
-    try:
-        os.kill(pid, what)
-    except ProcessLookupError:
-        return
+    def release(self, name: str) -> None:
+        """Let all that was held pass."""
+        self.agents[name].passes.set()
 
 
-class Machine:
-    """What starts nodes: a process that has imported what they need, and forks."""
+class SimulatedAgent:
+    """An agent with an event loop in a thread; its methods are called as an actor's: ``agent.end.remote(token)``."""
 
-    def __init__(self) -> None:
-        path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        call = [sys.executable, "-m", "support.nodes_machine"]
-        self._process = subprocess.Popen(
-            call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=path, start_new_session=True
-        )
+    def __init__(self, make: Callable[[], NodeAgent]) -> None:
+        self.passes = threading.Event()
+        self.passes.set()
         self._lock = threading.Lock()
+        self._is_dead = False
+        self._calls: set[Future[Any]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._agent = make()
+        self._thread = threading.Thread(target=self._run, name="simulated node")
+        self._thread.start()
 
-    def start(self, name: str, how: list[str]) -> tuple[int, Contact]:
-        """Start a node: its process id, and how its agent is reached."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+    def __getattr__(self, method: str) -> SimulatedMethod:
+        return SimulatedMethod(self, method)
+
+    def call(self, method: str, *given: Any) -> Future[Any]:
+        """Begin a call, whose future fails where the agent dies before it returns."""
+        future: Future[Any] = Future()
         with self._lock:
-            self._process.stdin.write(json.dumps([name, *how]) + "\n")
-            self._process.stdin.flush()
-            pid, port, secret = json.loads(self._process.stdout.readline())
-        return pid, Contact("127.0.0.1", port, bytes.fromhex(secret))
+            if self._is_dead:
+                future.set_exception(ConnectionError("the agent is dead"))
+                return future
+            self._calls.add(future)
+        asyncio.run_coroutine_threadsafe(self._answer(future, method, given), self._loop)
+        return future
 
-    def close(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
-        self._process.wait()
+    def die(self) -> None:
+        """End the agent, as if it were killed: at once for who calls it, with all its workers when this returns."""
+        with self._lock:
+            was_dead, self._is_dead = self._is_dead, True
+            calls, self._calls = self._calls, set()
+        if was_dead:
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        for future in calls:
+            future.set_exception(ConnectionError("the agent was killed"))
+
+    async def _answer(self, future: Future[Any], method: str, given: tuple[Any, ...]) -> None:
+        await self._passing()
+        try:
+            value, error = await getattr(self._agent, method)(*given), None
+        except Exception as raised:
+            value, error = None, raised
+        await self._passing()
+        with self._lock:
+            if future not in self._calls:
+                return
+            self._calls.discard(future)
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(value)
+
+    async def _passing(self) -> None:
+        while not self.passes.is_set():
+            await asyncio.sleep(0.01)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        with contextlib.suppress(Exception):
+            self._loop.run_until_complete(self._gathered(tasks))
+        self._loop.run_until_complete(self._agent.close())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+    async def _gathered(self, tasks: set[asyncio.Task[Any]]) -> None:
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@cache
-def machine() -> Machine:
-    """The one of this test run; its process ends with the run."""
-    return Machine()
+class SimulatedMethod:
+    """A method of an agent, called as an actor's."""
+
+    def __init__(self, agent: SimulatedAgent, name: str) -> None:
+        self._agent, self._name = agent, name
+
+    def remote(self, *given: Any) -> Future[Any]:
+        return self._agent.call(self._name, *given)

@@ -18,8 +18,15 @@ from ragen.llm_agent.config.reader import Reader, is_integer
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import RAGEN, RAGEN_2026
 from ragen.parallel.failures import OnFailure, say_nothing
-from ragen.parallel.nodes.options import RayOptions
-from ragen.parallel.settings import BACKENDS, MODES, ON_ENV_FAILURE, START_METHODS, Settings, names_own_kind
+from ragen.parallel.settings import (
+    BACKENDS,
+    MODES,
+    ON_ENV_FAILURE,
+    START_METHODS,
+    RayOptions,
+    Settings,
+    names_own_kind,
+)
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from typing import Any
 from ragen.llm_agent.config.command_line import add_config_arguments, main_of
 from ragen.parallel.episode.outcome import Raised
 from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.kinds import ray
-from ragen.parallel.kinds.ray import AgentClient, Node, NodeHandle
+from ragen.parallel.kinds import ray_cluster
+from ragen.parallel.kinds.ray import AgentClient, Node, NodeHandle, close_all, installed, versions
 from ragen.parallel.lanes.exchange import Answer, Reply, ask, end_all
 from ragen.parallel.lanes.handle import LaneKind, Message, WorkerGone
 from ragen.parallel.lanes.lane import Lane, Request
@@ -57,7 +57,7 @@ def run(config: Any) -> int:
     settings: Settings = managed.engine
     by_tag = {entry.spec.tag: entry.spec for entry in managed.entries}
     specs = [replace(spec, env_id=number) for number, spec in enumerate(by_tag.values())]
-    cluster = ray.RayCluster(settings.ray, settings.start_method, ["numpy"])
+    cluster = ray_cluster.RayCluster(settings.ray, settings.start_method, ["numpy"])
     try:
         reports = inquire(cluster, specs, settings)
         if not reports:
@@ -107,7 +107,7 @@ class NodeReport:
         return not (self.why or self.differences or self.missing) and self.seats > 0
 
 
-def inquire(cluster: ray.RayCluster, specs: Iterable[EnvSpec], settings: Settings) -> list[NodeReport]:
+def inquire(cluster: ray_cluster.RayCluster, specs: Iterable[EnvSpec], settings: Settings) -> list[NodeReport]:
     """Place an agent on each node, start a worker there, and have it load the classes of environments.
 
     Args:
@@ -135,7 +135,7 @@ def inquire(cluster: ray.RayCluster, specs: Iterable[EnvSpec], settings: Setting
         reply_of = {agent: replies[lane] for agent, lane in lanes.items()}
         return [_report(agent, seats[agent.node.node_id], reply_of.get(agent), tags) for agent in agents]
     finally:
-        ray.close_all(agents)
+        close_all(agents)
 
 
 class _Only(LaneKind):
@@ -158,7 +158,7 @@ class _Only(LaneKind):
 
 
 def _report(agent: AgentClient, seats: int, reply: Reply | None, tags: Mapping[int, str]) -> NodeReport:
-    here = {**ray.versions(), **ray.installed()}
+    here = {**versions(), **installed()}
     there = {name: agent.facts[name] for name in here if name in agent.facts}
     differences = [f"{name} {there[name]} (here {here[name]})" for name in there if there[name] != here[name]]
     if reply is None:

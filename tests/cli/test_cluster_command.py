@@ -7,7 +7,7 @@ import pytest
 from ragen.cli import cluster
 from ragen.cli.cluster import NodeReport
 from ragen.errors import LaneStartError
-from ragen.parallel.kinds import ray
+from ragen.parallel.kinds import ray_cluster
 from ragen.parallel.kinds.ray import Node
 
 FIT = NodeReport(Node("a" * 56, "box-1/aaaaaa", "10.0.0.1"), seats=4, round_trip_s=0.0021, skew_s=-0.004)
@@ -33,7 +33,7 @@ def ask(monkeypatch, capsys):
         def close(self):
             self.closed = True
 
-    monkeypatch.setattr(ray, "RayCluster", Cluster)
+    monkeypatch.setattr(ray_cluster, "RayCluster", Cluster)
 
     def run(*reports):
         monkeypatch.setattr(cluster, "inquire", lambda *_: list(reports))
@@ -67,6 +67,6 @@ def test_a_cluster_that_is_not_there_is_an_error(ask, monkeypatch):
     def nowhere(*_):
         raise LaneStartError("the cluster at 'box-9:6379' cannot be used")
 
-    monkeypatch.setattr(ray, "RayCluster", nowhere)
+    monkeypatch.setattr(ray_cluster, "RayCluster", nowhere)
     code, told = ask(FIT)
     assert code == cluster.UNSOUND and told.err == "error: LaneStartError: the cluster at 'box-9:6379' cannot be used\n"

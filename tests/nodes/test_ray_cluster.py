@@ -25,7 +25,7 @@ from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.llm_agent.testing.local_cluster import LocalCluster
 from ragen.parallel import EnvSpec, Settings
-from ragen.parallel.kinds.ray import RayCluster
+from ragen.parallel.kinds.ray_cluster import RayCluster
 from ragen.parallel.settings import RayOptions
 from support.episodes import Holder, config, freeze, play, sequential
 from support.faulty_envs import Walk

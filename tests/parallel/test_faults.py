@@ -18,7 +18,7 @@ import pytest
 
 from ragen.errors import EnvError, LaneDiedError, LaneError, LaneTimeoutError, RagenError
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel.kinds import ray as ray_kind
+from ragen.parallel.kinds import ray_cluster
 from ragen.parallel.lanes import executor
 from ragen.parallel.process import launcher, supervisor
 from support.episodes import BACKEND, config, errors, freeze, play, sequential
@@ -34,7 +34,7 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     kind: str = request.param
     monkeypatch.setenv(BACKEND, kind)
     if kind == "ray":
-        monkeypatch.setattr(ray_kind, "RayCluster", SimulatedCluster)
+        monkeypatch.setattr(ray_cluster, "RayCluster", SimulatedCluster)
     return kind
 
 

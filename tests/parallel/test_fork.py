@@ -18,7 +18,7 @@ from ragen.games.gym_game import AT_END, GYM, GymTurn
 from ragen.games.slab import Place, Slab
 from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings
 from ragen.parallel.episode.turn import Turn
-from ragen.parallel.kinds import ray as ray_kind
+from ragen.parallel.kinds import ray_cluster
 from ragen.parallel.kinds.ray import NodeHandle
 from ragen.parallel.lanes.orders import Fork
 from support import gym_envs
@@ -119,7 +119,7 @@ def the_shop_is_open() -> None:
 def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """Makes engines in main and over each kind of workers, closed in the end; nodes are simulated."""
     made: list[EnvEngine] = []
-    monkeypatch.setattr(ray_kind, "RayCluster", SimulatedCluster)
+    monkeypatch.setattr(ray_cluster, "RayCluster", SimulatedCluster)
     where = {"use_lanes": False} if request.param == "main" else {"use_lanes": True, "backend": request.param}
 
     def make_one(specs: Iterable[EnvSpec] = (), **settings: Any) -> EnvEngine:

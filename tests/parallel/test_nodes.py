@@ -23,6 +23,7 @@ import pytest
 from ragen.errors import ConfigError, LaneStartError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel.kinds import ray as ray_kind
+from ragen.parallel.kinds import ray_cluster
 from ragen.parallel.kinds.ray import Node, NodeAgent, RayKind
 from ragen.parallel.settings import RayOptions, Settings
 from support.episodes import SEED, config, freeze, play, sequential
@@ -38,7 +39,7 @@ THREE = ("one", "two", "three")
 @pytest.fixture(autouse=True)
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three nodes of two places each, and no Ray."""
-    monkeypatch.setattr(ray_kind, "RayCluster", SimulatedCluster)
+    monkeypatch.setattr(ray_cluster, "RayCluster", SimulatedCluster)
     monkeypatch.setattr(SimulatedCluster, "names", THREE)
 
 
@@ -96,7 +97,7 @@ def test_there_are_as_many_workers_as_the_nodes_have_places_unless_the_configura
 def test_where_processes_cannot_be_had_a_node_takes_executors(
     honest: list[list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_kind, "available", lambda backend: "executor")
+    monkeypatch.setattr(ray_kind, "unavailable", lambda: "it is not wanted")
     monkeypatch.setenv("RAGEN_NODE", "is set by agents")  # and put back
     with on_nodes() as (manager, _):
         assert freeze(play(manager, TURNS)) == honest[0]
@@ -344,7 +345,7 @@ def test_nodes_are_named_by_id_address_or_host(nodes: Any, found: str) -> None:
         Node("c" * 56, "box-3/cccccc", "10.0.0.3"),
     ]
     options = RayOptions(nodes=nodes)
-    assert "".join(node.node_id[0] for node in there if ray_kind.is_wanted(node, options)) == found
+    assert "".join(node.node_id[0] for node in there if ray_cluster.is_wanted(node, options)) == found
 
 
 def test_settings_take_options_as_a_mapping() -> None:
@@ -360,8 +361,8 @@ def test_settings_take_options_as_a_mapping() -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere.invalid:6379", "127.0.0.1:99999"])
 def test_a_cluster_that_does_not_answer_is_not_waited_for(address: str) -> None:
     with pytest.raises(LaneStartError, match=f"nobody answers at '{address}'"):
-        ray_kind.expect_answer(address)
-    ray_kind.expect_answer("auto")
+        ray_cluster.expect_answer(address)
+    ray_cluster.expect_answer("auto")
 
 
 @pytest.mark.parametrize(("mode", "warns"), [("token", False), ("disabled", True), (None, True)])
@@ -371,7 +372,7 @@ def test_a_cluster_that_is_started_without_a_token_is_warned_of(
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     if mode:
         monkeypatch.setenv("RAY_AUTH_MODE", mode)
-    ray_kind.warn_if_open()
+    ray_cluster.warn_if_open()
     assert ("may run code on the cluster" in caplog.text) == warns
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
-from ragen.parallel.kinds import ray as ray_kind
+from ragen.parallel.kinds import ray_cluster
 from support.episodes import freeze
 from support.leftovers import until
 from support.simulated_nodes import SimulatedCluster
@@ -22,7 +22,7 @@ THREE = ("one", "two", "three")
 @pytest.fixture(autouse=True)
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three nodes, and no Ray."""
-    monkeypatch.setattr(ray_kind, "RayCluster", SimulatedCluster)
+    monkeypatch.setattr(ray_cluster, "RayCluster", SimulatedCluster)
     monkeypatch.setattr(SimulatedCluster, "names", THREE)
 
 

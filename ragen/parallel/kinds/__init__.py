@@ -47,10 +47,11 @@ def available(backend: str) -> str:
 def _new_kind(backend: str, settings: Settings, preload: Sequence[str]) -> LaneKind:
     start_method = settings.start_method
     if backend == "ray":
-        from ragen.parallel.kinds import ray
+        from ragen.parallel.kinds import ray_cluster
+        from ragen.parallel.kinds.ray import RayKind
 
-        cluster = ray.RayCluster(settings.ray, start_method, preload)
-        return ray.RayKind(cluster, settings.max_workers, settings.startup_timeout)
+        cluster = ray_cluster.RayCluster(settings.ray, start_method, preload)
+        return RayKind(cluster, settings.max_workers, settings.startup_timeout)
     if backend == "executor":
         from ragen.parallel.lanes.executor import ExecutorKind
 

@@ -1,7 +1,7 @@
 """A cluster without Ray: each of its nodes is an agent in a thread of this process, which comes and goes as it is told.
 
-It stands in for :class:`ragen.parallel.kinds.ray_cluster.RayCluster`: agents, supervisors, workers and what kills them are
-real, calls are made through an event loop here instead of through Ray.
+It stands in for :class:`ragen.parallel.kinds.ray_cluster.RayCluster`: agents, supervisors, workers and what kills them
+are real, calls are made through an event loop here instead of through Ray.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from ragen.errors import ConfigError, LaneStartError
+from ragen.errors import ConfigError, LaneStartError, install_command
 from ragen.parallel.kinds.ray import ANSWER_TIMEOUT, Node, NodeAgent, versions
 from ragen.parallel.settings import CURRENT, WORKERS, RayOptions
 
@@ -74,7 +74,7 @@ class RayCluster:
         )
 
     def seats(self, node: Node, most: int | None) -> int:
-        """See :class:`~ragen.parallel.kinds.ray.Cluster`; without a limit, as many as the node has processors, or claims, for."""
+        """See :class:`~ragen.parallel.kinds.ray.Cluster`; without a limit, as many as processors or claims."""
         claims = self._options.claims()
         bundles = self._bundles()
         if bundles is not None:
@@ -235,7 +235,7 @@ def connect(options: RayOptions) -> bool:
         import ray
     except ImportError as error:
         raise LaneStartError(
-            f"backend 'ray' needs Ray, which cannot be imported ({error}): pip install ray."
+            f"backend 'ray' needs Ray, which cannot be imported ({error}): {install_command('ray')}."
         ) from error
     with _connecting:
         if ray.util.client.ray.is_connected():

@@ -26,18 +26,20 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
-from ragen.llm_agent.backends import Reply, Request, Sampling
+from ragen.llm_agent.backends import Backend, Reply, Request, Sampling
 from ragen.llm_agent.tokenizer import load_tokenizer
 
 ROW_S = 0.001  # what one more row adds to an engine's batch
 TOKEN_S = 0.0008
 
 
-class SlowBackend:
+class SlowBackend(Backend):
     """Answers after the time that a reply of its length takes."""
 
+    takes_tokens = True
+
     def __init__(self, thread_safe: bool) -> None:
-        self.thread_safe = thread_safe
+        self.thread_safe = thread_safe  # type: ignore[misc]
 
     def generate(self, requests: list[Request], sampling: Sampling) -> list[Reply]:
         """Answer when the longest reply is written."""

@@ -121,6 +121,10 @@ class LimitReachedError(RagenError):
     """A rollout has used what ``limit`` allows it; what was answered is kept, and it can go on with a higher one."""
 
 
+class StorageError(RagenError, OSError):
+    """A run's folder takes nothing more, such as on a full disk; what was answered is kept, and the run can go on."""
+
+
 class CollectError(RagenError, RuntimeError):
     """A collector's rollouts gave no row to train on, or too few groups whose rewards differ."""
 

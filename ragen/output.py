@@ -10,14 +10,76 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import re
 import sys
+import unicodedata
 from collections.abc import Callable, Iterator
 from typing import Any
 
 CLOSED = 141
 """Exit code where who read the output wants no more, as a shell tells SIGPIPE."""
+
+SECRET_NAME = re.compile(
+    r"(api|access|secret)[-_.]?key|authorization|password|passwd|credential|secret|(^|[-_.])token$", re.I
+)
+"""What the name of a setting that holds a secret looks like."""
+_USER = re.compile(r"^(\W*\w+://)?.*@", re.S)
+_QUERY = re.compile(r"[?#].*", re.S)
+_LONGEST_LINE = 1000  # characters
+_MOST_LINES = 200
+
+
+def printable(text: str, longest: int = _LONGEST_LINE) -> str:
+    r"""A text from elsewhere (a server, a model, an environment) as a terminal may show it.
+
+    Escape sequences could set a terminal's title, clear it or hide what stands there. Control characters and those
+    that only change the direction or the look of others are shown as escapes such as ``\x1b``.
+
+    Args:
+        text: The text. Line breaks and tabs stay.
+        longest: The most characters of one line; of a longer one, how many it has is said.
+    """
+    lines = [_printable_line(line, longest) for line in text.split("\n")]
+    if len(lines) > _MOST_LINES:
+        lines = [*lines[:_MOST_LINES], f"... ({len(lines)} lines)"]
+    return "\n".join(lines)
+
+
+def _printable_line(line: str, longest: int) -> str:
+    if len(line) > longest:
+        line = f"{line[:longest]}... ({len(line)} characters)"
+    if line.isprintable():
+        return line
+    return "".join(_shown(character) for character in line)
+
+
+def _shown(character: str) -> str:
+    if character == "\t" or character.isprintable() or unicodedata.category(character) == "Zs":
+        return character
+    return character.encode("unicode_escape").decode()
+
+
+def shown_address(url: str) -> str:
+    """An address as messages and files may show it: what stands before its host, and its query, are left out."""
+    return _QUERY.sub("?***", _USER.sub(r"\1***@", url))
+
+
+def shown_override(word: str) -> str:
+    """A word of a command, such as ``key=value``, as messages and files may show it: without what may be a secret."""
+    key, equals, value = word.partition("=")
+    if equals and SECRET_NAME.search(key) and not key.endswith("api_key_env"):
+        return f"{key}=***"
+    return f"{key}{equals}{shown_address(value)}" if "://" in value else word
+
+
+class PrintableFormatter(logging.Formatter):
+    """Formats log records so that a terminal may show them; see :func:`printable`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's text, its traceback included."""
+        return printable(super().format(record))
 
 
 class Watched:
@@ -69,11 +131,6 @@ class Watched:
                 self._on_cut()
 
 
-def printable(text: str) -> str:
-    """A text of a stranger's, with the control characters that a terminal would obey as escapes; lines stay."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda found: f"\\x{ord(found[0]):02x}", text)
-
-
 def silence(stream: Any) -> None:
     """Let what is still written to a stream, now or when the process ends, go nowhere."""
     with contextlib.suppress(OSError, AttributeError, io.UnsupportedOperation):
@@ -89,6 +146,7 @@ def output_watched(on_cut: Callable[[], None] | None = None) -> Iterator[Watched
     """Watch standard output, and standard error, for the length of a block.
 
     Python has None for one that was closed before the start (``>&-``); there is one that goes nowhere, in the block.
+    Log records that reach standard error because logging is not configured are made :func:`printable`.
 
     Args:
         on_cut: Called when nobody reads standard output any more. None raises BrokenPipeError where either is written;
@@ -102,11 +160,17 @@ def output_watched(on_cut: Callable[[], None] | None = None) -> Iterator[Watched
         output = Watched(before[0] or nowhere, on_cut)
         errors = Watched(before[1] or nowhere, None if on_cut is None else _nothing)
         sys.stdout, sys.stderr = output, errors  # type: ignore[assignment]
+        unconfigured = logging.lastResort
+        formatter = unconfigured.formatter if unconfigured is not None else None
+        if unconfigured is not None:
+            unconfigured.setFormatter(PrintableFormatter())
         try:
             yield output
             output.flush()  # here, where it can still be told
         finally:
             sys.stdout, sys.stderr = before
+            if unconfigured is not None:
+                unconfigured.setFormatter(formatter)
 
 
 def _nothing() -> None:

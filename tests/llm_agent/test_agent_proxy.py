@@ -12,7 +12,7 @@ import pytest
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
-from ragen.llm_agent.backends import Reply, create_backend
+from ragen.llm_agent.backends import Backend, Reply, create_backend
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.actor import BackendActor, read_sampling
 from ragen.llm_agent.tokenizer import load_tokenizer
@@ -41,10 +41,11 @@ def play(config, actor, val=False, meta_info=None, **options):
         return proxy.rollout(no_prompts(**meta_info or {}), val=val, **options)
 
 
-class Recorder:
+class Recorder(Backend):
     """A backend that says the same to everyone, and remembers what it was asked."""
 
     thread_safe = True
+    takes_tokens = True
 
     def __init__(self, reply=None):
         self.reply = reply or (lambda request: Reply("<think>x</think><answer>Up</answer>"))

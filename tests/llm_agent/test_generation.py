@@ -13,7 +13,7 @@ from ragen.agent_loop.episode import Episode
 from ragen.env import BaseEnvConfig
 from ragen.errors import BackendError, ConfigError
 from ragen.llm_agent.agent_proxy import ApiCallingWrapperWg, LLMAgentProxy, VllmWrapperWg
-from ragen.llm_agent.backends import wrappers
+from ragen.llm_agent.backends import Backend, wrappers
 from ragen.llm_agent.config import named_data
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.environments import read_config
@@ -214,7 +214,7 @@ def test_collapse_columns_are_there_where_they_are_enabled_and_wanted():
     assert "turn_counts" not in played(**enabled).non_tensor_batch
 
 
-class Same:
+class Same(Backend):
     """Says the same to everyone."""
 
     def generate(self, requests, sampling):

@@ -11,9 +11,8 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.backends import create_backend
 from ragen.llm_agent.config.loading import load_config, setting
 from ragen.llm_agent.ctx_manager import ContextManager
-from ragen.llm_agent.rollout.actor import requests_of
+from ragen.llm_agent.rollout.actor import name_requests, requests_of
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
-from ragen.llm_agent.rollout.requests import name_requests
 from ragen.llm_agent.tokenizer import LightTokenizer, load_tokenizer
 from ragen.llm_agent.tokens.prompt_batch import PromptBatch
 

@@ -10,7 +10,7 @@ import pytest
 
 from ragen.errors import ConfigError, EnvError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
-from ragen.llm_agent.backends import Reply, create_backend
+from ragen.llm_agent.backends import Backend, Reply, create_backend
 from ragen.llm_agent.rollout.metrics import mean_metrics
 from ragen.llm_agent.rollout.overlapping import ParallelRolloutManager
 from ragen.llm_agent.rollout.shards import ShardedEnvManager
@@ -76,7 +76,7 @@ def assert_equal(one, other):
     assert difference is None, str(difference)
 
 
-class Wrapped:
+class Wrapped(Backend):
     """The scripted backend, with something that happens before each batch is answered."""
 
     def __init__(self, config, before, thread_safe=True):
@@ -229,7 +229,7 @@ def test_environments_that_draw_from_the_process_s_random_numbers_are_not_played
 
 
 def test_an_environment_s_error_is_raised_where_that_is_asked_for():
-    class Breaker:
+    class Breaker(Backend):
         thread_safe = True
 
         def generate(self, requests, sampling):

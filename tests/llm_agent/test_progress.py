@@ -3,7 +3,7 @@
 import threading
 from io import StringIO
 
-from ragen.llm_agent.backends.activity import Activity
+from ragen.llm_agent.backends.base import Activity
 from ragen.llm_agent.rollout.progress import Progress
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ragen.errors import InputError, StateError
+from ragen.llm_agent.rollout.actor import Actor
 from ragen.llm_agent.rollout.rows import joined, row_count, rows_of
 from ragen.llm_agent.rollout.shared_inference import SharedLLMInferenceManager
 from ragen.llm_agent.tokens.dataproto import object_array
@@ -21,10 +22,11 @@ class Tokenizer:
     pad_token_id = 9
 
 
-class Actor:
+class Recorder(Actor):
     """Answers with the prompt's own name; remembers its batches."""
 
     def __init__(self, hook=None, thread_safe=False):
+        super().__init__()
         self.thread_safe = thread_safe
         self.batches = []
         self.hook = hook or (lambda names: None)
@@ -67,19 +69,19 @@ def ask_all(inference, requests):
 
 
 def test_a_batch_goes_off_as_soon_as_every_client_waits():
-    with manager(actor := Actor(), "a", "b", "c", max_wait=LONG) as inference:
+    with manager(actor := Recorder(), "a", "b", "c", max_wait=LONG) as inference:
         answers = ask_all(inference, {"a": prompts(1, 2), "b": prompts(3), "c": prompts(4, 5)})
     assert answers == {"a": ["to 1", "to 2"], "b": ["to 3"], "c": ["to 4", "to 5"]}
     assert len(actor.batches) == 1 and sorted(actor.batches[0]) == [1, 2, 3, 4, 5]
 
 
 def test_a_client_that_stays_away_is_waited_for_no_longer_than_max_wait():
-    with manager(Actor(), "a", "away", max_wait=0.01) as inference:
+    with manager(Recorder(), "a", "away", max_wait=0.01) as inference:
         assert texts(inference.generate_sequences(prompts(1), client="a")) == ["to 1"]
 
 
 def test_a_client_that_leaves_is_not_waited_for():
-    with manager(Actor(), "a", "b", max_wait=LONG) as inference, ThreadPoolExecutor(1) as threads:
+    with manager(Recorder(), "a", "b", max_wait=LONG) as inference, ThreadPoolExecutor(1) as threads:
         future = threads.submit(inference.generate_sequences, prompts(1), client="a")
         inference.leave("b")
         inference.leave("b")
@@ -87,7 +89,7 @@ def test_a_client_that_leaves_is_not_waited_for():
 
 
 def test_no_batch_is_larger_than_allowed_and_the_rows_keep_their_order():
-    with manager(actor := Actor(), "a", "b", max_wait=LONG, max_batch_size=3) as inference:
+    with manager(actor := Recorder(), "a", "b", max_wait=LONG, max_batch_size=3) as inference:
         answers = ask_all(inference, {"a": prompts(*range(8)), "b": prompts(100, 101)})
     assert answers == {"a": [f"to {n}" for n in range(8)], "b": ["to 100", "to 101"]}
     assert max(map(len, actor.batches)) <= 3
@@ -96,7 +98,7 @@ def test_no_batch_is_larger_than_allowed_and_the_rows_keep_their_order():
 
 def test_a_large_request_does_not_hold_up_a_small_one():
     asked = threading.Event()
-    with manager(actor := Actor(lambda names: asked.wait(10)), max_batch_size=2, max_wait=0) as inference:
+    with manager(actor := Recorder(lambda names: asked.wait(10)), max_batch_size=2, max_wait=0) as inference:
         with ThreadPoolExecutor(2) as threads:
             large = threads.submit(inference.generate_sequences, prompts(*range(10)), client="large")
             while not actor.batches:
@@ -111,7 +113,7 @@ def test_a_large_request_does_not_hold_up_a_small_one():
 
 def test_requests_are_answered_in_the_order_in_which_they_came():
     gate = threading.Event()
-    with manager(actor := Actor(lambda names: gate.wait(10)), max_batch_size=1, max_wait=0) as inference:
+    with manager(actor := Recorder(lambda names: gate.wait(10)), max_batch_size=1, max_wait=0) as inference:
         with ThreadPoolExecutor(5) as threads:
             for name in range(5):
                 threads.submit(inference.generate_sequences, prompts(name), client=name)
@@ -123,7 +125,7 @@ def test_requests_are_answered_in_the_order_in_which_they_came():
 
 def test_an_actor_that_is_not_thread_safe_is_called_by_one_thread_alone():
     callers = []
-    actor = Actor(lambda names: callers.append(threading.get_ident()))
+    actor = Recorder(lambda names: callers.append(threading.get_ident()))
     with manager(actor, max_wait=0) as inference, ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(lambda n: texts(inference.generate_sequences(prompts(n))), range(40)))
     assert answers == [[f"to {n}"] for n in range(40)]
@@ -132,7 +134,7 @@ def test_an_actor_that_is_not_thread_safe_is_called_by_one_thread_alone():
 
 def test_a_thread_safe_actor_answers_several_clients_at_the_same_time():
     together = threading.Barrier(3)
-    with manager(actor := Actor(lambda names: together.wait(10), thread_safe=True), "a", "b", "c") as inference:
+    with manager(actor := Recorder(lambda names: together.wait(10), thread_safe=True), "a", "b", "c") as inference:
         assert ask_all(inference, {c: prompts(c) for c in "abc"}) == {c: [f"to {c}"] for c in "abc"}
     assert sorted(actor.batches) == [["a"], ["b"], ["c"]]
 
@@ -142,7 +144,7 @@ def test_an_error_reaches_those_whose_batch_it_was_and_no_other():
         if "bad" in names:
             raise RuntimeError("out of memory")
 
-    with manager(Actor(fail), max_wait=0) as inference:
+    with manager(Recorder(fail), max_wait=0) as inference:
         with pytest.raises(RuntimeError, match="out of memory"):
             inference.generate_sequences(prompts("bad"))
         assert texts(inference.generate_sequences(prompts("good"))) == ["to good"]
@@ -153,7 +155,7 @@ def test_an_error_in_a_part_of_a_request_ends_the_request():
         if 1 in names:
             raise RuntimeError("lost")
 
-    with manager(actor := Actor(fail), max_wait=0, max_batch_size=1) as inference:
+    with manager(actor := Recorder(fail), max_wait=0, max_batch_size=1) as inference:
         with pytest.raises(RuntimeError, match="lost"):
             inference.generate_sequences(prompts(0, 1, 2, 3))
         assert texts(inference.generate_sequences(prompts(7))) == ["to 7"]
@@ -170,13 +172,13 @@ def test_too_few_answers_are_an_error():
 
 
 def test_prompts_that_are_to_be_answered_differently_share_no_batch():
-    with manager(actor := Actor(), "a", "b", max_wait=LONG) as inference:
+    with manager(actor := Recorder(), "a", "b", max_wait=LONG) as inference:
         ask_all(inference, {"a": prompts(1, validate=True), "b": prompts(2, validate=False)})
     assert sorted(actor.batches) == [[1], [2]]
 
 
 def test_closing_releases_who_waits_and_ends_the_threads():
-    inference = manager(Actor(), "a", "away", max_wait=LONG)
+    inference = manager(Recorder(), "a", "away", max_wait=LONG)
     with ThreadPoolExecutor(1) as threads:
         future = threads.submit(inference.generate_sequences, prompts(1), client="a")
         while not inference._queue:
@@ -213,7 +215,7 @@ def test_columns_that_are_plain_lists_are_cut_and_counted():
 
 def test_many_threads_each_get_their_own_answers():
     for thread_safe in (False, True):
-        with manager(Actor(thread_safe=thread_safe), max_batch_size=7, max_wait=0) as inference:
+        with manager(Recorder(thread_safe=thread_safe), max_batch_size=7, max_wait=0) as inference:
             with ThreadPoolExecutor(16) as threads:
                 requests = [[f"{n}.{k}" for k in range(1 + n % 12)] for n in range(150)]
                 answers = threads.map(lambda names: texts(inference.generate_sequences(prompts(*names))), requests)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.backends import Reply, create_backend
+from ragen.llm_agent.backends import Backend, Reply, create_backend
 from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.es_manager import EnvStateManager
@@ -126,26 +126,15 @@ def test_validation_is_played_in_chains_unless_it_is_named() -> None:
 UNSURE = "agent_proxy.branching={when: entropy, threshold: 0.5}"
 
 
-class Model:
-    """An actor that is asked for nothing here."""
-
-    log_probs = True
+class Model(Backend):
+    """A backend that is asked for nothing here."""
 
     def generate(self, requests: Any, sampling: Any) -> list[Reply]:
         raise AssertionError
 
 
-class Server(Model):
-    activity = None
-
-    def submit(self, request: Any, sampling: Any) -> Any:
-        raise AssertionError
-
-    settle = submit
-
-
 class Unsure(Model):
-    log_probs = False
+    lacks_log_probs = "it does not draw them"
 
 
 @pytest.mark.parametrize(
@@ -155,8 +144,7 @@ class Unsure(Model):
         (["use_parallel_envs=true"], Model(), "use_parallel_envs is true, which takes chains alone"),
         (["agent_proxy.branching={when: after_turn, turns: [4, 9]}"], Model(), r"turns is \[4, 9\].*Expected .*to 3"),
         ([UNSURE], create_backend(configuration(), TOKENIZER), "the scripted actor draws no tokens"),
-        ([UNSURE], Server(), "servers tell them where actor.openai.request has"),
-        ([UNSURE], Unsure(), "calculate_log_probs is false; expected true"),
+        ([UNSURE], Unsure(), "of replies' tokens, and it does not draw them"),
     ],
 )
 def test_what_cannot_branch_is_refused_before_anything_is_built(overrides: list[str], actor: Any, said: str) -> None:

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from ragen.llm_agent.backends import Reply
+from ragen.llm_agent.backends import Backend, Reply
 
 WELL = "</think><answer>One || Two</answer>"
 TEXTS = (
@@ -18,14 +18,14 @@ TEXTS = (
 )
 
 
-class RecordingBackend:
+class RecordingBackend(Backend):
     """Answers by environment and turn.
 
     Attributes:
         asked: (environment, turn) to the request and the reply.
     """
 
-    thread_safe = False
+    takes_tokens = True
 
     def __init__(self, tokenizer, seed=0, tells_tokens=True, fails=(), texts=TEXTS):
         self.tokenizer, self.seed, self.tells_tokens = tokenizer, seed, tells_tokens

@@ -10,8 +10,9 @@ name          who answers                                                       
 ``verl``      a verl worker group with ``generate_sequences``                       extra ``verl``
 ============  ====================================================================  ====================
 
-To add a backend, write a class with the methods of :class:`Backend` and name it in ``BACKENDS``; one that lives
-outside this package is named directly, ``actor.backend: "package.module:Class"``.
+To add a backend, derive a class from :class:`Backend` (:class:`StreamingBackend` for a server that answers request by
+request) and name it in ``BACKENDS``; one that lives outside this package is named directly,
+``actor.backend: "package.module:Class"``.
 """
 
 from __future__ import annotations
@@ -22,9 +23,19 @@ from typing import Any
 from ragen.errors import ConfigError, install_command
 from ragen.extras import EXTRAS, missing
 from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
+from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.loading import setting
 
-__all__ = ["BACKENDS", "Backend", "Reply", "Request", "Sampling", "create_backend", "tokenizer_name"]
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "Reply",
+    "Request",
+    "Sampling",
+    "StreamingBackend",
+    "create_backend",
+    "tokenizer_name",
+]
 
 SCRIPTED = "scripted"
 BACKENDS = {
@@ -76,11 +87,17 @@ def backend_class(name: str) -> type[Backend]:
         )
     module_name, _, class_name = path.partition(":")
     try:
-        return getattr(importlib.import_module(module_name), class_name)
+        found = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(
             f"configuration key 'actor.backend' is {name!r}, which cannot be imported: {error}."
         ) from error
+    if not isinstance(found, type) or Backend not in found.__mro__:
+        raise ConfigError(
+            f"configuration key 'actor.backend' is {name!r}, which is no backend; expected a class that derives from "
+            "ragen.llm_agent.backends.Backend."
+        )
+    return found
 
 
 def tokenizer_name(config: Any) -> str | None:
@@ -93,7 +110,7 @@ def tokenizer_name(config: Any) -> str | None:
     """
     name = setting(config, "actor.tokenizer", str, None)
     backend = backend_class(setting(config, "actor.backend", str))
-    if name is None and getattr(backend, "takes_tokens", False):
+    if name is None and backend.takes_tokens:
         return model_path(config)
     return name
 

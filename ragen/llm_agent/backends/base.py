@@ -1,20 +1,32 @@
 """What a backend is: it answers prompts, and knows nothing of environments, ``DataProto`` or the rollout loop.
 
-A backend is a class with the methods of :class:`Backend`. It gets chats, and where the caller has a tokenizer also the
-chats' token rows, and gives texts, and where it knows them the token ids that it sampled with their log-probabilities
-(token in, token out keeps a trainer's probabilities equal to the rollout's). Nothing here imports torch.
+A backend derives from :class:`Backend`, one for a server from
+:class:`~ragen.llm_agent.backends.streaming.StreamingBackend`. It gets chats, and where the
+caller has a tokenizer also the chats' token rows, and gives texts, and where it knows them the token ids that it
+sampled with their log-probabilities (token in, token out keeps a trainer's probabilities equal to the rollout's).
+Nothing here imports torch.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
-from ragen.llm_agent.backends.activity import Activity
+from ragen.errors import ConfigError
 
+SAMPLING_BOUNDS: dict[str, tuple[float, float | None]] = {
+    "max_completion_tokens": (1, None),
+    "max_tokens": (1, None),
+    "temperature": (0, None),
+    "top_p": (0, 1),
+}
+"""What each number of a request may be, at least and at most."""
 _HALVES = re.compile("[\ud800-\udfff]")
 
 
@@ -100,6 +112,48 @@ class Reply:
             object.__setattr__(self, "error", valid_text(self.error))
 
 
+class Activity:
+    """What a backend is doing now, and has done: for a progress bar, from any thread.
+
+    Attributes:
+        under_way: Requests that were asked and not answered yet.
+        replies: Replies that came.
+        kept: How many of them an earlier run had got.
+        usage: What the replies of this run used, added up; see :class:`Reply`.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._lock = Lock()
+        self.under_way = self.replies = self.kept = 0
+        self.usage: Counter[str] = Counter()
+
+    @contextmanager
+    def asking(self, requests: int = 1) -> Iterator[None]:
+        """So many requests are under way within the block."""
+        with self._lock:
+            self.under_way += requests
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.under_way -= requests
+
+    def answered(self, usage: Mapping[str, float], is_reply: bool = True, is_kept: bool = False) -> None:
+        """Count an answer.
+
+        Args:
+            usage: What it used; counted unless an earlier run has done so.
+            is_reply: Whether it is a reply, and not the last of a request's failures.
+            is_kept: Whether an earlier run had got it.
+        """
+        with self._lock:
+            self.replies += is_reply
+            self.kept += is_kept
+            if not is_kept:
+                self.usage.update(usage)
+
+
 def reply_facts(reply: Reply) -> dict[str, Any]:
     """What a row tells of a reply beside its text: what followed from prompt and sampling, so no times.
 
@@ -131,13 +185,17 @@ def valid_text(text: str) -> str:
 
 @runtime_checkable
 class Backend(Protocol):
-    """Who answers the prompts. One that has ``reads_chats = True`` makes nothing of the tokens of prompts.
+    """Answers prompts in batches. Derive from it: what is given here is what holds unless a class says otherwise.
 
     Attributes:
         thread_safe: Whether ``generate`` may be called from several threads at a time.
+        takes_tokens: Whether it answers a prompt's tokens, which are then in the model's own; else its chat.
+        samples: Whether replies are drawn as ``Sampling`` says. A script draws in its own way.
     """
 
-    thread_safe: ClassVar[bool]
+    thread_safe: ClassVar[bool] = False
+    takes_tokens: ClassVar[bool] = False
+    samples: ClassVar[bool] = True
 
     @classmethod
     def from_config(cls, config: Any, tokenizer: Any = None) -> Self:
@@ -150,7 +208,9 @@ class Backend(Protocol):
         Raises:
             ConfigError: A key is missing or has a value that cannot work. Checked here, before environments are built.
         """
+        raise ConfigError(f"{cls.__name__} cannot be made from a configuration; pass an object to LLMAgentProxy.")
 
+    @abstractmethod
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         """Answer every request, in the order of the requests.
 
@@ -165,31 +225,12 @@ class Backend(Protocol):
     def close(self) -> None:
         """Give back models, clients and processes; may be called twice."""
 
+    @property
+    def title(self) -> str:
+        """The backend and its model, for people; empty for the backend's name in the configuration."""
+        return ""
 
-@runtime_checkable
-class AnswersSingly(Protocol):
-    """A backend that answers requests one by one, each as soon as it can; each trajectory then goes at its own pace.
-
-    Attributes:
-        activity: What it is doing now, and has done in this run.
-    """
-
-    activity: Activity
-
-    def submit(self, request: Request, sampling: Sampling) -> Future[Reply]:
-        """Begin to answer a request, and come back at once; from any thread.
-
-        Args:
-            request: The request.
-            sampling: How to draw the reply.
-
-        Returns:
-            What will hold the reply, one with ``error`` set where there is none.
-        """
-
-    def settle(self, grace: float | None = None) -> None:
-        """Send nothing more of what was submitted, wait for the replies that are under way, and cancel the rest.
-
-        Args:
-            grace: The longest wait, in seconds; None for the backend's own.
-        """
+    @property
+    def lacks_log_probs(self) -> str:
+        """Why replies come without the log-probabilities of their tokens, and what to set; empty if they come with."""
+        return ""

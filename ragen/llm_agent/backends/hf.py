@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from ragen.errors import ConfigError
 from ragen.extras import needs
 from ragen.llm_agent.backends import model_key, model_path
-from ragen.llm_agent.backends.base import Reply, Request, Sampling
+from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
 from ragen.llm_agent.backends.tokens import (
     MAX_MODEL_LEN,
     check_context,
@@ -46,20 +46,18 @@ if TYPE_CHECKING:
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
-class HfBackend:
+class HfBackend(Backend):
     """Answers prompts with a model that it holds.
 
     A reply depends on the seed, and on which batches were answered before in which company. ``do_sample: false``
     depends on neither, apart from what padding does to the last bits of floating-point numbers.
 
     Attributes:
-        thread_safe: False: batches draw from one stream of random numbers.
         takes_tokens: True: prompts must be in the model's own tokens.
         model: The model; a trainer may change its weights between two batches.
         batches: How many batches were answered; with ``seed`` it decides what the next one draws.
     """
 
-    thread_safe: ClassVar[bool] = False
     takes_tokens: ClassVar[bool] = True
 
     def __init__(

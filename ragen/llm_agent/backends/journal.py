@@ -1,14 +1,18 @@
 """``replies.jsonl``: every request that was sent and every reply that came, kept at once.
 
-A line of JSON for each: ``sent`` as soon as a request has left, then ``answered`` with the reply, or ``failed``. Lines
-are handed to the operating system as they are written, so that no kill of this process loses one, and are brought to
-the disk once a second, so that a power cut loses at most what came within that. A line that was cut short is passed
-over.
+A line of JSON for each: ``sent`` before a request leaves, then ``answered`` with the reply, or ``failed``. Lines are
+handed to the operating system as they are written, so that no kill of this process loses one, and are brought to the
+disk once a second, so that a power cut loses at most what came within that. A line that was cut short is passed over.
 
 A reply is found again by its key: model, address, sampling and messages, whose it is (the environment and the turn),
-and by the attempt that got it. So a run that goes on asks only for what had no answer yet, and what is counted here is
-what the server was asked, however often the run was interrupted. Only of requests that were under way when a run was
-killed outright, nobody knows the tokens.
+and by the attempt that got it. So a run that goes on asks only for what had no answer yet.
+
+``requests`` counts what was sent in all runs, less what a refused connection kept from leaving. What was under way when
+a run was stopped or killed is among them, and is counted as ``unconfirmed`` too: the server may or may not have
+received it, so its own count is between ``requests - unconfirmed`` and ``requests``. Nobody knows their tokens.
+
+Where the disk is full, nothing more is sent. The replies that are under way are paid for and still come: a file of
+``RESERVE_BYTES`` beside the journal is deleted then, which makes room for them.
 """
 
 from __future__ import annotations
@@ -25,11 +29,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from ragen.closing import Closing
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, StorageError
 from ragen.files import replacing
 from ragen.llm_agent.backends.base import Reply, Request
 
 SYNC_S = 1.0
+RESERVE_BYTES = 4 * 2**20
+RESERVE = ".reserve"
 _DEFAULTS = {field.name: field.default for field in fields(Reply)}
 
 
@@ -63,6 +69,8 @@ class ReplyJournal(Closing):
         self._known: dict[str, dict[str, Any]] = {}
         self._attempts: Counter[str] = Counter()
         self._usage: Counter[str] = Counter(requests=0, retries=0)
+        self._open: set[tuple[str, int]] = set()  # sent, and neither answered nor failed
+        self._fault: OSError | None = None
         self._file: int | None = None
         self._lock = threading.Lock()
         self._has_news, self._is_closing = threading.Event(), threading.Event()
@@ -79,7 +87,9 @@ class ReplyJournal(Closing):
         """
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+            self._take_reserve()
         except OSError as error:
+            self.close()
             raise ConfigError(f"{self.path} cannot be written: {error.strerror}.") from error
         try:
             text = self.path.read_bytes()
@@ -96,6 +106,10 @@ class ReplyJournal(Closing):
         self._syncing.start()
         return self
 
+    def _take_reserve(self) -> None:
+        """Have the disk keep room for what is under way when it is full."""
+        self.path.with_name(RESERVE).write_bytes(bytes(RESERVE_BYTES))
+
     def _take(self, line: bytes) -> None:
         """Read a line; what is none is passed over."""
         event = _event(line)
@@ -108,22 +122,35 @@ class ReplyJournal(Closing):
         if "before" in event:
             self._usage.update(event["before"])
         elif "sent" in event:
-            self._attempts[event["sent"]] += 1
+            self._attempts[event["sent"]] = max(event["attempt"], self._attempts[event["sent"]])
+            self._open.add((event["sent"], event["attempt"]))
             self._usage["requests"] += 1
             self._usage["retries"] += event["attempt"] > 1
         elif "answered" in event:
             self.replies += 1
+            self._open.discard((event["answered"], event["attempt"]))
             self._usage.update(event["reply"].get("usage", {}))
             if "text" in event["reply"]:
                 self._known[event["answered"]] = event["reply"]
-        elif event.get("is_given_up"):
-            self._usage["failed_requests"] += 1
+        elif "failed" in event:
+            self._open.discard((event["failed"], event["attempt"]))
+            self._usage["failed_requests"] += bool(event.get("is_given_up"))
+            if event.get("has_left") is False:
+                self._usage["requests"] -= 1
+                self._usage["retries"] -= event["attempt"] > 1
 
     @property
     def usage(self) -> dict[str, float]:
-        """What all runs have used: requests that were sent, those of them that were further tries, tokens, cost."""
+        """What all runs have used: requests that were sent, those of them that were further tries, tokens, cost.
+
+        ``unconfirmed``, where there are any, are the requests that were neither answered nor failed.
+        """
         with self._lock:
-            usage: dict[str, float] = dict(self._usage)
+            usage: dict[str, float] = {
+                name: n for name, n in self._usage.items() if n or name in ("requests", "retries")
+            }
+            if self._open:
+                usage["unconfirmed"] = len(self._open)
         return usage | ({"cost": round(usage["cost"], 9)} if "cost" in usage else {})  # in whatever order it was added
 
     def find(self, key: str) -> Reply | None:
@@ -132,7 +159,13 @@ class ReplyJournal(Closing):
         return None if known is None else Reply(**known)
 
     def sent(self, key: str, request: Request) -> int:
-        """A request has left; which attempt it is, from 1."""
+        """A request is about to leave; which attempt it is, from 1.
+
+        Raises:
+            StorageError: The journal cannot keep a reply to it, so it must not leave.
+        """
+        if self._fault is not None:
+            raise storage_error(self.path.parent, self._fault)
         attempt = self._attempts[key] + 1
         self._write({"sent": key, **_whose(request), "attempt": attempt})
         return attempt
@@ -153,28 +186,51 @@ class ReplyJournal(Closing):
             {"answered": key, **_whose(request), "attempt": attempt, "latency": round(seconds, 4), "reply": kept}
         )
 
-    def failed(self, key: str, request: Request, attempt: int, reason: str, is_given_up: bool) -> None:
+    def failed(
+        self, key: str, request: Request, attempt: int, reason: str, is_given_up: bool, has_left: bool = True
+    ) -> None:
         """An attempt failed.
 
         Args:
             key: Of the request.
             request: The request.
-            attempt: Which attempt; 0 where the request had not left.
+            attempt: Which attempt.
             reason: Why.
             is_given_up: Whether there is no further one in this run.
+            has_left: Whether the server may have received it.
         """
-        self._write(
-            {"failed": key, **_whose(request), "attempt": attempt, "reason": reason, "is_given_up": is_given_up}
-        )
+        event = {"failed": key, **_whose(request), "attempt": attempt, "reason": reason, "is_given_up": is_given_up}
+        self._write(event if has_left else event | {"has_left": False})
 
     def _write(self, event: Mapping[str, Any]) -> None:
         line = json.dumps(event, ensure_ascii=True) + "\n"
         with self._lock:
             if self._file is None:
                 return  # closed: too late to be kept
-            _write_all(self._file, line.encode("ascii"))
+            self._append(self._file, line.encode("ascii"))
             self._count(event)
         self._has_news.set()
+
+    def _append(self, file: int, data: bytes) -> None:
+        """Write all of it.
+
+        Raises:
+            StorageError: That cannot be done, also with the room that was reserved.
+        """
+        while data:
+            try:
+                data = data[os.write(file, data) :]
+            except OSError as error:
+                is_first, self._fault = self._fault is None, error
+                if not (is_first and self._release_reserve()):
+                    raise storage_error(self.path.parent, error) from error
+
+    def _release_reserve(self) -> bool:
+        try:
+            self.path.with_name(RESERVE).unlink()
+        except OSError:
+            return False
+        return True
 
     def _sync_now_and_then(self) -> None:
         while not self._is_closing.wait(SYNC_S):
@@ -189,6 +245,8 @@ class ReplyJournal(Closing):
             return
         try:
             os.fsync(file)
+        except OSError as error:
+            self._fault = error
         finally:
             os.close(file)
 
@@ -210,6 +268,7 @@ class ReplyJournal(Closing):
         with self._lock:
             file, self._file = self._file, None
         if file is not None:
+            self._release_reserve()
             try:
                 os.fsync(file)
             finally:
@@ -234,6 +293,9 @@ def _whose(request: Request) -> dict[str, Any]:
     return {"env_id": request.env_id, "turn": request.turn, "at": round(time.time(), 3)}
 
 
-def _write_all(file: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(file, data) :]
+def storage_error(folder: Path, error: OSError) -> StorageError:
+    """That a run's folder takes nothing more, as a sentence that says what to do."""
+    return StorageError(
+        f"{folder} cannot be written to: {error.strerror or error}. What was answered is kept; make room there, and "
+        "the same command with resume=true goes on."
+    )

@@ -8,34 +8,46 @@
                                                                                   unreadable answer
 
 Every request is on its own: one that still fails after its retries gives a reply with ``error``, which ends its
-trajectory and no other. With a journal, what was sent and what came is written down at once, and asked no second time.
+trajectory and no other. With a journal, what is sent and what comes is written down at once, and asked no second time.
 The key comes from an environment variable, and is taken out of every message.
+
+Connections are the openai client's own pool. Retries are made here and not by the client: here they are counted,
+written down, and made for answers that cannot be read too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-from openai import APIConnectionError, AsyncOpenAI, AuthenticationError
+from openai import APIConnectionError, APIStatusError, AsyncOpenAI, AuthenticationError
 
-from ragen.errors import ConfigError
-from ragen.llm_agent.backends.activity import Activity
-from ragen.llm_agent.backends.base import Reply, Request, Sampling
-from ragen.llm_agent.backends.completions import api_messages, read_completion
-from ragen.llm_agent.backends.connections import new_http_client
-from ragen.llm_agent.backends.endpoint import Access, ApiSettings, read_settings
-from ragen.llm_agent.backends.faults import UNREADABLE, Attempts, cause_of, diagnose
+from ragen.errors import ConfigError, StorageError
+from ragen.llm_agent.backends.admission import Slots
+from ragen.llm_agent.backends.base import Activity, Reply, Request, Sampling, valid_text
+from ragen.llm_agent.backends.chat_completions import (
+    UNREADABLE,
+    Attempts,
+    api_messages,
+    cause_of,
+    diagnose,
+    model_list,
+    read_completion,
+    redirect_of,
+)
+from ragen.llm_agent.backends.event_loop import LoopThread
+from ragen.llm_agent.backends.http_client import new_http_client
 from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
-from ragen.llm_agent.backends.loop import LoopThread
-from ragen.llm_agent.backends.sending import Sending, leaving
-from ragen.llm_agent.backends.slots import Slots
+from ragen.llm_agent.backends.openai_settings import Access, ApiSettings, read_settings
+from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.backends.tokens import MAX_MODEL_LEN, check_context
 from ragen.llm_agent.config.loading import one_line, setting
+from ragen.output import printable
 
 CHECK_S = 10.0  # seconds that a server has to answer when it is looked for
 LONGEST_WAIT_S = 60.0
@@ -61,19 +73,17 @@ class Call:
     key: str
 
 
-class OpenAIBackend:
-    """Asks a server, many prompts at a time.
+class OpenAIBackend(StreamingBackend):
+    """Asks a server, many prompts at a time. Its ``generate`` may be called from several threads.
 
     Attributes:
-        thread_safe: True: callers share the slots.
-        reads_chats: True: it makes nothing of the prompts' tokens.
         settings: What was configured.
         activity: What it is doing, and has done in this run.
         journal: Keeps what was sent and what came; None for no journal. To be set before the first request.
+        grace: The longest that :meth:`settle` waits, in seconds.
     """
 
     thread_safe: ClassVar[bool] = True
-    reads_chats: ClassVar[bool] = True
 
     def __init__(
         self, settings: ApiSettings, access: Access | None = None, pause: Pause = asyncio.sleep, seed: int = 0
@@ -87,13 +97,14 @@ class OpenAIBackend:
             seed: Of the waits' jitter.
         """
         self.settings = settings
+        self.activity = Activity()
+        self.journal: ReplyJournal | None = None
+        self.grace = settings.grace
         self._access = access or Access()
         self._pause = pause
         self._jitter = random.Random(seed)
         self._slots = Slots(settings.max_concurrency)
         self._threads = LoopThread("ragen-openai")
-        self.activity = Activity()
-        self.journal: ReplyJournal | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._sending: set[asyncio.Task[Any]] = set()
         self._is_settling = False
@@ -105,12 +116,19 @@ class OpenAIBackend:
 
     @property
     def title(self) -> str:
-        """Who answers, for people."""
-        return f"{self.settings.model} at {self.settings.base_url}"
+        """The model and its server, for people."""
+        return self._shown(f"{self.settings.model} at {self.settings.base_url}")
+
+    @property
+    def lacks_log_probs(self) -> str:
+        """See :class:`~ragen.llm_agent.backends.base.Backend`."""
+        if self.settings.request.get("return_token_ids") and self.settings.request.get("logprobs"):
+            return ""
+        return "servers send them where actor.openai.request has {return_token_ids: true, logprobs: true}"
 
     @classmethod
     def from_config(cls, config: Any, tokenizer: Any = None) -> Self:
-        """See :meth:`Backend.from_config`; see :func:`~ragen.llm_agent.backends.endpoint.read_settings` for the keys.
+        """See :meth:`Backend.from_config`; :mod:`~ragen.llm_agent.backends.openai_settings` has the keys.
 
         The server is asked for its models: one that is not there, that refuses the key, or that does not have the model
         is found out here.
@@ -126,24 +144,28 @@ class OpenAIBackend:
             wanted_context: Tokens of a context that the model must have room for; None if unlimited.
 
         Raises:
-            ConfigError: The server cannot be reached or refuses the key, it is not said which of its models to ask, it
-                does not list the one that is said, or that model's context is too short.
+            ConfigError: The server cannot be reached, redirects elsewhere or refuses the key, it is not said which of
+                its models to ask, it does not list the one that is said, or that model's context is too short.
         """
         models = asyncio.run(self._models())
-        settings = self.settings.with_model(models)
-        settings.check_listed(models)
-        described = next((model for model in models if model.id == settings.model), None)
-        context = getattr(described, "max_model_len", None)  # vLLM tells it
+        names = [model["id"] for model in models]
+        try:
+            settings = self.settings.with_model(names)
+            settings.check_listed(names)
+        except ConfigError as error:  # which names what the server lists
+            raise ConfigError(self._access.redacted(str(error))) from None
+        context = next((model.get("max_model_len") for model in models if model["id"] == settings.model), None)  # vLLM
         check_context(wanted_context, context if isinstance(context, int) else None, str(settings.model))
         return settings
 
-    async def _models(self) -> list[Any]:
-        """The server's models; empty where it does not tell."""
+    async def _models(self) -> list[dict[str, Any]]:
+        """The server's models; empty where it does not list them."""
         url = self.settings.base_url
         client = self._new_client()
         try:
             async with asyncio.timeout(CHECK_S), client:
-                page = await client.models.list()
+                answer = await client.models.with_raw_response.list()
+                return model_list(answer.content)
         except AuthenticationError as error:
             raise ConfigError(
                 f"the server at {url} refuses the key of environment variable {self.settings.api_key_env!r}: "
@@ -154,9 +176,16 @@ class OpenAIBackend:
                 f"configuration key 'actor.base_url' is {url!r}, and no server answers there: "
                 f"{self._shown(cause_of(error)).rstrip('.')}. Start it, or correct the address."
             ) from None
-        except UNREADABLE:
+        except APIStatusError as error:
+            if target := redirect_of(error):
+                raise ConfigError(
+                    f"configuration key 'actor.base_url' is {url!r}, and the server there redirects to "
+                    f"{self._shown(target)}; no redirect is followed, since requests carry a key. Set 'actor.base_url' "
+                    "to the address that is meant."
+                ) from None
             return []  # a server is there; not all of them list their models, or to everyone
-        return [model for model in getattr(page, "data", None) or [] if isinstance(getattr(model, "id", None), str)]
+        except UNREADABLE:
+            return []
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         """See :meth:`Backend.generate`."""
@@ -170,28 +199,20 @@ class OpenAIBackend:
             raise
 
     def submit(self, request: Request, sampling: Sampling) -> Future[Reply]:
-        """Begin to answer a request, and come back at once; from any thread.
-
-        Args:
-            request: The request.
-            sampling: How to draw the reply.
+        """See :meth:`StreamingBackend.submit`.
 
         Returns:
             What will hold the reply, one with ``error`` set where there is none; cancelled by :meth:`settle` where
-            nothing was sent, or nothing came in time.
+            nothing was sent, or nothing came in time. It raises StorageError where the journal takes nothing more.
         """
         return self._threads.start(self._answer(request, sampling))
 
-    def settle(self, grace: float | None = None) -> None:
-        """Send nothing more of what was submitted, and wait for the replies that are under way; then cancel the rest.
-
-        Args:
-            grace: The longest wait, in seconds; a Ctrl-C ends it. None for ``settings.grace``.
-        """
+    def settle(self) -> None:
+        """See :meth:`StreamingBackend.settle`; a Ctrl-C ends the wait."""
         if not self._threads.started:
             return
         try:
-            self._threads.run(self._settle(self.settings.grace if grace is None else grace))
+            self._threads.run(self._settle(self.grace))
         except KeyboardInterrupt:
             self._threads.run(self._settle(0))
 
@@ -215,10 +236,11 @@ class OpenAIBackend:
             return AsyncOpenAI(
                 api_key=self._access.key or "none",
                 default_headers=self._access.headers,
+                default_query=dict(self._access.query),
                 base_url=self.settings.base_url,
                 timeout=self.settings.timeout,
-                max_retries=0,  # done here, where it is counted and also done for answers that cannot be read
-                http_client=new_http_client(leaving),
+                max_retries=0,
+                http_client=new_http_client(),
             )
         except Exception as error:  # such as an environment variable with a proxy that is none
             raise ConfigError(
@@ -258,31 +280,37 @@ class OpenAIBackend:
             if attempts.count:
                 await self._pause(self._wait(attempts))
             attempts.count += 1
-            sending = Sending(self.journal, call.key, call.request)
+            number = self.journal.sent(call.key, call.request) if self.journal is not None else 0
             try:
-                return await self._ask(call, attempts, sending)
+                return await self._ask(call, attempts, number)
+            except StorageError:
+                raise
             except Exception as error:  # whatever it is, it is this request's and no other's
                 attempts.failure = diagnose(error)
-            self._note_failure(attempts, sending)
+            self._note_failure(call, attempts, number)
         tries = "" if attempts.count == 1 else f" ({attempts.count} tries)"
         reason = self._shown(attempts.failure.reason)
         return Reply("", error=f"{reason}{tries}", usage=attempts.usage | {"failed_requests": 1})
 
-    def _note_failure(self, attempts: Attempts, sending: Sending) -> None:
-        if attempts.failure.is_refusal:
+    def _note_failure(self, call: Call, attempts: Attempts, number: int) -> None:
+        failure = attempts.failure
+        if failure.is_refusal:
             self._slots.pace.refused()
-        is_last = not attempts.failure.passing or attempts.count > self.settings.max_retries
-        sending.failed(self._shown(attempts.failure.reason), is_last)
+        if self.journal is not None:
+            is_last = not failure.passing or attempts.count > self.settings.max_retries
+            reason = self._shown(failure.reason)
+            self.journal.failed(call.key, call.request, number, reason, is_last, failure.has_left)
 
-    async def _ask(self, call: Call, attempts: Attempts, sending: Sending) -> Reply:
-        with sending.noticed():
-            reply = read_completion(await self._sent(call))
+    async def _ask(self, call: Call, attempts: Attempts, number: int) -> Reply:
+        start = time.perf_counter()
+        reply = read_completion(await self._sent(call))
         reply = replace(reply, usage=dict(reply.usage) | self.settings.cost(reply.usage))
-        sending.answered(reply)
+        if self.journal is not None:
+            self.journal.answered(call.key, call.request, number, reply, time.perf_counter() - start)
         self._slots.answered()
         return replace(reply, usage=attempts.usage | dict(reply.usage))
 
-    async def _sent(self, call: Call) -> Any:
+    async def _sent(self, call: Call) -> bytes:
         """What a server answers."""
         task = asyncio.current_task()
         assert self._client is not None and task is not None
@@ -290,10 +318,10 @@ class OpenAIBackend:
         try:
             with self.activity.asking():
                 async with asyncio.timeout(self.settings.timeout):  # the client's own is for the gap between two bytes
-                    # in extra_body: the client goes through `messages` item by item, for a quarter of its time
-                    return await self._client.chat.completions.create(
-                        model=str(self.settings.model), messages=[], extra_body={"messages": call.messages, **call.body}
+                    answer = await self._client.chat.completions.with_raw_response.create(
+                        model=str(self.settings.model), messages=call.messages, extra_body=call.body
                     )
+                    return answer.content
         finally:
             self._sending.discard(task)
 
@@ -304,8 +332,8 @@ class OpenAIBackend:
         return min(wait, LONGEST_WAIT_S)
 
     def _shown(self, reason: str) -> str:
-        """A reason as it may be told: cut only after the key is out, since half a key is no key to look for."""
-        return self._access.redacted(reason)[:_LONGEST_REASON]
+        """A reason as it may be shown: cut only after the key is out, since half a key is no key to look for."""
+        return printable(valid_text(self._access.redacted(reason))[:_LONGEST_REASON])
 
     def close(self) -> None:
         """See :meth:`Backend.close`."""

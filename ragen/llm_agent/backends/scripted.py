@@ -14,23 +14,25 @@ from random import Random
 from typing import Any, ClassVar, Self
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.backends.base import Reply, Request, Sampling
+from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
 from ragen.llm_agent.backends.policies import Plan, Policy, UnreadableError, create_policy
 from ragen.llm_agent.backends.prompt import Prompt, read_prompt, text_of
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.config.reading import number
 
 
-class ScriptedBackend:
+class ScriptedBackend(Backend):
     """Answers every prompt with a policy for its environment.
 
     Attributes:
         thread_safe: True: a reply changes nothing.
-        reads_chats: True: it makes nothing of the prompts' tokens.
+        samples: False: a script draws in its own way.
+        lacks_log_probs: There are none.
     """
 
     thread_safe: ClassVar[bool] = True
-    reads_chats: ClassVar[bool] = True
+    samples: ClassVar[bool] = False
+    lacks_log_probs = "the scripted actor draws no tokens; use a model (actor.backend=hf, vllm), or another 'when'"
 
     def __init__(
         self,

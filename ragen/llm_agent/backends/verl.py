@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 from ragen.errors import BackendError, ConfigError
-from ragen.llm_agent.backends.base import Reply, Request, Sampling
+from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
 from ragen.llm_agent.backends.tokens import left_padded, pad_id, prompt_ids
 from ragen.llm_agent.config.loading import one_line, setting
 
@@ -24,16 +24,28 @@ if TYPE_CHECKING:
 WORKERS = "actor.verl.workers"
 
 
-class VerlBackend:
+@runtime_checkable
+class WorkerGroup(Protocol):
+    """What is asked of a worker group of verl.
+
+    Attributes:
+        world_size: The number of its workers, which a batch is split over.
+    """
+
+    world_size: int
+
+    def generate_sequences(self, prompts: Any) -> Any:
+        """Answer a ``DataProto`` of prompts with a ``DataProto`` of replies."""
+
+
+class VerlBackend(Backend):
     """Answers prompts with a worker group, request by request or ``DataProto`` by ``DataProto``.
 
     Attributes:
-        thread_safe: False: a worker group serves one call at a time.
         takes_tokens: True: prompts must be in the model's own tokens.
         workers: The worker group.
     """
 
-    thread_safe: ClassVar[bool] = False
     takes_tokens: ClassVar[bool] = True
 
     def __init__(self, workers: Any, tokenizer: Any) -> None:
@@ -153,5 +165,6 @@ def is_worker_group(actor: Any) -> bool:
 
     RAGEN's wrappers do not, whatever attributes a subclass has: RAGEN's trainers give stand-ins a ``world_size`` too.
     """
-    is_one = getattr(actor, "is_worker_group", True)
-    return is_one and hasattr(actor, "world_size") and hasattr(actor, "generate_sequences")
+    from ragen.llm_agent.backends.wrappers import RagenWrapper
+
+    return isinstance(actor, WorkerGroup) and not isinstance(actor, RagenWrapper)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends import model_path
-from ragen.llm_agent.backends.base import Reply, Request, Sampling
+from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
 from ragen.llm_agent.backends.tokens import prompt_ids, unanswerable
 from ragen.llm_agent.config.loading import one_line, setting
 
@@ -34,16 +34,14 @@ ENGINE_OPTIONS = {
 }
 
 
-class VllmBackend:
+class VllmBackend(Backend):
     """Answers prompts with a vLLM engine.
 
     Attributes:
-        thread_safe: False: the engine's ``generate`` is for one caller at a time.
         takes_tokens: True: prompts must be in the model's own tokens.
         llm: The engine.
     """
 
-    thread_safe: ClassVar[bool] = False
     takes_tokens: ClassVar[bool] = True
 
     def __init__(self, llm: Any, tokenizer: Any, max_model_len: int | None = None, log_probs: bool = True) -> None:
@@ -60,6 +58,11 @@ class VllmBackend:
         self.tokenizer = tokenizer
         self.max_model_len = max_model_len
         self.log_probs = log_probs
+
+    @property
+    def lacks_log_probs(self) -> str:
+        """See :class:`~ragen.llm_agent.backends.base.Backend`."""
+        return "" if self.log_probs else "actor_rollout_ref.rollout.calculate_log_probs is false; expected true"
 
     @classmethod
     def from_config(cls, config: Any, tokenizer: Any = None) -> Self:

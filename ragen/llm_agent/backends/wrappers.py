@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from ragen.errors import BackendError, ConfigError
 from ragen.llm_agent.backends import backend_class
@@ -29,19 +29,17 @@ PROVIDERS = {
 """RAGEN's providers: where each speaks OpenAI's chat completions, and the environment variable of its key."""
 
 
-class _Wrapper:
-    """A backend with ``generate_sequences``.
+class RagenWrapper:
+    """A backend with ``generate_sequences``, which takes batches of any size.
 
     Attributes:
         config: The whole configuration.
         tokenizer: The model's.
-        llm: Who answers.
-        is_worker_group: False: it takes batches of any size, also where a subclass has a ``world_size``.
+        llm: The engine, or the backend.
     """
 
-    is_worker_group: ClassVar[bool] = False
-
     def __init__(self, config: Any, tokenizer: Any, backend: Backend, sampling: Sampling) -> None:
+        """Take a backend; see the classes below."""
         self.config, self.tokenizer = config, tokenizer
         self.llm: Any = backend
         self._backend, self._sampling = backend, sampling
@@ -72,7 +70,7 @@ class _Wrapper:
         self._backend.close()
 
 
-class VllmWrapperWg(_Wrapper):
+class VllmWrapperWg(RagenWrapper):
     """A vLLM engine in this process, with the sampling of ``actor_rollout_ref.rollout.val_kwargs``."""
 
     def __init__(self, config: Any, tokenizer: Any) -> None:
@@ -90,7 +88,7 @@ class VllmWrapperWg(_Wrapper):
         self.llm = backend.llm
 
 
-class ApiCallingWrapperWg(_Wrapper):
+class ApiCallingWrapperWg(RagenWrapper):
     """A model behind an API: ``model_config.model_name`` names an entry of ``model_info``."""
 
     def __init__(self, config: Any, tokenizer: Any) -> None:
@@ -104,7 +102,7 @@ class ApiCallingWrapperWg(_Wrapper):
         Raises:
             ConfigError: A key is missing, the provider is not known, or nobody has its key.
         """
-        from ragen.llm_agent.backends.endpoint import Access, ApiSettings
+        from ragen.llm_agent.backends.openai_settings import Access, ApiSettings
 
         name = setting(config, "model_config.model_name", str)
         section = _model_section(config, name)

@@ -11,10 +11,11 @@ from typing import Any
 from ragen.commands import FAILED, REFUSED, STOPPED
 from ragen.errors import ConfigError, MissingExtraError, RagenError
 from ragen.llm_agent.config.loading import load_config, one_line
-from ragen.output import CLOSED, output_watched
+from ragen.output import CLOSED, output_watched, printable
 
 Compose = Callable[[str, Sequence[str], str | None, str | None], Any]
 """Makes the configuration of a name, overrides, a folder and a further folder."""
+_LONGEST = 4000  # characters of an error, which may quote what is not this package's
 _called: ContextVar[tuple[str, ...]] = ContextVar("called", default=())
 
 
@@ -105,10 +106,10 @@ def run_command(
             return 0
         return run(config)
     except (ConfigError, MissingExtraError, OmegaConfBaseException) as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
+        print(f"error: {printable(one_line(error), _LONGEST)}", file=sys.stderr)
         return REFUSED
     except RagenError as error:
-        print(f"error: {type(error).__name__}: {one_line(error)}", file=sys.stderr)
+        print(f"error: {type(error).__name__}: {printable(one_line(error), _LONGEST)}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

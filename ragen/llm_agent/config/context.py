@@ -104,6 +104,11 @@ class ContextSettings:
             ConfigError: A key has a value that cannot work.
         """
         window = setting(config, "agent_proxy.max_context_window", int, -1)
+        if window == 0:
+            raise ConfigError(
+                "configuration key 'agent_proxy.max_context_window' is 0, and a prompt shows at least the newest turn; "
+                "expected at least 1, or -1 for all turns."
+            )
         window_mode = choice(config, "agent_proxy.context_window_mode", FULL, WINDOW_MODES)
         generation = Generation.read(config)
         shows_all = generation.is_2026 and window_mode == FULL

@@ -23,6 +23,7 @@ from ragen.errors import ConfigError, in_short
 from ragen.llm_agent.config.files import check_overrides, find_config
 from ragen.llm_agent.config.required import mark_required, told_missing
 from ragen.llm_agent.config.values import value_at
+from ragen.output import shown_override
 from ragen.settings import config_directory
 
 if TYPE_CHECKING:
@@ -83,11 +84,17 @@ def load_config(
             config = _composed(stem, [_opened(override) for override in overrides], beside)
             is_whole = _begins_with_base(folder, stem, file)
             return mark_required(config if is_whole else _filled_in(config), file, overrides)
-    except (HydraException, OmegaConfBaseException, YAMLError, OSError, UnicodeError) as error:
+    except ConfigError:
+        raise
+    except (HydraException, OmegaConfBaseException, YAMLError, OSError, ValueError) as error:
         if told := _misspelt(name, stem, overrides, directory, further):
             raise ConfigError(told) from error
         override = getattr(error, "override", None)  # only a malformed one is not named by the message
-        where = f"configuration {stem!r}" if override is None else f"configuration {stem!r} with {override!r}"
+        where = (
+            f"configuration {stem!r}"
+            if override is None
+            else f"configuration {stem!r} with {shown_override(override)!r}"
+        )
         raise ConfigError(f"{where} cannot be composed: {one_line(error)}") from error
 
 

@@ -79,7 +79,7 @@ def report_of(
         history=history,
         notes=notes,
         about=About.of_config(proxy.config, mode, [episode.seed for episode in episodes]),
-        usage=dict(getattr(proxy.actor, "usage", {})),
+        usage=proxy.actor.usage,
     )
 
 
@@ -110,7 +110,7 @@ def episode_of_state(proxy: PlayedRollout, mode: str, state: dict[str, Any]) -> 
         home=es_manager.home(env_id),
         names=names if isinstance(names, Mapping) else None,
         error=proxy.failures.get(env_id),
-        replies=getattr(proxy.actor, "replies", {}).get(env_id, ()),
+        replies=proxy.actor.replies.get(env_id, ()),
         chat=ctx_manager.transcript(state),
     )
     return replace(episode, asked=_asked(ctx_manager, episode))

@@ -12,16 +12,26 @@ Where ``get_prompts`` made the batch, the tokens are the column ``prompt_ids``, 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, overload, runtime_checkable
 
-from ragen.llm_agent.backends.activity import Activity
-from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling, reply_facts
+from ragen.llm_agent.backends.base import (
+    SAMPLING_BOUNDS,
+    Activity,
+    Backend,
+    Reply,
+    Request,
+    Sampling,
+    reply_facts,
+)
+from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.config.reading import count, number
 from ragen.llm_agent.tokens.dataproto import object_array
 from ragen.llm_agent.tokens.prompt_batch import AnyBatch, PromptBatch
 from ragen.llm_agent.tokens.sampled_tokens import Exchange
@@ -33,36 +43,104 @@ if TYPE_CHECKING:
 _ROLLOUT = "actor_rollout_ref.rollout"
 
 
-class BackendActor:
-    """Answers batches with a backend.
+@runtime_checkable
+class GeneratesSequences(Protocol):
+    """What RAGEN calls an actor: a worker group of verl, RAGEN's wrappers, or a class of the user's own."""
+
+    def generate_sequences(self, prompts: Any) -> Any:
+        """Answer a ``DataProto`` of prompts with a ``DataProto`` of replies."""
+
+
+class Actor(ABC):
+    """Answers the batches of a rollout loop; what is given here is what is known of an actor of somebody else's.
 
     Attributes:
-        takes_prompts: True: batches may come without tensors.
-        backend: Who answers.
-        usage: The replies' counts, added up over all batches; with a journal, what it counts.
-        activity: What the backend is doing now, and has done.
+        takes_prompts: Whether batches may come without tensors.
+        needs_tokens: Whether it reads a prompt's tokens, and not its chat alone.
+        thread_safe: Whether several threads may ask at a time.
+        backend: The backend behind it; None where there is none.
+        activity: What it is doing now, and has done.
         replies: Environment id to what is known of each reply of its last episode; see
             :func:`~ragen.llm_agent.backends.base.reply_facts`.
     """
 
+    takes_prompts: ClassVar[bool] = False
+    needs_tokens: bool = True
+    thread_safe: bool = False
+    backend: Backend | None = None
+
+    def __init__(self) -> None:
+        """Begin with nothing counted."""
+        self.activity = Activity()
+        self.replies: dict[int, list[dict[str, Any]]] = {}
+
+    @abstractmethod
+    def generate_sequences(self, lm_inputs: Any) -> Any:
+        """Answer a batch of prompts."""
+
+    @property
+    def usage(self) -> dict[str, float]:
+        """The replies' counts, added up over all batches; with a journal, what it counts. Empty where unknown."""
+        return {}
+
+    @property
+    def title(self) -> str:
+        """The actor's name, for people."""
+        return type(self).__name__
+
+
+class ForeignActor(Actor):
+    """Anything with ``generate_sequences``.
+
+    Attributes:
+        given: The object.
+    """
+
+    def __init__(self, given: GeneratesSequences) -> None:
+        """Take the object."""
+        super().__init__()
+        self.given = given
+        if isinstance(given, Backend):
+            self.backend, self.thread_safe = given, given.thread_safe
+
+    @property
+    def title(self) -> str:
+        """The class's name."""
+        return type(self.given).__name__
+
+    def generate_sequences(self, lm_inputs: Any) -> Any:
+        """See :class:`Actor`."""
+        return self.given.generate_sequences(lm_inputs)
+
+
+class BackendActor(Actor):
+    """Answers batches with a backend; the attributes are those of :class:`Actor`.
+
+    Attributes:
+        backend: The backend.
+    """
+
     takes_prompts: ClassVar[bool] = True
+    backend: Backend
 
     def __init__(self, backend: Backend, config: Any, tokenizer: Any) -> None:
         """Take a backend and read how replies are to be drawn.
 
         Args:
-            backend: Who answers.
+            backend: Answers the prompts.
             config: The whole configuration, of which ``actor_rollout_ref.rollout`` is read.
             tokenizer: Its padding token fills up rows of replies.
 
         Raises:
-            ConfigError: A key of the section has a value of the wrong type.
+            ConfigError: A key of the section has a value that cannot work.
         """
+        super().__init__()
         self.backend = backend
+        self.needs_tokens, self.thread_safe = backend.takes_tokens, backend.thread_safe
         self._usage: Counter[str] = Counter()
-        self.activity: Activity = getattr(backend, "activity", None) or Activity()
-        self._tells_activity = hasattr(backend, "activity")
-        self.replies: dict[int, list[dict[str, Any]]] = {}
+        self._streaming = backend if isinstance(backend, StreamingBackend) else None
+        if self._streaming is not None:
+            self.activity = self._streaming.activity
         self._counting = Lock()  # several threads may ask a backend that is thread_safe
         self._sampling = {validate: read_sampling(config, validate) for validate in (False, True)}
         self._vocabulary = len(tokenizer)
@@ -79,15 +157,20 @@ class BackendActor:
         if lm_inputs.meta_info.get("skip_generation", False):
             return lm_inputs
         requests = requests_of(lm_inputs)
-        with nullcontext() if self._tells_activity else self.activity.asking(len(requests)):
+        with nullcontext() if self._streaming is not None else self.activity.asking(len(requests)):
             replies = self.backend.generate(requests, self.sampling(lm_inputs.meta_info))
         return outputs_of(lm_inputs, self.noted(requests, replies), self._pad_id)
 
     @property
     def usage(self) -> dict[str, float]:
-        """See the class."""
-        journal = getattr(self.backend, "journal", None)
+        """See :class:`Actor`."""
+        journal = self._streaming.journal if self._streaming is not None else None
         return dict(self._usage) if journal is None else journal.usage
+
+    @property
+    def title(self) -> str:
+        """The backend's own title."""
+        return self.backend.title
 
     def sampling(self, meta_info: Mapping[str, Any]) -> Sampling:
         """How to draw replies to a batch with this ``meta_info``; see :meth:`generate_sequences`."""
@@ -100,7 +183,7 @@ class BackendActor:
         with self._counting:
             for request, reply in zip(requests, replies, strict=True):
                 self._usage.update(reply.usage)
-                if not self._tells_activity:
+                if self._streaming is None:
                     self.activity.answered(reply.usage, is_reply=reply.error is None)
                 told = self.replies.setdefault(request.env_id, [])
                 if request.turn == 0:
@@ -179,20 +262,23 @@ def read_sampling(config: Any, validate: bool) -> Sampling:
     """How replies are to be drawn in training, or at validation, where ``val_kwargs`` come first.
 
     Raises:
-        ConfigError: A key has a value of the wrong type.
+        ConfigError: A key has a value that cannot work.
     """
     default = Sampling()
 
-    def read(name: str, kind: type, otherwise: Any) -> Any:
-        value = setting(config, f"{_ROLLOUT}.{name}", kind, otherwise)
-        return setting(config, f"{_ROLLOUT}.val_kwargs.{name}", kind, value) if validate else value
+    def key(name: str) -> str:
+        own = f"{_ROLLOUT}.val_kwargs.{name}"
+        return own if validate and setting(config, own, object, None) is not None else f"{_ROLLOUT}.{name}"
+
+    def read(name: str, otherwise: float) -> float:
+        return number(config, key(name), otherwise, *SAMPLING_BOUNDS[name])
 
     return Sampling(
-        do_sample=read("do_sample", bool, default.do_sample),
-        temperature=read("temperature", float, default.temperature),
-        top_p=read("top_p", float, default.top_p),
-        top_k=read("top_k", int, default.top_k),
-        max_tokens=setting(config, f"{_ROLLOUT}.response_length", int, default.max_tokens),
+        do_sample=setting(config, key("do_sample"), bool, default.do_sample),
+        temperature=read("temperature", default.temperature),
+        top_p=read("top_p", default.top_p),
+        top_k=count(config, key("top_k"), default.top_k, low=-1),
+        max_tokens=count(config, f"{_ROLLOUT}.response_length", default.max_tokens, low=1),
     )
 
 
@@ -245,3 +331,20 @@ def _padded(rows: Sequence[Sequence[Any]], filler: float) -> Tensor:
     width = max(map(len, rows))
     kind = torch.float32 if isinstance(filler, float) else torch.long
     return torch.tensor([[*row, *[filler] * (width - len(row))] for row in rows], dtype=kind)
+
+
+def name_requests(lm_inputs: AnyBatch, active: Sequence[Mapping[str, Any]]) -> None:
+    """Say of every prompt which tag it is of and which turn of its episode it asks for, from 0."""
+    caches = {cache["env_id"]: cache for cache in active}
+    rows = [caches[env_id] for env_id in lm_inputs.non_tensor_batch["env_ids"]]
+    lm_inputs.non_tensor_batch["tags"] = object_array(cache["tag"] for cache in rows)
+    lm_inputs.non_tensor_batch["turns"] = object_array(len(cache["history"]) - 1 for cache in rows)
+
+
+def failures_of(lm_outputs: AnyBatch) -> dict[int, str]:
+    """Environment id to what went wrong, for the prompts that got no reply; their episodes end here."""
+    errors = lm_outputs.non_tensor_batch.get("errors")
+    if errors is None:
+        return {}
+    env_ids = lm_outputs.non_tensor_batch["env_ids"]
+    return {int(env_id): error for env_id, error in zip(env_ids, errors, strict=True) if error is not None}

@@ -17,16 +17,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragen.errors import BackendError, ConfigError, LimitReachedError
+from ragen.commands import FAILED
+from ragen.errors import BackendError, ConfigError, LimitReachedError, StorageError
 from ragen.extras import needs
-from ragen.llm_agent.backends.activity import Activity
+from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.command_line import add_config_arguments, main_of
+from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.files import check_local, check_whole
 from ragen.llm_agent.config.loading import one_line, setting, unread_sections
 from ragen.llm_agent.config.reading import choice
 from ragen.llm_agent.config.report import wants_live, wants_report
 from ragen.llm_agent.config.turns import read_max_turn
+from ragen.llm_agent.rollout.actor import read_sampling
 from ragen.llm_agent.rollout.limits import Limits
 from ragen.llm_agent.rollout.player import MODES
 from ragen.llm_agent.rollout.progress import Progress
@@ -34,6 +37,7 @@ from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.llm_agent.rollout.reporting import live_report, write_report_of
 from ragen.llm_agent.rollout.stopping import Stop, command_that_goes_on, counted, sigterm_as_ctrl_c, wait_for_replies
 from ragen.llm_agent.rollout.this_run import this_run
+from ragen.output import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,8 +47,8 @@ if TYPE_CHECKING:
 
 PROG = "python -m ragen.llm_agent.agent_proxy"
 DEFAULT_CONFIG = "mixed"
-ENVIRONMENTS_FAILED = 3
-"""Exit code of a rollout in which the environments of more than ``MOST_ENV_ERRORS`` of the episodes failed."""
+SAYS_LITTLE = 3
+"""Exit code of a rollout that lacks replies, or the environments of more than ``MOST_ENV_ERRORS`` of its episodes."""
 MOST_ENV_ERRORS = 0.05
 LIMIT_REACHED = 4
 """Exit code of a rollout that a limit has ended."""
@@ -76,8 +80,8 @@ def run(config: Any) -> int:
     """Play one rollout of ``config.mode``, print what came of it, and write ``rollouts.jsonl`` to ``output_dir``.
 
     Returns:
-        The exit code: 0; 3 where so many environments failed that the result says little, 4 where a limit ended the
-        run, 130 after Ctrl-C, 143 after SIGTERM.
+        The exit code: 0; 1 where the folder takes nothing more, 3 where replies are missing or so many environments
+        failed that the result says little, 4 where a limit ended the run, 130 after Ctrl-C, 143 after SIGTERM.
 
     Raises:
         ConfigError: The configuration cannot work; no environment was built.
@@ -91,7 +95,9 @@ def run(config: Any) -> int:
         print(f"ignored: {', '.join(unread)} (nothing here reads them)", file=sys.stderr)
     mode = choice(config, "mode", "val", MODES)
     check_whole(config, mode)
-    path = Path(setting(config, "output_dir", str, "outputs")) / "rollouts.jsonl"
+    path = output_folder(config) / "rollouts.jsonl"
+    read_sampling(config, mode == "val")
+    ContextSettings.read(config)
     read_max_turn(config)
     wants_live(config)
     setting(config, "raw", bool, True)
@@ -112,6 +118,9 @@ def run(config: Any) -> int:
                 except (KeyboardInterrupt, LimitReachedError) as why:
                     _tell_kept(proxy, file, why, stop)
                     return LIMIT_REACHED if isinstance(why, LimitReachedError) else stop.code
+                except StorageError as why:
+                    _tell_kept(proxy, file, why, stop)
+                    return FAILED
                 code = _finish(proxy, mode, file, played_in)
                 if wants_report(config):
                     write_report_of(proxy, mode, file, file.count(usage_of(proxy)))
@@ -123,9 +132,22 @@ def run(config: Any) -> int:
 main = main_of(parser, PROG, run)
 """Runs the command.
 
-Its exit code: 0, 1 if the rollout failed, 2 for a configuration that cannot work, 3 if environments failed in more than
-5 % of the episodes, 4 if a limit ended it, 130 after Ctrl-C, 143 after SIGTERM.
+Its exit code: 0, 1 if the rollout failed, 2 for a configuration that cannot work, 3 if a trajectory ended without a
+reply or environments failed in more than 5 % of the episodes, 4 if a limit ended it, 130 after Ctrl-C, 143 after
+SIGTERM.
 """
+
+
+def output_folder(config: Any) -> Path:
+    """``output_dir``.
+
+    Raises:
+        ConfigError: It is empty, which would be the current folder.
+    """
+    name = setting(config, "output_dir", str, "outputs")
+    if not name.strip():
+        raise ConfigError("configuration key 'output_dir' is empty; expected a folder, '.' for the current one.")
+    return Path(name)
 
 
 def _check_trees(config: Any, mode: str) -> None:
@@ -174,15 +196,14 @@ def create_tokenizer(config: Any, light: bool = False) -> Any:
 def _begin_and_play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) -> float:
     """Play what is not in the file yet; how many seconds that took. However it ends, replies under way are kept."""
     file.begin(this_run(proxy.config))
-    backend: Any = getattr(proxy.actor, "backend", None)
-    if hasattr(backend, "journal"):
-        backend.journal = file.open_journal()
+    if isinstance(proxy.actor.backend, StreamingBackend):
+        proxy.actor.backend.journal = file.open_journal()
     _tell_plan(proxy, mode, file)
     start = time.perf_counter()
     try:
         _play(proxy, mode, file, limits)
     finally:
-        wait_for_replies(backend)
+        wait_for_replies(proxy.actor)
         file.count(usage_of(proxy))
     return time.perf_counter() - start
 
@@ -193,8 +214,7 @@ def _tell_plan(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
     count, kept = len(es_manager.envs), file.kept_roots
     tags = dict.fromkeys(entry["tag"] for entry in es_manager.envs)
     named = ", ".join([*tags][:_NAMED]) + (", .." if len(tags) > _NAMED else "")
-    backend = getattr(proxy.actor, "backend", None)
-    who = getattr(backend, "title", setting(proxy.config, "actor.backend", str, type(proxy.actor).__name__))
+    who = proxy.actor.title or setting(proxy.config, "actor.backend", str)
     lines = [
         f"{counted(count, 'trajectory', 'trajectories')} of {named}, up to {counted(proxy.max_turn, 'turn', 'turns')} "
         f"each, answered by {who}; rows go to {file.path}"
@@ -213,7 +233,7 @@ def _tell_plan(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
 def _tell_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, stop: Stop) -> None:
     """Say why the run ends, what is kept, and how to go on."""
     word = "terminated" if stop.is_terminated else "interrupted"
-    reason = str(why) if isinstance(why, LimitReachedError) else word
+    reason = printable(str(why)) if isinstance(why, LimitReachedError | StorageError) else word
     finished = counted(file.written, "finished trajectory", "finished trajectories")
     replies = "" if file.journal is None else f" and {counted(file.journal.replies, 'reply', 'replies')}"
     print(f"{reason}; kept in {file.path.parent}: {finished}{replies}", file=sys.stderr)
@@ -249,18 +269,18 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
 
 
 def _exit_code(results: Sequence[TagResult]) -> int:
-    """0, or ``ENVIRONMENTS_FAILED``, which is said on standard error too."""
-    from ragen.llm_agent.evaluation.results import env_error_share
+    """0, or ``SAYS_LITTLE``; why is said on standard error, and of missing replies above."""
+    from ragen.llm_agent.evaluation.results import env_error_share, totals
 
     share = env_error_share(results)
     if share <= MOST_ENV_ERRORS:
-        return 0
+        return SAYS_LITTLE if totals(results)["missing_replies"] else 0
     print(
         f"environments failed in {share:.1%} of the episodes, more than {MOST_ENV_ERRORS:.0%}: what is left says "
         "little of the model; see 'env_error' in the rows.",
         file=sys.stderr,
     )
-    return ENVIRONMENTS_FAILED
+    return SAYS_LITTLE
 
 
 def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) -> None:
@@ -274,9 +294,8 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
         return file.used(usage_of(proxy))
 
     check = limits.watch(used)
-    activity = getattr(proxy.actor, "activity", None) or Activity()
     expected = len(es_manager.envs) + len(file.kept) - file.kept_roots
-    progress = Progress(activity, used, expected, len(file.kept))
+    progress = Progress(proxy.actor.activity, used, expected, len(file.kept))
 
     def on_over(states: list[dict[str, Any]]) -> None:
         if states:
@@ -297,7 +316,7 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
 
 def usage_of(proxy: LLMAgentProxy) -> dict[str, float]:
     """What the actor has counted of its use; nothing where it does not count."""
-    return dict(getattr(proxy.actor, "usage", {}))
+    return proxy.actor.usage
 
 
 def _tell_failures(console: Console, proxy: LLMAgentProxy, played: int) -> None:
@@ -328,6 +347,6 @@ def records_of(proxy: LLMAgentProxy, mode: str, states: Iterable[dict[str, Any]]
     for state in states:
         env_id = state["env_id"]
         seed = entry_of(es_manager, env_id)["status"].seed
-        told = getattr(proxy.actor, "replies", {}).get(env_id, ())
+        told = proxy.actor.replies.get(env_id, ())
         replies = told if any(told) else None
         yield trajectory(state, ctx_manager.transcript(state), seed, mode, proxy.failures.get(env_id), replies, raw)

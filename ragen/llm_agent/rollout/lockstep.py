@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ragen.llm_agent.rollout.growth import PromptWriter
 from ragen.llm_agent.rollout.player import Rollout, RolloutLoop
-from ragen.llm_agent.rollout.requests import TalksToActors
 from ragen.llm_agent.rollout.worker_modes import WorkerModes
 
 Cache = dict[str, Any]
@@ -46,7 +46,7 @@ def play_together(
     """
     player, es_manager = rollout.player, rollout.es_manager
     playing: Sequence[Cache] = active
-    talks: TalksToActors = rollout.ctx_manager
+    talks: PromptWriter = rollout.ctx_manager
     if rollout.growth is not None:
         with player.timed("environments"), player.timeline.lanes(es_manager.lane_stats):
             playing, talks = rollout.growth.begin_turn(active)

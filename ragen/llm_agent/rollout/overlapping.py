@@ -27,9 +27,10 @@ from typing import Any, Self
 from ragen.errors import ConfigError, EnvError, LaneError
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.config.reading import count, number
+from ragen.llm_agent.rollout.actor import failures_of, name_requests
+from ragen.llm_agent.rollout.growth import PromptWriter
 from ragen.llm_agent.rollout.lockstep import play_together
 from ragen.llm_agent.rollout.player import Rollout, RolloutLoop, RolloutPlayer
-from ragen.llm_agent.rollout.requests import TalksToActors, failures_of, name_requests
 from ragen.llm_agent.rollout.shards import AUTO, ShardedEnvManager
 from ragen.llm_agent.rollout.shared_inference import Batch, SharedLLMInferenceManager, client_of
 from ragen.llm_agent.rollout.stopping import wait_for_replies
@@ -190,7 +191,7 @@ class _ShardedRollout:
                 Parallel(n_jobs=len(shards), backend="threading", batch_size=1, pre_dispatch="all")(calls)
             except BaseException:
                 self._stopped.set()
-                wait_for_replies(getattr(actor, "backend", None))  # else threads wait for them, however long
+                wait_for_replies(actor)  # else threads wait for them, however long
                 inference.close()
                 for ended in list(self._ended.values()):
                     ended.wait()  # no longer than the time-outs of one step
@@ -227,7 +228,7 @@ class _ShardedRollout:
         self._active[shard] = active if self._turns[shard] < self._player.max_turn else []
         self._tell_over(shard, playing)
 
-    def _begin_turn(self, shard: int) -> tuple[Sequence[Cache], TalksToActors]:
+    def _begin_turn(self, shard: int) -> tuple[Sequence[Cache], PromptWriter]:
         """Who plays the shard's turn, and who writes their prompts; of trees, they branch first."""
         growth, active = self._rollout.growth, self._active[shard]
         if growth is None:

@@ -21,8 +21,9 @@ from typing import Any, cast
 
 from ragen.errors import LimitReachedError
 from ragen.llm_agent.backends.base import Reply, Request
+from ragen.llm_agent.backends.streaming import StreamingBackend
+from ragen.llm_agent.rollout.actor import BackendActor, exchange_of, name_requests, requests_of
 from ragen.llm_agent.rollout.player import Rollout, RolloutLoop
-from ragen.llm_agent.rollout.requests import name_requests
 
 MOST_AT_A_TIME = 64  # replies that are played together, so that nobody waits long for the next prompts
 LOOK_UP_S = 1.0  # between two looks at the limits while nothing arrives
@@ -58,7 +59,10 @@ class _PacedRollout:
     def __init__(self, rollout: Rollout) -> None:
         self._rollout = rollout
         self._player = rollout.player
-        self._sampling = self._player.actor.sampling(rollout.meta_info)
+        actor = self._player.actor
+        assert isinstance(actor, BackendActor) and isinstance(actor.backend, StreamingBackend)
+        self._actor, self._backend = actor, actor.backend
+        self._sampling = actor.sampling(rollout.meta_info)
         self._waiting: dict[Future[Reply], tuple[Cache, Request]] = {}
         self._asked: Counter[int] = Counter()  # turn to how many wait for its reply
         self._arrived: SimpleQueue[Future[Reply]] = SimpleQueue()
@@ -82,14 +86,12 @@ class _PacedRollout:
     def _ask(self, ready: Sequence[Cache]) -> None:
         if not ready:
             return
-        from ragen.llm_agent.rollout.actor import requests_of
-
         with self._player.timed("tokenising"):
-            prompts = self._rollout.ctx_manager.get_prompts(ready, self._player.needs_tokens)
+            prompts = self._rollout.ctx_manager.get_prompts(ready, self._actor.needs_tokens)
             name_requests(prompts, ready)
             requests = requests_of(prompts)
         for cache, request in zip(ready, requests, strict=True):
-            future = self._player.actor.backend.submit(request, self._sampling)
+            future = self._backend.submit(request, self._sampling)
             self._waiting[future] = (cache, request)
             self._asked[request.turn] += 1
             future.add_done_callback(self._arrived.put)
@@ -117,7 +119,7 @@ class _PacedRollout:
         """Play what has arrived; those that go on."""
         player, es_manager = self._player, self._rollout.es_manager
         with player.timed("tokenising"):
-            replies = player.actor.noted([request for _, request, _ in arrived], [reply for *_, reply in arrived])
+            replies = self._actor.noted([request for _, request, _ in arrived], [reply for *_, reply in arrived])
             inputs = self._rollout.ctx_manager.get_env_inputs(cast(Any, _batch_of(arrived, replies)))
         failed = {request.env_id: reply.error for _, request, reply in arrived if reply.error is not None}
         player.failures.update(failed)
@@ -130,15 +132,13 @@ class _PacedRollout:
 
     def _land(self) -> None:
         """Wait for what is under way, within bounds, and play it."""
-        self._player.actor.backend.settle()
+        self._backend.settle()
         landed = [future for future in self._waiting if future.done() and not future.cancelled()]
         if landed:
             self._play(self._taken(landed))
 
 
 def _batch_of(arrived: Sequence[tuple[Cache, Request, Reply]], replies: Sequence[Reply]) -> _Replies:
-    from ragen.llm_agent.rollout.actor import exchange_of
-
     exchanges = [
         exchange_of(request.messages, request.prompt_ids, reply)
         for (_, request, _), reply in zip(arrived, replies, strict=True)

@@ -29,11 +29,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ragen.closing import Closing
+from ragen.errors import ConfigError
 from ragen.extras import needs
+from ragen.llm_agent.backends.base import Backend
+from ragen.llm_agent.backends.verl import VerlBackend, is_worker_group
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.turns import read_max_turn
-from ragen.llm_agent.rollout.growth import Growth
-from ragen.llm_agent.rollout.requests import TalksToActors, actor_of, failures_of, name_requests
+from ragen.llm_agent.rollout.actor import (
+    Actor,
+    BackendActor,
+    ForeignActor,
+    GeneratesSequences,
+    failures_of,
+    name_requests,
+)
+from ragen.llm_agent.rollout.growth import Growth, PromptWriter
 from ragen.llm_agent.rollout.timeline import Timeline
 from ragen.llm_agent.rollout.worker_modes import WorkerModes
 
@@ -119,10 +129,9 @@ class RolloutPlayer(Closing):
         config: The whole configuration.
         generation: Which RAGEN is meant where it has changed.
         actor_wg: Who answers, as it was given.
-        actor: Who answers, an object with ``generate_sequences``.
+        actor: Answers the prompts; what was given, behind one interface.
         names_requests: Whether prompts say which tag and turn they are of. With quirks, only those for this package's
             own backends do: workers and wrappers of RAGEN's kind are given RAGEN's columns alone.
-        needs_tokens: Whether it reads a prompt's tokens, and not its chat alone.
         tokenizer: The actor's tokenizer.
         loop: What plays the turns.
         max_turn: The most turns of a rollout.
@@ -132,7 +141,9 @@ class RolloutPlayer(Closing):
         record_lanes: Whether the next rollout's timeline shows what each lane did.
     """
 
-    def __init__(self, config: Any, actor_rollout_wg: Any, tokenizer: Any, loop: RolloutLoop) -> None:
+    def __init__(
+        self, config: Any, actor_rollout_wg: Any, tokenizer: Any, loop: RolloutLoop, actor: Actor | None = None
+    ) -> None:
         """Take the parts; the managers of a mode are made when they are first needed.
 
         Args:
@@ -141,6 +152,7 @@ class RolloutPlayer(Closing):
                 ``generate_sequences(DataProto) -> DataProto``, such as a verl worker group or RAGEN's wrappers.
             tokenizer: The actor's tokenizer.
             loop: What plays the turns.
+            actor: What :func:`~ragen.llm_agent.rollout.actor.actor_of` made of ``actor_rollout_wg``; None makes it.
 
         Raises:
             ConfigError: ``agent_proxy.max_turn`` is missing or less than 1.
@@ -152,9 +164,8 @@ class RolloutPlayer(Closing):
         self.generation = Generation.read(config)
         self.actor_wg = actor_rollout_wg
         self._last_inputs: AnyBatch | None = None
-        self.actor = actor_of(actor_rollout_wg, config, tokenizer)
-        self.names_requests = not self.generation.quirks or getattr(self.actor, "takes_prompts", False)
-        self.needs_tokens = not getattr(getattr(self.actor, "backend", None), "reads_chats", False)
+        self.actor = actor_of(actor_rollout_wg, config, tokenizer) if actor is None else actor
+        self.names_requests = not self.generation.quirks or self.actor.takes_prompts
         self.failures: dict[int, str] = {}
         self.rollout_states: list[dict[str, Any]] = []
         self.record_lanes = False
@@ -199,7 +210,7 @@ class RolloutPlayer(Closing):
     @property
     def _needs_tensors(self) -> bool:
         """Whether prompts are a ``DataProto``; not where neither the actor nor a training batch needs tensors."""
-        return self._is_training or not getattr(self.actor, "takes_prompts", False)
+        return self._is_training or not self.actor.takes_prompts
 
     def generate_sequences(self, lm_inputs: AnyBatch) -> AnyBatch:
         """Let the actor answer a batch of prompts."""
@@ -275,7 +286,7 @@ class RolloutPlayer(Closing):
     def play_turn(
         self,
         es_manager: EnvStateManager,
-        ctx_manager: TalksToActors,
+        ctx_manager: PromptWriter,
         active: Sequence[dict[str, Any]],
         meta_info: Mapping[str, Any],
     ) -> list[dict[str, Any]]:
@@ -284,7 +295,7 @@ class RolloutPlayer(Closing):
             if self._needs_tensors:
                 lm_inputs: AnyBatch = ctx_manager.get_lm_inputs(active)
             else:
-                lm_inputs = ctx_manager.get_prompts(active, self.needs_tokens)
+                lm_inputs = ctx_manager.get_prompts(active, self.actor.needs_tokens)
             if self.names_requests:
                 name_requests(lm_inputs, active)
             lm_inputs.meta_info = {**lm_inputs.meta_info, **meta_info}
@@ -345,3 +356,28 @@ class RolloutPlayer(Closing):
             manager = self.__dict__.get(f"{mode}_es_manager")
             if manager is not None:
                 manager.close()
+
+
+def actor_of(given: Any, config: Any, tokenizer: Any) -> Actor:
+    """What answers batches of any size: a backend, a worker group or any other object, behind one interface.
+
+    Args:
+        given: A backend, a worker group, or anything with ``generate_sequences``.
+        config: The whole configuration.
+        tokenizer: The actor's.
+
+    Raises:
+        ConfigError: It is none of these, or a key that says how to sample cannot work.
+    """
+    if isinstance(given, Actor):
+        return given
+    if is_worker_group(given):
+        return ForeignActor(VerlBackend(given, tokenizer))
+    if isinstance(given, GeneratesSequences):
+        return ForeignActor(given)
+    if isinstance(given, Backend):
+        return BackendActor(given, config, tokenizer)
+    raise ConfigError(
+        f"the actor is a {type(given).__name__}; expected a backend, which derives from "
+        "ragen.llm_agent.backends.Backend, or an object with generate_sequences, such as a worker group of verl."
+    )

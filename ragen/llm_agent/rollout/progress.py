@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TextIO
 
-from ragen.llm_agent.backends.activity import Activity
+from ragen.llm_agent.backends.base import Activity
 from ragen.llm_agent.rollout.stopping import counted
 
 EVERY_S = 30.0

@@ -1,8 +1,8 @@
 """``LLMAgentProxy``: a player whose loop the configuration chooses.
 
-Where the actor answers requests one by one, as a server's backend does
-(:class:`~ragen.llm_agent.backends.base.AnswersSingly`), each trajectory goes at its own pace; where it answers batches,
-the turns of all are played together.
+Where the backend answers requests one by one, such as that of a server
+(:class:`~ragen.llm_agent.backends.streaming.StreamingBackend`), each trajectory goes at its own pace; where it answers
+batches, the turns of all are played together.
 
 ``use_parallel_envs: true`` gives rollouts in rows by turn, collected from containers of environments as verl-agent
 collects them; see :mod:`ragen.llm_agent.collecting`. Where that cannot be made, two lines say so, and everything is as
@@ -18,13 +18,14 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.backends.base import AnswersSingly
+from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.backends.verl import is_worker_group
 from ragen.llm_agent.config.branching import SECTION, BranchingSettings
 from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.rollout.actor import Actor, BackendActor
 from ragen.llm_agent.rollout.lockstep import LockstepLoop
 from ragen.llm_agent.rollout.paced import PacedLoop
-from ragen.llm_agent.rollout.player import OverCallback, RolloutLoop, RolloutPlayer, TurnCallback
+from ragen.llm_agent.rollout.player import OverCallback, RolloutLoop, RolloutPlayer, TurnCallback, actor_of
 
 if TYPE_CHECKING:
     from verl import DataProto
@@ -63,9 +64,12 @@ class LLMAgentProxy(RolloutPlayer):
         self.parallel = _overlapping(config)
         self.use_parallel_envs = setting(config, "use_parallel_envs", bool, False)
         self._turn_rollouts: TurnRollouts | None = None
-        is_single = isinstance(actor_rollout_wg, AnswersSingly) and not hasattr(actor_rollout_wg, "generate_sequences")
-        chains = self.parallel or (PacedLoop() if is_single else LockstepLoop())
-        super().__init__(config, actor_rollout_wg, tokenizer, _branching(config, chains, actor_rollout_wg))
+        actor = actor_of(actor_rollout_wg, config, tokenizer)
+        streams = isinstance(actor, BackendActor) and isinstance(actor.backend, StreamingBackend)
+        chains = self.parallel or (PacedLoop() if streams else LockstepLoop())
+        super().__init__(
+            config, actor_rollout_wg, tokenizer, _branching(config, chains, actor, actor_rollout_wg), actor
+        )
 
     @property
     def parallel_envs(self) -> bool:
@@ -140,7 +144,7 @@ class LLMAgentProxy(RolloutPlayer):
                 self._turn_rollouts.close()
 
 
-def _branching(config: Any, chains: RolloutLoop, actor: Any) -> RolloutLoop:
+def _branching(config: Any, chains: RolloutLoop, actor: Actor, given: Any) -> RolloutLoop:
     """The loop that plays trees, where the configuration wants them; else the one that plays chains.
 
     Raises:
@@ -149,7 +153,7 @@ def _branching(config: Any, chains: RolloutLoop, actor: Any) -> RolloutLoop:
     settings = BranchingSettings.read(config)
     if settings is None:
         return chains
-    if "train" in settings.modes and is_worker_group(actor):
+    if "train" in settings.modes and is_worker_group(given):
         raise ConfigError(
             f"{SECTION}.when is set, and the actor is a worker group, as RAGEN's trainers hand it over: their rollout "
             "filter takes groups of es_manager.train.group_size rows, and trees have as many as they grow. Learn from "

@@ -14,20 +14,21 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
 from ragen.closing import Closing
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, StorageError
 from ragen.files import why_no_folder, write_whole
-from ragen.llm_agent.backends.endpoint import shown_address
-from ragen.llm_agent.backends.journal import ReplyJournal
+from ragen.llm_agent.backends.journal import ReplyJournal, storage_error
 from ragen.llm_agent.config.branching import without_idle
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import differing, flat_settings, one_line, setting
 from ragen.llm_agent.evaluation.results import is_branch, with_pass_at_k
 from ragen.llm_agent.rollout.trajectories import line_of, write_jsonl
+from ragen.output import shown_address
 
 ROWS = "rollouts.jsonl"
 ABOUT = "run.json"
@@ -72,10 +73,16 @@ class RolloutFile(Closing):
         self.set_aside: Path | None = None
         self.kept: dict[int, dict[str, Any]] = {}
         self._used_before: dict[str, float] = {}
-        if resume and path.exists():
+        self.written = 0
+        self._read_kept()
+
+    def _read_kept(self) -> None:
+        """Read what the folder has now; in ``begin`` once more, when no other run can write to it any more."""
+        self.kept, self._used_before = {}, {}
+        if self._resumes and self.path.exists():
             self._check_about()
-            self._used_before = read_usage(path.with_name(USAGE))
-            self.kept = {record["env_id"]: record for record in whole_trees(read_records(path))}
+            self._used_before = read_usage(self.path.with_name(USAGE))
+            self.kept = {record["env_id"]: record for record in whole_trees(read_records(self.path))}
         self.written = len(self.kept)
 
     def _check_about(self) -> None:
@@ -113,8 +120,10 @@ class RolloutFile(Closing):
             self._lock = locked(self.path.parent)
             if not self._resumes:
                 self._put_aside()
+            self._read_kept()
+            about = json.dumps(self._about, indent=1, ensure_ascii=False) + "\n"
+            write_whole(self.path.with_name(ABOUT), about, durable=True)
             write_jsonl(self.kept.values(), self.path)
-            self.path.with_name(ABOUT).write_text(json.dumps(self._about, indent=1, ensure_ascii=False) + "\n", "utf-8")
             if run is not None:
                 with self.path.with_name(RUNS).open("a", encoding="utf-8") as runs:
                     runs.write(json.dumps(dict(run), ensure_ascii=False) + "\n")
@@ -150,10 +159,21 @@ class RolloutFile(Closing):
     def add(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Write the records of episodes that are over."""
         assert self._file is not None, "begin() comes first"
-        for record in records:
-            self.written += "error" not in record
-            self._file.write(line_of(record))
-        self._file.flush()
+        with self._storing():
+            for record in records:
+                self._file.write(line_of(record))
+                self.written += "error" not in record
+            self._file.flush()
+
+    @contextmanager
+    def _storing(self) -> Iterator[None]:
+        """Say in a sentence that the folder takes nothing more."""
+        try:
+            yield
+        except StorageError:
+            raise
+        except OSError as error:
+            raise storage_error(self.path.parent, error) from error
 
     def count(self, usage: Mapping[str, float]) -> dict[str, float]:
         """Write what was used so far.
@@ -165,7 +185,8 @@ class RolloutFile(Closing):
             The counts of all runs of the file.
         """
         whole = self.used(usage)
-        write_whole(self.path.with_name(USAGE), json.dumps(whole) + "\n")
+        with self._storing():
+            write_whole(self.path.with_name(USAGE), json.dumps(whole) + "\n")
         return whole
 
     def used(self, usage: Mapping[str, float]) -> dict[str, float]:
@@ -179,6 +200,10 @@ class RolloutFile(Closing):
         Returns:
             All records, those of earlier runs too.
         """
+        with self._storing():
+            return self._finished(group_size)
+
+    def _finished(self, group_size: int) -> list[dict[str, Any]]:
         self._close_rows()
         records = sorted(read_records(self.path), key=lambda record: record["env_id"])
         records = with_pass_at_k(records, group_size)
@@ -197,7 +222,8 @@ class RolloutFile(Closing):
     def _close_rows(self) -> None:
         file, self._file = self._file, None
         if file is not None:
-            file.close()
+            with suppress(OSError):  # what cannot be written was said to be so when it was added
+                file.close()
 
 
 def rows_of(run: Path) -> Path:

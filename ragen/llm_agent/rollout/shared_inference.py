@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.closing import Closing
 from ragen.errors import InputError, StateError
+from ragen.llm_agent.backends.base import Backend
+from ragen.llm_agent.rollout.actor import Actor
 from ragen.llm_agent.rollout.rows import joined, row_count, rows_of
 
 if TYPE_CHECKING:
@@ -300,8 +302,8 @@ def client_of(manager: SharedLLMInferenceManager, client: Hashable) -> Iterator[
 
 
 def is_thread_safe(actor: Any) -> bool:
-    """Whether an actor, or the backend that it asks, says that it may be called from several threads at a time."""
-    return bool(getattr(getattr(actor, "backend", actor), "thread_safe", False))
+    """Whether an actor is known to allow calls from several threads at a time."""
+    return isinstance(actor, Actor | Backend) and actor.thread_safe
 
 
 def _fit_together(one: _Ticket, other: _Ticket) -> bool:

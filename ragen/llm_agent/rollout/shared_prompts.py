@@ -18,7 +18,7 @@ from ragen.llm_agent.trees.counts import sizes
 if TYPE_CHECKING:
     from verl import DataProto
 
-    from ragen.llm_agent.rollout.requests import TalksToActors
+    from ragen.llm_agent.rollout.growth import PromptWriter
 
 Cache = dict[str, Any]
 
@@ -33,7 +33,7 @@ class SharedPrompts:
 
     def __init__(
         self,
-        ctx_manager: TalksToActors,
+        ctx_manager: PromptWriter,
         shared: Sequence[Sequence[Cache]],
         tokenizer: Any,
         on_read: Callable[[Mapping[int, int]], None],

@@ -13,8 +13,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.command_line import STOPPED, called_as
 from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.rollout.actor import Actor
 
 TERMINATED = 128 + signal.SIGTERM
 """Exit code after SIGTERM."""
@@ -60,19 +62,19 @@ def sigterm_as_ctrl_c() -> Iterator[Stop]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def wait_for_replies(backend: Any) -> None:
+def wait_for_replies(actor: Actor) -> None:
     """Let the replies that are under way arrive, as long as the backend's ``grace`` allows; nothing more is sent."""
-    settle = getattr(backend, "settle", None)
-    if settle is None:
+    backend = actor.backend
+    if not isinstance(backend, StreamingBackend):
         return
-    waiting, grace = backend.activity.under_way, backend.settings.grace
+    waiting, grace = backend.activity.under_way, backend.grace
     if waiting and grace:
         print(
             f"stopping: waiting up to {grace:g} s for {counted(waiting, 'reply', 'replies')} under way "
             "(Ctrl-C again does not wait)",
             file=sys.stderr,
         )
-    settle()
+    backend.settle()
 
 
 def command_that_goes_on(config: Any) -> str:

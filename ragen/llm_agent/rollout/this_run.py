@@ -8,9 +8,10 @@ import time
 from typing import Any
 
 import ragen
-from ragen.llm_agent.backends.endpoint import OPENAI_URL, Access, shown_address
+from ragen.llm_agent.backends.openai_settings import OPENAI_URL, Access
 from ragen.llm_agent.config.command_line import called_as
 from ragen.llm_agent.config.loading import setting
+from ragen.output import shown_address, shown_override
 
 
 def this_run(config: Any) -> dict[str, Any]:
@@ -42,11 +43,4 @@ def command_to_repeat() -> str:
     if not called:
         return ""
     program, *words = called
-    return " ".join([program, *(shlex.quote(_without_secrets(word)) for word in words)])
-
-
-def _without_secrets(word: str) -> str:
-    key, equals, value = word.partition("=")
-    if "://" in value:
-        word = f"{key}{equals}{shown_address(value)}"
-    return Access().redacted(word)
+    return " ".join([program, *(shlex.quote(Access().redacted(shown_override(word))) for word in words)])

@@ -20,10 +20,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.backends.base import AnswersSingly
 from ragen.llm_agent.config.branching import ENTROPY, SECTION, BranchingSettings
-from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.rollout.actor import read_sampling
+from ragen.llm_agent.rollout.actor import Actor, read_sampling
 from ragen.llm_agent.rollout.growth import Growth
 from ragen.llm_agent.rollout.player import Rollout, RolloutLoop
 from ragen.llm_agent.rollout.shared_prompts import SharedPrompts
@@ -46,7 +44,7 @@ class TreeLoop(RolloutLoop):
     """
 
     def __init__(
-        self, settings: BranchingSettings, chains: RolloutLoop, turns: RolloutLoop, config: Any, actor: Any
+        self, settings: BranchingSettings, chains: RolloutLoop, turns: RolloutLoop, config: Any, actor: Actor
     ) -> None:
         """Take the settings.
 
@@ -55,7 +53,7 @@ class TreeLoop(RolloutLoop):
             chains: What plays chains.
             turns: What plays the turns of trees: asks a rollout's ``growth`` before each.
             config: The whole configuration.
-            actor: Who answers, as it was given to the proxy.
+            actor: Answers the prompts.
 
         Raises:
             ConfigError: Replies are not drawn, so that all branches would be the same; or nobody will tell how sure the
@@ -135,38 +133,26 @@ class GrowingTrees(Growth):
         env_ids = self._es_manager.branch(node.env_id, count)
         self._tree_of.update(dict.fromkeys(env_ids, node.tree))
         self._used[node.tree] = self._used[node.tree]._replace(leaves=self._used[node.tree].leaves + count)
-        replies = getattr(self._player.actor, "replies", {})
+        replies = self._player.actor.replies
         replies.update({env_id: list(replies.get(node.env_id, ())) for env_id in env_ids})
         return [self._es_manager.branches[env_id].cache for env_id in env_ids]
 
 
-def _check_actor(config: Any, settings: BranchingSettings, actor: Any) -> None:
+def _check_actor(config: Any, settings: BranchingSettings, actor: Actor) -> None:
     """See that the actor, as far as it can be known, draws replies and tells what trees need to know."""
-    from ragen.llm_agent.backends.scripted import ScriptedBackend
-
-    backend = getattr(actor, "backend", actor)
-    is_scripted = isinstance(backend, ScriptedBackend)
+    backend = actor.backend
     for mode in settings.modes:
-        if not is_scripted and read_sampling(config, mode == "val").greedy:  # a script draws in its own way
+        samples = backend is None or backend.samples
+        if samples and read_sampling(config, mode == "val").greedy:
             raise ConfigError(
                 f"{SECTION}.when is set, and the likeliest reply is taken in mode {mode} "
                 "(actor_rollout_ref.rollout: do_sample, temperature): all branches would be the same."
             )
-    missing = "the scripted actor draws no tokens; use a model (actor.backend=hf, vllm), or another 'when'"
-    if settings.when == ENTROPY and (missing := missing if is_scripted else _untold(config, backend)):
+    missing = backend.lacks_log_probs if backend is not None else ""
+    if settings.when == ENTROPY and missing:
         raise ConfigError(
             f"{SECTION}.when is {ENTROPY!r}, which needs the log-probabilities of replies' tokens, and {missing}."
         )
-
-
-def _untold(config: Any, backend: Any) -> str:
-    """Why log-probabilities of a model's replies will not be known; nothing where they may be."""
-    asked = setting(config, "actor.openai.request", Mapping, {})
-    if isinstance(backend, AnswersSingly) and not (asked.get("return_token_ids") and asked.get("logprobs")):
-        return "servers tell them where actor.openai.request has {return_token_ids: true, logprobs: true}"
-    if getattr(backend, "log_probs", True) is False:
-        return "actor_rollout_ref.rollout.calculate_log_probs is false; expected true"
-    return ""
 
 
 def _open_node(cache: Cache, tree: int) -> OpenNode:

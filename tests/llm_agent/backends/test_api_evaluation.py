@@ -62,7 +62,7 @@ def test_a_request_that_fails_ends_its_trajectory_alone_and_resuming_plays_it_ag
         return fail(500, "broken") if broken and not bandit(prompt) else say(ANSWER)
 
     with chat_server(script) as server:
-        assert run(server, tmp_path) == 0
+        assert run(server, tmp_path) == 3
         assert "2 trajectories ended without a reply" in capsys.readouterr().out
         assert ["error" in one for one in records(tmp_path)] == [False, False, True, True]
         assert records(tmp_path)[2]["error"] == "HTTP 500: broken (2 tries)"
@@ -114,7 +114,7 @@ def test_half_a_surrogate_pair_does_not_end_the_run(tmp_path):
         return fail(400, "no \ud83d") if bandit(prompt) else say("<think>a\ud83d</think><answer>\udc00</answer>")
 
     with chat_server(script) as server:
-        assert run(server, tmp_path) == 0
+        assert run(server, tmp_path) == 3
     assert [one.get("error") for one in records(tmp_path)] == ["HTTP 400: no \ufffd"] * 2 + [None] * 2
 
 
@@ -190,7 +190,7 @@ def test_a_refused_key_is_bad_input_and_not_told(tmp_path, capsys, monkeypatch):
 def test_nothing_that_is_written_or_printed_has_the_key_in_it(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", key := "sk-secret-0123456789")
     with chat_server(lambda prompt, tries: say(ANSWER) if bandit(prompt) else fail(400, f"bad {key}")) as server:
-        assert run(server, tmp_path) == 0
+        assert run(server, tmp_path) == 3
         assert f"Bearer {key}" in server.keys
     written = "".join(path.read_text("utf-8") for path in tmp_path.iterdir())
     assert key not in written + "".join(capsys.readouterr())

@@ -132,7 +132,8 @@ def test_a_run_that_was_killed_again_and_again_loses_no_reply(whole, tmp_path):
         asked = len(server.bodies)
         server.script = lambda prompt, tries: reply_to(prompt)
         assert run(server, tmp_path) == 0
-        assert used(tmp_path)["requests"] == len(server.bodies)
+        counted = used(tmp_path)
+        assert counted["requests"] - counted["unconfirmed"] <= len(server.bodies) <= counted["requests"]
     assert len(server.bodies) - asked == requests - 9
     assert (tmp_path / "rollouts.jsonl").read_bytes() == (folder / "rollouts.jsonl").read_bytes()
 
@@ -221,7 +222,7 @@ def test_a_trajectory_that_lacked_a_reply_goes_on_from_there(tmp_path):
         return fail(400, "no") if broken and "Turn 2" in prompt else reply_to(prompt)
 
     with chat_server(script) as server:
-        assert run(server, tmp_path) == 0
+        assert run(server, tmp_path) == 3
         first = [body["messages"] for body in server.bodies]
         lacking = [one["env_id"] for one in rows(tmp_path) if "error" in one]
         broken, asked = False, len(server.bodies)

@@ -10,8 +10,9 @@ from PIL import Image
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends import Reply, Request, Sampling, create_backend
-from ragen.llm_agent.backends.endpoint import Access, ApiSettings, is_local, shown_address
+from ragen.llm_agent.backends.openai_settings import Access, ApiSettings, is_local
 from ragen.llm_agent.rollout.actor import in_vocabulary
+from ragen.output import shown_address
 from support.chat_server import chat_server, cut, cut_midway, fail, raw, say
 from support.later import openai
 
@@ -331,7 +332,7 @@ def test_waits_double_and_follow_the_servers_wish():
 
 
 def test_a_wait_may_be_until_a_date(monkeypatch):
-    monkeypatch.setattr("ragen.llm_agent.backends.faults.time.time", lambda: 784111777.0 - 17)
+    monkeypatch.setattr("ragen.llm_agent.backends.chat_completions.time.time", lambda: 784111777.0 - 17)
     dates = ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:37 -0000", "Sun, 06 Nov 2094 08:49:37 GMT")
     answers = [*dates, "Sun, 06 Nov 1904 08:49:37 GMT", "Sun, 66 Nov 1994 08:49:37 GMT"]
     script = [*(fail(429, Retry_After=date) for date in answers), say("x")]
@@ -349,6 +350,16 @@ def test_closing_ends_the_thread_and_may_be_done_twice():
         backend.close()
         backend.close()
         assert not any(thread.name == "ragen-openai" for thread in threading.enumerate())
+
+
+def test_a_server_gives_log_probabilities_only_where_it_is_asked_for_tokens_too():
+    for request, lacks in (
+        ({}, True),
+        ({"logprobs": True}, True),
+        ({"logprobs": True, "return_token_ids": True}, False),
+    ):
+        backend = openai.OpenAIBackend(ApiSettings("tiny", "http://127.0.0.1:9/v1", request=request))
+        assert bool(backend.lacks_log_probs) is lacks
 
 
 # The key

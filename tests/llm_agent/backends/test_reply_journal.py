@@ -1,10 +1,13 @@
 """The journal of replies: what is in it is found again, what was cut short is passed over, counts add up."""
 
+import errno
 import json
+import os
 
 import pytest
 
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, StorageError
+from ragen.llm_agent.backends import journal as journal_module
 from ragen.llm_agent.backends.base import Reply, Request
 from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
 
@@ -40,7 +43,8 @@ def test_what_was_sent_and_used_is_counted_over_all_runs(tmp_path):
     with ReplyJournal(path).open({"requests": 100}) as journal:  # too late: there is a journal
         journal.sent("m", REQUEST)
         usage = journal.usage
-    assert usage == {"requests": 4, "retries": 1, "failed_requests": 1, "prompt_tokens": 5, "cost": 0.25}
+    counts = {"requests": 4, "retries": 1, "failed_requests": 1, "prompt_tokens": 5, "cost": 0.25}
+    assert usage == counts | {"unconfirmed": 2}
     with ReplyJournal(path).open() as journal:
         assert journal.usage == usage
 
@@ -49,7 +53,55 @@ def test_a_journal_goes_on_with_the_counts_from_before_there_was_one(tmp_path):
     with ReplyJournal(tmp_path / "j").open({"requests": 7, "cost": 0.5}) as journal:
         journal.sent("k", REQUEST)
     with ReplyJournal(tmp_path / "j").open({"requests": 99}) as journal:
-        assert journal.usage == {"requests": 8, "retries": 0, "cost": 0.5}
+        assert journal.usage == {"requests": 8, "retries": 0, "cost": 0.5, "unconfirmed": 1}
+
+
+def test_the_servers_own_count_is_known_within_what_is_unconfirmed(tmp_path):
+    with ReplyJournal(tmp_path / "j").open() as journal:
+        journal.failed("k", REQUEST, journal.sent("k", REQUEST), "refused", is_given_up=False, has_left=False)
+        journal.failed("k", REQUEST, journal.sent("k", REQUEST), "HTTP 500", is_given_up=False)
+        journal.answered("k", REQUEST, journal.sent("k", REQUEST), REPLY, 0.5)
+        journal.sent("l", REQUEST)
+    with ReplyJournal(tmp_path / "j").open() as journal:
+        counts = {name: journal.usage[name] for name in ("requests", "retries", "unconfirmed")}
+    assert counts == {"requests": 3, "retries": 2, "unconfirmed": 1}
+
+
+class Disk:
+    """A disk that is full from some moment on; what is deleted makes room."""
+
+    def __init__(self, monkeypatch, folder):
+        self.folder, self.write, self.room = folder, os.write, None
+        monkeypatch.setattr(journal_module.os, "write", self)
+
+    def fill(self):
+        self.room = sum(path.stat().st_size for path in self.folder.iterdir())
+
+    def __call__(self, file, data):
+        used = sum(path.stat().st_size for path in self.folder.iterdir())
+        if self.room is not None and used + len(data) > self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return self.write(file, data)
+
+
+def test_on_a_full_disk_replies_under_way_are_kept_and_nothing_more_is_sent(tmp_path, monkeypatch):
+    disk = Disk(monkeypatch, tmp_path)
+    with ReplyJournal(tmp_path / "j").open() as journal:
+        attempts = {key: journal.sent(key, REQUEST) for key in "abc"}
+        disk.fill()
+        for key, attempt in attempts.items():
+            journal.answered(key, REQUEST, attempt, REPLY, 0.5)
+        with pytest.raises(StorageError, match="cannot be written to: No space left on device"):
+            journal.sent("d", REQUEST)
+    disk.room = None
+    with ReplyJournal(tmp_path / "j").open() as journal:
+        assert [journal.find(key) for key in "abcd"] == [REPLY, REPLY, REPLY, None]
+        assert journal.usage["requests"] == 3 and "unconfirmed" not in journal.usage
+
+
+def test_nothing_but_the_journal_is_left_when_it_is_closed(tmp_path):
+    filled(tmp_path / "j")
+    assert [path.name for path in tmp_path.iterdir()] == ["j"]
 
 
 @pytest.mark.parametrize("cut", range(1, 200, 13))

@@ -5,7 +5,7 @@ import heapq
 
 import pytest
 
-from ragen.llm_agent.backends.slots import FIRST, MOST, Pace, Slots
+from ragen.llm_agent.backends.admission import FIRST, MOST, Pace, Slots
 
 
 class SimulatedServer:

@@ -1,4 +1,4 @@
-"""The client of HTTP: as many connections as requests are under way, used again, and what has left is told."""
+"""The HTTP client of the API backend: as many connections as requests are under way, used again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from support.later import connections
+from support.later import http_client
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
@@ -35,22 +35,19 @@ class Server:
 
 
 @pytest.mark.parametrize("proxy", [None, "http://127.0.0.1:9"])
-def test_connections_are_used_again_and_what_has_left_is_told(
-    proxy: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a proxy for other addresses, connections are the library's own."""
+def test_connections_are_used_again(proxy: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that is for other addresses changes nothing."""
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     if proxy is not None:
         monkeypatch.setenv("http_proxy", proxy)
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-    left: list[str] = []
 
     async def play() -> tuple[int, int]:
         server = Server(together=3)
         async with await asyncio.start_server(server.connected, "127.0.0.1", 0) as listening:
             url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
-            async with connections.new_http_client(lambda: lambda: left.append("left")) as client:
+            async with http_client.new_http_client() as client:
                 for _ in range(4):
                     answers = await asyncio.gather(*(client.post(url, content=b"hello") for _ in range(3)))
                     assert [answer.text for answer in answers] == ["ok"] * 3
@@ -61,4 +58,3 @@ def test_connections_are_used_again_and_what_has_left_is_told(
                 return before, server.connections
 
     assert asyncio.run(play()) == (3, 4)
-    assert len(left) == 3 * 4 + 1 + 3

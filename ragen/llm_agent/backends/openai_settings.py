@@ -16,7 +16,8 @@ key                            default             meaning
 ``actor.openai.request``       none                fields of the request to add or replace; null leaves one out
 =============================  ==================  ==================================================================
 
-vLLM's server tells its tokens where ``actor.openai.request`` has ``{return_token_ids: true, logprobs: true}``; training
+Keys come from the environment alone. A query of ``actor.base_url`` goes with every request. Redirects are not followed.
+vLLM's server sends its tokens where ``actor.openai.request`` has ``{return_token_ids: true, logprobs: true}``; training
 batches then consist of them, so ``actor.tokenizer`` must be the model's own.
 """
 
@@ -30,20 +31,27 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from ipaddress import ip_address
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.backends.base import Sampling
+from ragen.llm_agent.backends.base import SAMPLING_BOUNDS, Sampling
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.config.reading import count, number
+from ragen.output import SECRET_NAME, printable, shown_address
 
 OPENAI_URL = "https://api.openai.com/v1"
 _KEYS = "actor.openai"
+_SHORTEST_SECRET = 8  # characters of a query's value, such as ``?api-key=...``; a version is shorter, or no harm
 _LISTED = 5  # models that a message names
-_USER = re.compile(r"^(\w+://)?.*@", re.S)
+_LONGEST_NAME = 100  # characters of a model's name in a message
+_NAMES = (
+    *("api_key_env", "max_concurrency", "timeout", "max_retries", "backoff"),
+    *("grace", "check_model", "price", "request"),
+)
+_SET_HERE = ("messages", "model", "stream", "n")
 _USER_WITHIN = re.compile(r"://[^\s/@]*@")
 _PRINTABLE = re.compile(r"[!-~]+")
-_LOOKS_SECRET = re.compile(r"\b(sk|key|org)-[\w*.-]{6,}")
+LOOKS_SECRET = re.compile(r"\b(sk|key|org)-[\w*.-]{6,}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,10 +61,12 @@ class Access:
     Attributes:
         key: The server's key; None for servers that want none.
         user: ``user:password`` for a server, or a proxy before it, that wants these instead; None if it does not.
+        query: What the address has behind its ``?``, which goes with every request; it may hold a key.
     """
 
     key: str | None = None
     user: str | None = None
+    query: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -69,14 +79,14 @@ class Access:
 
     def redacted(self, text: str) -> str:
         """A text without all this, also where it is quoted, and without what looks like a key or a password."""
-        secrets = [self.key or ""]
+        secrets = [self.key or "", *(value for value in self.query.values() if len(value) >= _SHORTEST_SECRET)]
         if self.user is not None:
             name, _, password = self.user.partition(":")
             secrets += [self._basic, self.user, password or name]
         quoted = [repr(secret)[1:-1] for secret in secrets]
         for secret in sorted({*secrets, *quoted} - {""}, key=len, reverse=True):
             text = text.replace(secret, "***")
-        return _LOOKS_SECRET.sub("***", _USER_WITHIN.sub("://***@", text))
+        return LOOKS_SECRET.sub("***", _USER_WITHIN.sub("://***@", text))
 
 
 @dataclass(frozen=True)
@@ -127,8 +137,11 @@ class ApiSettings:
             return {}
         return {"cost": sum(price * counts.get(f"{kind}_tokens", 0) for kind, price in self.price.items()) / 1e6}
 
-    def with_model(self, models: Sequence[Any]) -> ApiSettings:
+    def with_model(self, models: Sequence[str]) -> ApiSettings:
         """The settings with a model: their own, or the only one of the server.
+
+        Args:
+            models: The models that the server lists.
 
         Raises:
             ConfigError: There is no telling which.
@@ -136,32 +149,35 @@ class ApiSettings:
         if self.model is not None:
             return self
         if len(models) == 1:
-            return replace(self, model=models[0].id)
-        names = _listed(models)
+            return replace(self, model=models[0])
         raise ConfigError(
             f"configuration key 'actor.model' is missing; expected the name of a model of the server at "
-            f"{self.base_url}" + (f", which has: {names}." if names else ".")
+            f"{self.base_url}" + (f", which has: {_listed(models)}." if models else ".")
         )
 
-    def check_listed(self, models: Sequence[Any]) -> None:
+    def check_listed(self, models: Sequence[str]) -> None:
         """See to it that the server has the model, where it says what it has.
+
+        Args:
+            models: The models that it lists.
 
         Raises:
             ConfigError: It does not, and ``check_model`` is true.
         """
-        names = {model.id for model in models}
+        names = set(models)
         if not names or not self.check_model or names & {self.model, f"{self.model}:latest"}:  # as Ollama writes it
             return
         near = get_close_matches(str(self.model), names, 1)
         raise ConfigError(
             f"configuration key 'actor.model' is {self.model!r}, which the server at {self.base_url} does not list"
-            + (f"; {near[0]!r} was meant?" if near else ".")
+            + (f"; {printable(near[0], _LONGEST_NAME)!r} was meant?" if near else ".")
             + f" It has: {_listed(models)}. 'actor.openai.check_model=false' asks for it all the same."
         )
 
 
-def _listed(models: Sequence[Any]) -> str:
-    return ", ".join(model.id for model in models[:_LISTED]) + (", .." if len(models) > _LISTED else "")
+def _listed(models: Sequence[str]) -> str:
+    named = ", ".join(printable(model, _LONGEST_NAME) for model in models[:_LISTED])
+    return named + (", .." if len(models) > _LISTED else "")
 
 
 def read_settings(config: Any) -> tuple[ApiSettings, Access]:
@@ -171,7 +187,8 @@ def read_settings(config: Any) -> tuple[ApiSettings, Access]:
         ConfigError: A key has a value that cannot work, or the server's key is missing or none.
     """
     default = ApiSettings(None)
-    url, user = read_address(config)
+    _check_names(setting(config, _KEYS, Mapping, {}))
+    url, user, query = read_address(config)
     settings = ApiSettings(
         model=setting(config, "actor.model", str, None),
         base_url=url,
@@ -183,9 +200,43 @@ def read_settings(config: Any) -> tuple[ApiSettings, Access]:
         grace=number(config, f"{_KEYS}.grace", default.grace, 0),
         check_model=setting(config, f"{_KEYS}.check_model", bool, default.check_model),
         price=_prices(config),
-        request=_plain(setting(config, f"{_KEYS}.request", Mapping, {})),
+        request=_request(config),
     )
-    return settings, Access(read_key(settings, needed=user is None), user)
+    return settings, Access(read_key(settings, needed=user is None and not query), user, query)
+
+
+def _check_names(section: Mapping[str, Any]) -> None:
+    """See that nothing is taken for a setting that is none; a key above all, which belongs in the environment."""
+    for name in map(str, section):
+        if name in _NAMES:
+            continue
+        if SECRET_NAME.search(name):
+            raise ConfigError(
+                f"configuration key '{_KEYS}.{name}' is not read: keys come from environment variables, where no file "
+                f"and no list of processes shows them; set OPENAI_API_KEY, or name another in '{_KEYS}.api_key_env'."
+            )
+        raise ConfigError(f"configuration key '{_KEYS}.{name}' is not known; '{_KEYS}' has {', '.join(_NAMES)}.")
+
+
+def _request(config: Any) -> dict[str, Any]:
+    """The fields of ``actor.openai.request``, without those that are made here or that cannot be."""
+    fields = _plain(setting(config, f"{_KEYS}.request", Mapping, {}))
+    for name, value in fields.items():
+        key = f"{_KEYS}.request.{name}"
+        if SECRET_NAME.search(str(name)):
+            raise ConfigError(
+                f"configuration key {key!r} looks like a key, and what is asked is written to files; set the "
+                f"environment variable that '{_KEYS}.api_key_env' names instead."
+            )
+        if name in _SET_HERE and value not in (None, {"n": 1, "stream": False}.get(name)):
+            raise ConfigError(
+                f"configuration key {key!r} cannot be set: each request asks for one whole reply of 'actor.model' to "
+                "the messages of its trajectory."
+            )
+    for name, (low, high) in SAMPLING_BOUNDS.items():
+        if fields.get(name) is not None:
+            number(config, f"{_KEYS}.request.{name}", None, low, high)
+    return {name: value for name, value in fields.items() if name not in _SET_HERE}
 
 
 def read_key(settings: ApiSettings, needed: bool = True) -> str | None:
@@ -213,8 +264,8 @@ def read_key(settings: ApiSettings, needed: bool = True) -> str | None:
     return key or None
 
 
-def read_address(config: Any) -> tuple[str, str | None]:
-    """``actor.base_url`` without a user and password, and these as ``user:password``; None where it has none.
+def read_address(config: Any) -> tuple[str, str | None, dict[str, str]]:
+    """``actor.base_url`` without user, password and query; ``user:password``, None where it has none; and its query.
 
     Raises:
         ConfigError: It is no address.
@@ -230,16 +281,13 @@ def read_address(config: Any) -> tuple[str, str | None]:
             f"configuration key 'actor.base_url' is {shown_address(url)!r}; expected an address such as "
             "http://localhost:8000/v1."
         )
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
     user, at, host = parts.netloc.rpartition("@")
+    bare = parts._replace(netloc=host, query="", fragment="").geturl()
     if not at:
-        return url, None
+        return bare, None, query
     name, _, password = user.partition(":")
-    return parts._replace(netloc=host).geturl(), f"{unquote(name)}:{unquote(password)}"
-
-
-def shown_address(url: str) -> str:
-    """An address as messages and files may show it: whatever stands before its host is left out."""
-    return _USER.sub(r"\1***@", url)
+    return bare, f"{unquote(name)}:{unquote(password)}", query
 
 
 def is_local(url: str) -> bool:

@@ -1,0 +1,273 @@
+"""OpenAI's chat completions: a chat as a server takes it, what a server answers, and what may go wrong with either."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeGuard
+
+from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
+
+from ragen.llm_agent.backends.base import Reply, valid_text
+from ragen.llm_agent.backends.http_client import AnswerTooLongError, http_library
+from ragen.llm_agent.config.loading import one_line
+from ragen.output import printable, shown_address
+
+_MOST = 2**31 - 1  # no vocabulary, no answer and no log-probability is larger
+_ROUNDING = 1e-3  # what a log-probability may be above 0
+_LONGEST_REASON = 40  # characters of a finish_reason
+_RETRIED_STATUS = frozenset({408, 409, 425, 429})
+_SERVER_FAULTS = frozenset({"error", "abort"})
+"""What a server gives as ``finish_reason`` where it, and not the model, ended the reply (OpenRouter; vLLM, SGLang)."""
+
+UNREADABLE = (APIError, ValueError, TypeError, AttributeError)
+"""What the client may raise where a server's answer is none of those that it knows."""
+
+
+class UnreadableAnswerError(Exception):
+    """A server answered with something that is not a chat completion, or ended a reply by its own fault.
+
+    Attributes:
+        passing: Whether another try may work.
+    """
+
+    def __init__(self, message: str, passing: bool = True) -> None:
+        """See the class."""
+        super().__init__(message)
+        self.passing = passing
+
+
+# What is sent
+
+
+def api_messages(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """A chat as the server takes it: images as data URLs."""
+    return [{"role": message["role"], "content": _content(message["content"])} for message in messages]
+
+
+def _content(content: Any) -> Any:
+    if isinstance(content, str):
+        return content
+    return [_data_url(item["image"]) if item["type"] == "image" else dict(item) for item in content]
+
+
+def _data_url(image: Any) -> dict[str, Any]:
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG")
+    data = base64.b64encode(buffer.getvalue()).decode("ascii")
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+
+
+# What comes back
+
+
+def read_json(body: bytes) -> Any:
+    """A body of JSON.
+
+    Raises:
+        UnreadableAnswerError: It is none, or is nested too deeply to be read.
+    """
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableAnswerError(one_line(error)) from None
+
+
+def read_completion(body: bytes) -> Reply:
+    """The text, the token counts and, where a server sends them, the tokens of a chat completion.
+
+    A reasoning model's thoughts come apart from its text on some servers; they are put back before it, as a thought.
+
+    Args:
+        body: What the server answered.
+
+    Raises:
+        UnreadableAnswerError: It is something else, or the server says that it failed.
+    """
+    completion = _section(read_json(body))
+    choices = completion.get("choices")
+    choice = _section(choices[0] if isinstance(choices, list) and choices else None)
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        raise _no_choice(completion)
+    reason = choice.get("finish_reason")
+    if isinstance(reason, str) and reason in _SERVER_FAULTS:
+        raise UnreadableAnswerError(f"the server ended the reply with finish_reason {reason!r}")
+    refusal, calls = message.get("refusal"), message.get("tool_calls")
+    text = message.get("content") or refusal or ""
+    if not isinstance(text, str):
+        raise UnreadableAnswerError(f"the message's content is a {type(text).__name__}")
+    thought = message.get("reasoning_content") or message.get("reasoning")
+    if isinstance(thought, str) and "<think>" not in text:
+        text = f"<think>{thought.strip()}</think>{text.lstrip()}"
+    counted = _section(completion.get("usage"))
+    counts = {name: counted.get(name) for name in ("prompt_tokens", "completion_tokens")}
+    return Reply(
+        text,
+        *_tokens(completion, choice),
+        cut_off=reason == "length",
+        finish_reason=printable(valid_text(reason), _LONGEST_REASON) if isinstance(reason, str) else None,
+        refused=bool(refusal),
+        tool_calls=len(calls) if isinstance(calls, list) else 0,
+        usage={name: count for name, count in counts.items() if _is_number(count) and 0 <= count <= _MOST},
+    )
+
+
+def model_list(body: bytes) -> list[dict[str, Any]]:
+    """The models that a server lists, each with its ``id``; empty where the answer is no such list."""
+    try:
+        models = _section(read_json(body)).get("data")
+    except UnreadableAnswerError:
+        return []
+    listed = models if isinstance(models, list) else []
+    return [model for model in listed if isinstance(model, dict) and isinstance(model.get("id"), str)]
+
+
+def _no_choice(completion: Mapping[str, Any]) -> UnreadableAnswerError:
+    """Why there is no choice to read: in the server's words, where it answers 200 with an error."""
+    error = completion.get("error")
+    if error is None:
+        return UnreadableAnswerError("there is no choice with a message in it")
+    said = error.get("message") if isinstance(error, dict) else error
+    code = error.get("code") if isinstance(error, dict) else None
+    passing = not isinstance(code, int) or not 400 <= code < 500 or code in _RETRIED_STATUS
+    return UnreadableAnswerError(f"it is an error: {said if isinstance(said, str) else json.dumps(error)}", passing)
+
+
+def _section(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _tokens(completion: Any, choice: Any) -> tuple[list[int] | None, list[float] | None, list[int] | None]:
+    """The reply's tokens, their log-probabilities, and the prompt's tokens, as vLLM sends them.
+
+    One's own tokens of a chat need not be the server's, so a reply's without its prompt's are worth nothing.
+    """
+    reply, prompt = choice.get("token_ids"), completion.get("prompt_token_ids")
+    if not _are_ids(reply) or not _are_ids(prompt):
+        return None, None, None
+    steps = _section(choice.get("logprobs")).get("content")
+    log_probs = [_section(step).get("logprob") for step in steps] if isinstance(steps, list) else []
+    return reply, log_probs if len(log_probs) == len(reply) and _are_log_probs(log_probs) else None, prompt
+
+
+def _are_ids(value: Any) -> TypeGuard[list[int]]:
+    return (
+        isinstance(value, list) and bool(value) and all(type(token) is int and 0 <= token <= _MOST for token in value)
+    )
+
+
+def _are_log_probs(values: list[Any]) -> TypeGuard[list[float]]:
+    return all(_is_number(value) and -_MOST <= value <= _ROUNDING for value in values)
+
+
+def _is_number(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# What may go wrong
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a request failed.
+
+    Attributes:
+        reason: In words.
+        passing: Whether it may work the next time.
+        wait: Seconds after which the server asks to be tried again; None if it did not say.
+        is_refusal: Whether it is one of too many requests.
+        has_left: Whether the request may have reached the server.
+    """
+
+    reason: str
+    passing: bool
+    wait: float | None = None
+    is_refusal: bool = False
+    has_left: bool = True
+
+
+@dataclass
+class Attempts:
+    """One request's tries so far.
+
+    Attributes:
+        count: How many there were.
+        failure: Why the last one failed.
+    """
+
+    count: int = 0
+    failure: Failure = field(default_factory=lambda: Failure("not tried", passing=True))
+
+    @property
+    def usage(self) -> dict[str, float]:
+        """Their counts."""
+        return {"requests": self.count, "retries": self.count - 1}
+
+
+def diagnose(error: Exception) -> Failure:
+    """Why a try failed, and whether another one may work."""
+    library = http_library()
+    bottom = _bottom(error)
+    has_left = not isinstance(bottom, library.ConnectError | library.ConnectTimeout | ConnectionRefusedError)
+    if isinstance(bottom, AnswerTooLongError | UnreadableAnswerError):
+        passing = isinstance(bottom, AnswerTooLongError) or bottom.passing
+        return Failure(f"the server's answer cannot be read: {one_line(bottom)}", passing)
+    if isinstance(error, TimeoutError | APITimeoutError):
+        return Failure("the server did not answer in time", passing=True, has_left=has_left)
+    if isinstance(error, APIConnectionError):
+        return Failure(f"the connection failed: {cause_of(error)}", passing=True, has_left=has_left)
+    if isinstance(error, APIStatusError):
+        status, code = error.status_code, error.code
+        if target := redirect_of(error):
+            return Failure(f"HTTP {status}: the server redirects to {target}; no redirect is followed", passing=False)
+        passing = (status in _RETRIED_STATUS or status >= 500) and code != "insufficient_quota"
+        return Failure(f"HTTP {status}: {_said(error)}", passing, _retry_after(error), status == 429 and passing)
+    if isinstance(error, UNREADABLE):
+        return Failure(f"the server's answer cannot be read: {one_line(error)}", passing=True)
+    return Failure(f"{type(error).__name__}: {one_line(error)}", passing=False)
+
+
+def redirect_of(error: APIStatusError) -> str:
+    """Where a server redirects to, without what stands before the host or behind the path; empty if it does not."""
+    if not 300 <= error.status_code < 400:
+        return ""
+    return shown_address(error.response.headers.get("location", "")) or "another address"
+
+
+def _said(error: APIStatusError) -> str:
+    body = error.body.get("message") if isinstance(error.body, Mapping) else None
+    return " ".join(str(body or error.message).split())
+
+
+def _retry_after(error: APIStatusError) -> float | None:
+    """The seconds of a ``Retry-After`` header, in either of its forms (RFC 9110): a number of them, or a date."""
+    value = error.response.headers.get("retry-after", "")
+    if re.fullmatch(r"\d+(\.\d+)?", value):
+        return float(value)
+    try:
+        date = parsedate_to_datetime(value)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - time.time()
+
+
+def cause_of(error: BaseException) -> str:
+    """What is at the bottom of a connection's failure."""
+    return "it took too long" if isinstance(error, TimeoutError | APITimeoutError) else one_line(_bottom(error))
+
+
+def _bottom(error: BaseException) -> BaseException:
+    """The first exception that is this package's or the HTTP library's own, else the last of the causes."""
+    library = http_library()
+    known = (AnswerTooLongError, UnreadableAnswerError, library.ConnectError, library.ConnectTimeout)
+    while error.__cause__ is not None and not isinstance(error, known):
+        error = error.__cause__
+    return error

@@ -66,7 +66,8 @@ CURES = {
     "`resume=true` and the same `output_dir` nothing that was answered is asked again.",
     "LimitReachedError": "Call the same command with a higher limit: it goes on, and asks for nothing again that was "
     "answered.",
-    "StorageError": "Make room where the folder lies, and call the same command with `resume=true`: no paid reply is lost.",
+    "StorageError": "Make room where the folder lies, and call the same command with `resume=true`: no reply that was "
+    "paid for is lost.",
     "CollectError": "Raise `algorithm.filter_groups.max_num_gen_batches`, or take tasks that are solved sometimes.",
     "CheckpointError": "Give it another `output_dir`, or begin anew with `trainer.resume_mode=disable`.",
     "SessionLostError": "Open the environment again; whoever holds a session must close it, or ask within its time.",

@@ -266,18 +266,20 @@ def read_sampling(config: Any, validate: bool) -> Sampling:
     """
     default = Sampling()
 
-    def key(name: str) -> str:
-        own = f"{_ROLLOUT}.val_kwargs.{name}"
-        return own if validate and setting(config, own, object, None) is not None else f"{_ROLLOUT}.{name}"
-
-    def read(name: str, otherwise: float) -> float:
-        return number(config, key(name), otherwise, *SAMPLING_BOUNDS[name])
+    def read(name: str, kind: type, otherwise: Any, low: float | None = None, high: float | None = None) -> Any:
+        value = setting(config, f"{_ROLLOUT}.{name}", kind, otherwise)
+        key, own = f"{_ROLLOUT}.{name}", f"{_ROLLOUT}.val_kwargs.{name}"
+        if validate and setting(config, own, kind, None) is not None:
+            key, value = own, setting(config, f"{_ROLLOUT}.val_kwargs.{name}", kind, None)
+        if low is not None:
+            number(config, key, otherwise, low, high)
+        return value
 
     return Sampling(
-        do_sample=setting(config, key("do_sample"), bool, default.do_sample),
-        temperature=read("temperature", default.temperature),
-        top_p=read("top_p", default.top_p),
-        top_k=count(config, key("top_k"), default.top_k, low=-1),
+        do_sample=read("do_sample", bool, default.do_sample),
+        temperature=read("temperature", float, default.temperature, *SAMPLING_BOUNDS["temperature"]),
+        top_p=read("top_p", float, default.top_p, *SAMPLING_BOUNDS["top_p"]),
+        top_k=read("top_k", int, default.top_k, -1),
         max_tokens=count(config, f"{_ROLLOUT}.response_length", default.max_tokens, low=1),
     )
 

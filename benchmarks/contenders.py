@@ -53,7 +53,13 @@ class Managed(Timed):
     """``EnvStateManager``, sequential, parallel or ``auto``."""
 
     def __init__(
-        self, mode: Any, envs: int, config: dict[str, Any], workers: int, group_size: int = 8, backend: str = "process"
+        self,
+        mode: Any,
+        envs: int,
+        config: dict[str, Any],
+        workers: int | None,
+        group_size: int = 8,
+        backend: str = "process",
     ) -> None:
         """Build it, and let ``auto`` see some episodes."""
         settings = {"use_multiprocessing": mode, "max_workers": workers, "backend": backend}

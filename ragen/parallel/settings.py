@@ -128,8 +128,8 @@ class Settings:
     Attributes:
         use_lanes: ``True`` hosts all environments in lanes, ``False`` none, ``"auto"`` those for which it was measured
             to pay.
-        max_workers: Most lanes, and most quarantine lanes beside them; None for ``min(8, usable processors)``, and on
-            a cluster for as many lanes as its nodes have room for.
+        max_workers: Most workers, and most quarantine workers beside them. None for ``min(8, usable processors)``; with
+            ``"auto"``, for as many as environments that wait can use; on a cluster, for as many as it has room for.
         backend: Kind of workers: ``"process"`` (own processes under a supervisor), ``"executor"`` (the standard
             library's ``ProcessPoolExecutor``, taken by itself where the first cannot be had) or ``"ray"`` (processes
             on the nodes of a Ray cluster); or ``"package.module:Class"``, a

@@ -26,7 +26,8 @@ def settings_from(
         context: Of ``multiprocessing``; workers are never forks of this process.
         worker: Refused: workers here have no loop of their own to replace.
         max_concurrency: Most environments at work at the same time: one for each worker.
-        workers: Most workers; 0 for none, ``"auto"`` where it was measured to pay, None for the default.
+        workers: Most workers; 0 for none, ``"auto"`` where it was measured to pay, and as many as pay; None for the
+            default.
         others: Further settings of the engine.
 
     Raises:
@@ -45,8 +46,8 @@ def settings_from(
     if workers not in (None, "auto") and not is_count:
         raise ConfigError(f"workers = {workers!r}: expected a number of at least 0, 'auto' or None.")
     use_lanes: Mode = "auto" if workers == "auto" else workers != 0
-    most = int(workers) if is_count and workers else default_workers()
-    most = min(most, int(max_concurrency)) if max_concurrency is not None else most
+    counted = int(workers) if is_count and workers else None if workers == "auto" else default_workers()
+    most = min([int(count) for count in (counted, max_concurrency) if count is not None], default=None)
     return Settings.of(use_lanes=use_lanes, max_workers=most, start_method=CONTEXTS[context], **others)
 
 

@@ -1,0 +1,87 @@
+"""``auto`` within a call of the first episode: what is left of it goes on in a worker, and nothing else changes.
+
+Whether that pays is not asked here, where no clock decides anything; :mod:`test_auto` has the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings, placement
+from ragen.parallel.episode.turn import Turn
+from ragen.parallel.homes import Homes
+from ragen.parallel.placement import Plan
+from support.faulty_envs import FaultConfig, Faulty, GlobalDraws, Walk
+
+ENVS, TURNS = 12, 3
+
+
+class Live(Walk):
+    replayable = False
+
+
+@pytest.fixture
+def decided(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """A worker is up, and the look after the first piece of the reset, or of the first turn, sends a half out."""
+
+    def first_look(state: Any, given: Any, seen: Any, left: Any = None, is_reset: bool = False) -> Any:
+        begun = seen.resets if is_reset else seen.turns
+        if left and begun and is_reset == (request.param == "reset"):
+            return state.trying(Plan.even(given.members, 1))
+        return replace(state, starting=1)
+
+    monkeypatch.setattr(placement, "first_look", first_look)
+    monkeypatch.setattr(placement, "PIECE_S", 0.0)  # one at a time
+    monkeypatch.setattr(Homes, "_ready", lambda homes: 1)
+
+
+def specs(env_class: Any, config: Any = None) -> list[EnvSpec]:
+    return [EnvSpec.of(env_class, config, number, group_id=number // 3, tag="T") for number in range(ENVS)]
+
+
+def played(engine: EnvEngine, seed: int | None = 5) -> list[Any]:
+    """Two episodes: what was shown, and what came of each turn; and where environments lived at their ends."""
+    values, homes = [], []
+    for episode in range(2):
+        seeds = {number: None if seed is None else seed + number // 3 + 100 * episode for number in range(ENVS)}
+        values.append(engine.reset(seeds))
+        for turn in range(TURNS):
+            values.append(engine.play({number: Turn((f"go {turn}",), 1) for number in reversed(range(ENVS))}))
+        homes.append([engine.home(number) for number in range(ENVS)])
+    return [values, homes]
+
+
+@pytest.mark.parametrize("decided", ["reset", "turn"], indirect=True)
+@pytest.mark.parametrize("backend", ["process", "executor"])
+@pytest.mark.parametrize("env_class", [Walk, GlobalDraws])
+def test_what_moves_within_a_call_plays_as_it_would_have_in_main(decided: None, backend: str, env_class: Any) -> None:
+    with EnvEngine(specs(env_class), Settings(use_lanes=False)) as engine:
+        expected, _ = played(engine)
+    with EnvEngine(specs(env_class), Settings(max_workers=1, backend=backend)) as engine:
+        values, homes = played(engine)
+    assert values == expected
+    assert [list(each) for each in values] == [list(each) for each in expected]  # the order of what was asked
+    assert homes[0] == ["lane 0"] * 6 + ["main"] * 6
+
+
+@pytest.mark.parametrize("decided", ["turn"], indirect=True)
+def test_what_cannot_be_rebuilt_is_not_moved_before_its_episode_is_over(decided: None) -> None:
+    with EnvEngine(specs(Live), Settings(use_lanes=False)) as engine:
+        expected, _ = played(engine)
+    with EnvEngine(specs(Live), Settings(max_workers=1)) as engine:
+        values, homes = played(engine)
+    assert values == expected
+    assert homes[0] == ["main"] * ENVS and "lane 0" in homes[1]
+
+
+@pytest.mark.parametrize("decided", ["turn"], indirect=True)
+def test_an_environment_that_fails_in_a_piece_fails_alone(decided: None) -> None:
+    last = ENVS - 1  # which main plays first
+    environments = [*specs(Walk)[:last], EnvSpec.of(Faulty, FaultConfig("raises", "turn 0"), last, tag="T")]
+    with EnvEngine(environments, Settings(max_workers=1)) as engine:
+        engine.reset(dict.fromkeys(range(ENVS), 1))
+        values = engine.play({number: Turn(("go",), 1) for number in range(ENVS)})
+    assert [number for number, value in values.items() if isinstance(value, EnvFailed)] == [last]

@@ -190,7 +190,7 @@ class EnvEngine(Closing):
                     values[env_id] = self.records[env_id].commit_reset(orders[env_id], value)
                 if is_whole:
                     self.stats_book.count_call(asked.call_time(), are_turns=False)
-            return values
+            return {env_id: values[env_id] for env_id in orders}
 
     def play(self, actions: Mapping[int, Any]) -> dict[int, Any]:
         """Play a turn in each of some environments; what was played is part of the episode.

@@ -375,10 +375,25 @@ def _defended(state: State, given: Situation) -> State:
     if not main.due:  # out from the start
         alone = _sum(given.costs.values()).seconds
         state = state.lost(ALL_MAIN, alone / record.usual(lambda call: call.seconds) - 1 + _building(state, given))
+    if (resized := _resized(state, given)) is not None:
+        return resized
     is_doubtful = _times(state, state.kept) > 1 and state.steady >= 2**main.losses
     if is_doubtful or state.episode >= state.record(ALL_MAIN).due:
         return state.trying(ALL_MAIN)
     return _balanced(state, given) if state.steady > 1 else state
+
+
+def _resized(state: State, given: Situation) -> State | None:
+    """With twice as many workers or half as many, where what is known of waiting by now asks for that."""
+    kept = state.kept
+    found = next((plan for plan in _plans(given) if plan.out == kept.out), kept)
+    if kept.lanes / 2 < found.lanes < kept.lanes * 2 or _is_dear(
+        given, found, 1.0, state.steady * _usual(state, given)
+    ):
+        return None
+    if found.lanes > given.ready:
+        return replace(state, starting=found.lanes)
+    return state.trying(found).keeping(found)
 
 
 def _balanced(state: State, given: Situation) -> State:

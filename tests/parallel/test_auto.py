@@ -199,6 +199,24 @@ def test_a_share_is_not_moved_by_less_than_an_environment():
     assert decide(before, given(members=8)).now == SHARED
 
 
+@pytest.mark.parametrize(
+    ("why", "cost", "ready", "lanes", "starting"),
+    [
+        ("it computes, as it did", costs(100 * MS), 16, 1, 0),
+        ("it waits a little", costs(100 * MS, waited=30 * MS), 16, 1, 0),
+        ("it waits half of the time", costs(100 * MS, waited=50 * MS), 16, 3, 0),
+        ("it has come to wait", costs(100 * MS, waited=100 * MS), 16, 16, 0),
+        ("it has come to wait, but workers are not up", costs(100 * MS, waited=100 * MS), 1, 1, 16),
+        ("it stood in line", costs(100 * MS, queued_s=100 * MS), 16, 1, 0),
+        ("building it again is dear", costs(100 * MS, waited=100 * MS, build_s=9.0), 16, 1, 0),
+    ],
+)
+def test_the_number_of_workers_follows_what_becomes_known_of_waiting(why, cost, ready, lanes, starting):
+    before = state(now=SHARED, kept=SHARED, shared=[FAST] * 3)
+    after = decide(before, given(ready, limits=Limits(16, 2), T=cost))
+    assert (after.now.lanes, after.starting, after.is_trying) == (lanes, starting, False), why
+
+
 # Within the first episode
 
 

@@ -195,6 +195,16 @@ def test_what_waits_uses_all_workers(hint):
     assert len(set(simulation.played[-1].homes.values()) - {None}) == 16
 
 
+def test_what_comes_to_wait_is_given_more_workers_and_fewer_again_when_it_computes():
+    simulation = Simulation({"Tag": Tag(32, 1e-2)}, workers=16)
+    simulation.run(10)
+    used = [len(set(simulation.played[-1].homes.values()) - {None})]
+    for simulation.tags["Tag"].waits in (True, False):
+        simulation.run(40)
+        used.append(len(set(simulation.played[-1].homes.values()) - {None}))
+    assert used == [1, 16, 1]
+
+
 def test_what_mostly_waits_takes_what_computes_along():
     check(Simulation({"Waits": Tag(32, 1e-2, waits=True), "Works": Tag(32, 1e-3)}, Machine(noise=0.03), workers=16))
 

@@ -112,7 +112,7 @@ class Homes:
         homes = self._placement.within_call(episode, left, is_reset, self._bound_to_main(), self._ready())
         self.lanes(self._placement.lanes_to_start)
         if homes is not None:
-            self._follow(homes)
+            self._place_at(homes)
 
     def piece(self, episode: Episode, records: Sequence[EnvRecord], is_reset: bool) -> list[EnvRecord]:
         """Those that main plays before it looks again."""
@@ -142,6 +142,9 @@ class Homes:
             origin = record.origin
             if origin is not None and origin in homes and (homes[origin] is None) != (record.home is None):
                 homes = {**homes, record.env_id: homes[origin]}
+        self._place_at(homes)
+
+    def _place_at(self, homes: Mapping[int, int | None]) -> None:
         lanes = self.lanes(max((index + 1 for index in homes.values() if index is not None), default=0))
         self.place({each: lanes[i % len(lanes)] if i is not None and lanes else None for each, i in homes.items()})
 

@@ -21,8 +21,8 @@ from workload import Work, WorkConfig, inputs, loops, manager
 
 from ragen.llm_agent import es_manager
 from ragen.parallel import engine, round
+from ragen.parallel.homes import MainHome
 from ragen.parallel.lanes import lane
-from ragen.parallel.main_home import MainHome
 
 EPISODES_BEFORE = 12  # in which auto finds its way
 TURNS = 8  # of an episode

@@ -88,7 +88,7 @@ API = {
         "ragen.parallel.settings",
         "ragen.parallel.episode.spec",
         "ragen.parallel.episode.turn",
-        "ragen.parallel.env_record",
+        "ragen.parallel.environments",
         "ragen.parallel.stats",
         "ragen.parallel.lanes.handle",
     ),

@@ -16,7 +16,7 @@ from typing import Any
 from ragen.agent_loop.service_stats import ServiceStats
 from ragen.errors import ServiceTimeoutError
 from ragen.parallel.engine import EnvEngine
-from ragen.parallel.env_record import EnvFailed
+from ragen.parallel.environments import EnvFailed
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import Turn, TurnResult, failed_turn
 

@@ -24,11 +24,11 @@ from ragen.container.state import Answer, EnvState
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.errors import ConfigError, InputError, StateError
 from ragen.parallel.engine import EnvEngine
-from ragen.parallel.env_record import EnvFailed, raise_failures
+from ragen.parallel.environments import EnvFailed, raise_failures
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.values import copied
 from ragen.parallel.failures import OnFailure, say_nothing
-from ragen.parallel.interrupts import interrupts_held
+from ragen.parallel.interrupts import holds_interrupts
 from ragen.parallel.settings import Settings
 from ragen.parallel.stats import LaneStats
 
@@ -92,7 +92,7 @@ class EnvironmentContainer(Closing):
 
     # Episodes
 
-    @interrupts_held()
+    @holds_interrupts
     def reset(
         self,
         seeds: Sequence[int] | None = None,
@@ -143,7 +143,7 @@ class EnvironmentContainer(Closing):
             shown |= self._engine.reset({i: seeds[i] for i in mine}, {**mode, **options[mine[0]]})
         return shown
 
-    @interrupts_held()
+    @holds_interrupts
     def step(self, actions: Sequence[Any]) -> tuple[list[Any], list[float], list[bool], list[dict[str, Any]]]:
         """Execute exactly one action in each environment.
 

@@ -80,13 +80,6 @@ class ActionGame(Game):
         """A text itself; the digest of anything else."""
         return digest_of(observation.raw)
 
-    def copy(self, env: Any, other: Any, observation: Shown) -> Shown | None:
-        """Ask the environment's ``copy_from``, if it declares one."""
-        copy_from = getattr(env, "copy_from", None)
-        if copy_from is None or type(other) is not type(env) or not copy_from(other):
-            return None
-        return Shown(*map(copied, observation))
-
 
 ACTIONS = ActionGame()
 

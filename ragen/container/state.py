@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ragen.container.game import Shown
-from ragen.parallel.env_record import EnvFailed
+from ragen.parallel.environments import EnvFailed
 from ragen.parallel.episode.values import copied
 
 Answer = tuple[Any, float, bool, dict[str, Any]]

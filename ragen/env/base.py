@@ -18,11 +18,23 @@ CostHint = Literal["cheap", "heavy", "io"]
 class BaseEnv(ABC):
     """One game, played one episode at a time.
 
+    A class may declare snapshots, with two methods of its own::
+
+        def save(self):         # a picklable value that is the whole state, its generators included
+            return self.board, self.rng.getstate()
+
+        def load(self, state):  # stand where another environment of this class and configuration was saved
+            self.board, generator = state
+            self.rng.setstate(generator)
+
+    What is lost with a killed worker is then loaded instead of played again, forks and moves begin there, and where
+    resets are dear one reset serves all members of a group. The value is pickled before anything else happens to the
+    environment, so it may share what the environment goes on changing. A subclass that adds to the state has to declare
+    both again: those of a base class do not count.
+
     Class attributes (declarations; the defaults are safe for code that knows nothing of them):
         config_class: The dataclass that ``custom_envs.<Tag>.env_config`` is turned into.
         replayable: Whether seed and actions rebuild an episode exactly. False for live services.
-        copies_midway: Whether ``copy_from`` copies at any moment of an episode, and ``render`` changes nothing. Counts
-            for the class that says so alone: a subclass that adds to what is copied has to say it for itself.
         uses_global_rng: Whether any method may draw from the global ``random`` or ``numpy.random`` generators. Where
             true, their states are kept apart for each environment around every call.
         cost_hint: What a step costs, for placement before anything was measured.
@@ -30,7 +42,6 @@ class BaseEnv(ABC):
 
     config_class: ClassVar[type | None] = None
     replayable: ClassVar[bool] = True
-    copies_midway: ClassVar[bool] = False
     uses_global_rng: ClassVar[bool] = True
     cost_hint: ClassVar[CostHint | None] = None
 
@@ -71,22 +82,6 @@ class BaseEnv(ABC):
     def close(self) -> None:
         """Give back files, sockets and processes; may be called twice."""
         return None
-
-    def copy_from(self, other: Any) -> bool:
-        """Become what ``other`` is right after its reset, instead of being reset with the same seed.
-
-        Groups share configuration and seed, so one reset can serve all members. An override copies all that
-        ``reset`` sets, and nothing that the copies would then share and change. With ``copies_midway`` it copies all
-        that turns change besides, so that a fork need not be replayed.
-
-        Args:
-            other: An environment of the same class and configuration that was just reset; with ``copies_midway``, at
-                any moment of its episode.
-
-        Returns:
-            True if done; False (the default) if this environment has to be reset itself.
-        """
-        return False
 
     def example_action(self, rng: random.Random) -> str:
         """An action that a player could take now, as a model would write it: ``ragen check`` plays these.

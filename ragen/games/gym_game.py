@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ragen.games import generators
-from ragen.games.columns import packed, unpacked
 from ragen.games.slab import Place, left
 from ragen.games.values import NUMBERS, detached, detached_info, digest_of
 from ragen.parallel.episode.game import EpisodeStart, Game, Options
@@ -62,22 +60,6 @@ class GymTurn(NamedTuple):
     options: dict[str, Any] | None = None
     place: Place | None = None
 
-    @staticmethod
-    def to_columns(turns: list[GymTurn]) -> tuple[Any, ...]:
-        """Many turns as columns, to travel."""
-        first, actions = turns[0][1:], packed([turn[0] for turn in turns])
-        if first[2] is None and all(turn[1:] == first for turn in turns):  # as most of the time
-            return actions, first, []
-        return actions, None, [turn[1:] for turn in turns]
-
-    @staticmethod
-    def of_columns(columns: tuple[Any, ...]) -> list[GymTurn]:
-        """What :meth:`to_columns` took apart."""
-        actions, same, rest = columns
-        found = unpacked(actions)
-        rows = [same] * len(found) if same is not None else rest
-        return [named(GymTurn, (action, *row)) for action, row in zip(found, rows, strict=True)]
-
 
 class Began(NamedTuple):
     """An episode began in a turn.
@@ -112,22 +94,6 @@ class GymResult(NamedTuple):
     final: Shown | None = None
     began: Began | None = None
 
-    @staticmethod
-    def to_columns(results: list[GymResult]) -> list[Any]:
-        """Many results as columns, to travel."""
-        columns = [list(column) for column in zip(*results, strict=True)]
-        for index in (0, 1, 4):
-            columns[index] = packed(columns[index])  # type: ignore[call-overload]
-        return columns
-
-    @staticmethod
-    def of_columns(columns: list[Any]) -> list[GymResult]:
-        """What :meth:`to_columns` took apart."""
-        columns = list(columns)
-        for index in (0, 1, 4):
-            columns[index] = unpacked(columns[index])
-        return [named(GymResult, row) for row in zip(*columns, strict=True)]
-
 
 class Description(NamedTuple):
     """What a vector environment has to know of its sub-environments; pickled, since spaces may be of any class.
@@ -151,6 +117,7 @@ class GymGame(Game):
     """Environments with ``reset(seed=, options=)`` and a ``step(action)`` of five values."""
 
     recorded = ("reward", "terminated", "truncated", "digest")
+    begins_in_turns = True
 
     def build(self, spec: EnvSpec) -> Any:
         """Call what builds it, with a configuration of its own if there is one."""
@@ -225,14 +192,6 @@ class GymGame(Game):
     def without_place(self, action: GymTurn) -> GymTurn:
         """A turn that leaves its observation nowhere."""
         return action._replace(place=None)
-
-    def generator_state(self, env: Any) -> Any:
-        """Those of ``np_random``, of spaces, and of generators in attributes."""
-        return generators.states(env)
-
-    def restore_generator(self, env: Any, state: Any) -> None:
-        """Put them back."""
-        generators.restore(env, state)
 
     def apply(self, env: Any, change: Change) -> Any:
         """Call a method, set or read an attribute, through wrappers."""

@@ -31,9 +31,9 @@ from ragen.llm_agent.manager.inputs import (
 )
 from ragen.llm_agent.manager.metrics import add_metrics, add_pass_at_k, add_rollout_info, largest_tiles
 from ragen.parallel.engine import EnvEngine
-from ragen.parallel.env_record import EnvFailed, raise_failures
+from ragen.parallel.environments import EnvFailed, raise_failures
 from ragen.parallel.episode.turn import Observation, TurnResult, digest_observation, failed_turn, state_hash
-from ragen.parallel.interrupts import interrupts_held
+from ragen.parallel.interrupts import holds_interrupts
 from ragen.parallel.placement import spread as spread_evenly
 from ragen.parallel.settings import Mode
 from ragen.parallel.stats import LaneStats
@@ -103,7 +103,7 @@ class EnvStateManager(Closing):
 
     # Episodes
 
-    @interrupts_held()
+    @holds_interrupts
     def reset(self, seed: int | None = None) -> list[dict[str, Any]]:
         """Begin a new episode in every environment.
 
@@ -133,7 +133,7 @@ class EnvStateManager(Closing):
         self.rollout_cache = caches
         return caches
 
-    @interrupts_held()
+    @holds_interrupts
     def step(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Play one turn in the environments named by the inputs.
 
@@ -152,7 +152,7 @@ class EnvStateManager(Closing):
         self._caches()
         return self._play(checked_turns(all_env_inputs, self.envs, self.branches))
 
-    @interrupts_held()
+    @holds_interrupts
     def _step_sequential(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """:meth:`step` in the main process, one environment after the other; those in lanes are brought home for it."""
         self._caches()
@@ -178,7 +178,7 @@ class EnvStateManager(Closing):
         raise_failures(results, self._raises)
         return going_on
 
-    @interrupts_held()
+    @holds_interrupts
     def branch(self, env_id: int, copies: int, turn: int | None = None) -> list[int]:
         """Add environments that stand where another stands, or stood after one of its turns; see ``docs/branching.md``.
 
@@ -202,7 +202,7 @@ class EnvStateManager(Closing):
         self._caches().extend(branch.cache for branch in added)
         return [branch.entry["env_id"] for branch in added]
 
-    @interrupts_held()
+    @holds_interrupts
     def release(self, env_ids: Sequence[int]) -> None:
         """Close branches, and forget their rollouts.
 
@@ -280,7 +280,7 @@ class EnvStateManager(Closing):
         status: EnvStatus = entry["status"]
         if malformed:
             cache["penalty"] += self._settings.format_penalty
-            self._branches.penalised(entry["env_id"], len(status.rewards))
+            self._branches.invalid.setdefault(entry["env_id"], []).append(len(status.rewards))
         status.num_actions += len(executed)
         status.rewards.append(reward)
         left = entry["max_actions_per_traj"] - status.num_actions

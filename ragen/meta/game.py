@@ -10,8 +10,8 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ragen.games import generators
 from ragen.games.values import detached, digest_of
+from ragen.parallel.episode import generators
 from ragen.parallel.episode.game import Game, Options
 from ragen.parallel.episode.returned import FIVE, FOUR, wrong_reset, wrong_step
 from ragen.parallel.episode.spec import EnvSpec

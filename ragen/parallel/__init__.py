@@ -19,7 +19,7 @@ from ragen.lazy import attach
 
 if TYPE_CHECKING:
     from ragen.parallel.engine import EnvEngine
-    from ragen.parallel.env_record import EnvFailed
+    from ragen.parallel.environments import EnvFailed
     from ragen.parallel.episode.spec import EnvSpec
     from ragen.parallel.lanes.handle import LaneKind
     from ragen.parallel.settings import Settings
@@ -31,7 +31,7 @@ __getattr__, __dir__ = attach(
     __name__,
     {
         "EnvEngine": "engine",
-        "EnvFailed": "env_record",
+        "EnvFailed": "environments",
         "EnvSpec": "episode.spec",
         "LaneKind": "lanes.handle",
         "LaneStats": "stats",

@@ -21,29 +21,27 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from ragen.closing import Closing
-from ragen.errors import StateError
-from ragen.parallel.env_record import EnvFailed, EnvRecord
+from ragen.errors import ForkError, StateError
+from ragen.parallel import fork
+from ragen.parallel.environments import EnvFailed, Environments, EnvRecord
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import Change
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.values import copied
-from ragen.parallel.failures import Failures, OnFailure, say_nothing
+from ragen.parallel.failures import Asked, Failures, OnFailure, say_nothing
 from ragen.parallel.homes import Homes
-from ragen.parallel.in_use import InUse
-from ragen.parallel.interrupts import interrupts_held
+from ragen.parallel.interrupts import holds_interrupts
 from ragen.parallel.lanes import worker
-from ragen.parallel.lanes.orders import Call, Play, Reset
-from ragen.parallel.main_home import MainHome
+from ragen.parallel.lanes.orders import Call, Fork, Play, Reset
 from ragen.parallel.notices import Notices
 from ragen.parallel.placement import Spread
 from ragen.parallel.placement import spread as spread_evenly
-from ragen.parallel.roster import Roster
-from ragen.parallel.round import Parts, Round
+from ragen.parallel.round import Round
 from ragen.parallel.settings import Mode, Settings
 from ragen.parallel.stats import LaneStats, Stats, home_name
 
@@ -55,10 +53,10 @@ class EnvEngine(Closing):
 
     Attributes:
         settings: How it behaves.
-        records: What is known of each environment, by env_id.
-        lock: Held while records are read or changed, never while environments are at work.
-        main, homes: Where environments live.
-        notices, stats_book, failures: What it says, counts, and does about failures.
+        environments: What is known of each environment, and which calls are using them.
+        records: The same by env_id.
+        homes: Where environments live.
+        notices, stats_book, failures: What it logs, counts, and does about failures.
     """
 
     def __init__(
@@ -86,20 +84,15 @@ class EnvEngine(Closing):
                 "environment makes one when it is imported. Put that code under `if __name__ == '__main__':`."
             )
         self.settings = settings or Settings()
-        number = next(_numbers)  # never used twice in this process
-        self.records: dict[int, EnvRecord] = {}
-        self.lock = threading.RLock()
-        self.notices = Notices(logging.getLogger(__name__))
-        self.stats_book = Stats()
-        self.main = MainHome(self.settings.use_lanes is not False)
         self._use_lanes: Mode = self.settings.use_lanes
-        self.homes = Homes(number, self.settings, self.records, self.main)
-        self._in_use = InUse(self.records, self.lock)
+        self.environments = Environments()
+        self.records = self.environments.records
+        self.notices = Notices(logging.getLogger(__name__))
+        self.stats_book = Stats(self.environments)
+        number = next(_numbers)  # never used twice in this process
+        self.homes = Homes(number, self.settings, self.environments)
         told = self.stats_book, self.notices, on_failure
-        self.failures = Failures(self.settings, self.records, self.homes, *told, self._in_use)
-        known = number, self.settings, self.records, set[str](), self.lock, self.notices, self.stats_book
-        self._parts = Parts(*known, self.failures, self.main, self._in_use.check_open)
-        self._roster = Roster(self._parts, self.homes, self._in_use)
+        self.failures = Failures(self.settings, self.environments, self.homes, *told)
         for spec in specs:
             self.add(spec)
         self.homes.prepare(self._use_lanes, spread)
@@ -123,15 +116,31 @@ class EnvEngine(Closing):
         Raises:
             StateError: There is an environment of this id, or the engine is closed.
         """
-        self._roster.add(spec, lane)
+        self.environments.check_open()
+        with self.environments.lock:
+            if spec.env_id in self.records:
+                raise StateError(f"{spec.describe()} was added twice; remove it first, or give it an id of its own.")
+            home = self.homes.lane_of_index(lane) if lane is not None else None
+            self.records[spec.env_id] = EnvRecord(spec, home)
 
-    @interrupts_held()
+    @holds_interrupts
     def remove(self, env_ids: Iterable[int]) -> None:
         """Close environments and forget them; ids that are not known are ignored."""
-        self._roster.remove(env_ids)
+        with self.environments.lock:
+            leaving = self.environments.of([env_id for env_id in env_ids if env_id in self.records])
+            for record in leaving:
+                self.failures.came_through(record)
+            self._forget(leaving)
+            if not self.records:
+                self.notices.forget()
+
+    def _forget(self, leaving: Collection[EnvRecord]) -> None:
+        self.homes.evict(leaving)
+        for record in leaving:
+            del self.records[record.env_id]
 
     def fork(self, env_id: int, new_ids: Iterable[int], turn: int | None = None) -> dict[int, Any]:
-        """Add environments that stand where another stands or stood, and share nothing (:mod:`ragen.parallel.roster`).
+        """Add environments that stand where another stands or stood, and share nothing (:mod:`ragen.parallel.fork`).
 
         Args:
             env_id: The other environment.
@@ -144,7 +153,30 @@ class EnvEngine(Closing):
         Raises:
             InputError, StateError, ForkError: It cannot be forked so, for the reason given; nothing was added.
         """
-        return self._roster.fork(env_id, list(new_ids), turn, self._use_lanes is True)
+        added = list(new_ids)
+        with self.environments.claimed([env_id]), ExitStack() as claims:
+            with self.environments.lock:
+                parent = self.records[env_id]
+                fork.check_ids(added, self.records)
+                fork.check_turn(parent, turn)
+                journal = fork.journal_until(parent, turn)
+                homes = self.homes.for_forks(parent.home, len(added), self._use_lanes is True)
+                for new_id, home in zip(added, homes, strict=True):
+                    self.records[new_id] = fork.child(parent, new_id, home, journal)
+                claims.enter_context(self.environments.claimed(added))
+            try:
+                values = self._round(Fork, {new_id: (new_id,) for new_id in added}, self.settings.reset_timeout).run()
+                for value in values.values():
+                    if isinstance(value, EnvFailed):
+                        where = f"{parent.spec.describe()} cannot be forked as it was after turn {journal.turns}"
+                        raise ForkError(f"{where}: {value.text}.") from value.error
+            except BaseException:  # an interrupt too: it has not happened
+                with self.environments.lock:
+                    self._forget(self.environments.of(added))
+                raise
+            for new_id, observation in values.items():
+                self.records[new_id].commit_fork(observation)
+            return values
 
     # What is asked of environments
 
@@ -173,24 +205,35 @@ class EnvEngine(Closing):
         seeds = dict.fromkeys(self.records) if seeds is None else seeds
         given, own = dict(options) if options else None, own_options or {}
         orders = {env_id: ResetOrder(env_id, seed, own.get(env_id, given)) for env_id, seed in seeds.items()}
-        with self._in_use.claimed(orders):
+        with self.environments.claimed(orders):
             is_whole = len(orders) == len(self.records)
-            with self.lock:
-                for env_id in orders:
-                    self.failures.came_through(self.records[env_id])
-                    self.records[env_id].begin_episode()
+            with self.environments.lock:
+                for record in self.environments.of(orders):
+                    self.failures.came_through(record)
+                    record.forget_failures()
                 if is_whole:
                     self.notices.forget()
-                    self._begin_chapter()
-            homes = self.homes if is_whole and self._use_lanes == "auto" else None
-            asked = Round(self._parts, Reset, orders, self.settings.reset_timeout, homes)
+                    self._begin_chapter({env_id for env_id, seed in seeds.items() if seed is not None})
+            asked = self._round(Reset, orders, self.settings.reset_timeout)
+            asked.looks = is_whole and self._use_lanes == "auto"
             values = asked.run()
-            with self.lock:
+            with self.environments.lock:
+                if is_whole:
+                    self.stats_book.count_call(asked)
                 for env_id, value in values.items():
                     values[env_id] = self.records[env_id].commit_reset(orders[env_id], value)
-                if is_whole:
-                    self.stats_book.count_call(asked.call_time(), are_turns=False)
-            return {env_id: values[env_id] for env_id in orders}
+                self._keep(asked)
+            return values
+
+    def _round(self, kind: Any, items: Mapping[int, Any], timeout: float) -> Round:
+        asked = Asked(kind, items, timeout, self.settings.reset_timeout)
+        return Round(self.environments, self.homes, self.failures, self.stats_book, asked)
+
+    def _keep(self, asked: Round) -> None:
+        """Keep the snapshots that were taken in a round, now that their journals are written."""
+        for env_id, state in asked.saved.items():
+            if type(asked.values[env_id]) is not EnvFailed:
+                self.records[env_id].keep(state)
 
     def play(self, actions: Mapping[int, Any]) -> dict[int, Any]:
         """Play a turn in each of some environments; what was played is part of the episode.
@@ -206,28 +249,31 @@ class EnvEngine(Closing):
             StateError: The engine is closed, an environment was not reset, or another thread is using it.
             InputError: There is no such environment.
         """
-        with self._in_use.claimed(actions):
-            with self.lock:
-                homes = self._before_turns(actions)
+        with self.environments.claimed(actions):
             items = {env_id: (env_id, action) for env_id, action in actions.items()}
-            values = (asked := Round(self._parts, Play, items, self.settings.step_timeout, homes)).run()
-            with self.lock:
-                for env_id in [each for each in actions if type(values[each]) is not EnvFailed]:
-                    self.records[env_id].commit_turn(actions[env_id], values[env_id])
+            asked = self._round(Play, items, self.settings.step_timeout)
+            with self.environments.lock:
+                asked.looks = self._before_turns(actions)
+            values = asked.run()
+            with self.environments.lock:
+                for env_id, value in values.items():
+                    if type(value) is not EnvFailed:
+                        self.records[env_id].commit_turn(actions[env_id], value)
+                self._keep(asked)
                 if actions:
-                    self.stats_book.count_call(asked.call_time(), are_turns=True)
-            return {env_id: values[env_id] for env_id in actions}
+                    self.stats_book.count_call(asked)
+            return values
 
-    def _before_turns(self, env_ids: Collection[int]) -> Homes | None:
-        """Move what is at the wrong home; the homes, where more may be moved during the call."""
-        for record in [self.records[env_id] for env_id in env_ids]:
+    def _before_turns(self, env_ids: Collection[int]) -> bool:
+        """Move what is at the wrong home; whether more may be moved during the call."""
+        for record in self.environments.of(env_ids):
             if not record.journal.has_begun and record.failed is None:
                 raise StateError(f"env {record.env_id} was not reset yet: reset it before it is played.")
         is_auto, episode = self._use_lanes == "auto", self.stats_book.episode
-        if is_auto and self.homes.may_look_again(episode) and len(self._in_use.env_ids) == len(env_ids):
+        if is_auto and self.homes.may_look_again(episode) and len(self.environments.in_use) == len(env_ids):
             self.homes.look_again(episode)
-            return self.homes
-        return None
+            return True
+        return False
 
     def call(self, env_ids: Iterable[int], name: str, *arguments: Any, **keywords: Any) -> dict[int, Any]:
         """Call a method of environments between two turns, or read an attribute; journalled like a turn.
@@ -252,14 +298,15 @@ class EnvEngine(Closing):
 
     def change(self, changes: Mapping[int, Change], is_journalled: bool = True) -> dict[int, Any]:
         """:meth:`call`, :meth:`set_attr` or :meth:`read`, of each environment something of its own, by env_id."""
-        with self._in_use.claimed(changes):
+        with self.environments.claimed(changes):
             items = {env_id: (env_id, change) for env_id, change in changes.items()}
-            values = Round(self._parts, Call, items, self.settings.step_timeout).run()
-            with self.lock:
+            asked = self._round(Call, items, self.settings.step_timeout)
+            values = asked.run()
+            with self.environments.lock:
                 for env_id, value in values.items():
                     change = changes[env_id] if is_journalled else None
                     values[env_id] = self.records[env_id].commit_change(change, value)
-            return {env_id: values[env_id] for env_id in items}
+            return values
 
     # Where environments live
 
@@ -269,40 +316,40 @@ class EnvEngine(Closing):
         return self._use_lanes
 
     @use_lanes.setter
-    @interrupts_held()
+    @holds_interrupts
     def use_lanes(self, mode: Mode) -> None:
-        with self.lock:
-            self._in_use.check_open()
+        with self.environments.lock:
+            self.environments.check_open()
             changed, self._use_lanes = mode != self._use_lanes, mode
-            self.main.has_deadlines = mode is not False
+            self.homes.main.has_deadlines = mode is not False
             if changed and any(record.journal.has_begun for record in self.records.values()):
                 self.homes.switch(mode)
 
-    @interrupts_held()
+    @holds_interrupts
     def bring_home(self, env_ids: Iterable[int]) -> None:
         """Make main the home of these environments; one that cannot be replayed follows at its next reset."""
-        with self.lock:
+        with self.environments.lock:
             self.homes.move_to_main([self.records[env_id] for env_id in env_ids])
 
-    @interrupts_held()
+    @holds_interrupts
     def settle(self) -> None:
         """Give environments their homes before the first reset, for engines whose environments are called earlier."""
         if self._use_lanes != "auto":
-            with self.lock:
+            with self.environments.lock:
                 self.homes.decide(self._use_lanes, self.stats_book.take_episode())
 
-    @interrupts_held()
+    @holds_interrupts
     def begin_chapter(self) -> None:
         """Now and then, where episodes begin one by one: forget old failures of lanes, and decide on homes again."""
-        with self.lock:
-            self._in_use.check_open()
-            if not self._in_use.env_ids:  # of other threads
+        with self.environments.lock:
+            self.environments.check_open()
+            if not self.environments.in_use:  # of other threads
                 self._begin_chapter()
 
-    def _begin_chapter(self) -> None:
+    def _begin_chapter(self, reseeded: Collection[int] = ()) -> None:
         self.failures.begin_episode()
         self.homes.begin_episode()
-        self.homes.decide(self._use_lanes, self.stats_book.take_episode())
+        self.homes.decide(self._use_lanes, self.stats_book.take_episode(), reseeded)
 
     def home(self, env_id: int) -> str:
         """The name of the environment's home: ``"main"``, or that of a lane."""
@@ -314,25 +361,25 @@ class EnvEngine(Closing):
 
     def stats(self, of_this_thread: bool = False) -> list[LaneStats]:
         """What each home has done, main first; counting only what the calling thread has asked for, if so told."""
-        with self.lock:
-            return self.stats_book.lanes(self.records.values(), of_this_thread)
+        with self.environments.lock:
+            return self.stats_book.lanes(of_this_thread)
 
     def abandon(self) -> None:
         """Be closed to calls, also to those that are under way in other threads, whose workers are killed."""
-        self._in_use.is_closed = True
+        self.environments.is_closed = True
         for lane in {record.lane for record in self.records.values() if record.lane is not None}:
             lane.kill()
 
-    @interrupts_held()
+    @holds_interrupts
     def close(self, forgotten: bool = False) -> None:
         """Close all environments, and the workers if no other engine needs them; may be called twice.
 
         Args:
             forgotten: Called by the garbage collector, perhaps in the middle of another engine's exchange.
         """
-        self._in_use.is_closed = True
+        self.environments.is_closed = True
         try:
             self.notices.forget()
-            self.main.close(self.settings.step_timeout)
+            self.homes.main.close(self.settings.step_timeout)
         finally:
             self.homes.close(forgotten)

@@ -10,12 +10,11 @@ from typing import Any
 from ragen.commands import typed
 from ragen.errors import DivergenceError, EnvError, LaneDiedError, LaneTimeoutError, RagenError, ReturnError, add_note
 from ragen.parallel import recovery
-from ragen.parallel.env_record import NOT_LOADED, EnvFailed, EnvRecord
+from ragen.parallel.environments import NOT_LOADED, EnvFailed, Environments, EnvRecord
 from ragen.parallel.episode.journal import Divergence, EpisodeJournal
 from ragen.parallel.episode.outcome import Raised, TimedOut
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.homes import Homes
-from ragen.parallel.in_use import InUse
 from ragen.parallel.lanes.failure import Cause, LaneFailure
 from ragen.parallel.lanes.lane import Lane
 from ragen.parallel.lanes.orders import Call, Fork, Order, Play, Rebuild, Reset
@@ -92,15 +91,14 @@ class Failures:
     def __init__(
         self,
         settings: Settings,
-        records: Mapping[int, EnvRecord],
+        environments: Environments,
         homes: Homes,
         stats: Stats,
         notices: Notices,
         on_failure: OnFailure,
-        in_use: InUse,
     ) -> None:
-        self._settings, self._records, self._homes = settings, records, homes
-        self._stats, self._notices, self._on_failure, self._in_use = stats, notices, on_failure, in_use
+        self._settings, self._environments, self._homes = settings, environments, homes
+        self._stats, self._notices, self._on_failure = stats, notices, on_failure
         self._restarts: dict[Lane, int] = defaultdict(int)
 
     def begin_episode(self) -> None:
@@ -117,8 +115,12 @@ class Failures:
         quarantine, pool = self._homes.quarantine, self._homes.pool
         if quarantine.admit(suspect, pool):
             return True
-        quarantine.make_room((self._in_use.env_ids - set(asked)) | set(todo), pool)
+        quarantine.make_room((self._environments.in_use - set(asked)) | set(todo), pool)
         return quarantine.admit(suspect, pool)
+
+    def sum_up(self) -> None:
+        """A call is over: log what was only counted, where it has become much more."""
+        self._notices.sum_up()
 
     # Environments
 
@@ -143,9 +145,13 @@ class Failures:
         self._decide(record, Trouble.LOST, asked.failure(record, Rebuild((), ()), text, error))
 
     def _diverged(self, record: EnvRecord, divergence: Divergence, order: Order, asked: Asked) -> None:
-        text = f"does not replay: {divergence.describe()}"
-        seed, check = record.journal.seed, f"{typed('check')} {record.spec.env_type} tells more"
+        text, seed = f"does not replay: {divergence.describe()}", record.journal.seed
+        check = f"{typed('check')} {record.spec.env_type} tells more"
         story = f"is not deterministic: replayed from seed {seed} and its actions, {text} ({check})"
+        if seed is None:
+            cure = "reset it with a seed, or declare `save` and `load` in its class"
+            story = f"began its episode without a seed, with a generator that cannot be restored, and {text}: {cure}"
+            text = f"{text} (its episode began without a seed: {cure})"
         self._notices.say(f"{record.spec.describe()} {story}", (record.spec.tag, "diverged"))
         error = DivergenceError(f"{record.describe()} {text}.")
         self._decide(record, Trouble.DIVERGED, asked.failure(record, order, text, error))
@@ -202,11 +208,11 @@ class Failures:
         if not blamed:
             self._lane_lost(lane, failure)
             return
-        first = self._records[blamed[0]]
+        first = self._environments.records[blamed[0]]
         story = f"{failure.describe()} at {first.spec.describe()}.{_indented(failure.stacks)}"
         self._notices.warn(first.spec, f"its worker {failure.what}", "", story)
         for env_id in blamed:
-            self._worker_lost(self._records[env_id], failure, order, asked, is_shared)
+            self._worker_lost(self._environments.records[env_id], failure, order, asked, is_shared)
 
     def _blamed(self, lane: Lane, failure: LaneFailure, order: Order) -> tuple[list[int], bool]:
         """Whose turn it was, and whether they share it: a class was being loaded. In quarantine there is but one."""
@@ -240,7 +246,7 @@ class Failures:
         self._notices.say(story, failure.what if failure.cause is Cause.START else None)
         if then is LaneThen.RESTART:
             return
-        records = [record for record in self._records.values() if record.home is lane]
+        records = [record for record in self._environments.records.values() if record.home is lane]
         if then is LaneThen.QUARANTINE:
             text = f"{failure.describe()}; its {len(records)} environments take turns in processes of their own."
             self._notices.say(text)

@@ -1,35 +1,114 @@
-"""Where environments live: the lanes that an engine uses, and what it takes to move an environment."""
+"""Where environments live: the main process, shared lanes, and lanes of their own for those that may kill a worker."""
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
-from ragen.parallel.env_record import NOT_LOADED, EnvRecord
+from ragen.parallel.environments import NOT_LOADED, Environments, EnvRecord
+from ragen.parallel.episode.host import EnvHost
+from ragen.parallel.episode.main_deadline import Deadline
+from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.kinds import open_pool
 from ragen.parallel.lanes.exchange import ask
 from ragen.parallel.lanes.lane import Lane, Request
-from ragen.parallel.lanes.orders import Unload
+from ragen.parallel.lanes.orders import Order, Unload
 from ragen.parallel.lanes.pool import WorkerPool
-from ragen.parallel.main_home import MainHome
 from ragen.parallel.placement import Limits, Placement, Spread
-from ragen.parallel.quarantine import Quarantine
 from ragen.parallel.recovery import Rest
 from ragen.parallel.settings import Mode, Settings
-from ragen.parallel.stats import Episode
+from ragen.parallel.stats import QUARANTINE, Episode
+
+_one_at_a_time = threading.RLock()  # environments may share what their modules keep, whichever engine they are of
+_NO_DEADLINE: AbstractContextManager[None] = nullcontext()
+
+
+class MainHome:
+    """The environments of one engine that live in the main process.
+
+    Attributes:
+        has_deadlines: Whether an environment that takes too long is interrupted; see
+            :mod:`ragen.parallel.episode.main_deadline`.
+    """
+
+    def __init__(self, has_deadlines: bool) -> None:
+        self.has_deadlines = has_deadlines
+        self._host = EnvHost()
+
+    def run(self, order: Order, timeout: float) -> list[Outcome]:
+        """Carry out an order here; each item may take ``timeout`` seconds."""
+        with _one_at_a_time, self._deadline(timeout):
+            return order.run(self._host)
+
+    def unload(self, env_ids: Iterable[int], timeout: float) -> None:
+        """Close environments and forget them."""
+        with _one_at_a_time, self._deadline(timeout):
+            self._host.unload(env_ids)
+
+    def close(self, timeout: float) -> None:
+        """Close all of them."""
+        with _one_at_a_time, self._deadline(timeout):
+            self._host.close()
+
+    def _deadline(self, timeout: float) -> AbstractContextManager[bool | None]:
+        return Deadline(self._host, timeout) if self.has_deadlines else _NO_DEADLINE
+
+
+class Quarantine:
+    """At most so many lanes, one for each suspect; those for whom there is no room wait for their turn."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._guests: dict[int, EnvRecord] = {}
+
+    def __contains__(self, lane: Lane | None) -> bool:
+        return any(record.lane is lane for record in self._guests.values())
+
+    def admit(self, record: EnvRecord, pool: WorkerPool) -> bool:
+        """Give a suspect a lane of its own; whether it has one now."""
+        if record.env_id in self._guests:
+            return True
+        if len(self._guests) >= self._most:
+            return False
+        record.lane = pool.open_extra(f"{QUARANTINE} of env {record.env_id}")
+        record.generation, record.in_sync = NOT_LOADED, False
+        self._guests[record.env_id] = record
+        return True
+
+    def make_room(self, busy: Container[int], pool: WorkerPool) -> None:
+        """Let those out who have nothing to do now, since others wait."""
+        self.release([record for env_id, record in self._guests.items() if env_id not in busy], pool)
+
+    def release(self, records: Iterable[EnvRecord], pool: WorkerPool) -> None:
+        """Take these back to their homes, where they are rebuilt when next needed; their workers are ended."""
+        for record in list(records):
+            if self._guests.pop(record.env_id, None) is not None:
+                assert record.lane is not None
+                pool.close_extra(record.lane)
+                record.lane, record.generation, record.in_sync = record.home, NOT_LOADED, False
+
+    def close(self, pool: WorkerPool) -> None:
+        """Let everyone out."""
+        self.release(self._guests.values(), pool)
 
 
 class Homes:
-    """The lanes of one engine, and its quarantine.
+    """The homes of one engine's environments.
 
     Attributes:
+        number: The engine's, by which workers know its environments from those of others.
+        startup_timeout: Seconds that a worker may take to start.
+        main: The main process.
         quarantine: Lanes for those that may kill their worker.
     """
 
-    def __init__(self, number: int, settings: Settings, records: Mapping[int, EnvRecord], main: MainHome) -> None:
+    def __init__(self, number: int, settings: Settings, environments: Environments) -> None:
+        self.main = MainHome(settings.use_lanes is not False)
         self.quarantine = Quarantine(settings.workers)
-        self._number, self._settings, self._records = number, settings, records
-        self._main = main
+        self.number, self.startup_timeout = number, settings.startup_timeout
+        self._settings, self._records = settings, environments.records
         self._pool: WorkerPool | None = None
         self._rests: dict[Lane, Rest] = defaultdict(Rest)
         self._placement = Placement()
@@ -44,7 +123,7 @@ class Homes:
             }
             modules.update(*[getattr(each, "preload", ()) for each in classes])  # what they say that workers will need
             preload = ["numpy", *sorted(modules)]
-            self._pool = open_pool(self._number, self._settings, preload)
+            self._pool = open_pool(self.number, self._settings, preload)
         return self._pool
 
     def lanes(self, count: int) -> list[Lane]:
@@ -82,14 +161,17 @@ class Homes:
         self._placement = Placement(specs, self._settings.sequential_env_types, self._limits(mode), spread)
         self.lanes(self._placement.lanes_at_start(mode))
 
-    def decide(self, mode: Mode, episode: Episode) -> None:
-        """An episode of all environments begins: give them their homes, by what was measured in the last one."""
+    def decide(self, mode: Mode, episode: Episode, reseeded: Collection[int] = ()) -> None:
+        """An episode of all environments begins: give them their homes, by what was measured in the last one.
+
+        Those that are ``reseeded`` may move whatever they have behind them.
+        """
         if self._pool is not None:
             self._pool.rearrange()
         self._placement.limits = self._limits(mode)
         homes = self._placement.at_reset(mode, episode, self._bound_to_main(), self._ready())
         self.lanes(self._placement.lanes_to_start)
-        self._follow(homes)
+        self._follow(homes, reseeded)
 
     def switch(self, mode: Mode) -> None:
         """The mode was set in mid-episode."""
@@ -107,12 +189,14 @@ class Homes:
         if homes is not None:
             self._follow(homes)
 
-    def look_within(self, episode: Episode, left: Collection[int], is_reset: bool) -> None:
+    def look_within(
+        self, episode: Episode, left: Collection[int], is_reset: bool, reseeded: Collection[int] = ()
+    ) -> None:
         """Within a call of the first episode: move what it has left to where the episode so far shows that it pays."""
         homes = self._placement.within_call(episode, left, is_reset, self._bound_to_main(), self._ready())
         self.lanes(self._placement.lanes_to_start)
         if homes is not None:
-            self._place_at(homes)
+            self._place_at(homes, reseeded)
 
     def piece(self, episode: Episode, records: Sequence[EnvRecord], is_reset: bool) -> list[EnvRecord]:
         """Those that main plays before it looks again."""
@@ -137,16 +221,17 @@ class Homes:
         kind, turns = self.pool.kind, self._settings.max_turns
         return Limits(self._settings.max_workers or kind.slots, kind.slots + 1, kind.round_trip_s, turns)
 
-    def _follow(self, homes: Mapping[int, int | None]) -> None:
+    def _follow(self, homes: Mapping[int, int | None], reseeded: Collection[int] = ()) -> None:
         for record in self._records.values():
             origin = record.origin
             if origin is not None and origin in homes and (homes[origin] is None) != (record.home is None):
                 homes = {**homes, record.env_id: homes[origin]}
-        self._place_at(homes)
+        self._place_at(homes, reseeded)
 
-    def _place_at(self, homes: Mapping[int, int | None]) -> None:
+    def _place_at(self, homes: Mapping[int, int | None], reseeded: Collection[int]) -> None:
         lanes = self.lanes(max((index + 1 for index in homes.values() if index is not None), default=0))
-        self.place({each: lanes[i % len(lanes)] if i is not None and lanes else None for each, i in homes.items()})
+        chosen = {each: lanes[i % len(lanes)] if i is not None and lanes else None for each, i in homes.items()}
+        self.place(chosen, reseeded)
 
     def _ready(self) -> int:
         """How many lanes can be used without waiting for their start."""
@@ -157,13 +242,17 @@ class Homes:
 
     # Moves
 
-    def place(self, homes: Mapping[int, Lane | None]) -> None:
-        """Give environments their homes, None for main; one whose home changes is rebuilt there when next used."""
+    def place(self, homes: Mapping[int, Lane | None], reseeded: Collection[int] = ()) -> None:
+        """Give environments their homes, None for main; one whose home changes is rebuilt there when next used.
+
+        One that could not be rebuilt stays, but for those that are about to be ``reseeded``.
+        """
         records = self._records
         moved = [
             records[env_id]
             for env_id, home in homes.items()
-            if (records[env_id].lane is not home or records[env_id].is_suspect) and records[env_id].can_move
+            if (records[env_id].lane is not home or records[env_id].is_suspect)
+            and (env_id in reseeded or records[env_id].can_move)
         ]
         self.evict(moved)
         for record in moved:
@@ -182,7 +271,7 @@ class Homes:
             was_loaded = record.is_loaded
             record.in_sync, record.generation = False, NOT_LOADED  # first: closing it may be interrupted
             if record.lane is None:
-                self._main.unload([record.env_id], self._settings.step_timeout)
+                self.main.unload([record.env_id], self._settings.step_timeout)
             elif record.is_suspect:
                 guests.append(record)
             elif was_loaded:
@@ -193,7 +282,7 @@ class Homes:
             timeout = self._settings.step_timeout
             ask(
                 {
-                    lane: Request(self._number, Unload(env_ids), timeout, generation=lane.current)
+                    lane: Request(self.number, Unload(env_ids), timeout, self.startup_timeout, lane.current)
                     for lane, env_ids in leaving.items()
                 }
             )
@@ -217,4 +306,4 @@ class Homes:
         pool, self._pool = self._pool, None
         if pool is not None:
             self.quarantine.close(pool)
-            pool.leave(self._number, later=forgotten)
+            pool.leave(self.number, later=forgotten)

@@ -4,8 +4,8 @@ Python handles signals in the main thread alone, between two bytecodes of whatev
 manager do with their records happens with SIGINT held back, so that an interrupted step has not happened; waits for
 workers, and environments at work in the main process, are let through.
 
-One that comes while results are being written down is too late to stop the call, and must not look as if it had: it is
-sent again a moment after the call has returned.
+One that comes when a round is over is too late to stop the call, and must not look as if it had: it is held back to the
+end of the outermost block, whatever else that asks of the engine, and sent again a moment after the call has returned.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ import signal
 import threading
 import time
 import traceback
-from contextlib import ContextDecorator
+from collections.abc import Callable
+from functools import wraps
 from threading import get_ident
-from typing import Any
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _main = threading.main_thread().ident
 _MOMENT = 0.001  # seconds after which an interrupt that came too late is sent again
@@ -49,9 +52,8 @@ class _Interrupts:
 
     def __init__(self) -> None:
         self.depth = 0
-        self.is_late = False
+        self.is_late = self.arrived = False
         self._handler: Any = None
-        self.arrived = False
         self._note = self.note  # one object, to be told from other handlers at once
 
     def note(self, *_: Any) -> None:
@@ -65,9 +67,7 @@ class _Interrupts:
 
     def remove(self) -> None:
         handler, self._handler = self._handler, None
-        if handler is None:
-            return
-        if _signal.getsignal(_signal.SIGINT) is self._note:
+        if handler is not None and _signal.getsignal(_signal.SIGINT) is self._note:
             _signal.signal(_signal.SIGINT, handler)
         if self.arrived:  # only now: until then one could still be noted
             self.raise_arrived()
@@ -81,26 +81,22 @@ class _Interrupts:
             _signal.signal(_signal.SIGINT, handler)  # last: what is noted until now is raised by the next block
 
     def raise_arrived(self) -> None:
-        arrived, self.arrived = self.arrived, False
-        if arrived:
-            signal.raise_signal(signal.SIGINT)
+        self.arrived = False
+        signal.raise_signal(signal.SIGINT)
 
 
-class interrupts_held(ContextDecorator):
-    """For the length of a block, or of a function: SIGINT is held back; nests."""
+class interrupts_held:
+    """For the length of a block: SIGINT is held back; nests."""
 
-    def __init__(self) -> None:
-        self._outer: int | None = None  # how deep it lies; None in another thread
-
-    def _recreate_cm(self) -> interrupts_held:
-        return interrupts_held()  # each call of a decorated function
+    _outer: int | None = None  # how deep it lies; None in another thread
 
     def __enter__(self) -> None:
-        if not in_main_thread():
+        if get_ident() != _main:
             return
         self._outer = _interrupts.depth
         if not self._outer:
-            _interrupts.raise_arrived()
+            if _interrupts.arrived:
+                _interrupts.raise_arrived()
             _interrupts.install()
         _interrupts.depth = self._outer + 1
 
@@ -108,12 +104,19 @@ class interrupts_held(ContextDecorator):
         if self._outer is None:
             return
         _interrupts.depth = self._outer  # whatever happened to blocks within
-        if self._outer:
-            return
-        if _interrupts.is_late:
-            _interrupts.remove_late()
-        else:
-            _interrupts.remove()
+        if not self._outer:
+            _interrupts.remove_late() if _interrupts.is_late else _interrupts.remove()
+
+
+def holds_interrupts(function: F) -> F:
+    """A function with SIGINT held back for the length of each call."""
+
+    @wraps(function)
+    def held(*arguments: Any, **keywords: Any) -> Any:
+        with interrupts_held():
+            return function(*arguments, **keywords)
+
+    return held  # type: ignore[return-value]
 
 
 class interrupts_let_through:
@@ -122,10 +125,10 @@ class interrupts_let_through:
     __slots__ = ("_outer",)
 
     def __init__(self) -> None:
-        self._outer = 0  # how deep it lies; 0 where nothing is held back, or in another thread
+        self._outer = 0  # how deep it lies; 0 where nothing is held back any more, or in another thread
 
     def __enter__(self) -> None:
-        if not _interrupts.depth or not in_main_thread():
+        if not _interrupts.depth or _interrupts.is_late or get_ident() != _main:
             return
         self._outer = _interrupts.depth
         try:
@@ -143,7 +146,7 @@ class interrupts_let_through:
 
 def interrupts_come_too_late() -> None:
     """Within a block that holds SIGINT back: from here on, its call has happened."""
-    if _interrupts.depth and in_main_thread():
+    if _interrupts.depth and get_ident() == _main:
         if _interrupts.arrived:
             with interrupts_let_through():  # those that are not
                 pass

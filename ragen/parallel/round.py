@@ -4,10 +4,11 @@
                |                                                              ^
                v                                                              |
     +-----------------------------------  loop  ------------------------------------------+
-    |  1. who is failed has its value; suspects get a lane of their own, or wait          |
+    |  1. an environment that has failed has its value; suspects get a worker of their    |
+    |     own, or wait for one                                                            |
     |  2. each home gets one order: to rebuild what does not stand at the end of its      |
     |     journal, or else what is asked                                                  |
-    |  3. exchange: lanes and the main process work at the same time                      |
+    |  3. exchange: workers and the main process work at the same time                    |
     |  4. values are kept; each failure is decided on (:mod:`ragen.parallel.recovery`)    |
     +-------------------------------------------------------------------------------------+
 
@@ -18,56 +19,25 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
-from ragen.parallel.env_record import IN_MAIN, EnvRecord
+from ragen.parallel.environments import IN_MAIN, Environments, EnvRecord
 from ragen.parallel.episode.journal import Divergence, EpisodeJournal
 from ragen.parallel.episode.outcome import Outcome, Raised, TimedOut
+from ragen.parallel.episode.sealed import Sealed
 from ragen.parallel.failures import Asked, Failures
 from ragen.parallel.homes import Homes
 from ragen.parallel.interrupts import interrupts_come_too_late
 from ragen.parallel.lanes.exchange import Answer, exchange
 from ragen.parallel.lanes.lane import Lane, Request
-from ragen.parallel.lanes.orders import Call, Fork, Order, Play, Rebuild, RebuildHere, Reset
-from ragen.parallel.main_home import MainHome
-from ragen.parallel.notices import Notices
-from ragen.parallel.settings import Settings
-from ragen.parallel.stats import CallTime, Stats
+from ragen.parallel.lanes.orders import Call, Fork, Order, Rebuild, RebuildHere, Reset
+from ragen.parallel.stats import Stats
 
 _PATIENCE = 0.005  # seconds between looks for room in quarantine, while other threads' environments have it
 
 _FAILED = frozenset({Raised, TimedOut, Divergence})
-Items = Mapping[int, Any]  # what an order is given for each environment, by env_id
-
-
-@dataclass
-class Parts:
-    """What a round has of its engine.
-
-    Attributes:
-        number: The engine's.
-        settings: The engine's.
-        records: What is known of each environment, by env_id.
-        tags: All tags that there were.
-        lock: Held while records are read or changed.
-        notices, stats, failures: What is said, counted, and done about failures.
-        main: The environments that live in the main process.
-        check_open: Raises if the engine was closed.
-    """
-
-    number: int
-    settings: Settings
-    records: dict[int, EnvRecord]
-    tags: set[str]
-    lock: Any
-    notices: Notices
-    stats: Stats
-    failures: Failures
-    main: MainHome
-    check_open: Callable[[], None]
 
 
 class Round:
@@ -76,96 +46,102 @@ class Round:
     Attributes:
         asked: What is asked, and of whom.
         values: What came of it so far, by env_id.
+        saved: Snapshots that were taken after what was asked, by env_id.
+        looks: Whether what is left of it may be moved while it is played, as is measured meanwhile.
+        busy_s: Seconds that environments took, by the name of the worker; None is the main process.
+        idle_s: Seconds that main waited for workers, with nothing else to do.
+        seconds: What the call took, once it is over.
     """
 
     def __init__(
-        self,
-        parts: Parts,
-        kind: type[Reset | Play | Call | Fork],
-        items: Items,
-        timeout: float,
-        homes: Homes | None = None,
+        self, environments: Environments, homes: Homes, failures: Failures, stats: Stats, asked: Asked
     ) -> None:
-        """Ask these environments of an engine; each may take so many seconds.
-
-        ``homes``, if given, may move what is left of the call while it is played.
-        """
-        self.asked = Asked(kind, items, timeout, parts.settings.reset_timeout)
+        """Ask this of an engine's environments."""
+        self.asked = asked
         self.values: dict[int, Any] = {}
-        self._parts, self._records = parts, parts.records
-        self._homes = homes
+        self.saved: dict[int, Sealed] = {}
+        self.busy_s: dict[Lane | None, float] = defaultdict(float)
+        self.idle_s = self.seconds = 0.0
+        self.looks = False
+        self._environments, self._homes, self._failures, self._stats = environments, homes, failures, stats
         self._is_waiting = False  # for room in quarantine
-        self._start = perf_counter()
-        self._local_s = self._idle_s = 0.0
-        self._lane_s: dict[str, float] = defaultdict(float)
+        self._has_failures = False
 
     def run(self) -> dict[int, Any]:
-        """Play until every environment has its value."""
-        items, values, parts = self.asked.items, self.values, self._parts
-        todo = [env_id for env_id in items if env_id not in values]
+        """Play until every environment has its value; values by env_id, in the order in which they were asked."""
+        environments, values, start = self._environments, self.values, perf_counter()
+        todo = list(self.asked.items)
         while todo:
-            parts.check_open()  # another thread may have abandoned it
-            with parts.lock:
-                if self._homes is not None:
-                    left = [env_id for env_id in todo if not self._records[env_id].is_suspect]
-                    self._homes.look_within(parts.stats.episode, left, self.asked.kind is Reset)
+            environments.check_open()  # another thread may have abandoned it
+            with environments.lock:
+                if self.looks:
+                    left = [record.env_id for record in environments.of(todo) if not record.is_suspect]
+                    items, is_reset = self.asked.items, self.asked.kind is Reset
+                    reseeded = [each for each in left if items[each].seed is not None] if is_reset else ()
+                    self._homes.look_within(self._stats.episode, left, is_reset, reseeded)
                 orders = self._orders(todo)
             if orders:
                 self._exchange(orders)
             elif self._is_waiting:
                 time.sleep(_PATIENCE)
-            todo = [env_id for env_id in todo if env_id not in values] if len(values) < len(items) else []
-        parts.notices.sum_up()
+            todo = [env_id for env_id in todo if env_id not in values]
+        if self._has_failures:
+            self._failures.sum_up()
+        self.seconds = perf_counter() - start
         interrupts_come_too_late()
-        return values
-
-    def call_time(self) -> CallTime:
-        """What the call took so far."""
-        lane_s = max(self._lane_s.values(), default=0.0)
-        seconds = perf_counter() - self._start
-        return CallTime(seconds, len(self.asked.items), self._local_s, lane_s, len(self._lane_s), self._idle_s)
+        return {env_id: values[env_id] for env_id in self.asked.items}
 
     # Who is asked what
 
     def _orders(self, todo: list[int]) -> dict[Lane | None, Order]:
         """One order for each home that has something to do now; environments that failed get their value."""
-        ready: dict[Lane | None, list[EnvRecord]] = defaultdict(list)
-        stale: dict[Lane | None, list[EnvRecord]] = defaultdict(list)
-        is_reset, records = self.asked.kind is Reset, self._records
+        ready: dict[Lane | None, list[EnvRecord]] = {}
+        stale: dict[Lane | None, list[EnvRecord]] = {}
         self._is_waiting = False
-        for env_id in todo:
-            record = records[env_id]
+        for record in self._environments.of(todo):
             if record.failed is not None:
-                self.values[env_id] = record.failed
-            elif record.is_suspect and not self._parts.failures.admit(record, self.asked.items, todo):
+                self.values[record.env_id] = record.failed
+            elif record.is_suspect and not self._failures.admit(record, self.asked.items, todo):
                 self._is_waiting = True
-            elif record.is_ready or (record.is_loaded and (is_reset or record.journal.is_empty)):
-                ready[record.lane].append(record)
             else:
-                stale[record.lane].append(record)
+                lane = record.lane
+                is_loaded = record.generation == (IN_MAIN if lane is None else lane.current)
+                group = ready if is_loaded and (record.in_sync or self._needs(record).is_empty) else stale
+                group.setdefault(lane, []).append(record)
         orders: dict[Lane | None, Order] = {}
-        for lane, members in stale.items():
-            if (order := self._rebuild(lane, members)) is not None:
-                orders[lane] = order
-        is_early = any(lane is not None for lane in stale)  # for main, which plays at the same time as lanes do
-        for lane, members in ready.items():
-            if lane not in stale and not (lane is None and is_early):
-                if lane is None and self._homes is not None:
-                    members = self._homes.piece(self._parts.stats.episode, members, is_reset)
-                for record in members:
-                    record.in_sync = False
-                orders[lane] = self.asked.kind([self.asked.items[record.env_id] for record in members])
+        for lane, records in stale.items():
+            if (rebuild := self._rebuild(lane, records)) is not None:
+                orders[lane] = rebuild
+        is_early = any(lane is not None for lane in stale)  # for main, which plays at the same time as workers do
+        for lane, records in ready.items():
+            if lane in stale or (lane is None and is_early):
+                continue
+            if lane is None and self.looks:
+                records = self._homes.piece(self._stats.episode, records, self.asked.kind is Reset)
+            items = []
+            for record in records:
+                record.in_sync = False  # from here on, until what comes of it is committed
+                items.append(self.asked.items[record.env_id])
+            orders[lane] = self.asked.kind(items)
         return orders
+
+    def _needs(self, record: EnvRecord) -> EpisodeJournal:
+        """What a just built environment has to have behind it before it can be asked.
+
+        A reset with a seed needs nothing of the last episode; one without goes on with what that has left.
+        """
+        if self.asked.kind is Reset and (self.asked.items[record.env_id].seed is not None):
+            return EpisodeJournal(settings=record.journal.lasting())
+        return record.journal
 
     def _rebuild(self, lane: Lane | None, records: list[EnvRecord]) -> Rebuild | None:
         """What brings environments to the end of their journals; those that cannot be replayed have failed."""
         specs, journals = [], []
         for record in sorted(records, key=lambda record: record.spec.tag):
-            journal = (
-                record.journal if self.asked.kind is not Reset else EpisodeJournal(settings=record.journal.lasting())
-            )
-            if journal.has_begun and not record.spec.is_replayable:
-                self._parts.failures.lost(record, self.asked)
+            journal = self._needs(record).from_snapshot()
+            if journal.has_begun and not (record.spec.is_replayable or journal.ends_with_snapshot):
+                self._has_failures = True
+                self._failures.lost(record, self.asked)
                 continue
             record.in_sync = False
             if not record.is_loaded:
@@ -182,66 +158,60 @@ class Round:
         """Let all homes work, and take in what comes of it."""
         requests = {lane: self._request(lane, order) for lane, order in orders.items() if lane is not None}
         mine = orders.get(None)
-        if requests:
-            outcomes, replies, idle_s = exchange(requests, lambda: self._play_in_main(mine))
-            self._idle_s += idle_s
-        else:
-            outcomes, replies = self._play_in_main(mine), {}
-        with self._parts.lock:
+        outcomes, replies, idle_s = exchange(requests, lambda: self._play_in_main(mine))
+        self.idle_s += idle_s
+        with self._environments.lock:
             if mine is not None:
-                self._local_s += self._take(None, mine, outcomes, IN_MAIN)
+                self._take(None, mine, outcomes, IN_MAIN)
             for lane, reply in replies.items():
                 if isinstance(reply, Answer):
-                    self._lane_s[lane.name] += self._take(lane, orders[lane], reply.outcomes, reply.generation)
+                    self._take(lane, orders[lane], reply.outcomes, reply.generation)
                 else:
-                    self._parts.failures.of_lane(lane, reply, orders[lane], self.asked)
+                    self._has_failures = True
+                    self._failures.of_lane(lane, reply, orders[lane], self.asked)
 
     def _play_in_main(self, order: Order | None) -> list[Outcome]:
-        return self._parts.main.run(order, self.asked.timeout_of(order)) if order is not None else []
+        return self._homes.main.run(order, self.asked.timeout_of(order)) if order is not None else []
 
     def _request(self, lane: Lane, order: Order) -> Request:
         """The worker that is meant must be the one that knows the environments, unless it is to learn of them all."""
-        settings = self._parts.settings
-        is_new = order.rebuilds and not any(
-            self._records[env_id].is_loaded for index in range(len(order)) for env_id in order.envs_at(index)
-        )
-        generation = None if is_new else lane.current
-        return Request(self._parts.number, order, self.asked.timeout_of(order), settings.startup_timeout, generation)
+        if not order.rebuilds:
+            return Request(self._homes.number, order, self.asked.timeout, self._homes.startup_timeout, lane.current)
+        ids = [env_id for index in range(len(order)) for env_id in order.envs_at(index)]
+        knows_some = any(record.is_loaded for record in self._environments.of(ids))
+        generation = lane.current if knows_some else None
+        return Request(self._homes.number, order, self.asked.reset_timeout, self._homes.startup_timeout, generation)
 
-    def _take(self, lane: Lane | None, order: Order, outcomes: list[Outcome], generation: int) -> float:
-        """Keep what succeeded, and decide on what did not; the seconds that environments took."""
-        records, stats = self._records, self._parts.stats
-        is_play, is_rebuild = order.plays, order.rebuilds
-        good = outcomes
-        if not _FAILED.isdisjoint([type(outcome[1]) for outcome in outcomes]):
-            good = [outcome for outcome in outcomes if not _is_failure(order, outcome[1])]
-        if is_rebuild:
-            for env_id, _, _, _ in good:
-                records[env_id].generation, records[env_id].in_sync = generation, True
-        else:
-            self.values.update({env_id: value for env_id, value, _, _ in good})
-        seconds = stats.count_outcomes(lane, outcomes, len(good) if is_play else 0)
-        if is_play or type(order) is Reset:
-            stats.measure(self._by_tag(good), is_play)
-        if good is not outcomes:
-            for env_id, value, _, _ in [outcome for outcome in outcomes if _is_failure(order, outcome[1])]:
-                if is_rebuild and not (isinstance(value, Raised) and value.phase == "load"):
-                    records[env_id].generation = generation
-                self._parts.failures.of_env(records[env_id], value, order, self.asked)
-        return seconds
+    def _fail(self, record: EnvRecord, value: Raised | Divergence, order: Order) -> None:
+        self._has_failures = True
+        self._failures.of_env(record, value, order, self.asked)
 
-    def _by_tag(self, outcomes: list[Outcome]) -> dict[str, list[Outcome]]:
-        tags = self._parts.tags
-        if len(tags) == 1:
-            return dict.fromkeys(tags, outcomes)
-        by_tag: dict[str, list[Outcome]] = defaultdict(list)
+    def _take(self, lane: Lane | None, order: Order, outcomes: list[Outcome], generation: int) -> None:
+        """Keep what succeeded, and decide on what did not."""
+        records, good, bad = self._environments.records, list[Outcome](), list[Outcome]()
+        gives_values = not order.rebuilds or self.asked.kind is Fork  # a fork is there once it is rebuilt
+        busy_s = 0.0
         for outcome in outcomes:
-            by_tag[self._records[outcome[0]].spec.tag].append(outcome)
-        return by_tag
+            env_id, value, seconds, _, saved = outcome
+            busy_s += seconds
+            if type(value) in _FAILED and not _lives_on(order, value):
+                bad.append(outcome)
+                continue
+            good.append(outcome)
+            if order.rebuilds:
+                records[env_id].generation, records[env_id].in_sync = generation, True
+            if gives_values:
+                self.values[env_id] = value
+            if saved is not None:
+                self.saved[env_id] = saved
+        self.busy_s[lane] += busy_s
+        self._stats.count(lane, order, good, busy_s)
+        for env_id, value, *_ in bad:
+            if order.rebuilds and not (isinstance(value, Raised) and value.phase == "load"):
+                records[env_id].generation = generation
+            self._fail(records[env_id], value, order)
 
 
-def _is_failure(order: Order, value: Any) -> bool:
-    """Whether an outcome is no value; a call that raised is one, since its environment lives on."""
-    if type(order) is Call and type(value) is Raised and value.phase == "call":
-        return False
-    return type(value) in _FAILED
+def _lives_on(order: Order, value: Any) -> bool:
+    """Whether an exception is a call's own value: the environment has raised it, and lives on."""
+    return type(order) is Call and type(value) is Raised and value.phase == "call"

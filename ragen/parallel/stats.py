@@ -5,16 +5,22 @@ from __future__ import annotations
 import os
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import get_ident
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ragen.parallel.env_record import EnvRecord
+from ragen.parallel.environments import Environments, EnvRecord
 from ragen.parallel.episode.clock import Usage
 from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.lanes.lane import Lane
-from ragen.parallel.quarantine import QUARANTINE
+from ragen.parallel.lanes.orders import Order, Reset
+
+if TYPE_CHECKING:
+    from ragen.parallel.round import Round
+
+QUARANTINE = "quarantine"
+"""What names of lanes begin with whose one environment may kill its worker."""
 
 LATELY = 5  # episodes that show what is usual: of five, two that were disturbed decide nothing
 REMEMBERED = 300  # calls of an episode
@@ -207,11 +213,12 @@ class Stats:
         keeps_each: Whether the seconds inside each environment are kept until they are taken, for whoever sets it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, environments: Environments) -> None:
+        self._records = environments.records
         self.episode = Episode()
         self.keeps_each = False
         self._each: dict[int, float] = defaultdict(float)  # by env_id
-        self._tallies: dict[tuple[int, str], _Tally] = defaultdict(_Tally)  # by thread and home
+        self._tallies: dict[tuple[int, Lane | None], _Tally] = defaultdict(_Tally)  # by thread and home
 
     def take_episode(self) -> Episode:
         """What was measured so far; counting begins anew."""
@@ -220,50 +227,49 @@ class Stats:
 
     def count_restart(self, lane: Lane) -> None:
         """Count a worker that has to be replaced."""
-        self._tally(lane).restarts += 1
+        self._tallies[get_ident(), lane].restarts += 1
 
-    def count_outcomes(self, lane: Lane | None, outcomes: Sequence[Outcome], turns: int) -> float:
-        """Count what a home was busy with, whatever came of it, and the turns among it; the seconds."""
-        tally = self._tally(lane)
-        seconds = sum([outcome[2] for outcome in outcomes])
-        if self.keeps_each:
-            for env_id, _, took, _ in outcomes:
-                self._each[env_id] += took
-        tally.busy_s += seconds
-        tally.turns += turns
-        return seconds
+    def count(self, lane: Lane | None, order: Order, outcomes: Sequence[Outcome], busy_s: float) -> None:
+        """Count what a home has carried out: the seconds that it was busy, and the outcomes that are no failures."""
+        tally = self._tallies[get_ident(), lane]
+        tally.busy_s += busy_s
+        if not (order.plays or type(order) is Reset):
+            return
+        tally.turns += len(outcomes) * order.plays
+        by_tag: dict[str, list[tuple[float, Usage | None]]] = {}
+        for env_id, _, seconds, usage, _ in outcomes:
+            by_tag.setdefault(self._records[env_id].spec.tag, []).append((seconds, usage))
+            if self.keeps_each:
+                self._each[env_id] += seconds
+        for tag, times in by_tag.items():
+            self.episode.add(tag, times, order.plays)
+
+    def count_call(self, asked: Round) -> None:
+        """Count a whole call that played turns, or reset all environments."""
+        lane_s = [seconds for lane, seconds in asked.busy_s.items() if lane is not None]
+        local_s, turns = asked.busy_s.get(None, 0.0), len(asked.asked.items)
+        call = CallTime(asked.seconds, turns, local_s, max(lane_s, default=0.0), len(lane_s), asked.idle_s)
+        if asked.asked.kind is Reset:
+            self.episode.reset = call
+        else:
+            self.episode.count(call)
 
     def take_each(self, env_ids: Iterable[int]) -> list[float]:
         """Seconds spent inside each of these since they were last taken, whatever came of them."""
         return [self._each.pop(env_id, 0.0) for env_id in env_ids]
 
-    def measure(self, tags: Mapping[str, Sequence[Outcome]], are_turns: bool) -> None:
-        """Count what resets or turns of each tag have cost."""
-        for tag, outcomes in tags.items():
-            self.episode.add(tag, [(outcome[2], outcome[3]) for outcome in outcomes], are_turns)
-
-    def count_call(self, call: CallTime, are_turns: bool) -> None:
-        """Count a whole call that played turns, or reset all environments."""
-        if are_turns:
-            self.episode.count(call)
-        else:
-            self.episode.reset = call
-
-    def _tally(self, lane: Lane | None) -> _Tally:
-        return self._tallies[get_ident(), home_name(lane)]
-
-    def lanes(self, records: Iterable[EnvRecord], of_this_thread: bool) -> list[LaneStats]:
-        """What each home has done, main first, and which of these environments live there now.
+    def lanes(self, of_this_thread: bool) -> list[LaneStats]:
+        """What each home has done, main first, and which environments live there now.
 
         Only what was asked for in the calling thread counts, if so told.
         """
         tallies: dict[str, list[_Tally]] = defaultdict(list)
-        for (thread, name), tally in self._tallies.items():
+        for (thread, lane), tally in self._tallies.items():
             if not of_this_thread or thread == get_ident():
-                tallies[name].append(tally)
+                tallies[home_name(lane)].append(tally)
         homes: dict[str, list[EnvRecord]] = defaultdict(list, {"main": []})
         places: dict[str, tuple[int | None, str]] = {"main": (os.getpid(), "")}
-        for record in records:
+        for record in self._records.values():
             name = home_name(record.lane)
             homes[name].append(record)
             if record.lane is not None:

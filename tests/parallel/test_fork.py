@@ -432,7 +432,7 @@ def test_an_interrupted_fork_has_not_happened(make: Make, monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr("ragen.parallel.roster.Round.run", interrupted)
+        patched.setattr("ragen.parallel.engine.Round.run", interrupted)
         engine.fork(0, [1, 2])
     assert list(engine.records) == [0]
     engine.fork(0, [1, 2])

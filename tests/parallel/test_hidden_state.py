@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 import weakref
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.parallel.episode.replicas import DEAR_RESET_S
 from support import scripts
 from support.episodes import config, freeze, inputs, play
 from support.faulty_envs import Walk
@@ -130,20 +132,23 @@ class Closure(Late):
         return float(self.next())
 
 
-class Copies(Walk):
-    """Says how it is copied, and shows how often it was reset itself."""
+class Saves(Walk):
+    """Declares snapshots, has resets that are dear, and shows how often it was reset itself."""
 
     resets = 0
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
         self.resets += 1
+        time.sleep(2 * DEAR_RESET_S)
         return super().reset(seed, mode)
 
-    def copy_from(self, other: Any) -> bool:
-        self.place, self.steps = other.place, other.steps
+    def save(self) -> Any:
+        return self.place, self.steps, self.random.getstate()
+
+    def load(self, state: Any) -> None:
+        self.place, self.steps, generator = state
         self.random = random.Random()
-        self.random.setstate(other.random.getstate())
-        return True
+        self.random.setstate(generator)
 
 
 class Counts(Walk):
@@ -230,21 +235,14 @@ def test_no_environment_is_reset_but_when_it_is_asked_for(mode: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_members_whose_class_says_how_are_copied_from_the_first_of_their_group(mode: Any) -> None:
-    with manager(Copies, mode, max_workers=1) as played:
+def test_members_whose_class_declares_snapshots_load_that_of_the_first_of_their_group(mode: Any) -> None:
+    with manager(Saves, mode, max_workers=1) as played:
         rollouts = freeze(play(played, 3))
         resets = [entry["env"].resets for entry in played.envs]
         assert resets == [1, *[0] * (GROUP - 1)] * GROUPS
     with manager(Walk, False) as sequential:
         sequential_rollouts = freeze(play(sequential, 3))
     assert [each["history"] for each in rollouts] == [each["history"] for each in sequential_rollouts]
-
-
-def test_a_copy_that_is_refused_is_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Copies, "copy_from", lambda self, other: False)
-    with manager(Copies, False) as played:
-        played.reset()
-        assert [entry["env"].resets for entry in played.envs] == [1] * GROUP * GROUPS
 
 
 # What travels changes nothing of the user's

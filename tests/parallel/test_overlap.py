@@ -16,7 +16,7 @@ from ragen.env.base import BaseEnv
 from ragen.errors import ConfigError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel.engine import EnvEngine
-from ragen.parallel.env_record import EnvFailed
+from ragen.parallel.environments import EnvFailed
 from ragen.parallel.episode.overlap import Job, Overlap
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import Turn

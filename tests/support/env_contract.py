@@ -69,32 +69,18 @@ def assert_seed_and_actions_decide_everything(make_env: MakeEnv, actions: Sequen
     assert play(second, actions) == expected
 
 
-def assert_copies_go_their_own_way(make_env: MakeEnv, actions: Sequence[Any], seed: int = SEED) -> None:
-    """A copy of a just-reset environment plays as the original, and neither notices the other."""
-    original, copy = make_env(), make_env()
-    assert copy.copy_from(make_env()) is False, "there is nothing to copy before a reset"
-    shown = original.reset(seed)
-    assert copy.copy_from(original) is True
-    assert copy.render() == shown
-    expected = play(original, actions)
-    assert copy.render() == shown
-    assert play(copy, actions) == expected
-    assert copy.copy_from(_reset(make_env(), seed + 1))
-    assert copy.render() == make_env().reset(seed + 1)
-
-
-def assert_copies_midway(make_env: MakeEnv, actions: Sequence[Any], seed: int = SEED) -> None:
-    """A copy of any moment of an episode plays as the original from there, and neither notices the other."""
-    assert type(make_env()).copies_midway is True
+def assert_saves_at_any_moment(make_env: MakeEnv, actions: Sequence[Any], seed: int = SEED) -> None:
+    """What loads a snapshot of any moment of an episode plays as the original from there; neither notices the other."""
+    assert {"save", "load"} <= vars(type(make_env())).keys()
     expected = play(_reset(make_env(), seed), actions)
     for count in range(len(actions)):
-        original, copies = _reset(make_env(), seed), [make_env(), _reset(make_env(), seed + 1)]
+        original, others = _reset(make_env(), seed), [make_env(), _reset(make_env(), seed + 1)]
         play(original, actions[:count])
-        shown = original.render()
-        for copy in copies:
-            assert copy.copy_from(original) is True
-            assert copy.render() == shown if isinstance(shown, str) else (copy.render() == shown).all()
-            assert play(copy, actions[count:]) == expected[count:]
+        shown, saved = original.render(), pickle.dumps(original.save())
+        for other in others:
+            other.load(pickle.loads(saved))
+            assert other.render() == shown if isinstance(shown, str) else (other.render() == shown).all()
+            assert play(other, actions[count:]) == expected[count:]
         assert play(original, actions[count:]) == expected[count:]
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from gymnasium.vector import VectorEnv
 
-from ragen.games.columns import packed, unpacked
 from ragen.games.gym_game import GymTurn
 from ragen.games.values import detached, digest_of
+from ragen.parallel.lanes.codec import from_columns, packed, to_columns, unpacked
 from ragen.vector.infos import merged
 from support.gym_envs import same
 
@@ -28,6 +28,7 @@ COLUMNS = [
     [None, None],
     [True, False],
     [np.ones(2)],
+    [np.longlong(1), np.longlong(2)],
 ]
 
 
@@ -39,7 +40,9 @@ def test_columns_give_the_same_values_again(values):
 @pytest.mark.parametrize("second", [GymTurn(np.int64(2)), GymTurn(np.int64(2), 1, 5, {"a": 1}), GymTurn("word")])
 def test_turns_travel_as_columns(second):
     turns = [GymTurn(np.int64(1)), second]
-    same([tuple(turn) for turn in GymTurn.of_columns(GymTurn.to_columns(turns))], [tuple(turn) for turn in turns])
+    found = from_columns(to_columns(turns))
+    assert [type(turn) for turn in found] == [GymTurn, GymTurn]
+    same([tuple(turn) for turn in found], [tuple(turn) for turn in turns])
 
 
 DIFFERENT = [

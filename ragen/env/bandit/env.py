@@ -59,7 +59,6 @@ class BanditEnv(TextObservation, BaseDiscreteActionEnv):
 
     config_class = BanditEnvConfig
     uses_global_rng = False
-    copies_midway = True
     cost_hint = "cheap"
 
     def __init__(self, config: BanditEnvConfig | None = None) -> None:
@@ -111,12 +110,12 @@ class BanditEnv(TextObservation, BaseDiscreteActionEnv):
         lucky = self._stream.random() < self.config.hi_arm_hiscore_prob
         return self.config.hi_arm_hiscore if lucky else self.config.hi_arm_loscore
 
-    def copy_from(self, other: BanditEnv) -> bool:
-        """Become a copy of another, at any moment; see :meth:`BaseEnv.copy_from`."""
-        if other._stream is None:
-            return False
-        self._stream = other._stream.copy()
-        self._risky = other._risky
-        self.config.action_lookup = dict(other.config.action_lookup or {})
-        self.observation = other.observation
-        return True
+    def save(self) -> dict[str, Any]:
+        """The whole state; see :class:`BaseEnv`."""
+        state = {name: getattr(self, name, None) for name in ("_stream", "_risky", "observation")}
+        return {**state, "arms": self.config.action_lookup}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Stand where another was saved; see :class:`BaseEnv`."""
+        self.config.action_lookup = state["arms"]
+        self.__dict__.update({name: value for name, value in state.items() if name != "arms"})

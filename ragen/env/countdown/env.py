@@ -15,6 +15,8 @@ from ragen.env.countdown.puzzles import Puzzle, load_puzzles
 from ragen.env.countdown.scoring import reaches, uses_each_once
 from ragen.env.text import TextObservation
 
+_STATE = ("puzzle", "index", "observation")  # what an episode changes
+
 
 class CountdownEnv(TextObservation, BaseLanguageBasedEnv):
     """Reach a target number with each given number once.
@@ -26,7 +28,6 @@ class CountdownEnv(TextObservation, BaseLanguageBasedEnv):
 
     config_class = CountdownEnvConfig
     uses_global_rng = False
-    copies_midway = True
     cost_hint = "cheap"
     action_hint = "an expression with each number once, such as: (3 + 4) * 5"
 
@@ -75,11 +76,10 @@ class CountdownEnv(TextObservation, BaseLanguageBasedEnv):
         info = {"action_is_effective": reward > 0, "action_is_valid": True, "success": right}
         return self.observation, reward, True, info
 
-    def copy_from(self, other: CountdownEnv) -> bool:
-        """Become a copy of another, at any moment; see :meth:`BaseEnv.copy_from`."""
-        if other.puzzle is None:
-            return False
-        self.puzzle = other.puzzle
-        self.index = other.index
-        self.observation = other.observation
-        return True
+    def save(self) -> dict[str, Any]:
+        """The whole state; see :class:`BaseEnv`."""
+        return {name: getattr(self, name, None) for name in _STATE}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Stand where another was saved; see :class:`BaseEnv`."""
+        self.__dict__.update(state)

@@ -44,11 +44,13 @@ class SlipNumbers:
         return self._numbers[step]
 
 
+_STATE = ("_lake", "_slips", "_cell", "_steps", "_board")  # what an episode changes
+
+
 class FrozenLakeEnv(GridEnv):
     """Walk over the ice to the goal; holes and the goal end the episode, and nothing moves the player from there."""
 
     config_class = FrozenLakeEnvConfig
-    copies_midway = True
 
     def __init__(self, config: FrozenLakeEnvConfig | None = None) -> None:
         """Take a configuration; no lake is made before ``reset``."""
@@ -87,13 +89,13 @@ class FrozenLakeEnv(GridEnv):
             symbols[cell] += "\n"
         return symbols
 
-    def copy_from(self, other: FrozenLakeEnv) -> bool:
-        """Stand on the lake of another where that one stands, at any moment; see :meth:`BaseEnv.copy_from`."""
-        if other._lake is None:
-            return False
-        self._start(other._lake, other._slips.seed, other._board)
-        self._cell, self._steps = other._cell, other._steps
-        return True
+    def save(self) -> dict[str, Any]:
+        """The whole state; see :class:`BaseEnv`."""
+        return {name: getattr(self, name, None) for name in _STATE}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Stand where another was saved; see :class:`BaseEnv`."""
+        self.__dict__.update(state)
 
     def step(self, action: int) -> tuple[str | np.ndarray, int, bool, dict[str, Any]]:
         """Move the player one cell, where the ice lets it go; see :meth:`BaseEnv.step`.

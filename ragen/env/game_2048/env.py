@@ -23,12 +23,14 @@ _STUCK_PENALTY = -0.1
 _LABELS = ("0(Up)", "1(Right)", "2(Down)", "3(Left)")
 
 
+_STATE = ("_rng", "score", "_board", "_open", "observation")  # what an episode changes
+
+
 class Game2048Env(TextObservation, BaseDiscreteActionEnv):
     """The sliding-tile game; see the module's text for what is peculiar about its rewards."""
 
     config_class = Game2048EnvConfig
     uses_global_rng = False
-    copies_midway = True
     cost_hint = "cheap"
 
     def __init__(self, config: Game2048EnvConfig | None = None) -> None:
@@ -113,14 +115,10 @@ class Game2048Env(TextObservation, BaseDiscreteActionEnv):
         )
         return self.observation
 
-    def copy_from(self, other: Game2048Env) -> bool:
-        """Become a copy of another, at any moment; see :meth:`BaseEnv.copy_from`."""
-        if other._rng is None:
-            return False
-        self._rng = self._rng or np.random.default_rng(0)
-        self._rng.bit_generator.state = other._rng.bit_generator.state  # several times faster than a deep copy
-        self.score = other.score
-        self._board = other._board
-        self._open = list(other._open)
-        self.observation = other.observation
-        return True
+    def save(self) -> dict[str, Any]:
+        """The whole state; see :class:`BaseEnv`."""
+        return {name: getattr(self, name, None) for name in _STATE}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Stand where another was saved; see :class:`BaseEnv`."""
+        self.__dict__.update(state)

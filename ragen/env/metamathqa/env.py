@@ -35,6 +35,9 @@ def _bare(text: str) -> str:
     return "".join(text.split()).lower()
 
 
+_STATE = ("index", "correct_answer", "attempts", "observation")  # what an episode changes
+
+
 class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
     """Answer a word problem.
 
@@ -46,7 +49,6 @@ class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
 
     config_class = MetaMathQAEnvConfig
     uses_global_rng = False
-    copies_midway = True
     cost_hint = "cheap"
     action_hint = "the answer alone, such as: 42"
 
@@ -107,12 +109,10 @@ class MetaMathQAEnv(TextObservation, BaseLanguageBasedEnv):
         """The right answer, as ``correct_answer``."""
         return {"correct_answer": self.correct_answer}
 
-    def copy_from(self, other: MetaMathQAEnv) -> bool:
-        """Become a copy of another, at any moment; see :meth:`BaseEnv.copy_from`."""
-        if other.index is None:
-            return False
-        self.index = other.index
-        self.correct_answer = other.correct_answer
-        self.attempts = other.attempts
-        self.observation = other.observation
-        return True
+    def save(self) -> dict[str, Any]:
+        """The whole state; see :class:`BaseEnv`."""
+        return {name: getattr(self, name, None) for name in _STATE}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Stand where another was saved; see :class:`BaseEnv`."""
+        self.__dict__.update(state)

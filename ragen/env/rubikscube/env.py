@@ -30,12 +30,14 @@ _SOLVED = "=== Game Over: Cube Solved! ==="
 _OUT_OF_STEPS = "=== Game Over: Max steps reached. ==="
 
 
+_STATE = ("stickers", "steps", "observation")  # what an episode changes
+
+
 class RubiksCubeEnv(TextObservation, BaseDiscreteActionEnv):
     """A scrambled 2x2 cube with twelve quarter turns."""
 
     config_class = RubiksCubeEnvConfig
     uses_global_rng = False
-    copies_midway = True
     cost_hint = "cheap"
 
     def __init__(self, config: RubiksCubeEnvConfig | None = None) -> None:
@@ -89,11 +91,10 @@ class RubiksCubeEnv(TextObservation, BaseDiscreteActionEnv):
         self.observation = shown + _ASK
         return shown
 
-    def copy_from(self, other: RubiksCubeEnv) -> bool:
-        """Become a copy of another, at any moment; see :meth:`BaseEnv.copy_from`."""
-        if not other.stickers:
-            return False
-        self.stickers = other.stickers
-        self.steps = other.steps
-        self.observation = other.observation
-        return True
+    def save(self) -> dict[str, Any]:
+        """The whole state; see :class:`BaseEnv`."""
+        return {name: getattr(self, name, None) for name in _STATE}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Stand where another was saved; see :class:`BaseEnv`."""
+        self.__dict__.update(state)

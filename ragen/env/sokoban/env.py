@@ -42,6 +42,9 @@ _LISTED = (
 )
 
 
+_STATE = ("_level", "_room", "_fixed", "_player", "_steps", "_boxes_on_target")  # what an episode changes
+
+
 class SokobanEnv(GridEnv):
     """Push all boxes onto targets.
 
@@ -49,7 +52,6 @@ class SokobanEnv(GridEnv):
     """
 
     config_class = SokobanEnvConfig
-    copies_midway = True
 
     def __init__(self, config: SokobanEnvConfig | None = None) -> None:
         """Take a configuration; no level is made before ``reset``."""
@@ -84,14 +86,13 @@ class SokobanEnv(GridEnv):
         self._steps = 0
         self._boxes_on_target = 0
 
-    def copy_from(self, other: SokobanEnv) -> bool:
-        """Take the level of another with all that was pushed there, at any moment; see :meth:`BaseEnv.copy_from`."""
-        if other._level is None:
-            return False
-        self._start(other._level)
-        self._room[:] = other._room
-        self._player, self._steps, self._boxes_on_target = other._player, other._steps, other._boxes_on_target
-        return True
+    def save(self) -> dict[str, Any]:
+        """The whole state; see :class:`BaseEnv`."""
+        return {name: getattr(self, name, None) for name in _STATE}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Stand where another was saved; see :class:`BaseEnv`."""
+        self.__dict__.update(state)
 
     def step(self, action: int) -> tuple[str | np.ndarray, float, bool, dict[str, Any]]:
         """Move the player one cell, if it can; see :meth:`BaseEnv.step`.

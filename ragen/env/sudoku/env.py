@@ -25,12 +25,23 @@ _SOLVED_REWARD = 10.0
 Step = tuple[str, float, bool, dict[str, Any]]
 
 
+_STATE = (
+    "given",
+    "solution",
+    "steps",
+    "observation",
+    "_given_count",
+    "_grid",
+    "_board",
+    "_feedback",
+)  # what an episode changes
+
+
 class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
     """A puzzle to fill by replies such as ``place 5 at row 2 col 3`` or ``2,3,5`` (row, column, number)."""
 
     config_class = SudokuEnvConfig
     uses_global_rng = False
-    copies_midway = True
     cost_hint = "cheap"
     action_hint = "a placement, such as: place 5 at row 2 col 3"
 
@@ -147,15 +158,10 @@ class SudokuEnv(TextObservation, BaseLanguageBasedEnv):
         self.observation = "\n\n".join(sections)
         return self.observation
 
-    def copy_from(self, other: SudokuEnv) -> bool:
-        """Become a copy of another, at any moment; see :meth:`BaseEnv.copy_from`."""
-        if other._board is None:
-            return False
-        self.given, self.solution = other.given, other.solution  # never changed after reset
-        self._given_count = other._given_count
-        self._grid = other._grid.copy()
-        self._board = other._board.copy()
-        self._feedback = other._feedback
-        self.steps = other.steps
-        self.observation = other.observation
-        return True
+    def save(self) -> dict[str, Any]:
+        """The whole state; see :class:`BaseEnv`."""
+        return {name: getattr(self, name, None) for name in _STATE}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Stand where another was saved; see :class:`BaseEnv`."""
+        self.__dict__.update(state)

@@ -61,7 +61,6 @@ class WebShopEnv(BaseLanguageBasedEnv):
 
     config_class = WebShopEnvConfig
     uses_global_rng = False
-    copies_midway = True
     cost_hint = "cheap"
     action_hint = "search[words] or click[text of a button, link or option]"
 
@@ -168,12 +167,13 @@ class WebShopEnv(BaseLanguageBasedEnv):
         """The options chosen on the item page, value by name; the page itself does not show them."""
         return dict(self._options)
 
-    def copy_from(self, other: WebShopEnv) -> bool:
-        """Become a copy of another, at any moment; see :meth:`BaseEnv.copy_from`."""
-        if other.goal is None or other.config != self.config:
-            return False
-        self.__dict__.update(other.__dict__, config=self.config, _options=dict(other._options))
-        return True
+    def save(self) -> dict[str, Any]:
+        """The whole state; see :class:`BaseEnv`."""
+        return {name: value for name, value in self.__getstate__().items() if name != "config"}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Stand where another was saved; see :class:`BaseEnv`."""
+        self.__dict__.update(state)
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the catalogue, which another process opens for itself."""

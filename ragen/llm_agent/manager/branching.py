@@ -49,6 +49,7 @@ class Branches:
 
     Attributes:
         live: Those that were not released, by env_id.
+        invalid: Turns with invalid actions by env_id, counted from 0; the manager writes them down.
     """
 
     def __init__(self, engine: EnvEngine, envs: Sequence[dict[str, Any]], format_penalty: float) -> None:
@@ -62,11 +63,7 @@ class Branches:
         self.live: dict[int, Branch] = {}
         self._engine, self._envs, self._format_penalty = engine, envs, format_penalty
         self._made: Counter[int] = Counter()  # by the environment of the configuration that they go back to
-        self._invalid: dict[int, list[int]] = {}
-
-    def penalised(self, env_id: int, turn: int) -> None:
-        """Take down that a turn had invalid actions; counted from 0."""
-        self._invalid.setdefault(env_id, []).append(turn)
+        self.invalid: dict[int, list[int]] = {}
 
     def add(self, caches: Sequence[Cache], env_id: int, copies: int, turn: int | None) -> list[Branch]:
         """Add branches of an environment; see :meth:`~ragen.llm_agent.es_manager.EnvStateManager.branch`.
@@ -111,7 +108,7 @@ class Branches:
         self._engine.remove(leaving)
         for env_id in leaving:
             del self.live[env_id]
-            self._invalid.pop(env_id, None)
+            self.invalid.pop(env_id, None)
         return leaving
 
     def begin_episode(self) -> None:
@@ -119,7 +116,7 @@ class Branches:
         if self.live:
             self.remove(list(self.live))
         self._made.clear()
-        self._invalid.clear()
+        self.invalid.clear()
 
     def _parent(self, caches: Sequence[Cache], env_id: int) -> Branch:
         index = _as_id(env_id)
@@ -136,12 +133,12 @@ class Branches:
         history = history_until(cache["history"], turn)
         status: EnvStatus = entry["status"]
         executed = sum(len(played["actions"]) for played in history[:turn])
-        invalid = [each for each in self._invalid.get(entry["env_id"], ()) if each < turn]
+        invalid = [each for each in self.invalid.get(entry["env_id"], ()) if each < turn]
         penalty: float = 0
         for _ in invalid:  # one by one, as it was added up
             penalty += self._format_penalty
         if invalid:
-            self._invalid[env_id] = invalid
+            self.invalid[env_id] = invalid
         mine = {
             **entry,
             "env_id": env_id,

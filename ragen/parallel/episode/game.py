@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ragen.parallel.episode import generators
+
 Options = Mapping[str, Any] | None
 
 
@@ -35,9 +37,11 @@ class Game(ABC):
 
     Attributes:
         recorded: Names of the fields of a result that a replay has to give again.
+        begins_in_turns: Whether an episode may begin within a turn, as :meth:`start` says.
     """
 
     recorded: tuple[str, ...] = ("reward", "done", "digest")
+    begins_in_turns: bool = False
 
     @abstractmethod
     def build(self, spec: Any) -> Any:
@@ -67,25 +71,20 @@ class Game(ABC):
         """Do something to an environment between two turns; what it gave."""
         return change.apply(env)
 
-    def copy(self, env: Any, other: Any, observation: Any) -> Any:
-        """Make an environment what ``other`` is right after its reset, where its class declares how.
+    def has_snapshots(self, env: Any) -> bool:
+        """Whether the environment's own class declares ``save`` and ``load``; a subclass may add to its state."""
+        return {"save", "load"} <= vars(type(env)).keys()
 
-        Args:
-            env: The environment, just built or used before.
-            other: One of the same group that was just reset.
-            observation: What that one shows.
+    def save(self, env: Any) -> Any:
+        """What ``save()`` gives: a picklable value that is its whole state, generators included."""
+        return env.save()
 
-        Returns:
-            What the copy shows, which shares nothing with ``observation``; None if it has to be reset itself.
-        """
-        return None
+    def load(self, env: Any, state: Any) -> None:
+        """Have a just built environment stand where another of its class and configuration was saved."""
+        env.load(state)
 
-    def copy_midway(self, env: Any, other: Any) -> Any:
-        """Make a just built environment what ``other`` is in mid-episode, where its class declares how.
-
-        Returns:
-            What the copy shows, rendered anew; None where it was not copied.
-        """
+    def shown(self, env: Any) -> Any:
+        """What an environment shows between two turns, where it can be asked for it; else None."""
         return None
 
     def without_place(self, action: Any) -> Any:
@@ -93,9 +92,9 @@ class Game(ABC):
         return action
 
     def generator_state(self, env: Any) -> Any:
-        """The state of the environment's own generator before a reset without a seed; None if it has none."""
-        return None
+        """The states of the environment's own generators before a reset without a seed; none where it has none."""
+        return generators.states(env)
 
     def restore_generator(self, env: Any, state: Any) -> None:
-        """Put a state back that :meth:`generator_state` gave."""
-        return None
+        """Put states back that :meth:`generator_state` gave."""
+        generators.restore(env, state)

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 from ragen.parallel.episode import replicas
 from ragen.parallel.episode.clock import SLOW, UsageClock
 from ragen.parallel.episode.global_rng import outer_state_kept
-from ragen.parallel.episode.journal import Change, Divergence, EpisodeJournal
+from ragen.parallel.episode.journal import Change, EpisodeJournal
 from ragen.parallel.episode.outcome import Outcome, Overdue, Raised, TimedOut
 from ragen.parallel.episode.overlap import Job, Mark, Overlap
-from ragen.parallel.episode.replicas import Lineage, Replica, Stand
+from ragen.parallel.episode.replicas import Replica
 from ragen.parallel.episode.sealed import Sealed
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import named
@@ -95,7 +95,7 @@ class EnvHost:
 
     def reset(self, orders: Sequence[ResetOrder]) -> list[Outcome]:
         """Begin new episodes. Outcomes hold a :class:`ResetResult`."""
-        first: dict[Any, tuple[Replica, Any]] = {}
+        first: dict[Any, Sealed] = {}
         return self._each(orders, "reset", lambda replica, order: self._reset_one(replica, order, first))
 
     def play(self, items: Sequence[tuple[int, Any]]) -> list[Outcome]:
@@ -103,15 +103,11 @@ class EnvHost:
         return self._each(items, "play", replicas.play)
 
     def replay(self, items: Sequence[tuple[int, EpisodeJournal]], first: int = 0) -> list[Outcome]:
-        """Rebuild the episodes of ``(env_id, journal)`` on fresh environments; outcomes hold None or a divergence.
+        """Rebuild the episodes of ``(env_id, journal)``; outcomes hold what environments show, or a divergence.
 
         The first of them is item ``first`` of its batch.
         """
         return self._each(items, "replay", self._replay_one, first)
-
-    def fork(self, items: Sequence[tuple[int, Lineage]]) -> list[Outcome]:
-        """Make environments stand where others stand or stood. Outcomes hold a :class:`Stand` or a divergence."""
-        return self._each(items, "fork", self._fork_one)
 
     def call(self, items: Sequence[tuple[int, Change]]) -> list[Outcome]:
         """Call a method of environments, set or read an attribute. Outcomes hold what it gave."""
@@ -161,11 +157,15 @@ class EnvHost:
                 was_slow = replica.is_slow
                 if was_slow and reading is None:
                     reading, start = self._clock.begin(), perf_counter()
+                saved = None
                 try:
                     self.since = start
                     if type(item[1]) is Sealed:
                         item = (env_id, item[1].open())
                     value = work(replica, item)
+                    if replica.has_snapshots:
+                        self._save(replica, item, value, phase, perf_counter() - start)
+                        saved, replica.saved = replica.saved, None
                     self.since = 0.0
                 except BaseException as error:
                     self.since = 0.0
@@ -180,7 +180,7 @@ class EnvHost:
                     reading = None
                 if is_play:
                     replica.is_slow = seconds > SLOW
-                outcomes.append(named(Outcome, (env_id, value, seconds, usage)))
+                outcomes.append(named(Outcome, (env_id, value, seconds, usage, saved)))
             if mark is not None:
                 mark(first + len(items))
         return outcomes
@@ -198,8 +198,10 @@ class EnvHost:
         outcomes = []
         for index, item in enumerate(items, first):
             if index in done:
+                replica = self._replicas[item[0]]
+                saved, replica.saved = replica.saved, None
                 value, seconds = done[index]
-                outcomes.append(Outcome(item[0], value, seconds, usage.part(seconds / passed)))
+                outcomes.append(Outcome(item[0], value, seconds, usage.part(seconds / passed), saved))
             else:
                 outcomes += self._each([item], phase, work, index)
         if self.mark is not None:
@@ -212,9 +214,23 @@ class EnvHost:
         try:
             if type(item[1]) is Sealed:
                 item = (item[0], item[1].open())
-            return work(replica, item)
+            start = perf_counter()
+            value = work(replica, item)
+            if replica.has_snapshots:
+                self._save(replica, item, value, phase, perf_counter() - start)
+            return value
         except BaseException as error:
             return Raised.of(error, _doing(replica, item, phase))
+
+    def _save(self, replica: Replica, item: Any, value: Any, phase: str, seconds: float) -> None:
+        """Take a snapshot after what was done, where one is due."""
+        if phase in ("play", "reset"):
+            begun = item if phase == "reset" else replica.spec.game.start(item[1], value)
+            if begun is not None:
+                replica.unsaved_s = seconds = 0.0  # what was before is not replayed
+            replicas.save_if_due(replica, value.observation, seconds, begun is not None and begun.seed is None)
+        elif phase == "replay":
+            replica.unsaved_s = 0.0
 
     def _raised(self, error: BaseException, phase: str) -> Raised:
         """What an environment has raised, if it did so and not a signal to this process."""
@@ -235,8 +251,8 @@ class EnvHost:
             self.mark(self._at)
         self.since = perf_counter()
 
-    def _reset_one(self, replica: Replica, order: ResetOrder, first: dict[Any, tuple[Replica, Any]]) -> ResetResult:
-        """Reset a member of a group, or copy it from the member of this batch that was reset first."""
+    def _reset_one(self, replica: Replica, order: ResetOrder, first: dict[Any, Sealed]) -> ResetResult:
+        """Reset a member of a group, or load what the first member of this batch has saved after its reset."""
         if type(order.options) is Sealed:
             order = order._replace(options=order.options.open())
         replicas.build_if_needed(replica)
@@ -248,23 +264,16 @@ class EnvHost:
         first = {} if order.env_id in self._overlapping else first  # threads do not wait for each other
         group = (replica.spec.group_id, seed, repr(order.options))
         if group in first:
-            source, shown = first[group]
-            copied = game.copy(replica.env, source.env, shown)
-            if copied is not None:
-                replicas.draw_alike(replica, source)
-                return ResetResult(copied, game.digest(copied), None)
+            observation = replicas.load(replica, first[group])
+            return ResetResult(observation, game.digest(observation), None)
+        start = perf_counter()
         observation = replicas.reset(replica, seed, order.options)
-        first.setdefault(group, (replica, observation))
+        if replica.has_snapshots and perf_counter() - start > replicas.DEAR_RESET_S:
+            first[group] = replicas.save(replica, observation)
         return ResetResult(observation, game.digest(observation), None)
 
-    def _replay_one(self, replica: Replica, item: tuple[int, EpisodeJournal]) -> Divergence | None:
-        found = replicas.replay(replica, item[1], self._restart_clock)
-        return found if isinstance(found, Divergence) else None
-
-    def _fork_one(self, replica: Replica, item: tuple[int, Lineage]) -> Stand | Divergence:
-        lineage = item[1]
-        source = self._replicas.get(lineage.source) if lineage.source is not None else None
-        return replicas.fork(replica, lineage, source, self._restart_clock)
+    def _replay_one(self, replica: Replica, item: tuple[int, EpisodeJournal]) -> Any:
+        return replicas.replay(replica, item[1], self._restart_clock)
 
 
 def _doing(replica: Replica, item: Any, phase: str) -> str:

@@ -4,6 +4,13 @@ It holds how the episode began, and for each turn what was asked and what came b
 method called, an attribute set) is written down too, so that a rebuilt environment has it. Replaying a journal on a
 fresh environment compares every turn: an environment that does not give the same again is not deterministic, and the
 :class:`Divergence` says at which turn and in what it differed.
+
+An episode begins with a seed, or goes on with the generators that the last one has left. The journal of the second kind
+holds their states. Where the class declares snapshots, the journal holds those too, and a replay begins at the last::
+
+    reset   turn 1   turn 2   turn 3   turn 4      entries
+              |                 |
+          snapshot           snapshot              a rebuild loads this one and replays turn 4 alone
 """
 
 from __future__ import annotations
@@ -13,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ragen.errors import in_short
+from ragen.parallel.episode.sealed import Sealed
 from ragen.parallel.episode.values import copied
 
 
@@ -81,6 +89,23 @@ class Divergence(NamedTuple):
         return f"the {self.what} was {in_short(self.expected, 200)} and is now {in_short(self.got, 200)}"
 
 
+MOST_SNAPSHOTS = 4 << 20  # bytes of an environment's snapshots, beside the last one, which is always kept
+
+
+class Snapshot(NamedTuple):
+    """What an environment's ``save`` gave.
+
+    Attributes:
+        position: After how many entries of the journal it was taken.
+        state: What it gave, pickled.
+        digest: What stands for what the environment showed then.
+    """
+
+    position: int
+    state: Sealed
+    digest: Any
+
+
 @dataclass
 class EpisodeJournal:
     """One environment's episode; picklable.
@@ -93,6 +118,8 @@ class EpisodeJournal:
         settings: Attributes that were set before the episode, by name.
         entries: Turns and changes, in order.
         has_begun: Whether there was a reset; a journal without one holds settings only.
+        snapshots: Snapshots that were taken in the episode, in order.
+        left_out: How many turns were played before the first entry, where the journal begins at a snapshot.
     """
 
     seed: int | None = None
@@ -102,6 +129,8 @@ class EpisodeJournal:
     settings: dict[str, Any] = field(default_factory=dict)
     entries: list[JournalTurn | Change] = field(default_factory=list)
     has_begun: bool = False
+    snapshots: list[Snapshot] = field(default_factory=list)
+    left_out: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -109,9 +138,35 @@ class EpisodeJournal:
         return not self.has_begun and not self.settings
 
     @property
+    def can_be_rebuilt(self) -> bool:
+        """Whether it is known what decides the episode: a seed, the states of generators, or a snapshot."""
+        return self.seed is not None or bool(self.snapshots) or is_known(self.before)
+
+    @property
+    def ends_with_snapshot(self) -> bool:
+        """Whether nothing has to be replayed."""
+        return bool(self.snapshots) and self.snapshots[-1].position == len(self.entries)
+
+    def keep(self, state: Sealed, digest: Any) -> None:
+        """Keep a snapshot of now; of older ones every other goes, where they take too much memory."""
+        self.snapshots.append(Snapshot(len(self.entries), state, digest))
+        older = self.snapshots[:-1]
+        if sum(len(each.state.pickled) for each in older) > MOST_SNAPSHOTS:
+            self.snapshots = [*older[::2], self.snapshots[-1]]
+
+    def from_snapshot(self) -> EpisodeJournal:
+        """The episode from its last snapshot on; itself where there is none."""
+        if not self.snapshots:
+            return self
+        last = self.snapshots[-1]
+        before = sum(isinstance(entry, JournalTurn) for entry in self.entries[: last.position])
+        later, snapshots = self.entries[last.position :], [last._replace(position=0)]
+        return replace(self, entries=later, snapshots=snapshots, left_out=before)
+
+    @property
     def turns(self) -> int:
         """How many of the entries are turns."""
-        return len(self.played())
+        return self.left_out + len(self.played())
 
     def append_change(self, change: Change) -> None:
         """Record a change; before the first reset, only that of an attribute lasts."""
@@ -140,7 +195,13 @@ class EpisodeJournal:
                 break
             if left is not None and isinstance(entry, JournalTurn):
                 left -= 1
-        return replace(self, settings=dict(self.settings), entries=entries)
+        snapshots = [each for each in self.snapshots if each.position <= len(entries)]
+        return replace(self, settings=dict(self.settings), entries=entries, snapshots=snapshots)
+
+
+def is_known(before: tuple[Any, Any] | None) -> bool:
+    """Whether states of generators are such that they decide an episode: the global ones, or some of its own."""
+    return before is not None and (before[0] is not None or bool(before[1]))
 
 
 def difference(turn: int, names: tuple[str, ...], expected: tuple[Any, ...], got: tuple[Any, ...]) -> Divergence | None:

@@ -1,4 +1,4 @@
-"""One environment where it lives, and what is done to it there: built, reset, played, replayed, forked, closed.
+"""One environment where it lives, and what is done to it there: built, reset, played, saved, replayed, closed.
 
 A replica is the only live copy of its environment. Everything that a host does with one is a function here, called the
 same in the main process and in workers.
@@ -10,17 +10,21 @@ import logging
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from time import perf_counter
+from typing import Any
 
 from ragen.parallel.episode.global_rng import EnvRng
-from ragen.parallel.episode.journal import Change, Divergence, EpisodeJournal, difference
-from ragen.parallel.episode.outcome import Overdue, describe
+from ragen.parallel.episode.journal import Change, EpisodeJournal, difference
+from ragen.parallel.episode.outcome import Overdue
+from ragen.parallel.episode.sealed import Sealed
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.interrupts import let_signals_pass
 
 log = logging.getLogger(__name__)
 
-NOT_THERE = "the environment that was to be copied is not there any more"
+REPLAY_S = 0.005  # seconds of turns that are replayed sooner than saved
+DEAR_SAVE = 10.0  # times a snapshot's own cost that the turns must have taken which it saves from being replayed
+DEAR_RESET_S = 1e-3  # seconds of a reset from which members of a group load what its first one saved
 
 
 @dataclass(slots=True)
@@ -34,6 +38,10 @@ class Replica:
         rng: Its own state of the global generators; None where it draws from none.
         was_reset: Whether an episode has begun on it.
         is_slow: Whether its processor time is looked at; looked at once, and then as long as it is.
+        has_snapshots: Whether its class declares ``save`` and ``load``; known once it is built.
+        unsaved_s: Seconds of the turns since its last snapshot.
+        save_s: What that snapshot cost.
+        saved: A snapshot that is still to be handed on.
     """
 
     spec: EnvSpec
@@ -42,32 +50,10 @@ class Replica:
     rng: EnvRng | None = None
     was_reset: bool = False
     is_slow: bool = True
-
-
-class Stand(NamedTuple):
-    """Where an environment stands that was rebuilt or forked.
-
-    Attributes:
-        observation: What it shows; None where no episode has begun.
-        note: Why what was to be copied was not; it was replayed then, or was not forked where that cannot be done.
-    """
-
-    observation: Any
-    note: str = ""
-
-
-class Lineage(NamedTuple):
-    """What a forked environment is to become.
-
-    Attributes:
-        source: The environment that it may be copied from, which lives at the same host; None to replay.
-        digest: What stands for the observation that a copy has to show.
-        journal: What is replayed where nothing is copied; None where that cannot be done.
-    """
-
-    source: int | None
-    digest: Any
-    journal: EpisodeJournal | None
+    has_snapshots: bool = False
+    unsaved_s: float = 0.0
+    save_s: float = 0.0
+    saved: Sealed | None = None
 
 
 def build_if_needed(replica: Replica) -> None:
@@ -79,6 +65,7 @@ def build_if_needed(replica: Replica) -> None:
     replica.was_reset = False
     with replica.rng.in_place() if replica.rng else nullcontext():
         replica.env = spec.game.build(spec)
+    replica.has_snapshots = spec.game.has_snapshots(replica.env)
 
 
 def reset(replica: Replica, seed: int | None, options: dict[str, Any] | None) -> Any:
@@ -92,7 +79,12 @@ def reset(replica: Replica, seed: int | None, options: dict[str, Any] | None) ->
 
 
 def generators(replica: Replica) -> Any:
-    """The state of the generators before a reset without a seed; the global ones begin at random the first time."""
+    """The state of the generators before a reset without a seed; the global ones begin at random the first time.
+
+    None where the class declares snapshots, one of which is taken after the reset.
+    """
+    if replica.has_snapshots:
+        return None
     if replica.rng is not None and not replica.was_reset:
         replica.rng.seed(None)
     return (
@@ -132,10 +124,13 @@ def _repeat(replica: Replica, change: Change) -> None:
         log.debug("a change of env %d raised in its replay", replica.spec.env_id, exc_info=True)
 
 
-def replay(replica: Replica, journal: EpisodeJournal, tick: Callable[[], None]) -> Stand | Divergence:
+def replay(replica: Replica, journal: EpisodeJournal, tick: Callable[[], None]) -> Any:
     """Rebuild an episode on a fresh environment, and compare each turn with what was recorded of it.
 
     What the replica was before is closed. ``tick`` is called before each entry, which has a deadline of its own.
+
+    Returns:
+        What it shows, or the :class:`~ragen.parallel.episode.journal.Divergence`.
     """
     if replica.env is not None:
         close(replica)
@@ -143,16 +138,20 @@ def replay(replica: Replica, journal: EpisodeJournal, tick: Callable[[], None]) 
     for name, value in journal.settings.items():
         call(replica, (0, Change(name, (value,), is_set=True)))
     if not journal.has_begun:
-        return Stand(None)
+        return None
     return _replay_episode(replica, journal, tick)
 
 
-def _replay_episode(replica: Replica, journal: EpisodeJournal, tick: Callable[[], None]) -> Stand | Divergence:
-    game, turn = replica.spec.game, 0
-    if journal.before is not None:
-        _restore_generators(replica, journal.before)
-    shown = reset(replica, journal.seed, journal.options)
-    found = difference(-1, ("digest",), (journal.digest,), (game.digest(shown),))
+def _replay_episode(replica: Replica, journal: EpisodeJournal, tick: Callable[[], None]) -> Any:
+    game, turn = replica.spec.game, journal.left_out
+    if journal.snapshots:
+        shown, expected = load(replica, journal.snapshots[0].state), journal.snapshots[0].digest
+        found = difference(turn - 1, ("digest",), (expected,), (game.digest(shown),))
+    else:
+        if journal.before is not None:
+            _restore_generators(replica, journal.before)
+        shown = reset(replica, journal.seed, journal.options)
+        found = difference(-1, ("digest",), (journal.digest,), (game.digest(shown),))
     for entry in journal.entries:
         if found is not None:
             break
@@ -164,52 +163,61 @@ def _replay_episode(replica: Replica, journal: EpisodeJournal, tick: Callable[[]
         found = difference(turn, game.recorded, entry.recorded, game.record(result))
         shown = result.observation
         turn += 1
-    return found or Stand(shown)
+    return found or shown
 
 
-def fork(replica: Replica, lineage: Lineage, source: Replica | None, tick: Callable[[], None]) -> Stand | Divergence:
-    """Make an environment stand where its lineage says: a copy of ``source`` that shows the same, or else a replay.
+# Snapshots
 
-    ``tick`` is called before each entry of a replay.
+
+def save(replica: Replica, shown: Any) -> Sealed:
+    """The whole state of an environment, its own states of the global generators included, and what it shows.
+
+    Raises:
+        Exception: What ``save`` raised, or pickling what it gave.
     """
-    note = ""
-    if lineage.source is not None:
-        copied = _copy(replica, source, lineage.digest)
-        if not isinstance(copied, str):
-            return copied
-        note = copied
-    if lineage.journal is None:
-        return Stand(None, note)
-    found = replay(replica, lineage.journal, tick)
-    return found if isinstance(found, Divergence) else found._replace(note=note)
+    with replica.rng.in_place() if replica.rng else nullcontext():
+        state = replica.spec.game.save(replica.env)
+    return Sealed.of((state, replica.rng.state() if replica.rng is not None else None, shown))
 
 
-def _copy(replica: Replica, source: Replica | None, digest: Any) -> Stand | str:
-    """Copy an environment in mid-episode; why that cannot be done, or is not to be trusted."""
-    if source is None or source.env is None:
-        return NOT_THERE
-    if replica.env is not None:
-        close(replica)
-    build_if_needed(replica)
+def load(replica: Replica, saved: Sealed) -> Any:
+    """Have a just built environment stand where another one was saved; what it shows."""
+    state, generators, shown = saved.open()
     game = replica.spec.game
-    try:
-        with replica.rng.in_place() if replica.rng else nullcontext():
-            shown = game.copy_midway(replica.env, source.env)
-    except Exception as error:
-        return f"copy_from raised {describe(error)}"
-    if shown is None:
-        return "copy_from did not copy in mid-episode"
-    if found := difference(0, ("digest",), (digest,), (game.digest(shown),)):
-        return f"its copy did not show the same: {found.contrast()}"
-    draw_alike(replica, source)
-    return Stand(shown)
-
-
-def draw_alike(replica: Replica, source: Replica) -> None:
-    """Have a copy of another environment draw the numbers that the other one will draw."""
-    if replica.rng is not None and source.rng is not None:
-        replica.rng.copy_from(source.rng)
+    if replica.rng is not None:
+        replica.rng.restore(generators)
+    with replica.rng.in_place() if replica.rng else nullcontext():
+        game.load(replica.env, state)
+        now = game.shown(replica.env)
     replica.was_reset = True
+    return shown if now is None else now
+
+
+def save_if_due(replica: Replica, shown: Any, seconds: float, begins_unseeded: bool) -> None:
+    """Take a snapshot after a turn or a reset, where replaying what was played since the last one would cost more.
+
+    It is left in ``replica.saved``.
+
+    An episode that began without a seed, and an environment that cannot be replayed, have one from the beginning. When
+    snapshots are taken depends on the clock: so one that raises is none, and nothing else.
+
+    Args:
+        replica: The environment, whose class declares snapshots.
+        shown: What it shows now.
+        seconds: What the turn took.
+        begins_unseeded: Whether an episode has just begun that no seed decides.
+    """
+    replica.unsaved_s += seconds
+    is_needed = begins_unseeded or not replica.spec.is_replayable
+    if not is_needed and replica.unsaved_s < max(REPLAY_S, DEAR_SAVE * replica.save_s):
+        return
+    start = perf_counter()
+    try:
+        replica.saved = save(replica, shown)
+    except Exception:
+        log.warning("%s could not be saved, and is replayed where it is lost", replica.spec.describe(), exc_info=True)
+        replica.has_snapshots = False
+    replica.save_s, replica.unsaved_s = perf_counter() - start, 0.0
 
 
 def close(replica: Replica) -> None:

@@ -93,11 +93,6 @@ class EnvSpec:
         """Whether it may draw from the global generators; it declares ``uses_global_rng = False`` if not."""
         return getattr(self.env_class, "uses_global_rng", True)
 
-    @property
-    def copies_midway(self) -> bool:
-        """Whether ``copy_from`` copies in mid-episode; the class itself declares it, since a subclass adds to it."""
-        return isinstance(self.env_class, type) and bool(vars(self.env_class).get("copies_midway", False))
-
 
 def by_tag(specs: Iterable[EnvSpec]) -> dict[str, list[EnvSpec]]:
     """The environments of each tag."""

@@ -138,16 +138,9 @@ class RagenGame(Game):
         """A text itself; digests of images."""
         return digest_observation(observation)
 
-    def copy(self, env: Any, other: Any, observation: Observation) -> Observation | None:
-        """Ask the environment's ``copy_from``, if it declares one."""
-        copy_from = getattr(env, "copy_from", None)
-        if copy_from is None or type(other) is not type(env) or not copy_from(other):
-            return None
-        return observation if isinstance(observation, str) else [image.copy() for image in observation]
-
-    def copy_midway(self, env: Any, other: Any) -> Observation | None:
-        """Ask the environment's ``copy_from``, and look."""
-        return None if self.copy(env, other, "") is None else observe(env)
+    def shown(self, env: Any) -> Observation:
+        """What it renders."""
+        return observe(env)
 
 
 class Ragen2026Game(RagenGame):

@@ -1,8 +1,9 @@
 """Bytes on both sides of a lane: a request is a number, an engine and an order; a reply a number and outcomes.
 
-A message is a header, one pickle, and the buffers of its arrays, which are not copied into the pickle. What is plain
+A message is a header, one pickle, and the buffers of large arrays, which are not copied into the pickle. What is plain
 data travels as it is; anything else is sealed (:mod:`ragen.parallel.episode.sealed`), so that opening a message runs no
-code of a user's, and one item that cannot travel costs that item alone.
+code of a user's, and one item that cannot travel costs that item alone. Turns and results of many environments travel
+by column, and a column of small arrays as one array.
 """
 
 from __future__ import annotations
@@ -11,29 +12,19 @@ import io
 import pickle
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
+from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.outcome import Outcome, Raised
-from ragen.parallel.episode.sealed import PlainPickler, Sealed
-from ragen.parallel.episode.turn import named
+from ragen.parallel.episode.sealed import OURS, PlainPickler, Sealed, sealed
 from ragen.parallel.interrupts import let_signals_pass
-from ragen.parallel.lanes import orders
 from ragen.parallel.lanes.handle import Message, WorkerGone, WorkerHandle
-from ragen.parallel.lanes.orders import Order, flat, unflat
+from ragen.parallel.lanes.orders import Call, CloseAll, Order, Play, Rebuild, Reset, Unload
 
 _HEAD = struct.Struct("<QQ")  # number of the request, number of the engine
-_ORDERS: dict[str, type[Order]] = {
-    kind.__name__: kind
-    for kind in (
-        orders.Reset,
-        orders.Play,
-        orders.Call,
-        orders.Fork,
-        orders.Rebuild,
-        orders.Unload,
-        orders.CloseAll,
-    )
-}
+_ORDERS: dict[str, type[Order]] = {kind.__name__: kind for kind in (Reset, Play, Call, Rebuild, Unload, CloseAll)}
 
 
 def pack_request(number: int, engine: int, order: Order) -> Message:
@@ -43,24 +34,53 @@ def pack_request(number: int, engine: int, order: Order) -> Message:
         CannotTravel: Something that is asked cannot be pickled; nothing was sent then.
     """
     try:
-        return _request(number, engine, order, seal=False)
+        return _packed(_taken_apart(order), number, engine)
     except Exception:  # whatever the pickling of something that is not plain raises
-        return _request(number, engine, order, seal=True)
+        return _packed(_taken_apart(_sealed_order(order)), number, engine)
 
 
 def unpack_request(message: Message) -> tuple[int, int, Order]:
     """What :func:`pack_request` packed."""
     number, engine = _HEAD.unpack_from(message[0])
-    name, fields = _loaded(message)
-    return number, engine, _ORDERS[name].of_fields(*fields)
+    name, *fields = pickle.loads(memoryview(message[0])[_HEAD.size :], buffers=message[1:])
+    kind = _ORDERS[name]
+    if kind is Play:
+        env_ids, values = fields
+        return number, engine, Play(list(zip(env_ids, from_columns(values), strict=True)))
+    if kind is Reset:
+        return number, engine, Reset([ResetOrder(*item) for item in fields[0]])
+    return number, engine, kind(*fields)
+
+
+def _taken_apart(order: Order) -> tuple[Any, ...]:
+    """An order as plain data."""
+    name = type(order).__name__
+    if isinstance(order, Play):
+        env_ids, actions = zip(*order.items, strict=True)
+        return name, env_ids, to_columns(actions)
+    if isinstance(order, Reset):
+        return name, list(map(tuple, order.items))
+    if isinstance(order, Rebuild):
+        return name, order.loads, order.journals
+    return name, order.items
+
+
+def _sealed_order(order: Order) -> Order:
+    """The same order with what is not plain sealed, item by item."""
+    if isinstance(order, Rebuild):
+        return Rebuild(order.loads, sealed(order.journals))
+    if isinstance(order, Reset):
+        options = sealed([(item.env_id, item.options) for item in order.items])
+        return Reset([item._replace(options=given) for item, (_, given) in zip(order.items, options, strict=True)])
+    return order if isinstance(order, Unload) else type(order)(sealed(order.items))
 
 
 def pack_reply(number: int, outcomes: Sequence[Outcome]) -> Message:
     """Outcomes as bytes; those that cannot be pickled, or not be opened again, are told as such."""
     try:
-        return _packed(_rows(outcomes), number)
+        return _packed(_outcomes_apart(outcomes), number)
     except Exception:
-        return _packed(_rows([_fit(outcome) for outcome in outcomes]), number)
+        return _packed(_outcomes_apart([_fit(outcome) for outcome in outcomes]), number)
 
 
 def number_of(message: Message) -> int:
@@ -70,12 +90,22 @@ def number_of(message: Message) -> int:
 
 def unpack_reply(message: Message) -> list[Outcome]:
     """What :func:`pack_reply` packed; what cannot be opened here is told as raised by its environment."""
-    kind, env_ids, values, seconds, usages = _loaded(message)
-    if kind is not None:
-        values = unflat(kind, values)
+    found = pickle.loads(memoryview(message[0])[_HEAD.size :], buffers=message[1:])
+    if found is None:
+        return []
+    env_ids, values, seconds, usages, saved = found
+    values = from_columns(values)
     if Sealed in set(map(type, values)):
         values = [_opened(value) if type(value) is Sealed else value for value in values]
-    return [named(Outcome, row) for row in zip(env_ids, values, seconds, usages, strict=True)]
+    fields = zip(env_ids, values, seconds, usages, saved or [None] * len(values), strict=True)
+    return list(map(Outcome._make, fields))
+
+
+def _outcomes_apart(outcomes: Sequence[Outcome]) -> Any:
+    if not outcomes:
+        return None
+    env_ids, values, seconds, usages, saved = zip(*outcomes, strict=True)
+    return env_ids, to_columns(values), seconds, usages, saved if any(saved) else None
 
 
 def portable(message: Message) -> Message:
@@ -97,26 +127,12 @@ def ask_to_exit(worker: WorkerHandle) -> bool:
     return False
 
 
-def _request(number: int, engine: int, order: Order, seal: bool) -> Message:
-    return _packed((type(order).__name__, order.fields(seal)), number, engine)
-
-
 def _packed(content: Any, number: int = 0, engine: int = 0) -> Message:
     buffers: list[pickle.PickleBuffer] = []
     file = io.BytesIO()
     file.write(_HEAD.pack(number, engine))
     PlainPickler(file, protocol=5, buffer_callback=buffers.append).dump(content)
-    return [file.getvalue(), *[buffer.raw() for buffer in buffers]]
-
-
-def _loaded(message: Message) -> Any:
-    return pickle.loads(memoryview(message[0])[_HEAD.size :], buffers=message[1:])
-
-
-def _rows(outcomes: Sequence[Outcome]) -> tuple[Any, ...]:
-    kind, values = flat([outcome.value for outcome in outcomes])
-    env_ids, seconds, usages = [o[0] for o in outcomes], [o[2] for o in outcomes], [o[3] for o in outcomes]
-    return kind, env_ids, values, seconds, usages
+    return [file.getvalue(), *[buffer.raw() for buffer in buffers]] if buffers else [file.getvalue()]
 
 
 def _fit(outcome: Outcome) -> Outcome:
@@ -144,3 +160,84 @@ def _opened(value: Sealed) -> Any:
     except BaseException as error:
         let_signals_pass(error)
         return Raised.of(error, "receive")
+
+
+# Columns
+
+
+_SMALL = 8192  # bytes of an array up to which it is gathered with others: to gather a larger one would cost a copy
+_IN_MESSAGE = 4096  # bytes of a gathered array that travel within the pickle
+_ARRAYS, _SCALARS, _DICTS, _TUPLES = range(4)
+_PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
+
+
+def to_columns(values: Sequence[Any]) -> tuple[str | None, list[Any]]:
+    """Named tuples of one of the package's classes by column, with the name of the class; other values as they are."""
+    kind = type(values[0])
+    is_ours = kind.__module__.startswith(OURS) and getattr(kind, "_fields", ())
+    if not is_ours or set(map(type, values)) != {kind}:
+        return None, list(values)
+    columns = [column if type(column[0]) in _PLAIN else packed(column) for column in zip(*values, strict=True)]
+    return f"{kind.__module__}:{kind.__qualname__}", columns
+
+
+def from_columns(values: tuple[str | None, list[Any]]) -> list[Any]:
+    """What :func:`to_columns` took apart."""
+    name, columns = values
+    if name is None:
+        return columns
+    each = [column if type(column) is tuple else unpacked(column) for column in columns]
+    return list(map(_class_named(name)._make, zip(*each, strict=True)))
+
+
+@lru_cache(maxsize=64)
+def _class_named(name: str) -> Any:
+    module, _, qualname = name.partition(":")
+    return getattr(import_module(module), qualname)
+
+
+def packed(values: Sequence[Any]) -> tuple[Any, ...] | list[Any]:
+    """Values as one array, or as columns with arrays, in a list; where that gains nothing themselves, in a tuple."""
+    kind = type(values[0])
+    if kind.__module__ == "numpy":
+        return _packed_arrays(values)
+    if (kind is not dict and kind is not tuple) or not values[0] or set(map(type, values)) != {kind}:
+        return tuple(values)
+    if kind is tuple:
+        if len(set(map(len, values))) > 1 or type(values[0][0]) in _PLAIN:
+            return tuple(values)
+        return [_TUPLES, None, [packed(column) for column in zip(*values, strict=True)]]
+    keys = list(values[0])
+    if _PLAIN.issuperset(map(type, values[0].values())) or any(list(value) != keys for value in values):
+        return tuple(values)
+    return [_DICTS, keys, [packed([value[key] for value in values]) for key in keys]]
+
+
+def unpacked(column: tuple[Any, ...] | list[Any]) -> list[Any]:
+    """What :func:`packed` was given: equal values of equal types; arrays are rows of one that can be written to."""
+    if type(column) is tuple:
+        return list(column)
+    how, kind, content = column[:3]
+    if how == _DICTS:
+        return [dict(zip(kind, each, strict=True)) for each in zip(*map(unpacked, content), strict=True)]
+    if how == _TUPLES:
+        return list(zip(*map(unpacked, content), strict=True))
+    import numpy as np
+
+    array = np.frombuffer(content, kind).reshape(column[3])
+    return list(array if array.flags.writeable else array.copy())
+
+
+def _packed_arrays(values: Sequence[Any]) -> tuple[Any, ...] | list[Any]:
+    import numpy as np
+
+    first = values[0]
+    dtype, shape, is_array = first.dtype, first.shape, type(first) is np.ndarray
+    is_fit = dtype.kind in "biufc" and 0 < first.nbytes <= _SMALL and (is_array or isinstance(first, np.generic))
+    if not is_fit or (is_array and not shape) or set(map(type, values)) != {type(first)}:
+        return tuple(values)
+    if any(value.dtype != dtype or value.shape != shape for value in values) or np.dtype(dtype.str).char != dtype.char:
+        return tuple(values)
+    whole = np.array(values, dtype)
+    content = whole.tobytes() if whole.nbytes <= _IN_MESSAGE else pickle.PickleBuffer(whole)
+    return [_ARRAYS if is_array else _SCALARS, dtype.str, content, whole.shape]

@@ -23,8 +23,10 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import selectors
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from selectors import EVENT_READ, EVENT_WRITE
 from typing import NamedTuple, TypeVar
 
 from ragen.parallel.episode.outcome import Outcome
@@ -32,7 +34,6 @@ from ragen.parallel.episode.sealed import CannotTravel
 from ragen.parallel.interrupts import interrupts_held, interrupts_let_through
 from ragen.parallel.lanes.failure import LaneFailure
 from ragen.parallel.lanes.lane import Lane, Request
-from ragen.parallel.lanes.waiting import Watch
 
 Share = TypeVar("Share")
 
@@ -51,6 +52,8 @@ class Answer(NamedTuple):
 
 Reply = Answer | LaneFailure
 
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # no descriptor of its own, where it can be
+_LONGEST_WAIT = 600.0  # seconds of one wait, which the system counts in milliseconds
 _LOCK_PATIENCE = 0.2  # seconds between looks for an interrupt while another thread has the lane
 
 
@@ -67,8 +70,20 @@ def exchange(
         What ``meanwhile`` gave; for each lane its outcomes, in the order of the request's items, or why there are none;
         and the seconds that were waited with nothing to do. Never waits longer than the deadlines allow.
     """
+    if not requests:
+        return meanwhile(), {}, 0.0
     with locked(requests):
         return _Exchange().run(requests, meanwhile)
+
+
+def wait_readable(descriptors: Iterable[int], seconds: float) -> list[int]:
+    """Wait so many seconds at most until one of these descriptors can be read from; those that can."""
+    with _Selector() as watched:
+        for descriptor in descriptors:
+            watched.register(descriptor, EVENT_READ)
+        if not watched.get_map():  # which Windows does not wait for
+            return []
+        return [key.fd for key, _ in watched.select(max(0.0, seconds))]
 
 
 def ask(requests: Mapping[Lane, Request]) -> dict[Lane, Reply]:
@@ -98,8 +113,7 @@ def end_all(lanes: Iterable[Lane]) -> None:
 class _Exchange:
     def __init__(self) -> None:
         self._waiting: dict[Lane, int] = {}  # and the descriptor that is watched, -1 before that
-        self._lanes: dict[int, Lane] = {}  # by that descriptor
-        self._watch = Watch()
+        self._watched = _Selector()
         self._looks: list[tuple[float, int, Lane]] = []  # a heap: when to look where a lane is; some have answered
         self._replies: dict[Lane, Reply] = {}
         self._idle_s = 0.0
@@ -112,13 +126,14 @@ class _Exchange:
                 self._begin(lane, request)
             share = meanwhile()
             for lane in self._waiting:
-                lane.listen()
                 self._follow(lane)
-                self._look_later(lane)
+                heapq.heappush(self._looks, (lane.listen(), lane.order, lane))
             while self._waiting:
                 self._wait()
         finally:
-            end_all(self._waiting)  # interrupted: an unread reply must not meet a later request
+            if self._waiting:
+                end_all(self._waiting)  # interrupted: an unread reply must not meet a later request
+            self._watched.close()
         return share, {lane: self._replies[lane] for lane in requests}, self._idle_s
 
     def _begin(self, lane: Lane, request: Request) -> None:
@@ -132,46 +147,44 @@ class _Exchange:
 
     def _finish(self, lane: Lane, given: list[Outcome] | LaneFailure) -> None:
         descriptor = self._waiting.pop(lane)
-        if self._lanes.pop(descriptor, None) is not None:
-            self._watch.discard(descriptor)
+        if descriptor >= 0:
+            self._watched.unregister(descriptor)
         self._replies[lane] = given if isinstance(given, LaneFailure) else Answer(given, lane.generation)
 
     def _follow(self, lane: Lane) -> None:
         """Watch the descriptor that the lane's worker has now, for what is to be done there now."""
         assert lane.handle is not None
         before, now = self._waiting[lane], lane.handle.fileno()
-        if before != now and self._lanes.pop(before, None) is not None:
-            self._watch.discard(before)
-        self._waiting[lane], self._lanes[now] = now, lane
-        self._watch.add(now, lane.handle.unsent())
-
-    def _look_later(self, lane: Lane) -> None:
-        heapq.heappush(self._looks, (lane.next_look(), lane.order, lane))
+        events = EVENT_READ | EVENT_WRITE if lane.handle.unsent() else EVENT_READ
+        if before == now:
+            self._watched.modify(now, events, lane)
+            return
+        if before >= 0:
+            self._watched.unregister(before)
+        self._waiting[lane] = now
+        self._watched.register(now, events, lane)
 
     def _wait(self) -> None:
         """Wait for the next thing to happen: a reply, an end, or a deadline."""
         start = time.monotonic()
         with interrupts_let_through():
-            ready = self._watch.wait(self._looks[0][0] - start)
+            ready = self._watched.select(max(0.0, min(self._looks[0][0] - start, _LONGEST_WAIT)))
         now = time.monotonic()
         self._idle_s += now - start
-        for descriptor in ready:
-            self._advance(self._lanes[descriptor])
+        for key, _ in ready:
+            lane = key.data
+            if (given := lane.advance()) is not None:
+                self._finish(lane, given)
+            else:
+                self._follow(lane)
         while self._looks and self._looks[0][0] <= now:
             lane = heapq.heappop(self._looks)[2]
             if lane in self._waiting:
                 self._look(lane)
-
-    def _advance(self, lane: Lane) -> None:
-        given = lane.advance()
-        if given is not None:
-            self._finish(lane, given)
-        else:
-            self._follow(lane)
 
     def _look(self, lane: Lane) -> None:
         """End a lane's worker if it is overdue, or look again when it may be."""
         if lane.deadline() < time.monotonic():
             self._finish(lane, lane.expire())
         else:
-            self._look_later(lane)
+            heapq.heappush(self._looks, (lane.next_look(), lane.order, lane))

@@ -93,6 +93,7 @@ class Lane:
         order: Lanes are locked in this order, by whichever thread.
         lock: Held for the length of an exchange; engines in several threads take turns.
         generation: Counts the workers that sat here.
+        current: The generation of the worker that is here; -1 while there is none.
         handle: The worker, while there is one.
     """
 
@@ -101,6 +102,7 @@ class Lane:
         self.order = next(_numbers)
         self.lock = threading.Lock()
         self.generation = 0
+        self.current = -1
         self.handle: WorkerHandle | None = None
         self._kind = kind
         self._request: Request | None = None  # the last one
@@ -110,11 +112,6 @@ class Lane:
         self._heard = 0.0  # when bytes last moved since it was asked: a long transfer is no hang
         self._moved = 0
         self._listens = 0.0  # when somebody began to wait for what it was asked
-
-    @property
-    def current(self) -> int:
-        """The generation of the worker that is here; -1 while there is none."""
-        return self.generation if self.handle is not None else -1
 
     @property
     def pid(self) -> int | None:
@@ -136,6 +133,7 @@ class Lane:
             self._since = time.monotonic()
             self.handle = self._kind.start(self.name, first)
             self.generation += 1
+            self.current = self.generation
 
     def begin(self, request: Request) -> LaneFailure | None:
         """Start to send a request; a failure if the worker is dead, or not the one that the request is meant for.
@@ -203,9 +201,15 @@ class Lane:
                 self._heard = time.monotonic()
                 self._outcomes += codec.unpack_reply(message)
 
-    def listen(self) -> None:
-        """Wait for its reply from now on: one that is done, and still on its way, is not late before."""
+    def listen(self) -> float:
+        """Wait for its reply from now on: one that is done, and still on its way, is not late before.
+
+        Returns:
+            When to look for the first time where the worker is, on ``time.monotonic()``.
+        """
+        assert self._request is not None and self.handle is not None
         self._listens = time.monotonic()
+        return self._since + self._request.shortest_timeout() if self.handle.is_up else self.next_look()
 
     def deadline(self) -> float:
         """When, on ``time.monotonic()``, what is being worked on is overdue."""
@@ -282,12 +286,12 @@ class Lane:
         assert self.handle is not None
         ending = self.handle.end()
         index = None if ending.is_shared else self._index(ending.position)
-        self.handle = None
+        self.handle, self.current = None, -1
         return ending, index
 
     def forget_in_child(self) -> None:
         """In a fork of the main process: let go of the worker, which is the parent's."""
         self.lock = threading.Lock()
-        handle, self.handle = self.handle, None
+        handle, self.handle, self.current = self.handle, None, -1
         if handle is not None:
             handle.forget_in_child()

@@ -14,9 +14,8 @@ from typing import Any, ClassVar
 from ragen.parallel.episode.host import EnvHost, ResetOrder
 from ragen.parallel.episode.journal import EpisodeJournal
 from ragen.parallel.episode.outcome import Outcome, Raised
-from ragen.parallel.episode.sealed import OURS, Sealed, SealedSpecs, sealed
+from ragen.parallel.episode.sealed import SealedSpecs
 from ragen.parallel.episode.spec import EnvSpec, by_tag
-from ragen.parallel.episode.turn import named
 from ragen.parallel.interrupts import let_signals_pass
 from ragen.parallel.this_process import node_name
 
@@ -48,22 +47,6 @@ class Order:
         """Carry it out; an outcome for each environment, none where there is nothing to tell."""
         raise NotImplementedError
 
-    def fields(self, seal: bool) -> tuple[Any, ...]:
-        """What it travels as; :meth:`of_fields` makes the same order of it.
-
-        Args:
-            seal: Whether what is not plain is to be sealed, item by item.
-
-        Raises:
-            CannotTravel: Some of it cannot be pickled.
-        """
-        return (sealed(self.items) if seal else self.items,)
-
-    @classmethod
-    def of_fields(cls, *fields: Any) -> Order:
-        """The order that :meth:`fields` took apart."""
-        return cls(*fields)
-
     def is_load(self, index: int) -> bool:
         """Whether the item loads a tag."""
         return False
@@ -86,12 +69,6 @@ class Reset(Order):
         """See :meth:`EnvHost.reset`."""
         return host.reset([ResetOrder(*item) for item in self.items])
 
-    def fields(self, seal: bool) -> tuple[Any, ...]:
-        """As plain tuples."""
-        options = [(item[0], item[2]) for item in self.items]
-        rows = zip(self.items, sealed(options) if seal else options, strict=True)
-        return ([(env_id, seed, given) for (env_id, seed, _), (_, given) in rows],)
-
 
 class Play(Order):
     """Play turns; items are ``(env_id, action)``."""
@@ -102,17 +79,6 @@ class Play(Order):
     def run(self, host: EnvHost) -> list[Outcome]:
         """See :meth:`EnvHost.play`."""
         return host.play(self.items)
-
-    def fields(self, seal: bool) -> tuple[Any, ...]:
-        """The ids and the actions by column, which pickles in half the time; turns of RAGEN's by their fields."""
-        items = sealed(self.items) if seal else self.items
-        kind, actions = flat([action for _, action in items])
-        return [env_id for env_id, _ in items], kind, actions
-
-    @classmethod
-    def of_fields(cls, env_ids: list[int], kind: type | None, actions: list[Any]) -> Play:
-        """What :meth:`fields` took apart."""
-        return cls(list(zip(env_ids, unflat(kind, actions), strict=True)))
 
 
 class Call(Order):
@@ -126,18 +92,9 @@ class Call(Order):
 
 
 class Fork(Order):
-    """Make environments stand where others stand or stood; items are ``(env_id, Lineage)``."""
+    """Have environments stand at the end of the journals that they were given; asked of no home: they are rebuilt."""
 
     phase = "fork"
-
-    def steps(self, index: int) -> int:
-        """A deadline for a copy or a reset, and one for each turn and change."""
-        journal = self.items[index][1].journal
-        return 1 + (len(journal.entries) if journal is not None else 0)
-
-    def run(self, host: EnvHost) -> list[Outcome]:
-        """See :meth:`EnvHost.fork`."""
-        return host.fork(self.items)
 
 
 class Unload(Order):
@@ -153,10 +110,6 @@ class Unload(Order):
         """See :meth:`EnvHost.unload`."""
         host.unload(self.items)
         return []
-
-    def fields(self, seal: bool) -> tuple[Any, ...]:
-        """The ids, which are plain."""
-        return (self.items,)
 
 
 class Rebuild(Order):
@@ -210,10 +163,6 @@ class Rebuild(Order):
                 outcomes[item[0]] = host.replay([item], index)[0]
         return list(outcomes.values())
 
-    def fields(self, seal: bool) -> tuple[Any, ...]:
-        """The sealed specs, and the journals."""
-        return self.loads, sealed(self.journals) if seal else self.journals
-
 
 class RebuildHere(Rebuild):
     """The same for the main process, where nothing is sealed."""
@@ -248,24 +197,3 @@ def _not_loaded(error: BaseException) -> Raised:
         advice = f"{raised.text} (on node {node}: install it there, or have Ray ship it: es_manager.ray.runtime_env)"
         return replace(raised, text=advice)
     return raised
-
-
-def flat(values: list[Any]) -> tuple[type | None, list[Any]]:
-    """Named tuples of one of the package's classes as plain tuples or columns, with that class; others as they are."""
-    kind = type(values[0]) if values else None
-    if kind is None or not kind.__module__.startswith(OURS) or not hasattr(kind, "_fields"):
-        return None, values
-    if set(map(type, values)) != {kind}:
-        return None, values
-    if (to_columns := getattr(kind, "to_columns", None)) is not None:
-        return kind, to_columns(values)
-    return kind, [tuple(value) for value in values]
-
-
-def unflat(kind: type | None, rows: list[Any]) -> list[Any]:
-    """What :func:`flat` took apart."""
-    if kind is None:
-        return rows
-    if (of_columns := getattr(kind, "of_columns", None)) is not None:
-        return of_columns(rows)
-    return [row if type(row) is Sealed else named(kind, row) for row in rows]

@@ -15,12 +15,11 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from ragen.errors import LaneStartError
-from ragen.parallel.lanes.exchange import ask, end_all, locked
+from ragen.parallel.lanes.exchange import ask, end_all, locked, wait_readable
 from ragen.parallel.lanes.failure import Cause, LaneFailure
 from ragen.parallel.lanes.handle import LaneKind
 from ragen.parallel.lanes.lane import Lane, Request
 from ragen.parallel.lanes.orders import CloseAll
-from ragen.parallel.lanes.waiting import wait_readable
 
 log = logging.getLogger(__name__)
 

@@ -1,17 +1,25 @@
-"""What an engine knows of one environment."""
+"""What an engine knows of its environments: a record of each, which calls are using them, and the lock over both.
+
+An environment is *in sync* where its replica stands exactly at the end of its journal. The mark is cleared the moment
+anything is sent, and set when the result is committed: whatever happens in between, the next use finds out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragen.errors import EnvError, RagenError
+from ragen.errors import EnvError, InputError, RagenError, StateError
 from ragen.parallel.episode.game import EpisodeStart
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
 from ragen.parallel.episode.outcome import Raised
+from ragen.parallel.episode.sealed import Sealed
 from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.interrupts import interrupts_held
 from ragen.parallel.lanes.lane import Lane
 
 NOT_LOADED = -2  # a generation that no worker has
@@ -57,7 +65,6 @@ class EnvRecord:
         kills: How often its worker was killed at that, perhaps by someone else.
         failed: Why its episode is over, if it has failed for good.
         origin: The environment that it descends from by forks, whose moves it follows; None if it is no fork.
-        record: What of a result goes into the journal: the game's.
         journal: What was played.
         observation: What it last showed.
     """
@@ -74,14 +81,12 @@ class EnvRecord:
     kills: int = 0
     failed: EnvFailed | None = None
     origin: int | None = None
-    record: Callable[[Any], tuple[Any, ...]] = field(init=False, repr=False)
-    journal: EpisodeJournal = field(default_factory=EpisodeJournal, init=False)
-    observation: Any = field(default="", init=False)
+    journal: EpisodeJournal = field(default_factory=EpisodeJournal)
+    observation: Any = ""
 
     def __post_init__(self) -> None:
         """Keep what is asked at every turn at hand."""
         self.env_id, self.lane = self.spec.env_id, self.home
-        self.record = self.spec.game.record
 
     @property
     def is_loaded(self) -> bool:
@@ -89,49 +94,47 @@ class EnvRecord:
         return self.generation == (IN_MAIN if self.lane is None else self.lane.current)
 
     @property
-    def is_ready(self) -> bool:
-        """Whether its replica is there, and stands at the end of its journal."""
-        return self.in_sync and self.is_loaded
-
-    @property
     def can_move(self) -> bool:
-        """Whether it can be rebuilt elsewhere now: not in mid-episode if it declares that it cannot be replayed."""
-        return self.spec.is_replayable or not (self.is_ready and self.journal.has_begun)
+        """Whether it can be rebuilt elsewhere as it stands now."""
+        stands = self.in_sync and self.is_loaded and self.journal.has_begun
+        return not stands or (self.spec.is_replayable and self.journal.can_be_rebuilt)
 
-    def begin_episode(self) -> None:
+    def forget_failures(self) -> None:
         """A reset is about to come: failures of the last episode are over."""
         self.failures = self.kills = 0
         self.failed = None
-        self.in_sync = False
 
     # What came of a call, once it has come back
 
     def commit_reset(self, order: ResetOrder, value: Any) -> Any:
         """Begin the journal of a new episode; what the environment shows, or why it failed."""
         if isinstance(value, EnvFailed):
-            self.journal, self.observation = EpisodeJournal(settings=self.journal.lasting()), ""
+            if order.seed is not None:  # else the next reset still has to go on from the last episode
+                self.journal, self.observation = EpisodeJournal(settings=self.journal.lasting()), ""
             return value
         observation, digest, before = value
-        self._begin_journal(EpisodeStart(order.seed, order.options, digest, before), observation)
-        self._commit()
+        self._begin(EpisodeStart(order.seed, order.options, digest, before), observation)
         return observation
 
-    def commit_fork(self, journal: EpisodeJournal, observation: Any) -> None:
-        """Begin with the journal of another environment."""
-        self.journal, self.observation = journal, observation
-        self._commit()
+    def commit_fork(self, observation: Any) -> None:
+        """It stands at the end of the journal that it was given."""
+        self.observation, self.in_sync = observation, True
+        self.failures = self.kills = 0
 
     def commit_turn(self, action: Any, result: Any) -> None:
         """Make a turn part of the episode, or begin the next one with it."""
-        start = self.spec.game.start(action, result)
-        if start is None:
-            self.journal.entries.append(tuple.__new__(JournalTurn, (action, self.record(result))))
-            self.observation = result.observation
-        else:
-            self._begin_journal(start, result.observation)
-        self.in_sync = True
-        if self.failures or self.kills:
-            self.failures = self.kills = 0
+        game = self.spec.game
+        if game.begins_in_turns and (start := game.start(action, result)) is not None:
+            self._begin(start, result.observation)
+            return
+        self.journal.entries.append(JournalTurn(action, game.record(result)))
+        self.observation, self.in_sync = result.observation, True
+        self.failures = self.kills = 0
+
+    def keep(self, state: Sealed) -> None:
+        """Keep a snapshot that was taken after the last turn, or the reset."""
+        entries, place = self.journal.entries, self.spec.game.recorded.index("digest")
+        self.journal.keep(state, entries[-1].recorded[place] if entries else self.journal.digest)
 
     def commit_change(self, change: Change | None, value: Any) -> Any:
         """Make a change part of the episode, None for what changes nothing; what came of it, an error if it raised."""
@@ -139,22 +142,70 @@ class EnvRecord:
             return value.error
         if change is not None:
             self.journal.append_change(change)
-        self._commit()
+        self.in_sync = True
+        self.failures = self.kills = 0
         if not isinstance(value, Raised):
             return value
         error = EnvError(f"{self.describe()} raised {value.text} (while: {value.phase}).")
         error.__cause__ = value.exception()
         return error
 
-    def _begin_journal(self, start: EpisodeStart, observation: Any) -> None:
+    def _begin(self, start: EpisodeStart, observation: Any) -> None:
         self.journal = EpisodeJournal(*start, settings=self.journal.lasting(), has_begun=True)
-        self.observation = observation
-
-    def _commit(self) -> None:
-        self.in_sync = True
+        self.observation, self.in_sync = observation, True
         self.failures = self.kills = 0
 
     def describe(self) -> str:
         """The environment and how far it came, in words."""
         moment = f"at turn {self.journal.turns}" if self.journal.has_begun else "at its reset"
         return f"{self.spec.describe()} {moment}"
+
+
+class Environments:
+    """The environments of one engine.
+
+    Attributes:
+        records: What is known of each, by env_id.
+        lock: Held while records are read or changed, never while environments are at work.
+        in_use: Those that calls are using now, of all threads.
+        is_closed: Whether the engine is, and none can be used any more.
+    """
+
+    def __init__(self) -> None:
+        self.records: dict[int, EnvRecord] = {}
+        self.lock = threading.RLock()
+        self.in_use: set[int] = set()
+        self.is_closed = False
+
+    @contextmanager
+    def claimed(self, env_ids: Iterable[int]) -> Iterator[None]:
+        """Have environments to oneself, with interrupts held back, for the length of a call.
+
+        Raises:
+            InputError: There is no such environment.
+            StateError: Another call is using one of them, or the engine is closed.
+        """
+        self.check_open()
+        with interrupts_held():
+            wanted = set(env_ids)
+            with self.lock:
+                if unknown := wanted.difference(self.records):
+                    raise InputError(f"there is no environment {sorted(unknown, key=str)[0]!r} in this engine.")
+                if taken := self.in_use & wanted:
+                    raise StateError(f"env {min(taken)} is being used by another thread; wait for that call to end.")
+                self.in_use |= wanted
+            try:
+                yield
+            finally:
+                with self.lock:
+                    self.in_use -= wanted
+
+    def check_open(self) -> None:
+        """Raise a ``StateError`` if the engine is closed."""
+        if self.is_closed:
+            raise StateError("this manager is closed; make a new one.")
+
+    def of(self, env_ids: Collection[int]) -> list[EnvRecord]:
+        """The records of these, in their order."""
+        records = self.records
+        return [records[env_id] for env_id in env_ids]

@@ -1,0 +1,86 @@
+"""How an environment is forked: a fork stands where another environment stands, or stood after one of its turns.
+
+    journal of env 0     reset  turn 1  turn 2  turn 3  turn 4 ...
+                                           |
+    fork(0, [8, 9], turn=2)                +--> env 8, env 9: a journal of their own, up to here
+
+A fork is an environment whose journal begins as another's: it is rebuilt from that, as any environment whose worker was
+lost, in whatever home has room. What it shows is compared with the journal; either it stands there when the call
+returns, or it was never added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from ragen.errors import ForkError, InputError, StateError
+from ragen.parallel.environments import EnvRecord
+from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
+from ragen.parallel.episode.values import copied
+from ragen.parallel.lanes.lane import Lane
+
+
+def check_ids(new_ids: Sequence[int], known: Collection[int]) -> None:
+    """See to it that forks get ids of their own.
+
+    Raises:
+        InputError: One is no integer.
+        StateError: An environment, or another fork, has it.
+    """
+    for place, new_id in enumerate(new_ids):
+        if not isinstance(new_id, int) or isinstance(new_id, bool):
+            raise InputError(f"a fork was given the id {new_id!r}; expected an integer.")
+        if new_id in known or new_id in new_ids[:place]:
+            raise StateError(f"there is an env {new_id} already; give each fork an id of its own.")
+
+
+def check_turn(parent: EnvRecord, turn: int | None) -> None:
+    """See to it that an environment has stood at the end of this turn; 0 is the reset, None now.
+
+    Raises:
+        StateError: It was not reset yet.
+        ForkError: It has failed, and there is no now.
+        InputError: There is no such turn.
+    """
+    spec, played, failed = parent.spec, parent.journal.turns, parent.failed
+    if not parent.journal.has_begun:
+        why = f"its reset has failed: {failed.text}" if failed is not None else "it was not reset yet"
+        raise StateError(f"{spec.describe()} cannot be forked: {why}.")
+    if turn is None:
+        if failed is not None:
+            text = f"it has failed ({failed.text}); give the turn to go back to, from 0 to {played}"
+            raise ForkError(f"{spec.describe()} cannot be forked as it is now: {text}.")
+        return
+    if not isinstance(turn, int) or isinstance(turn, bool) or not 0 <= turn <= played:
+        text = f"expected 0 (its reset) to {played}, the turns of its present episode, or None for now"
+        raise InputError(f"{spec.describe()} cannot be forked after turn = {turn!r}: {text}.")
+
+
+def journal_until(parent: EnvRecord, turn: int | None) -> EpisodeJournal:
+    """The journal that a fork begins with.
+
+    Raises:
+        ForkError: The parent declares that it cannot be replayed, and no snapshot was taken there.
+    """
+    spec, game = parent.spec, parent.spec.game
+    journal = parent.journal.until(turn)
+    journal.entries = [
+        entry if isinstance(entry, Change) else JournalTurn(game.without_place(entry.action), entry.recorded)
+        for entry in journal.entries
+    ]
+    if not spec.is_replayable and not journal.ends_with_snapshot:
+        raise ForkError(
+            f"{spec.describe()} cannot be forked as it was after turn {journal.turns}: it declares that it cannot be "
+            "replayed, and has no snapshot of that moment (declare `save` and `load`)."
+        )
+    return journal
+
+
+def child(parent: EnvRecord, env_id: int, home: Lane | None, journal: EpisodeJournal) -> EnvRecord:
+    """A record of an environment of the parent's kind, that lives nowhere yet and has this journal to itself."""
+    spec = replace(parent.spec, env_id=env_id, config=copied(parent.spec.config))
+    origin = parent.env_id if parent.origin is None else parent.origin
+    made = EnvRecord(spec, home, bound_to_main=parent.bound_to_main, origin=origin)
+    made.journal = journal.until(None)
+    return made

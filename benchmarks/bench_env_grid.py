@@ -74,7 +74,7 @@ def main() -> None:
         original = case.make()
         original.reset(FIRST_SEED)
         reset = fastest(env.reset, seeds, before=_forget_levels)
-        copied = fastest(lambda _, env=env, original=original: env.copy_from(original), seeds)
+        copied = fastest(lambda _, env=env, original=original: env.load(original.save()), seeds)
         env.reset(FIRST_SEED)
         step = fastest(env.step, actions)
         render = fastest(lambda _, env=env: env.render(), actions)

@@ -51,7 +51,7 @@ def figures(env_type: str, seconds: float) -> tuple[float, float, float, float]:
     env, twin = env_class(config_class()), env_class(config_class())
     seeds, actions = count(1000), cycle(ACTIONS[env_type])
     reset = microseconds(lambda: env.reset(next(seeds)), seconds)
-    copy = microseconds(lambda: twin.copy_from(env), seconds)
+    copy = microseconds(lambda: twin.load(env.save()), seconds)
     step = microseconds(lambda: env.step(next(actions)), seconds)
     return reset, copy, step, microseconds(lambda: pickle.loads(pickle.dumps(env)), seconds)
 

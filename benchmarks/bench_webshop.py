@@ -87,7 +87,7 @@ def action_times(env: WebShopEnv, seconds: float) -> Iterator[tuple[str, float]]
             env.render()
 
     yield "reset", microseconds(lambda: env.reset(next(seeds)), seconds)
-    yield "copy of a group's member", microseconds(lambda: twin.copy_from(env), seconds)
+    yield "snapshot, saved and loaded", microseconds(lambda: twin.load(env.save()), seconds)
     yield "search", microseconds(lambda: act(next(queries)), seconds)
     found = microseconds(lambda: act("search[men shirt]"), seconds)
     products = [action for action in env.get_available_actions() if action[6:7] in "br" and "back" not in action]

@@ -65,10 +65,13 @@ class Work(BaseEnv):
         _loop(self.config.reset_loops)
         return self.render()
 
-    def copy_from(self, other: Any) -> bool:
-        """Take the state of a member of the group that was just reset."""
-        self.turn = other.turn
-        return True
+    def save(self) -> int:
+        """The turn, which is all that changes."""
+        return self.turn
+
+    def load(self, state: int) -> None:
+        """Stand where another was saved."""
+        self.turn = state
 
     def step(self, action: Any) -> tuple[str, float, bool, dict[str, Any]]:
         """Cost a turn."""

@@ -219,7 +219,7 @@ class EnvEngine(Closing):
             values = asked.run()
             with self.environments.lock:
                 if is_whole:
-                    self.stats_book.count_call(asked)
+                    self.stats_book.count_call(asked.time, are_turns=False)
                 for env_id, value in values.items():
                     values[env_id] = self.records[env_id].commit_reset(orders[env_id], value)
                 self._keep(asked)
@@ -261,7 +261,7 @@ class EnvEngine(Closing):
                         self.records[env_id].commit_turn(actions[env_id], value)
                 self._keep(asked)
                 if actions:
-                    self.stats_book.count_call(asked)
+                    self.stats_book.count_call(asked.time, are_turns=True)
             return values
 
     def _before_turns(self, env_ids: Collection[int]) -> bool:

@@ -148,7 +148,9 @@ class Failures:
         text, seed = f"does not replay: {divergence.describe()}", record.journal.seed
         check = f"{typed('check')} {record.spec.env_type} tells more"
         story = f"is not deterministic: replayed from seed {seed} and its actions, {text} ({check})"
-        if seed is None:
+        if divergence.what == "snapshot":
+            story = f"was loaded from a snapshot that does not show the same: {divergence.contrast()} ({check})"
+        elif seed is None:
             cure = "reset it with a seed, or declare `save` and `load` in its class"
             story = f"began its episode without a seed, with a generator that cannot be restored, and {text}: {cure}"
             text = f"{text} (its episode began without a seed: {cure})"

@@ -122,10 +122,7 @@ def holds_interrupts(function: F) -> F:
 class interrupts_let_through:
     """Within such a block, for the length of another: SIGINT is let through, where something may take long."""
 
-    __slots__ = ("_outer",)
-
-    def __init__(self) -> None:
-        self._outer = 0  # how deep it lies; 0 where nothing is held back any more, or in another thread
+    _outer = 0  # how deep it lies; 0 where nothing is held back any more, or in another thread
 
     def __enter__(self) -> None:
         if not _interrupts.depth or _interrupts.is_late or get_ident() != _main:

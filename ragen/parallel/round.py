@@ -33,7 +33,7 @@ from ragen.parallel.interrupts import interrupts_come_too_late
 from ragen.parallel.lanes.exchange import Answer, exchange
 from ragen.parallel.lanes.lane import Lane, Request
 from ragen.parallel.lanes.orders import Call, Fork, Order, Rebuild, RebuildHere, Reset
-from ragen.parallel.stats import Stats
+from ragen.parallel.stats import CallTime, Stats
 
 _PATIENCE = 0.005  # seconds between looks for room in quarantine, while other threads' environments have it
 
@@ -48,9 +48,7 @@ class Round:
         values: What came of it so far, by env_id.
         saved: Snapshots that were taken after what was asked, by env_id.
         looks: Whether what is left of it may be moved while it is played, as is measured meanwhile.
-        busy_s: Seconds that environments took, by the name of the worker; None is the main process.
-        idle_s: Seconds that main waited for workers, with nothing else to do.
-        seconds: What the call took, once it is over.
+        time: What the call took, once it is over.
     """
 
     def __init__(
@@ -60,8 +58,9 @@ class Round:
         self.asked = asked
         self.values: dict[int, Any] = {}
         self.saved: dict[int, Sealed] = {}
-        self.busy_s: dict[Lane | None, float] = defaultdict(float)
-        self.idle_s = self.seconds = 0.0
+        self._busy_s: dict[Lane | None, float] = defaultdict(float)
+        self._idle_s = 0.0
+        self.time = CallTime(0.0, 0)
         self.looks = False
         self._environments, self._homes, self._failures, self._stats = environments, homes, failures, stats
         self._is_waiting = False  # for room in quarantine
@@ -87,7 +86,9 @@ class Round:
             todo = [env_id for env_id in todo if env_id not in values]
         if self._has_failures:
             self._failures.sum_up()
-        self.seconds = perf_counter() - start
+        lane_s = dict(self._busy_s)
+        times = lane_s.pop(None, 0.0), max(lane_s.values(), default=0.0), len(lane_s), self._idle_s
+        self.time = CallTime(perf_counter() - start, len(self.asked.items), *times)
         interrupts_come_too_late()
         return {env_id: values[env_id] for env_id in self.asked.items}
 
@@ -138,7 +139,11 @@ class Round:
         """What brings environments to the end of their journals; those that cannot be replayed have failed."""
         specs, journals = [], []
         for record in sorted(records, key=lambda record: record.spec.tag):
-            journal = self._needs(record).from_snapshot()
+            journal = self._needs(record)
+            if record.failures and record.spec.is_replayable:  # once more, and from the beginning
+                journal = journal.without_snapshots()
+            else:
+                journal = journal.from_snapshot()
             if journal.has_begun and not (record.spec.is_replayable or journal.ends_with_snapshot):
                 self._has_failures = True
                 self._failures.lost(record, self.asked)
@@ -159,7 +164,7 @@ class Round:
         requests = {lane: self._request(lane, order) for lane, order in orders.items() if lane is not None}
         mine = orders.get(None)
         outcomes, replies, idle_s = exchange(requests, lambda: self._play_in_main(mine))
-        self.idle_s += idle_s
+        self._idle_s += idle_s
         with self._environments.lock:
             if mine is not None:
                 self._take(None, mine, outcomes, IN_MAIN)
@@ -204,7 +209,7 @@ class Round:
                 self.values[env_id] = value
             if saved is not None:
                 self.saved[env_id] = saved
-        self.busy_s[lane] += busy_s
+        self._busy_s[lane] += busy_s
         self._stats.count(lane, order, good, busy_s)
         for env_id, value, *_ in bad:
             if order.rebuilds and not (isinstance(value, Raised) and value.phase == "load"):

@@ -8,16 +8,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import get_ident
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ragen.parallel.environments import Environments, EnvRecord
 from ragen.parallel.episode.clock import Usage
 from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.lanes.lane import Lane
 from ragen.parallel.lanes.orders import Order, Reset
-
-if TYPE_CHECKING:
-    from ragen.parallel.round import Round
 
 QUARANTINE = "quarantine"
 """What names of lanes begin with whose one environment may kill its worker."""
@@ -129,9 +126,12 @@ class Episode:
 
     def add(self, tag: str, times: Sequence[tuple[float, Usage | None]], are_turns: bool) -> None:
         """Count turns or resets of a tag's environments: the seconds of each, and how they were spent if known."""
-        seconds = sum([each for each, _ in times])
-        waited = sum([usage.waited for _, usage in times if usage is not None])
-        queued = sum([max(0.0, each - usage.waited - usage.computed) for each, usage in times if usage is not None])
+        seconds = waited = queued = dearest = 0.0
+        for took, usage in times:
+            seconds, dearest = seconds + took, max(dearest, took)
+            if usage is not None:
+                waited += usage.waited
+                queued += max(0.0, took - usage.waited - usage.computed)
         old = self.tags.get(tag, TagCosts())
         self.tags[tag] = old._replace(
             seconds=old.seconds + seconds,
@@ -141,7 +141,7 @@ class Episode:
             turns=old.turns + len(times) * are_turns,
         )
         kind = self.turns if are_turns else self.resets
-        seen, dearest = kind.get(tag, Seen()), max([each for each, _ in times], default=0.0)
+        seen = kind.get(tag, Seen())
         kind[tag] = Seen(seen.number + len(times), seen.seconds + seconds, max(seen.dearest, dearest))
 
 
@@ -244,15 +244,12 @@ class Stats:
         for tag, times in by_tag.items():
             self.episode.add(tag, times, order.plays)
 
-    def count_call(self, asked: Round) -> None:
+    def count_call(self, call: CallTime, are_turns: bool) -> None:
         """Count a whole call that played turns, or reset all environments."""
-        lane_s = [seconds for lane, seconds in asked.busy_s.items() if lane is not None]
-        local_s, turns = asked.busy_s.get(None, 0.0), len(asked.asked.items)
-        call = CallTime(asked.seconds, turns, local_s, max(lane_s, default=0.0), len(lane_s), asked.idle_s)
-        if asked.asked.kind is Reset:
-            self.episode.reset = call
-        else:
+        if are_turns:
             self.episode.count(call)
+        else:
+            self.episode.reset = call
 
     def take_each(self, env_ids: Iterable[int]) -> list[float]:
         """Seconds spent inside each of these since they were last taken, whatever came of them."""

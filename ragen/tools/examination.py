@@ -25,13 +25,14 @@ from ragen.tools.recording import (
     Episodes,
     Turns,
     difference_from,
-    difference_of_copies,
+    difference_of_snapshots,
     record,
 )
 from ragen.tools.sandbox import Mishap, Sandbox
 
 TEXT_ACTIONS = ("1", "a", "(1 + 2) * 3", "search[red shoes]", "I do not know.", "")
-DEAR_RESET = 1e-3  # seconds of a reset from which it is worth while to copy the members of a group
+DEAR_RESET = 1e-3  # seconds of a reset from which members of a group load what the first one saves
+DEAR_TURN = 5e-3  # seconds of a turn from which snapshots are worth having
 WARM_UP, LIVES = 2, 5  # of an environment, before and while leaks are counted: the first ones fill caches
 MOST_RESETS, FEW_RESETS = 100, 15  # in a batch while memory is looked at; with so few, caches may still fill
 SEEDS_RESET = 50  # seeds that are gone through there, so that levels that are kept by seed do not look like a leak
@@ -63,7 +64,7 @@ ELSEWHERE: tuple[tuple[dict[str, str], int, str, str], ...] = (
 """What another process may have otherwise: variables, descriptors in use; what a difference says, and what to do."""
 
 ESSENTIAL = ("loads in a worker", "is built and closed", "plays")
-NEEDS_REPLAYS = ("replays after other episodes", "replays elsewhere", "group resets")
+NEEDS_REPLAYS = ("replays after other episodes", "replays elsewhere", "snapshots")
 
 _FIRST, _SECOND, _LEADER, _COPY, _PROBE, _OTHER = range(6)  # env_ids in a sandbox
 _GROUPS = {_FIRST: 0, _SECOND: 1, _LEADER: 2, _COPY: 2}
@@ -106,7 +107,7 @@ class Examination:
             "metrics": self._tells_metrics,
             "leaves its process alone": self._leaves_alone,
             "leaves nothing behind": self._leaves_nothing,
-            "group resets": self._is_copied,
+            "snapshots": self._is_saved,
             "memory stays": self._stays_small,
         }
         findings: dict[str, Finding] = {}
@@ -232,26 +233,20 @@ class Examination:
             self._load(elsewhere, descriptors)
             return self._difference(elsewhere, _FIRST)
 
-    def _is_copied(self) -> Finding:
-        """Members of a group are copied where the class declares how, and nowhere else: that has to be like a reset."""
-        declared = getattr(self._spec.env_class, "copy_from", None)
-        if declared is None or getattr(declared, "__module__", "") == "ragen.env.base":
-            is_dear = self._costs.reset >= DEAR_RESET
-            fix = "Declare copy_from: one reset then serves a whole group." if is_dear else ""
-            text = f"no copy_from: every member of a group is reset, in {in_words(self._costs.reset)}"
+    def _is_saved(self) -> Finding:
+        """What a snapshot is worth, where the class declares some: it has to play on as the episode did."""
+        env_class = self._spec.env_class
+        if not (isinstance(env_class, type) and {"save", "load"} <= vars(env_class).keys()):
+            is_dear = self._costs.reset >= DEAR_RESET or self._costs.turn >= DEAR_TURN
+            fix = "Declare save and load: what is lost is loaded then, and one reset serves a group." if is_dear else ""
+            lost = f"what is lost is played again, at {in_words(self._costs.turn)} a turn"
+            text = f"no snapshots: {lost}; every member of a group is reset, in {in_words(self._costs.reset)}"
             return Finding("note" if is_dear else "ok", text, fix)
-        for members in ((_LEADER, _COPY), (_COPY, _LEADER)):
-            if difference := self._difference(self._here, *members):
-                fix = "copy_from must copy all that reset sets, and share nothing that changes (generators, lists)."
-                return Finding("fail", f"a copy is not like a reset: {difference}", fix)
-        if not self._ask("copies", self._episode[0]):
-            text = "copy_from gives False: every member of a group is reset"
-            return Finding("note", text, "True says that it has copied.")
-        midway = self._spec.copies_midway
-        if midway and (found := difference_of_copies(self._first, self._here, _LEADER, _COPY, self._plan)):
-            fix = "copy_from must copy all that turns change, too."
-            return Finding("fail", f"copies_midway = True, but {found}", fix)
-        return Finding("ok", "copy_from gives what a reset gives, and nothing is shared")
+        spec = replace(self._spec, env_id=_LEADER, group_id=_GROUPS[_LEADER])
+        if difference := difference_of_snapshots(self._first, self._here, spec, _COPY, self._plan):
+            fix = "save has to give all that reset and turns set, generators too; load has to put all of it back."
+            return Finding("fail", f"a snapshot is not worth its name: {difference}", fix)
+        return Finding("ok", "what is loaded from a snapshot of any turn plays on as the episode did")
 
     # What it gives, leaves and costs
 

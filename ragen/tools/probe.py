@@ -65,14 +65,6 @@ class Probe:
         self.close_it()
         return names
 
-    def copies(self, seed: int) -> bool:
-        """Whether the environment's ``copy_from`` says that it has copied."""
-        self.build()
-        other = self._env
-        self._reset(seed)
-        self.build()
-        return bool(self._env.copy_from(other))
-
     def draws(self, seed: int, turns: Turns) -> dict[str, list[str]]:
         """Which global generators are used or seeded in an episode, by the call that does so."""
         found: dict[str, list[str]] = {}

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ragen.parallel.episode.host import ResetOrder
-from ragen.parallel.episode.journal import difference
-from ragen.parallel.episode.replicas import Lineage
+from ragen.parallel.episode.journal import EpisodeJournal, difference
+from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import Turn
-from ragen.parallel.lanes.orders import Fork, Play, Reset
+from ragen.parallel.lanes.orders import Play, Rebuild, Reset, Save
 from ragen.tools.json_codec import plain
 from ragen.tools.sandbox import Mishap, Sandbox
 
@@ -84,22 +84,26 @@ def difference_from(expected: Episodes, sandbox: Sandbox, env_ids: Sequence[int]
     return ""
 
 
-def difference_of_copies(expected: Episodes, sandbox: Sandbox, source: int, copy: int, plan: Plan) -> str:
-    """Where a copy of mid-episode, as ``copies_midway`` promises it, first plays otherwise; "" if nowhere.
+def difference_of_snapshots(expected: Episodes, sandbox: Sandbox, spec: EnvSpec, other: int, plan: Plan) -> str:
+    """Where what was loaded from a snapshot of mid-episode first plays otherwise; "" if nowhere.
 
-    ``source`` plays the episode of the plan's first seed; after each turn ``copy`` becomes a copy, and plays the rest.
+    The environment of ``spec`` plays the episode of the plan's first seed; after each turn ``other`` loads what it
+    saves, and plays the rest.
     """
     seed, turns = next(iter(plan.items()))
+    source = spec.env_id
     try:
         sandbox.do(Reset([ResetOrder(source, seed, OPTIONS)]))
         for turn, step in _turns(sandbox, source, turns[:-1], f"seed {seed}"):
             after = f"after turn {turn} of seed {seed}"
-            forked = sandbox.ask(Fork([(copy, Lineage(source, step.digest, None))]), f"in a copy {after}")
-            if forked.note:
-                return f"of a copy {after}: {forked.note}"
-            for later, its_step in _turns(sandbox, copy, turns, f"a copy {after}", turn + 1):
+            snapshot = sandbox.ask(Save([(source, None)]), f"as it was saved {after}")
+            journal = EpisodeJournal(seed, OPTIONS, has_begun=True, snapshots=[snapshot])
+            shown = sandbox.ask(Rebuild([], [(other, journal)]), f"as it was loaded {after}")
+            if found := difference(turn, ("digest",), (step.digest,), (plain(spec.game.digest(shown)),)):
+                return f"of a snapshot {after}, {found.describe()}"
+            for later, its_step in _turns(sandbox, other, turns, f"a snapshot {after}", turn + 1):
                 if found := difference(later, Step._fields, expected[seed][later + 1], its_step):
-                    return f"of a copy {after}, {found.describe()}"
+                    return f"of a snapshot {after}, {found.describe()}"
     except Mishap as mishap:
         return str(mishap)
     return ""

@@ -121,13 +121,8 @@ def test_seed_and_actions_decide_everything(game: Game) -> None:
 
 
 @every_game
-def test_a_copy_of_a_reset_goes_its_own_way(game: Game) -> None:
-    env_contract.assert_copies_go_their_own_way(game.make, game.actions)
-
-
-@every_game
-def test_a_copy_of_any_moment_goes_its_own_way(game: Game) -> None:
-    env_contract.assert_copies_midway(game.make, game.actions)
+def test_what_loads_a_snapshot_of_any_moment_goes_its_own_way(game: Game) -> None:
+    env_contract.assert_saves_at_any_moment(game.make, game.actions)
 
 
 @every_game

@@ -77,7 +77,7 @@ def test_a_move_that_moves_nothing_adds_no_tile_and_costs_only_the_raw_reward() 
     assert env.grid == before
     assert (reward, info["raw_reward"], info["action_is_valid"], done) == (0.0, -0.1, False, False)
     raw = Game2048Env(Game2048EnvConfig(use_log_reward=False))
-    assert raw.copy_from(env)
+    raw.load(env.save())
     assert raw.step(LEFT)[1] == -0.1
 
 
@@ -110,12 +110,3 @@ def test_a_game_that_is_over_stays_over() -> None:
 )
 def test_a_bad_value_is_a_config_error_that_names_key_and_value(key: str, value: object) -> None:
     env_contract.assert_refused(Game2048EnvConfig, key, value)
-
-
-def test_a_used_environment_becomes_a_copy_too() -> None:
-    used, fresh = Game2048Env(), Game2048Env()
-    used.reset(1)
-    used.step(0)
-    fresh.reset(2)
-    assert used.copy_from(fresh)
-    assert env_contract.play(used, ACTIONS) == env_contract.play(fresh, ACTIONS)

@@ -25,7 +25,7 @@ def check(env, config=None, **options):
 
 
 def test_a_flawless_environment_passes_everything():
-    report = check(check_cases.Copied)
+    report = check(check_cases.Saves)
     assert report.ok
     assert {finding.status for finding in report.findings.values()} == {"ok"}, report.findings
     assert "steps, success" in report.findings["metrics"].text and "note" in report.findings["metrics"].text
@@ -44,13 +44,8 @@ def test_a_flawless_environment_passes_everything():
         (check_cases.TellsTheDay, "replays elsewhere", "it depends on the time of day"),
         (check_cases.TellsADescriptor, "replays elsewhere", "it depends on the number of a file descriptor"),
         (check_cases.TellsItsProcess, "replays elsewhere", "another process gives something else"),
-        (check_cases.CopiedBadly, "group resets", "a copy is not like a reset"),
-        (check_cases.CopiedWithoutItsLevel, "group resets", "a copy is not like a reset: .*the reward was"),
-        (
-            check_cases.CopiedMidwayBadly,
-            "group resets",
-            "copies_midway = True, but of a copy after turn 0 .*the info was",
-        ),
+        (check_cases.SavesTooLittle, "snapshots", "is not worth its name: of a snapshot after turn 0 .*the info was"),
+        (check_cases.SavesWithoutItsLevel, "snapshots", "is not worth its name: .*the reward was"),
         pytest.param(
             *(
                 check_cases.LeavesThings,
@@ -166,11 +161,9 @@ def test_state_that_an_environment_holds_elsewhere_is_fine():
 @pytest.mark.parametrize(
     ("env", "status", "told"),
     [
-        (check_cases.Copied, "ok", "copy_from gives what a reset gives"),
-        (check_cases.CopiedMidway, "ok", "copy_from gives what a reset gives"),
-        (check_cases.Walk, "ok", "no copy_from: every member of a group is reset, in .*s"),
-        (check_cases.ResetsSlowly, "note", "no copy_from: every member of a group is reset, in .*s"),
-        (check_cases.DeclinesToCopy, "note", "copy_from gives False: every member of a group is reset"),
+        (check_cases.Saves, "ok", "what is loaded from a snapshot of any turn plays on as the episode did"),
+        (check_cases.Walk, "ok", "no snapshots: what is lost is played again"),
+        (check_cases.ResetsSlowly, "note", "no snapshots: .*every member of a group is reset, in .*s"),
     ],
 )
 def test_what_becomes_of_the_members_of_a_group_is_told_and_copying_recommended_where_resets_are_dear(
@@ -180,9 +173,9 @@ def test_what_becomes_of_the_members_of_a_group_is_told_and_copying_recommended_
         examination, "DEAR_RESET", 2e-3 if env is check_cases.ResetsSlowly else 1e3
     )  # however busy it is
     report = check(env)
-    finding = report.findings["group resets"]
+    finding = report.findings["snapshots"]
     assert report.ok and finding.status == status and re.search(told, finding.text), finding
-    assert ("Declare copy_from" in finding.fix) == (env is check_cases.ResetsSlowly)
+    assert ("Declare save and load" in finding.fix) == (env is check_cases.ResetsSlowly)
 
 
 def test_what_an_environment_changes_in_its_process_is_told():

@@ -366,6 +366,19 @@ class OwnGenerator(Walk):
         return super().reset(self.chance.randrange(1000), mode)
 
 
+class HiddenGenerator(Walk):
+    """Goes on with a generator of its own that hangs nowhere on it."""
+
+    def __init__(self, config: Any = None) -> None:
+        super().__init__(config)
+        self.draw, self.seed = (chance := random.Random(11)).randrange, chance.seed
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        if seed is not None:
+            self.seed(seed)
+        return super().reset(self.draw(1000), mode)
+
+
 def play_unseeded(engine: EnvEngine, disturb: Callable[[], None]) -> list[Any]:
     seen: list[Any] = [engine.reset(seeds())]
     for _ in range(2):
@@ -399,13 +412,14 @@ def test_the_first_episode_may_have_no_seed(make: Make) -> None:
 
 @in_lanes
 def test_a_generator_of_its_own_that_nobody_can_restore_is_found_out(make: Make) -> None:
-    """RAGEN's environments are always seeded; what a game of another kind restores, its own tests say."""
-    engine = make(specs(OwnGenerator, [0]))
+    engine = make(specs(HiddenGenerator, [0]))
     engine.reset({0: 3})
     engine.reset()
     kill(engine)
     (failed,) = engine.play(turns([0])).values()
     assert isinstance(failed, EnvFailed) and "does not replay: at the reset" in failed.text
+    assert "reset it with a seed, or declare `save` and `load`" in failed.text
+    assert engine.reset({0: 3}) and not isinstance(engine.play(turns([0]))[0], EnvFailed)
 
 
 @in_lanes

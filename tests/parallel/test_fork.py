@@ -6,6 +6,7 @@ import itertools
 import os
 import random
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -17,10 +18,10 @@ from ragen.errors import DivergenceError, ForkError, InputError, StateError
 from ragen.games.gym_game import AT_END, GYM, GymTurn
 from ragen.games.slab import Place, Slab
 from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings
+from ragen.parallel.episode.replicas import REPLAY_S
 from ragen.parallel.episode.turn import Turn
 from ragen.parallel.kinds import ray_cluster
 from ragen.parallel.kinds.ray import NodeHandle
-from ragen.parallel.lanes.orders import Fork
 from support import gym_envs
 from support.faulty_envs import Clock, FaultConfig, Faulty, GlobalDraws, Unreplayable, Walk
 from support.forking import BUILT_IN, OTHERS, Kind, bare, drawn, recorded, straight
@@ -34,54 +35,74 @@ SEED = 7
 Make = Callable[..., EnvEngine]
 
 
-class Copies(Walk):
-    """Can be copied at any moment; says how often it was, and how often it was reset."""
+class Saves(Walk):
+    """Declares snapshots, and that nothing else brings it back."""
 
-    copies_midway = True
     replayable = False
 
-    def copy_from(self, other: Any) -> bool:
+    def save(self) -> Any:
+        return self.random.getstate(), self.steps, self.place
+
+    def load(self, state: Any) -> None:
         self.random = random.Random()
-        self.random.setstate(other.random.getstate())
-        self.steps, self.place = other.steps, other.place
-        return True
+        generator, self.steps, self.place = state
+        self.random.setstate(generator)
 
 
-class CopiesDraws(GlobalDraws):
-    """Draws from the global generators, whose state is copied for it."""
+class SavesDraws(GlobalDraws):
+    """Draws from the global generators, whose states are saved for it."""
 
-    copies_midway = True
     replayable = False
 
-    def copy_from(self, other: Any) -> bool:
-        self.steps, self.place = other.steps, other.place
-        return True
+    def save(self) -> Any:
+        return self.steps, self.place
+
+    def load(self, state: Any) -> None:
+        self.steps, self.place = state
 
 
-class CopiesBadly(Walk):
-    """Forgets the place."""
+class SavesBadly(Walk):
+    """Loads another place, and takes long enough for snapshots to be worth their while."""
 
-    copies_midway = True
+    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        time.sleep(2 * REPLAY_S)
+        return super().step(action)
 
-    def copy_from(self, other: Any) -> bool:
-        self.random, self.steps = random.Random(), other.steps
-        return True
+    def save(self) -> Any:
+        return self.random.getstate(), self.steps, self.place + 1
+
+    def load(self, state: Any) -> None:
+        Saves.load(self, state)  # type: ignore[arg-type]
 
 
-class CopiesBadlyForGood(CopiesBadly):
-    copies_midway = True
+class SavesBadlyForGood(SavesBadly):
     replayable = False
 
+    def save(self) -> Any:
+        return super().save()
 
-class RaisesCopying(Walk):
-    copies_midway = True
+    def load(self, state: Any) -> None:
+        super().load(state)
 
-    def copy_from(self, other: Any) -> bool:
+
+class RaisesLoading(SavesBadly):
+    def save(self) -> Any:
+        return None
+
+    def load(self, state: Any) -> None:
         raise ValueError("not me")
 
 
-class Heir(Copies):
-    """Keeps more than its parent copies, and does not say that it can be copied."""
+class RaisesSaving(SavesBadly):
+    def save(self) -> Any:
+        raise ValueError("not me")
+
+    def load(self, state: Any) -> None:
+        raise ValueError("nor me")
+
+
+class Heir(SavesBadly):
+    """Keeps more than its parent saves, and does not declare snapshots itself."""
 
     replayable = True
 
@@ -164,19 +185,6 @@ def on(engine: EnvEngine, env_ids: Iterable[int], turns: Iterable[Turn]) -> dict
             assert not isinstance(result, EnvFailed), result.text
             given[env_id].append(recorded(result))
     return given
-
-
-def ways(engine: EnvEngine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """How environments are forked from now on: where each is to be copied from, or that it is replayed."""
-    seen: list[str] = []
-    init = Fork.__init__
-
-    def watched(self: Fork, items: Any) -> None:
-        seen.extend("replay" if lineage.source is None else "copy" for _, lineage in items)
-        init(self, items)
-
-    monkeypatch.setattr(Fork, "__init__", watched)
-    return seen
 
 
 # What a fork is
@@ -279,50 +287,23 @@ def test_an_episode_without_a_seed_is_forked_by_its_generators(make: Make) -> No
 # How, and where
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
-@in_main
-def test_built_in_environments_are_copied_where_they_stand(
-    make: Make, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kind = BUILT_IN[name]
-    engine = make([kind.spec(0)])
-    engine.reset({0: SEED})
-    on(engine, [0], drawn(kind, 3, seed=5))
-    how = ways(engine, monkeypatch)
-    engine.fork(0, [1, 2])
-    assert how == ["copy"] * 2
-    engine.fork(0, [3], 2)
-    assert how[2:] == ["replay"]
-
-
 @everywhere
-@pytest.mark.parametrize(("env_class", "played"), [(Copies, "walk"), (CopiesDraws, "draws")])
-def test_what_cannot_be_replayed_is_copied(make: Make, env_class: type[Walk], played: str) -> None:
+@pytest.mark.parametrize(("env_class", "played"), [(Saves, "walk"), (SavesDraws, "draws")])
+def test_what_cannot_be_replayed_is_forked_by_its_snapshots(make: Make, env_class: type[Walk], played: str) -> None:
     engine = began(make, env_class)
     engine.fork(0, [1, 2])
-    assert engine.home(1) == engine.home(2) == engine.home(0)
+    engine.fork(0, [3], 2)
     after = on(engine, [0, 1, 2], [TURN] * 3)
     assert after[0] == after[1] == after[2] == straight(OTHERS[played], SEED, [TURN] * 7)[5:]
+    assert on(engine, [3], [TURN] * 2)[3] == straight(OTHERS[played], SEED, [TURN] * 4)[3:]
 
 
-def test_a_subclass_of_what_can_be_copied_is_replayed(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = began(make, Heir)
-    how = ways(engine, monkeypatch)
-    engine.fork(0, [1])
-    assert how[0] == "replay"
-    after = on(engine, [0, 1], [TURN] * 3)
-    assert after[0] == after[1]
-
-
-@pytest.mark.parametrize("env_class", [CopiesBadly, RaisesCopying])
-def test_a_copy_that_is_wrong_is_replayed_instead(
-    make: Make, env_class: type[Walk], caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.parametrize("env_class", [SavesBadly, RaisesLoading, RaisesSaving, Heir])
+def test_what_cannot_be_loaded_is_replayed_from_its_beginning(make: Make, env_class: type[Walk]) -> None:
     engine = began(make, env_class)
     engine.fork(0, [1])
     after = on(engine, [0, 1], [TURN] * 3)
     assert after[0] == after[1]
-    assert "was replayed to be forked, and not copied" in caplog.text
 
 
 @in_lanes
@@ -463,52 +444,39 @@ def test_what_never_shows_the_same_again_is_refused(make: Make) -> None:
     engine.play({0: TURN})
 
 
-@pytest.mark.parametrize(
-    ("env_class", "turn", "why"),
-    [
-        (Unreplayable, None, "does not declare copies_midway = True"),
-        (Unreplayable, 2, "does not declare copies_midway = True"),
-        (Copies, 2, "it has gone on since"),
-    ],
-)
-def test_what_can_neither_be_copied_nor_replayed_is_refused(
-    make: Make, env_class: type[Walk], turn: int | None, why: str
-) -> None:
-    engine = began(make, env_class)
-    with pytest.raises(ForkError, match=f"cannot be replayed, and cannot be copied, since .*{why}"):
+@pytest.mark.parametrize("turn", [None, 2])
+def test_what_can_neither_be_loaded_nor_replayed_is_refused(make: Make, turn: int | None) -> None:
+    engine = began(make, Unreplayable)
+    with pytest.raises(ForkError, match=r"cannot be replayed, and has no snapshot of that moment"):
         engine.fork(0, [1], turn)
     assert list(engine.records) == [0]
     assert on(engine, [0], [TURN])[0] == straight(OTHERS["walk"], SEED, [TURN] * 5)[5:]
 
 
-def test_a_wrong_copy_of_what_cannot_be_replayed_is_refused(make: Make) -> None:
-    engine = began(make, CopiesBadlyForGood)
-    with pytest.raises(
-        ForkError, match=r"its copy did not show the same: .*and it declares that it cannot be replayed"
-    ):
+def test_a_wrong_snapshot_of_what_cannot_be_replayed_is_refused(make: Make) -> None:
+    engine = began(make, SavesBadlyForGood)
+    with pytest.raises(ForkError, match=r"does not replay: at turn 3 the snapshot was .* and is now"):
         engine.fork(0, [1])
     assert list(engine.records) == [0]
 
 
 @in_main
-def test_a_copy_is_refused_where_attributes_were_set_or_changed(make: Make) -> None:
-    engine = began(make, Copies)
+def test_what_was_changed_since_its_snapshot_and_cannot_be_replayed_is_refused(make: Make) -> None:
+    engine = began(make, Saves)
     engine.call([0], "sight")
-    with pytest.raises(ForkError, match="changed after its last turn"):
+    with pytest.raises(ForkError, match="has no snapshot of that moment"):
         engine.fork(0, [1])
-    engine.set_attr([0], "place", 4)
     engine.play({0: TURN})
-    with pytest.raises(ForkError, match=r"attributes were set from outside \(place\)"):
-        engine.fork(0, [1])
+    engine.fork(0, [1])
 
 
 @in_lanes
-def test_a_copy_of_what_was_lost_is_refused(make: Make) -> None:
-    engine = began(make, Copies)
+def test_what_was_lost_is_forked_by_its_snapshot(make: Make) -> None:
+    engine = began(make, Saves)
     kill(engine)
-    with pytest.raises(ForkError, match=r"not there any more|state was lost"):
-        engine.fork(0, [1])
-    assert list(engine.records) == [0]
+    engine.fork(0, [1])
+    after = on(engine, [0, 1], [TURN] * 3)
+    assert after[0] == after[1] == straight(OTHERS["walk"], SEED, [TURN] * 7)[5:]
 
 
 @in_main

@@ -64,35 +64,24 @@ class Walk(BaseDiscreteActionEnv):
         return f"at {self.place} of {self.config.goal}"
 
 
-class Copied(Walk):
-    def copy_from(self, other: Walk) -> bool:
-        self.place, self.steps = other.place, other.steps
+class Saves(Walk):
+    def save(self) -> Any:
+        return self.place, self.steps, self.rng.getstate()
+
+    def load(self, state: Any) -> None:
+        self.place, self.steps, generator = state
         self.rng = random.Random()
-        self.rng.setstate(other.rng.getstate())
-        return True
+        self.rng.setstate(generator)
 
 
-class CopiedMidway(Copied):
-    copies_midway = True
+class SavesTooLittle(Walk):
+    """Saves what a reset sets, and not what turns change."""
 
+    def save(self) -> Any:
+        return self.place, 0, self.rng.getstate()
 
-class CopiedMidwayBadly(Walk):
-    """Copies what a reset sets, and not what turns change."""
-
-    copies_midway = True
-
-    def copy_from(self, other: Walk) -> bool:
-        Copied.copy_from(self, other)  # type: ignore[arg-type]
-        self.steps = 0
-        return True
-
-
-class CopiedBadly(Walk):
-    """Copies share the generator of the original."""
-
-    def copy_from(self, other: Walk) -> bool:
-        self.place, self.steps, self.rng = other.place, other.steps, other.rng
-        return True
+    def load(self, state: Any) -> None:
+        Saves.load(self, state)  # type: ignore[arg-type]
 
 
 class HasItsLevelElsewhere(Walk):
@@ -109,14 +98,12 @@ class HasItsLevelElsewhere(Walk):
         return shown, float(self.levels.get(id(self)) or -1), done, info
 
 
-class CopiedWithoutItsLevel(HasItsLevelElsewhere):
-    def copy_from(self, other: Walk) -> bool:
-        return Copied.copy_from(self, other)  # type: ignore[arg-type]
+class SavesWithoutItsLevel(HasItsLevelElsewhere):
+    def save(self) -> Any:
+        return Saves.save(self)  # type: ignore[arg-type]
 
-
-class DeclinesToCopy(Walk):
-    def copy_from(self, other: Walk) -> bool:
-        return False
+    def load(self, state: Any) -> None:
+        Saves.load(self, state)  # type: ignore[arg-type]
 
 
 class ResetsSlowly(Walk):
@@ -247,7 +234,7 @@ class TellsEntropy(Walk):
         return f"{super().render()} {os.urandom(4).hex()}"
 
 
-class TellsItsProcess(Copied):
+class TellsItsProcess(Walk):
     def render(self, mode: str | None = None) -> str:
         return f"{super().render()} {os.getpid()}"
 

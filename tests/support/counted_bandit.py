@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from ragen.env.bandit.config import BanditEnvConfig
 from ragen.env.bandit.env import BanditEnv
@@ -35,6 +34,3 @@ class CountedBandit(BanditEnv):
 
     def __init__(self, config: CountedBanditConfig) -> None:
         super().__init__(BanditEnvConfig(split=config.split, internal_seed=config.number))  # type: ignore[arg-type]
-
-    def copy_from(self, other: Any) -> bool:
-        return False  # members of a group differ

@@ -73,6 +73,8 @@ class LightsOut(LightsOutAsWritten):
         self.steps = 0
         return self.render()
 
-    def copy_from(self, other: Any) -> bool:
-        self.lamps, self.steps = list(other.lamps), other.steps
-        return True
+    def save(self) -> Any:
+        return self.lamps, self.steps
+
+    def load(self, state: Any) -> None:
+        self.lamps, self.steps = state

@@ -135,8 +135,10 @@ def _put(holder: Any, name: Any, state: Any) -> None:
     kind, content = state
     present = _get(holder, name)
     if kind == "random":
+        present = holder.__dict__[name] = random.Random() if present is None else present
         present.setstate(content)
     elif kind == "RandomState":
+        present = holder.__dict__[name] = np.random.RandomState() if present is None else present
         present.set_state(content)
     elif getattr(present, "bit_generator", None) is not None and (
         type(present.bit_generator).__name__ == content["bit_generator"]

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ragen.parallel.episode import replicas
 from ragen.parallel.episode.clock import SLOW, UsageClock
 from ragen.parallel.episode.global_rng import outer_state_kept
-from ragen.parallel.episode.journal import Change, EpisodeJournal
+from ragen.parallel.episode.journal import Change, EpisodeJournal, Snapshot
 from ragen.parallel.episode.outcome import Outcome, Overdue, Raised, TimedOut
 from ragen.parallel.episode.overlap import Job, Mark, Overlap
 from ragen.parallel.episode.replicas import Replica
@@ -112,6 +112,10 @@ class EnvHost:
     def call(self, items: Sequence[tuple[int, Change]]) -> list[Outcome]:
         """Call a method of environments, set or read an attribute. Outcomes hold what it gave."""
         return self._each(items, "call", replicas.call)
+
+    def save(self, items: Sequence[tuple[int, Any]]) -> list[Outcome]:
+        """Take snapshots of environments that show this. Outcomes hold a :class:`Snapshot`, to be loaded unchecked."""
+        return self._each(items, "save", lambda replica, item: Snapshot(0, replicas.save(replica, item[1]), None))
 
     def unload(self, env_ids: Iterable[int]) -> None:
         """Close environments and forget them, each an item of its own to the deadline; a failure to close is logged."""

@@ -154,6 +154,10 @@ class EpisodeJournal:
         if sum(len(each.state.pickled) for each in older) > MOST_SNAPSHOTS:
             self.snapshots = [*older[::2], self.snapshots[-1]]
 
+    def without_snapshots(self) -> EpisodeJournal:
+        """The episode as it is replayed from its beginning, if that is known; itself if not."""
+        return replace(self, snapshots=[]) if self.seed is not None or is_known(self.before) else self.from_snapshot()
+
     def from_snapshot(self) -> EpisodeJournal:
         """The episode from its last snapshot on; itself where there is none."""
         if not self.snapshots:

@@ -145,8 +145,10 @@ def replay(replica: Replica, journal: EpisodeJournal, tick: Callable[[], None]) 
 def _replay_episode(replica: Replica, journal: EpisodeJournal, tick: Callable[[], None]) -> Any:
     game, turn = replica.spec.game, journal.left_out
     if journal.snapshots:
-        shown, expected = load(replica, journal.snapshots[0].state), journal.snapshots[0].digest
-        found = difference(turn - 1, ("digest",), (expected,), (game.digest(shown),))
+        _, state, digest = journal.snapshots[0]
+        shown, found = load(replica, state), None
+        if digest is not None:
+            found = difference(turn - 1, ("snapshot",), (digest,), (game.digest(shown),))
     else:
         if journal.before is not None:
             _restore_generators(replica, journal.before)

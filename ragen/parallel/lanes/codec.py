@@ -21,10 +21,10 @@ from ragen.parallel.episode.outcome import Outcome, Raised
 from ragen.parallel.episode.sealed import OURS, PlainPickler, Sealed, sealed
 from ragen.parallel.interrupts import let_signals_pass
 from ragen.parallel.lanes.handle import Message, WorkerGone, WorkerHandle
-from ragen.parallel.lanes.orders import Call, CloseAll, Order, Play, Rebuild, Reset, Unload
+from ragen.parallel.lanes.orders import Call, CloseAll, Order, Play, Rebuild, Reset, Save, Unload
 
 _HEAD = struct.Struct("<QQ")  # number of the request, number of the engine
-_ORDERS: dict[str, type[Order]] = {kind.__name__: kind for kind in (Reset, Play, Call, Rebuild, Unload, CloseAll)}
+_ORDERS: dict[str, type[Order]] = {kind.__name__: kind for kind in (Reset, Play, Call, Save, Rebuild, Unload, CloseAll)}
 
 
 def pack_request(number: int, engine: int, order: Order) -> Message:
@@ -234,9 +234,9 @@ def _packed_arrays(values: Sequence[Any]) -> tuple[Any, ...] | list[Any]:
     first = values[0]
     dtype, shape, is_array = first.dtype, first.shape, type(first) is np.ndarray
     is_fit = dtype.kind in "biufc" and 0 < first.nbytes <= _SMALL and (is_array or isinstance(first, np.generic))
-    if not is_fit or (is_array and not shape) or set(map(type, values)) != {type(first)}:
+    if not is_fit or (is_array and not shape) or np.dtype(dtype.str).char != dtype.char:
         return tuple(values)
-    if any(value.dtype != dtype or value.shape != shape for value in values) or np.dtype(dtype.str).char != dtype.char:
+    if set(map(type, values)) != {type(first)} or {(each.dtype, each.shape) for each in values} != {(dtype, shape)}:
         return tuple(values)
     whole = np.array(values, dtype)
     content = whole.tobytes() if whole.nbytes <= _IN_MESSAGE else pickle.PickleBuffer(whole)

@@ -91,6 +91,16 @@ class Call(Order):
         return host.call(self.items)
 
 
+class Save(Order):
+    """Take snapshots; items are ``(env_id, what it shows)``. For tools that look at snapshots."""
+
+    phase = "save"
+
+    def run(self, host: EnvHost) -> list[Outcome]:
+        """See :meth:`EnvHost.save`."""
+        return host.save(self.items)
+
+
 class Fork(Order):
     """Have environments stand at the end of the journals that they were given; asked of no home: they are rebuilt."""
 

@@ -122,6 +122,6 @@ def _kind(environ: Mapping[str, str]) -> LaneKind:
         from ragen.parallel.process.kind import ProcessKind
 
         return ProcessKind("forkserver" if sys.platform == "linux" else "spawn", [], environ)
-    from ragen.parallel.lanes.executor import ExecutorKind
+    from ragen.parallel.kinds.executor import ExecutorKind
 
     return ExecutorKind("spawn")

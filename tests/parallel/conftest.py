@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from ragen.parallel.lanes.executor_process import start_fork_server, without_main_script
+from ragen.parallel.kinds.executor import start_fork_server, without_main_script
+from ragen.resources import temporary_folder
 from support.episodes import BACKEND
 from support.leftovers import descriptors, processes, until
 
@@ -29,11 +30,12 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(autouse=True, scope="session")
 def what_the_standard_library_keeps() -> None:
-    """Its fork server, resource tracker and shared memory: executors have them started, and they stay.
+    """Its fork server, resource tracker and shared memory, and a temporary folder: executors want them, and they stay.
 
     The server is started as executors start it, with what every worker needs imported once: or each one of these tests
     would wait while its workers import NumPy.
     """
+    temporary_folder()
     with without_main_script():
         start_fork_server()
     for method in ("forkserver", "spawn"):

@@ -18,8 +18,7 @@ import pytest
 
 from ragen.errors import EnvError, LaneDiedError, LaneError, LaneTimeoutError, RagenError
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.parallel.kinds import ray_cluster
-from ragen.parallel.lanes import executor
+from ragen.parallel.kinds import executor, ray_cluster
 from ragen.parallel.process import launcher, supervisor
 from support.episodes import BACKEND, config, errors, freeze, play, sequential
 from support.leftovers import is_over, processes, titled, until

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ragen.parallel.lanes.executor_process import start_fork_server, without_main_script
+from ragen.parallel.kinds.executor import start_fork_server, without_main_script
+from ragen.resources import temporary_folder
 from ragen.vector import LaneVectorEnv
 from support.leftovers import descriptors, processes, until
 
@@ -21,6 +22,7 @@ def what_the_standard_library_keeps() -> None:
 
     The server is started as executors start it, with what every worker needs imported once.
     """
+    temporary_folder()
     with without_main_script():
         start_fork_server()
     context = multiprocessing.get_context("forkserver")

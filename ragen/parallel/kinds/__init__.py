@@ -53,7 +53,7 @@ def _new_kind(backend: str, settings: Settings, preload: Sequence[str]) -> LaneK
         cluster = ray_cluster.RayCluster(settings.ray, start_method, preload)
         return RayKind(cluster, settings.max_workers, settings.startup_timeout)
     if backend == "executor":
-        from ragen.parallel.lanes.executor import ExecutorKind
+        from ragen.parallel.kinds.executor import ExecutorKind
 
         return ExecutorKind(start_method)
     if names_own_kind(backend):

@@ -45,8 +45,8 @@ from typing import Any, Protocol
 
 from ragen.errors import LaneStartError
 from ragen.parallel.lanes import codec
-from ragen.parallel.lanes.executor import ExecutorKind
-from ragen.parallel.lanes.future_lane import FutureHandle, Hello
+from ragen.parallel.kinds.executor import ExecutorKind
+from ragen.parallel.kinds.futures import FutureHandle, Hello
 from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
 from ragen.parallel.process.kind import ProcessKind, unavailable
 from ragen.parallel.this_process import NODE

@@ -2,13 +2,12 @@
 
 One thread, one request at a time. A worker serves all engines of the main process; each has a host of its own here. How
 messages come and go is the kind's business: :mod:`ragen.parallel.process.worker_main` reads them from a socket,
-:mod:`ragen.parallel.lanes.executor` is called with them.
+:mod:`ragen.parallel.kinds.executor` is called with them.
 """
 
 from __future__ import annotations
 
 import gc
-import os
 import signal
 from typing import Any
 
@@ -19,11 +18,10 @@ from ragen.parallel.lanes.handle import Message
 from ragen.parallel.lanes.orders import CloseAll, Rebuild
 from ragen.parallel.lanes.progress import Progress
 from ragen.parallel.this_process import set_title
-from ragen.resources import close_resources
+from ragen.resources import close_resources, use_temporary_folder
 
 in_worker = False
 _worker: Worker | None = None  # of this process, where a kind calls functions instead of keeping the object
-_first_reply: Message | None = None
 
 
 class Worker:
@@ -62,25 +60,21 @@ class Worker:
         return codec.pack_reply(number, outcomes)
 
 
-def _worker_init(lane: str, memory: Any, rebuild: Message | None) -> None:
-    """Start as the worker of a lane: rebuild its replicas from configuration, seeds and journals; never raises.
+def _worker_init(lane: str, memory: Any, folder: str = "") -> None:
+    """Start as the worker of a lane; what it holds is rebuilt by the first requests.
 
-    The initializer of executors (:mod:`ragen.parallel.lanes.executor`).
+    The initializer of executors (:mod:`ragen.parallel.kinds.executor`).
 
     Args:
         lane: Name of the lane.
         memory: Memory for :class:`Progress` that the main process shares.
-        rebuild: The first request, which says what to rebuild; its reply is fetched by :func:`_worker_first_reply`.
+        folder: For temporary files; the main process removes it. "" leaves them where the system has them.
     """
-    global _worker, _first_reply
+    global _worker
+    if folder:
+        use_temporary_folder(folder)
     enter_worker_process(lane)
     _worker = Worker(lane, Progress(memory))
-    _first_reply = _worker_step_single_env(rebuild) if rebuild is not None else None
-
-
-def _worker_first_reply() -> tuple[int, Message | None]:
-    """Say hello: this process's id, and the reply to what :func:`_worker_init` was asked."""
-    return os.getpid(), _first_reply
 
 
 def _worker_step_single_env(request: Message) -> Message | None:

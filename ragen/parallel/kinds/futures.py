@@ -29,7 +29,7 @@ from ragen.parallel.lanes.handle import Message, WorkerGone, WorkerHandle
 
 _AT_ONCE = 4096  # bytes: wake-ups that are read together
 
-Hello = tuple[int | None, Message | None]  # process id, if on this machine; reply to what the worker was started with
+Hello = tuple[int | None, Message | None]  # process id, if it has one; reply to what the worker was started with
 
 
 class FutureHandle(WorkerHandle):

@@ -169,7 +169,7 @@ def workers() -> Iterator[Line]:
 
 
 def _process_kind() -> Line:
-    from ragen.parallel.process.kind import unavailable
+    from ragen.parallel.kinds.process.kind import unavailable
 
     why = unavailable()
     if not why:

@@ -119,7 +119,7 @@ class Sandbox(Closing):
 
 def _kind(environ: Mapping[str, str]) -> LaneKind:
     if available("process") == "process":
-        from ragen.parallel.process.kind import ProcessKind
+        from ragen.parallel.kinds.process.kind import ProcessKind
 
         return ProcessKind("forkserver" if sys.platform == "linux" else "spawn", [], environ)
     from ragen.parallel.kinds.executor import ExecutorKind

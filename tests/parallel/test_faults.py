@@ -19,7 +19,8 @@ import pytest
 from ragen.errors import EnvError, LaneDiedError, LaneError, LaneTimeoutError, RagenError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel.kinds import executor, ray_cluster
-from ragen.parallel.process import launcher, supervisor
+from ragen.parallel.kinds.process import kind as process_kind
+from ragen.parallel.kinds.process import supervisor
 from support.episodes import BACKEND, config, errors, freeze, play, sequential
 from support.leftovers import is_over, processes, titled, until
 from support.simulated_nodes import SimulatedCluster
@@ -501,7 +502,7 @@ def test_a_supervisor_that_never_answers_is_given_up_in_the_time_of_whoever_asks
     honest: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "command_line", lambda module, arguments: ["sleep", "1000"])
-    monkeypatch.setattr(launcher, "END_TIMEOUT", 0.3)
+    monkeypatch.setattr(process_kind, "END_TIMEOUT", 0.3)
     patient = EnvStateManager(faulty("nothing", "never", startup_timeout=600))
     with patient, EnvStateManager(faulty("nothing", "never", startup_timeout=0.5)) as manager:
         assert freeze(play(manager, TURNS)) == honest

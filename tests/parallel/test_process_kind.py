@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 
 from ragen.errors import LaneStartError
+from ragen.parallel.kinds.process import kind as process_kind
+from ragen.parallel import linux
+from ragen.parallel.kinds.process import supervisor
+from ragen.parallel.kinds.process.kind import Launcher, ProcessKind, unavailable
 from ragen.parallel.lanes.handle import Message, WorkerGone
-from ragen.parallel.process import launcher, linux, supervisor
-from ragen.parallel.process.kind import ProcessKind, unavailable
 from support import scripts
 from support.leftovers import descriptors, is_over, processes, until
 from support.worker_handles import ask, end_of, say, up, wait
@@ -375,7 +377,7 @@ def test_a_supervisor_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.cold
 def test_a_supervisor_that_does_not_answer_is_given_up(kind: ProcessKind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "END_TIMEOUT", 0.2)
+    monkeypatch.setattr(process_kind, "END_TIMEOUT", 0.2)
     handles = [up(kind), up(kind)]
     os.kill(supervisor_pid(), signal.SIGSTOP)
     for handle in handles:
@@ -399,7 +401,7 @@ def test_programs_end_though_the_supervisor_was_killed(kind: ProcessKind) -> Non
 def test_nothing_is_left_of_a_main_process_that_was_killed(tmp_path: Path, victims: list[str]) -> None:
     body = """
         import signal
-        from ragen.parallel.process.kind import ProcessKind
+        from ragen.parallel.kinds.process.kind import ProcessKind
         from support.worker_handles import ask, say, up
         kind = ProcessKind("forkserver", ["support.bare_worker"])
         handle = up(kind)
@@ -480,13 +482,13 @@ def test_a_fork_that_lives_on_hides_no_end(kind: ProcessKind) -> None:
 
 @pytest.mark.cold
 def test_a_fork_made_while_a_worker_starts_hides_no_end(kind: ProcessKind, monkeypatch: pytest.MonkeyPatch) -> None:
-    start, forks = launcher.Launcher.start, []
+    start, forks = Launcher.start, []
 
-    def start_beside_a_fork(self: launcher.Launcher, token: str, lane: str, given: list[int]) -> None:
+    def start_beside_a_fork(self: Launcher, token: str, lane: str, given: list[int]) -> None:
         forks.append(pausing_fork(kind))  # as another thread may do at any time
         start(self, token, lane, given)
 
-    monkeypatch.setattr(launcher.Launcher, "start", start_beside_a_fork)
+    monkeypatch.setattr(Launcher, "start", start_beside_a_fork)
     handle = kind.start("lane 0", say("exit", 1, b"3"))
     try:
         assert end_of(handle).status == 3
@@ -579,7 +581,7 @@ def test_a_proc_that_is_read_only_or_missing_harms_nothing(tmp_path: Path, proc:
         pytest.skip("no file systems can be mounted here")
     body = """
         import os
-        from ragen.parallel.process.kind import ProcessKind
+        from ragen.parallel.kinds.process.kind import ProcessKind
         from support.worker_handles import ask, end_of, say, up
         kind = ProcessKind("forkserver", ["support.bare_worker"])
         for message, status in ((say("exit", 1, b"3"), 3), (say("sleep"), -9)):
@@ -629,7 +631,7 @@ def test_the_module_can_be_imported_where_nothing_of_it_is_available(tmp_path: P
             for name in names:
                 delattr(module, name)
         sys.modules["fcntl"] = sys.modules["resource"] = None
-        from ragen.parallel.process import kind, worker_main
+        from ragen.parallel.kinds.process import kind, worker_main
         print(kind.unavailable())
     """
     path = scripts.write(tmp_path, body, head="")

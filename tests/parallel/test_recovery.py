@@ -21,7 +21,7 @@ import pytest
 from ragen.env import REGISTERED_ENVS, register_env
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel.engine import EnvEngine
-from ragen.parallel.process.linux import descendants
+from ragen.parallel.linux import descendants
 from support import scripts
 from support.episodes import config, errors, freeze, inputs, play, sequential
 from support.faulty_envs import Faulty, Walk

@@ -53,7 +53,10 @@ def test_modules_that_a_checkout_needs_need_few_packages():
     allowed = {"numpy", "PIL", "omegaconf", "cloudpickle", "setproctitle", "rich", "yaml"}
     allowed.add("ray")  # only with `backend: ray`
     assert needed_modules().outside - set(sys.stdlib_module_names) <= allowed
-    assert {"ragen/parallel/process/worker_main.py", "ragen/llm_agent/es_manager.py"} <= needed_modules().files.keys()
+    assert {
+        "ragen/parallel/kinds/process/worker_main.py",
+        "ragen/llm_agent/es_manager.py",
+    } <= needed_modules().files.keys()
     assert not [path for path in needed_modules().files if path.startswith(("ragen/training", "ragen/vector"))]
 
 

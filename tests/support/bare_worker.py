@@ -9,10 +9,10 @@ import sys
 import threading
 import time
 
+from ragen.parallel.kinds.process import worker_main
 from ragen.parallel.lanes import codec
 from ragen.parallel.lanes.handle import Message
 from ragen.parallel.lanes.progress import Progress
-from ragen.parallel.process import worker_main
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(1000)"]
 

@@ -12,11 +12,11 @@ import subprocess
 import sys
 
 from ragen.errors import LaneStartError
+from ragen.parallel.kinds.process.channel import Channel
 from ragen.parallel.lanes import codec
 from ragen.parallel.lanes.handle import Ending, LaneKind, Message, WorkerGone, WorkerHandle
 from ragen.parallel.lanes.progress import Progress
 from ragen.parallel.lanes.worker import Worker, enter_worker_process
-from ragen.parallel.process.channel import Channel
 
 
 class SubprocessHandle(WorkerHandle):

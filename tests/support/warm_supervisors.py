@@ -12,8 +12,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ragen.parallel.kinds.process.kind import Launcher
 from ragen.parallel.lanes.handle import Ending
-from ragen.parallel.process.launcher import Launcher
 from support import leftovers
 
 MOST = 3  # that wait for a test that needs one like them

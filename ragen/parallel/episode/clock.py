@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from ragen.parallel.process import linux
+from ragen.parallel import linux
 
 try:
     from resource import RUSAGE_CHILDREN, getrusage

@@ -34,7 +34,7 @@ def available(backend: str) -> str:
     """The backend that is taken where this one is asked for; that it is another one is told once."""
     if backend != "process":
         return backend
-    from ragen.parallel.process.kind import unavailable
+    from ragen.parallel.kinds.process.kind import unavailable
 
     if why := unavailable():
         if why not in _told:
@@ -58,7 +58,7 @@ def _new_kind(backend: str, settings: Settings, preload: Sequence[str]) -> LaneK
         return ExecutorKind(start_method)
     if names_own_kind(backend):
         return _own_kind(backend)
-    from ragen.parallel.process.kind import ProcessKind
+    from ragen.parallel.kinds.process.kind import ProcessKind
 
     return ProcessKind(start_method, preload)
 

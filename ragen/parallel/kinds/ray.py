@@ -48,7 +48,7 @@ from ragen.parallel.lanes import codec
 from ragen.parallel.kinds.executor import ExecutorKind
 from ragen.parallel.kinds.futures import FutureHandle, Hello
 from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
-from ragen.parallel.process.kind import ProcessKind, unavailable
+from ragen.parallel.kinds.process.kind import ProcessKind, unavailable
 from ragen.parallel.this_process import NODE
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """What runs in a worker, whatever its kind: it is given messages, and gives replies.
 
 One thread, one request at a time. A worker serves all engines of the main process; each has a host of its own here. How
-messages come and go is the kind's business: :mod:`ragen.parallel.process.worker_main` reads them from a socket,
+messages come and go is the kind's business: :mod:`ragen.parallel.kinds.process.worker_main` reads them from a socket,
 :mod:`ragen.parallel.kinds.executor` is called with them.
 """
 

@@ -47,14 +47,14 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from ragen.parallel.process import linux
+from ragen.parallel import linux
 from ragen.parallel.this_process import set_title
 from ragen.resources import remove_tree
 
 MARK = "RAGEN_SUPERVISOR"  # environment variable of the supervisor and all its descendants
 WORKER_MARK = "RAGEN_WORKER"  # environment variable of what a worker has started: the worker's token
 DESCRIPTORS = 2  # connection, vitals
-WORKER_MODULE = "ragen.parallel.process.worker_main"  # imported late: the main process has no need of it
+WORKER_MODULE = "ragen.parallel.kinds.process.worker_main"  # imported late: the main process has no need of it
 _SWEEP_TIMEOUT = 2.0  # seconds to kill what workers left, which could go on starting processes for ever
 
 _BOOT = """

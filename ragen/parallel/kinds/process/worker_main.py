@@ -16,11 +16,11 @@ import sys
 import traceback
 from typing import Any
 
+from ragen.parallel.kinds.process.channel import Channel
+from ragen.parallel.kinds.process.supervisor import WORKER_MARK
 from ragen.parallel.lanes.handle import Message
 from ragen.parallel.lanes.progress import Progress
 from ragen.parallel.lanes.worker import Worker, enter_worker_process
-from ragen.parallel.process.channel import Channel
-from ragen.parallel.process.supervisor import WORKER_MARK
 from ragen.resources import use_temporary_folder
 
 

@@ -1,0 +1,137 @@
+"""What heavy environments have of a worker: a folder for temporary files, and one resource for all of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.resources import TemporaryFolder, temporary_folder
+from support import scripts
+from support.episodes import config, inputs
+from support.leftovers import is_over, until
+
+TAGS = {"Heavy": {"env_type": "support.heavy_envs:Heavy"}}
+pytestmark = pytest.mark.cold  # what is left behind ends with the supervisor at the latest, and that is to be seen
+
+
+def heavy(**es_manager: Any) -> dict[str, Any]:
+    """Four environments, in two workers unless something else is asked for."""
+    return config(TAGS, [("Heavy", 4)], **{"use_multiprocessing": True, **es_manager})
+
+
+def told(manager: EnvStateManager, turn: int = 0) -> dict[int, dict[str, Any]]:
+    """What each environment says in a turn."""
+    manager.step(inputs(range(4), turn))
+    return {entry["env_id"]: entry["history"][turn]["info"]["told"] for entry in manager.rollout_cache}
+
+
+def test_each_worker_has_a_folder_which_tempfile_uses_and_which_goes_with_it(backend: str) -> None:
+    with EnvStateManager(heavy()) as manager:
+        manager.reset()
+        said = told(manager)
+        homes = {each["home"] for each in said.values()}
+        assert len(homes) == 2 and str(temporary_folder()) not in homes
+        assert all(Path(each["folder"]).parent == Path(each["home"]) for each in said.values())
+        assert all(Path(each["folder"], "file").exists() for each in said.values())
+    assert until(lambda: not any(map(os.path.exists, homes)))
+
+
+def test_the_environments_of_a_worker_share_one_resource_that_ends_with_them(backend: str) -> None:
+    with EnvStateManager(heavy()) as manager:
+        manager.reset()
+        said = told(manager)
+        assert len({(each["home"], each["program"]) for each in said.values()}) == 2
+    assert until(lambda: all(is_over(each["program"]) for each in said.values()))
+
+
+def test_the_environments_of_the_main_process_share_one_that_ends_when_the_manager_is_closed() -> None:
+    with EnvStateManager(heavy(use_multiprocessing=False)) as manager:
+        manager.reset()
+        said = told(manager)
+        (program,) = {each["program"] for each in said.values()}
+        assert not is_over(program)
+    assert is_over(program)
+    assert tempfile.gettempdir() not in {each["home"] for each in said.values()}
+
+
+def test_what_a_killed_worker_had_goes_at_once_and_its_successor_has_its_own(kill_lanes: Any) -> None:
+    with EnvStateManager(heavy()) as manager:
+        manager.reset()
+        before = told(manager)
+        kill_lanes(manager)
+        after = told(manager, 1)
+        assert not any(os.path.exists(each["home"]) for each in before.values())
+        assert all(is_over(each["program"]) for each in before.values())
+        assert len({each["program"] for each in after.values()}) == 2
+        assert all(Path(each["folder"], "file").exists() for each in after.values())
+
+
+def test_what_a_killed_worker_of_an_executor_had_goes_at_once(kill_lanes: Any) -> None:
+    with EnvStateManager(heavy(backend="executor")) as manager:
+        manager.reset()
+        before = told(manager)
+        kill_lanes(manager)
+        told(manager, 1)
+        assert until(lambda: not any(os.path.exists(each["home"]) for each in before.values()))
+        for each in before.values():  # this kind looks for no families
+            if not is_over(each["program"]):
+                os.kill(each["program"], signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "victims", [["worker"], ["supervisor"], ["main"], ["main", "supervisor"], ["supervisor", "main"]]
+)
+def test_temporary_files_are_removed_by_what_outlives_their_worker(tmp_path: Path, victims: list[str]) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    body = f"""
+        import signal, tempfile
+        tempfile.tempdir = {str(folder)!r}
+        from parallel.test_heavy_environments import *
+        from support.leftovers import titled
+        if __name__ == "__main__":
+            manager = EnvStateManager(heavy(max_workers=1))
+            manager.reset()
+            told(manager)
+            print(*titled("ragen supervisor"), manager.lane_stats()[-1].pid, flush=True)
+            sys.stdin.readline()
+            manager.close()
+    """
+    main = scripts.start(scripts.write(tmp_path, body), stdin=-1)
+    assert main.stdout is not None
+    supervisor, worker = map(int, main.stdout.readline().split())
+    assert len(list(folder.glob("ragen-*/*/*/file"))) == 4
+    pids = {"main": main.pid, "supervisor": supervisor, "worker": worker}
+    for victim in victims:
+        os.kill(pids[victim], signal.SIGKILL)
+    main.communicate("go on\n")
+    assert until(lambda: not list(folder.iterdir()))
+
+
+def test_what_a_killed_program_with_executors_left_is_removed_by_the_next(tmp_path: Path, monkeypatch) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    body = f"""
+        import tempfile
+        tempfile.tempdir = {str(folder)!r}
+        from parallel.test_heavy_environments import *
+        if __name__ == "__main__":
+            manager = EnvStateManager(heavy(max_workers=1, backend="executor"))
+            manager.reset()
+            print({{each["program"] for each in told(manager).values()}}.pop(), flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    main = scripts.start(scripts.write(tmp_path, body))
+    assert main.stdout is not None
+    os.kill(int(main.stdout.readline()), signal.SIGKILL)  # this kind looks for no families
+    main.communicate()
+    assert list(folder.glob("ragen-*/*/*/file"))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    TemporaryFolder().remove()
+    assert not list(folder.glob("ragen-*"))  # the standard library's own folder for its fork server stays

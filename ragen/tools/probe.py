@@ -17,11 +17,11 @@ from functools import cached_property, partial
 from typing import Any
 
 from ragen.errors import in_short
+from ragen.parallel import linux
 from ragen.parallel.episode.sealed import SealedSpecs
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import action_lookup, map_actions
 from ragen.parallel.episode.values import options_taken
-from ragen.parallel import linux
 from ragen.parallel.kinds.process.supervisor import WORKER_MARK
 from ragen.resources import held_leases, temporary_folder
 from ragen.tools.json_codec import encode

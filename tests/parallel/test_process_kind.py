@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from ragen.errors import LaneStartError
-from ragen.parallel.kinds.process import kind as process_kind
 from ragen.parallel import linux
+from ragen.parallel.kinds.process import kind as process_kind
 from ragen.parallel.kinds.process import supervisor
 from ragen.parallel.kinds.process.kind import Launcher, ProcessKind, unavailable
 from ragen.parallel.lanes.handle import Message, WorkerGone

@@ -44,11 +44,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from ragen.errors import LaneStartError
-from ragen.parallel.lanes import codec
 from ragen.parallel.kinds.executor import ExecutorKind
 from ragen.parallel.kinds.futures import FutureHandle, Hello
-from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
 from ragen.parallel.kinds.process.kind import ProcessKind, unavailable
+from ragen.parallel.lanes import codec
+from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
 from ragen.parallel.this_process import NODE
 
 log = logging.getLogger(__name__)

@@ -113,6 +113,10 @@ class CrashReportError(RagenError):
     """A crash report cannot be read, or what it needs to be played again is not here."""
 
 
+class SandboxError(EnvError):
+    """A sandbox for programs cannot be had here, or ended or took too long for a reason outside of what it ran."""
+
+
 class BackendError(RagenError, RuntimeError):
     """Whoever answers the prompts could not: a worker group answered too few, or no prompt of a rollout got a reply."""
 

@@ -1,0 +1,345 @@
+"""The worker's side of a sandbox: what it needs, how it is started, and how a run is asked for."""
+
+from __future__ import annotations
+
+import base64
+import glob
+import hashlib
+import json
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from ragen.env.sandbox import inside
+from ragen.env.sandbox.system_calls import compile_filter, load_library
+from ragen.errors import RagenError, SandboxError
+
+NOBODY = 65534  # whom a sandbox runs as that root starts: root's processes are not counted
+INSIDE = 1000
+STARTING = 60.0  # seconds
+FIXED_BYTES = 1 << 16  # of what stands where random bytes are read
+_INSTALL = "apt-get install bubblewrap"
+_FAKETIME = "/usr/lib/*/faketime/libfaketime.so.1"
+
+Reason = Literal["", "time", "memory", "processes", "output", "waits"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a run may use.
+
+    Attributes:
+        cpu_seconds: Processor time of all its processes together.
+        memory_mb: Address space of each process, and resident memory of all of them.
+        disk_mb: Files that it writes.
+        files_at_most: How many files there may be, those that were there among them.
+        processes: At a time.
+        output_bytes: What it prints or sends.
+        wait_seconds: How long all of it may wait, using no processor time.
+        wall_seconds: After so long by the clock, the run is an error of the environment; far more than all others.
+    """
+
+    cpu_seconds: float = 2.0
+    memory_mb: int = 256
+    disk_mb: int = 16
+    files_at_most: int = 4096
+    processes: int = 64
+    output_bytes: int = inside.MOST_ANSWER
+    wait_seconds: float = 2.0
+    wall_seconds: float = 120.0
+
+
+class Profile(NamedTuple):
+    """A kind of sandbox.
+
+    Attributes:
+        name: What messages call it.
+        commands: Whether it runs a shell and the system's commands; else Python programs that start no process.
+    """
+
+    name: str
+    commands: bool
+
+
+PROGRAMS, SHELL = Profile("programs", False), Profile("shell", True)
+
+
+class Ended(NamedTuple):
+    """How a run ended.
+
+    Attributes:
+        stopped: Which limit it went over; "" where none. A run that was stopped has changed nothing.
+        status: Its exit code, or minus the number of the signal that ended it.
+        cpu: Seconds of processor time.
+        header: What else was reported.
+        body: What it sent or printed, and then contents of files.
+    """
+
+    stopped: Reason
+    status: int
+    cpu: float
+    header: dict[str, Any]
+    body: bytes
+
+
+def missing(profile: Profile) -> list[str]:
+    """What this machine lacks for a sandbox of this kind, each with the command that brings it; nothing is started."""
+    lacks = []
+    if sys.platform != "linux":
+        return [f"Linux: this is {sys.platform}, which has no namespaces to shut a program in"]
+    if shutil.which("bwrap") is None:
+        lacks.append(f"bubblewrap: {_INSTALL}")
+    try:
+        load_library()
+    except SandboxError as error:
+        lacks.append(str(error))
+    if _interpreter() is None:
+        lacks.append("a Python that everyone may read: apt-get install python3")
+    if profile.commands:
+        lacks += [f"{command}: apt-get install {package}" for command, package in _COMMANDS if not _there(command)]
+        if faketime() is None:
+            lacks.append("libfaketime, which keeps the clock still: apt-get install libfaketime")
+    return lacks
+
+
+_COMMANDS = (("bash", "bash"), ("git", "git"), ("sqlite3", "sqlite3"), ("tar", "tar"), ("gzip", "gzip"), ("find", "findutils"))
+
+
+def _there(command: str) -> bool:
+    return any(os.path.exists(f"{folder}/{command}") for folder in ("/usr/bin", "/bin"))
+
+
+def faketime() -> str | None:
+    """The library that keeps clocks still, preloaded by what a shell starts."""
+    return next(iter(sorted(glob.glob(_FAKETIME))), None)
+
+
+def _interpreter() -> str | None:
+    """The Python that runs inside: this one, or else the system's where only its owner may read this one."""
+    for candidate in (getattr(sys, "_base_executable", sys.executable), "/usr/local/bin/python3", "/usr/bin/python3"):
+        path = os.path.realpath(candidate)
+        if os.path.exists(path) and all(_open_to_all(parent) for parent in (Path(path), *Path(path).parents)):
+            return path
+    return None
+
+
+def _open_to_all(path: Path) -> bool:
+    return bool(path.stat().st_mode & stat.S_IXOTH)
+
+
+@lru_cache
+def _arguments(profile: Profile) -> list[str]:
+    """Bubblewrap's command line: a root that nothing can be written to, without packages, homes and network.
+
+    Installed packages are covered, since data sets are installed as packages, and so is this one.
+    """
+    python = _interpreter()
+    assert python is not None
+    line = ["bwrap", "--unshare-all", "--unshare-user", "--new-session", "--hostname", "sandbox", "--cap-add", "ALL"]
+    line += ["--uid", str(INSIDE), "--gid", str(INSIDE), "--clearenv"]
+    for name, value in (("PYTHONHASHSEED", "0"), ("LC_ALL", "C.UTF-8"), ("TZ", "UTC"), ("PATH", "/usr/bin:/bin")):
+        line += ["--setenv", name, value]
+    for folder in _trees(profile, python):
+        line += ["--ro-bind", folder, folder]
+    for folder in ("/lib", "/lib64", "/bin", "/sbin"):
+        if os.path.islink(folder):
+            line += ["--symlink", os.readlink(folder), folder]
+        elif os.path.isdir(folder):
+            line += ["--ro-bind", folder, folder]
+    for hidden in _packages(profile, python):
+        line += ["--tmpfs", hidden, "--remount-ro", hidden]
+    line += ["--proc", "/proc", "--dev", "/dev"]
+    for folder in ("/run", "/tmp", "/etc", inside.HOME):
+        line += ["--dir", folder]
+    for name, (path, _) in _files().items():
+        line += ["--ro-bind-data", f"{{{name}}}", path]
+    line += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
+    return [*line, "--", python, "-B", "-s", "-S", "-P", _SCRIPT]
+
+
+def _trees(profile: Profile, python: str) -> list[str]:
+    prefix = os.path.dirname(os.path.dirname(python))
+    if profile.commands:
+        return ["/usr"] if python.startswith("/usr/") else ["/usr", prefix]
+    libraries = [folder for folder in ("/usr/lib", "/usr/lib64", "/usr/lib32") if os.path.isdir(folder)]
+    own = [python] + ([] if prefix == "/usr" else [f"{prefix}/lib"])
+    return [*libraries, *own]
+
+
+def _packages(profile: Profile, python: str) -> list[str]:
+    """Folders of installed packages below what is bound."""
+    found: set[str] = set()
+    for tree in _trees(profile, python):
+        for pattern in ("lib/python3*/*-packages", "local/lib/python3*/*-packages", "python3*/*-packages"):
+            found.update(glob.glob(f"{tree}/{pattern}"))
+    if profile.commands and not python.startswith("/usr/local"):
+        found = {folder for folder in found if not folder.startswith("/usr/local")} | {"/usr/local"}
+    return sorted(folder for folder in found if os.path.isdir(folder) and not os.path.islink(folder))
+
+
+_SCRIPT = "/run/sandbox.py"
+
+
+@lru_cache
+def _files() -> dict[str, tuple[str, bytes]]:
+    """What stands in the sandbox where what would differ from run to run stands elsewhere, by name: path, contents."""
+    users = f"root:x:0:0::/:/bin/false\nagent:x:{INSIDE}:{INSIDE}::{inside.HOME}:/bin/bash\n"
+    return {
+        "random": ("/dev/random", hashlib.shake_256(b"random").digest(FIXED_BYTES)),
+        "urandom": ("/dev/urandom", hashlib.shake_256(b"urandom").digest(FIXED_BYTES)),
+        "users": ("/etc/passwd", users.encode()),
+        "groups": ("/etc/group", f"root:x:0:\nagent:x:{INSIDE}:\n".encode()),
+        "script": (_SCRIPT, Path(inside.__file__).read_bytes()),
+    }
+
+
+class Sandbox:
+    """A sandbox that runs jobs one after the other; it ends with its worker."""
+
+    def __init__(self, profile: Profile) -> None:
+        """Start one, and wait until it is ready.
+
+        Raises:
+            SandboxError: It cannot be had here; the message says what is missing.
+        """
+        if lacks := missing(profile):
+            raise SandboxError(f"A sandbox for {profile.name} cannot be had here. Missing: {'; '.join(lacks)}.")
+        self.profile = profile
+        self._lock = threading.Lock()
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = self._start(theirs)
+        try:
+            self._greet()
+        except (OSError, EOFError) as error:
+            said = self._said()
+            self.close()
+            raise SandboxError(
+                f"bubblewrap cannot make a sandbox here: {said or error}. It needs user namespaces: "
+                "sysctl kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0; in a "
+                "container, --security-opt seccomp=unconfined --security-opt systempaths=unconfined."
+            ) from error
+
+    def _start(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
+        files = {name: _in_memory(name, data) for name, (_, data) in _files().items()}
+        try:
+            line = [each.format(**files) if each[:1] == "{" and each[-1:] == "}" else each for each in _arguments(self.profile)]
+            user: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": ()} if os.geteuid() == 0 else {}
+            return subprocess.Popen(
+                line, stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/", pass_fds=list(files.values()), **user
+            )
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            self._control.close()
+            raise SandboxError(f"bubblewrap cannot be started: {error}.") from error
+        finally:
+            for descriptor in files.values():
+                os.close(descriptor)
+
+    def _greet(self) -> None:
+        allowed = base64.b64encode(compile_filter(self.profile.commands)).decode()
+        self._control.settimeout(STARTING)
+        self._control.send(json.dumps({"filter": allowed, "warm": not self.profile.commands}).encode())
+        if self._control.recv(16) != b"ready":
+            raise EOFError("it ended as it started")
+
+    def _said(self) -> str:
+        """What bubblewrap printed; it has ended, or is ended."""
+        with suppress(OSError, subprocess.TimeoutExpired):
+            self._control.close()
+            assert self._process.stderr is not None
+            self._process.kill()
+            return self._process.stderr.read(2000).decode("utf-8", "replace").strip()
+        return ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can run something."""
+        return self._process.poll() is None
+
+    def run(self, job: dict[str, Any], limits: Limits, body: bytes = b"") -> Ended:
+        """Run a job.
+
+        Args:
+            job: What :mod:`~ragen.env.sandbox.inside` reads: ``kind`` and the rest.
+            limits: What it may use.
+            body: Contents of its files, one after the other.
+
+        Raises:
+            SandboxError: The run took longer than ``wall_seconds``, or the sandbox ended. Nothing follows from that
+                about what was run.
+        """
+        with self._lock:
+            ours, theirs = socket.socketpair()
+            with ours:
+                with theirs:
+                    self._hand_over(theirs)
+                ours.settimeout(limits.wall_seconds)
+                try:
+                    inside.send_frame(ours, {**asdict(limits), **job}, body)
+                    header, sent = inside.receive_frame(ours)
+                except TimeoutError as error:
+                    self.close()
+                    raise SandboxError(
+                        f"a run in the sandbox was not over after {limits.wall_seconds:g} s; this machine may be "
+                        "overloaded, and nothing follows about what was run."
+                    ) from error
+                except (EOFError, OSError) as error:
+                    self.close()
+                    raise SandboxError(f"the sandbox ended while it ran something: {error}.") from error
+        if "failed" in header:
+            self.close()
+            raise SandboxError(f"the sandbox could not prepare a run: {header['failed']}")
+        status = os.waitstatus_to_exitcode(header["status"])
+        return Ended(header["stopped"], status, header["cpu"], header, sent)
+
+    def _hand_over(self, link: socket.socket) -> None:
+        try:
+            socket.send_fds(self._control, [b"run"], [link.fileno()])
+        except OSError as error:
+            raise SandboxError(f"the sandbox has ended: {error}.") from error
+
+    def close(self) -> None:
+        """End it, and what runs in it; may be called twice."""
+        self._control.close()
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+
+
+def _in_memory(name: str, data: bytes) -> int:
+    descriptor = os.memfd_create(name)
+    os.write(descriptor, data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+_sandboxes: dict[tuple[int, Profile], Sandbox] = {}
+_starting = threading.Lock()
+
+
+def sandbox_of_this_process(profile: Profile) -> Sandbox:
+    """The sandbox of this process, started when it is first asked for and again after it has ended.
+
+    Raises:
+        SandboxError: It cannot be had here.
+    """
+    with _starting:
+        key = os.getpid(), profile
+        sandbox = _sandboxes.get(key)
+        if sandbox is None or not sandbox.alive:
+            if sandbox is not None:
+                sandbox.close()
+            sandbox = _sandboxes[key] = Sandbox(profile)
+        return sandbox

@@ -1,0 +1,622 @@
+"""What runs in the sandbox: a script of its own, with nothing but the standard library.
+
+The zygote imports what programs use and then waits for runs. For each it forks a keeper, which gives the run mounts
+and processes of its own, forks it, counts what it uses, ends it, and reports over the run's own link. Zygote and keeper
+are ours and keep their capabilities within the sandbox; the run has none.
+
+A keeper stops a run for what is counted, never for what the clock says: processor time, bytes, processes, and looks at
+which all of its threads wait while it uses no processor time. A run that merely gets no processor is not stopped.
+
+A frame on a link is two lengths, a JSON header, and bytes.
+"""
+
+import base64
+import builtins
+import ctypes
+import fcntl
+import io
+import json
+import math
+import os
+import resource
+import select
+import signal
+import socket
+import stat
+import struct
+import sys
+import time
+import traceback
+
+LOOK = 0.02  # seconds between two looks at what a run uses
+TICKS = os.sysconf("SC_CLK_TCK")
+LAYER, HOME = "/run/layer", "/home/agent"
+EPOCH = 1704067200  # 2024-01-01, UTC: what every file and every clock says
+MOST_ANSWER = 8 << 20  # bytes that a program may send back
+SENDING, FOLDER, FAILING = 3, 4, 5  # descriptors of a run
+DEEPEST = 60  # lists in lists of a value that is sent
+
+_NEW_MOUNTS, _NEW_PROCESSES, _NEW_IPC = 0x20000, 0x20000000, 0x08000000
+_NO_RANDOM_ADDRESSES = 0x0040000
+_READ_ONLY, _BIND, _DETACH, _NOSUID, _NODEV = 1, 4096, 2, 2, 4
+_LENGTHS = struct.Struct("<II")
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Filter(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p)]
+
+
+# Values that travel
+
+
+def encode(value, depth=0):
+    """A value as JSON can hold it, with the kinds that it has no word for in a list behind a letter."""
+    if value is None or isinstance(value, (bool, str)):
+        return value if value is None or isinstance(value, bool) else str(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if depth < DEEPEST:
+        below = depth + 1
+        if isinstance(value, (list, tuple)):
+            return ["l" if isinstance(value, list) else "t", *[encode(each, below) for each in value]]
+        if isinstance(value, dict):
+            return ["d", *[[encode(key, below), encode(each, below)] for key, each in value.items()]]
+        if isinstance(value, (set, frozenset)):
+            return ["s", *[encode(each, below) for each in sorted(value, key=repr)]]
+        if isinstance(value, (bytes, bytearray)):
+            return ["b", bytes(value).hex()]
+        if isinstance(value, complex):
+            return ["c", value.real, value.imag]
+    return ["o", repr(value)[:200]]
+
+
+class Unknown:
+    """A value of a kind that does not travel; equal to nothing."""
+
+    def __init__(self, text):
+        """Keep what its ``repr`` said."""
+        self.text = str(text)
+
+    def __eq__(self, other):
+        """Never."""
+        return False
+
+    __hash__ = None
+
+    def __repr__(self):
+        """As it was."""
+        return self.text
+
+
+def decode(value):
+    """The value that :func:`encode` was given, of builtin types; what is malformed raises ``ValueError``."""
+    if not isinstance(value, list):
+        if isinstance(value, dict):
+            raise ValueError("an object")
+        return value
+    if not value or not isinstance(value[0], str):
+        raise ValueError("a list without a kind")
+    kind, rest = value[0], value[1:]
+    try:
+        if kind in "lt":
+            items = [decode(each) for each in rest]
+            return items if kind == "l" else tuple(items)
+        if kind == "d":
+            return {decode(key): decode(each) for key, each in rest}
+        if kind == "s":
+            return {decode(each) for each in rest}
+        if kind == "b":
+            return bytes.fromhex(rest[0])
+        if kind == "c":
+            return complex(float(rest[0]), float(rest[1]))
+        if kind == "o":
+            return Unknown(rest[0])
+    except (TypeError, IndexError, AttributeError) as error:
+        raise ValueError(f"not of kind {kind}: {error}") from error
+    raise ValueError("a list of no known kind")
+
+
+def send_frame(link, header, body=b""):
+    """Send a header, which JSON can hold, and bytes."""
+    text = json.dumps(header).encode()
+    link.sendall(_LENGTHS.pack(len(text), len(body)) + text + body)
+
+
+def receive_frame(link):
+    """A header and bytes; ``EOFError`` where the other side is gone."""
+    lengths = _LENGTHS.unpack(_exactly(link, _LENGTHS.size))
+    return json.loads(_exactly(link, lengths[0])), _exactly(link, lengths[1])
+
+
+def _exactly(link, count):
+    parts = []
+    while count:
+        part = link.recv(min(count, 1 << 20))
+        if not part:
+            raise EOFError("the other side is gone")
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+# The zygote
+
+
+def main():
+    """Be the zygote until the worker is gone."""
+    if not libc.personality(0xFFFFFFFF) & _NO_RANDOM_ADDRESSES:
+        libc.personality(_NO_RANDOM_ADDRESSES)
+        resource.setrlimit(resource.RLIMIT_STACK, (64 << 20, 64 << 20))
+        os.execv(sys.executable, sys.orig_argv)
+    control = socket.socket(fileno=os.dup(0))
+    nothing = os.open("/dev/null", os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nothing, standard)
+    setup = json.loads(control.recv(1 << 20))
+    processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+    if setup["warm"]:
+        warm_up()
+    control.send(b"ready")
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(control, 16, 1)
+        if not message:
+            os._exit(0)
+        pid = os.fork()
+        if not pid:
+            code = 1
+            try:
+                control.close()
+                link = socket.socket(fileno=descriptors[0])
+                try:
+                    keep(link, setup, processes)
+                    code = 0
+                except Exception:
+                    send_frame(link, {"failed": traceback.format_exc()})
+            finally:
+                os._exit(code)
+        os.close(descriptors[0])
+        os.waitpid(pid, 0)
+        del message, descriptors
+
+
+def warm_up():
+    """Import what programs use, and make what would differ between two runs the same."""
+    import random
+
+    sys.modules["_datetime"] = None  # the one in Python asks time.time, which is ours
+    import bisect, collections, copy, dataclasses, datetime, decimal, enum, fractions, functools, heapq  # noqa: E401, F401
+    import itertools, operator, queue, re, secrets, statistics, string, tempfile, threading, typing  # noqa: E401, F401
+
+    at = [EPOCH * 10**9]
+
+    def nanoseconds():
+        at[0] += 1000
+        return at[0]
+
+    def seconds():
+        return nanoseconds() / 1e9
+
+    for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time"):
+        setattr(time, name, seconds)
+        setattr(time, f"{name}_ns", nanoseconds)
+    for name in ("localtime", "gmtime", "ctime"):
+        real = getattr(time, name)
+        setattr(time, name, lambda at=None, real=real: real(seconds() if at is None else at))
+    formatted, asked = time.strftime, time.asctime
+    time.strftime = lambda form, at=None: formatted(form, time.localtime() if at is None else at)
+    time.asctime = lambda at=None: asked(time.localtime() if at is None else at)
+    bytes_of = random.Random(0).randbytes
+    os.urandom = random._urandom = bytes_of
+    seed, drawn = random.Random.seed, random.Random(1)
+
+    def seeded(self, a=None, version=2):
+        seed(self, drawn.getrandbits(64) if a is None else a, version)
+
+    random.Random.seed = seeded
+    random.seed = random._inst.seed
+    random.seed(0)
+
+
+# The keeper
+
+
+def keep(link, setup, processes):
+    """Run one job and report."""
+    job, body = receive_frame(link)
+    allowed = base64.b64decode(setup["filter"])
+    check(libc.unshare(_NEW_MOUNTS | _NEW_PROCESSES | _NEW_IPC))
+    shell = job["kind"] == "shell"
+    layer, before = lay_out(job, body) if shell else (None, {})
+    if not shell:
+        mount("tmpfs", "/tmp", "tmpfs", f"size={job['disk_mb']}m,nr_inodes=4096,mode=700")
+        mount("tmpfs", "/proc", "tmpfs", "size=4k,nr_inodes=1,mode=555", _NOSUID | _NODEV | _READ_ONLY)
+    reading, writing = os.pipe()
+    folder = os.memfd_create("folder") if shell else os.open("/dev/null", os.O_WRONLY)
+    heard, failing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            for target, source in enumerate([fcntl.fcntl(each, fcntl.F_DUPFD, 16) for each in (writing, folder, failing)], 3):
+                os.dup2(source, target)
+            os.closerange(6, 1 << 16)
+            (command if shell else program)(job, allowed)
+        except Exception:  # of ours: once it is confined, none comes up to here
+            os.write(FAILING, traceback.format_exc().encode()[-4000:])
+        finally:
+            os._exit(70)
+    os.close(writing)
+    os.close(failing)
+    told = watch(pid, link, reading, job, processes)
+    if told is None:  # nobody waits for it any more
+        os._exit(0)
+    header, sent = told
+    if failure := os.read(heard, 4096):
+        send_frame(link, {"failed": failure.decode("utf-8", "replace")})
+        return
+    if shell:
+        header |= {"body": len(sent), "folder": os.pread(folder, 4096, 0).decode("utf-8", "surrogateescape")}
+        if header["stopped"]:
+            send_frame(link, header)
+        else:
+            changes, blobs = collect(layer, before)
+            send_frame(link, {**header, **changes}, sent + blobs)
+    else:
+        send_frame(link, header, sent)
+
+
+def watch(pid, link, reading, job, processes):
+    """Read what a run sends and count what it uses, until it is over; None where the worker has hung up."""
+    ours = {1, os.getpid(), os.getppid()}
+    ended, parts, size, idle, looked, stopped = os.pidfd_open(pid), [], 0, 0, 0.0, ""
+    open_ends, last = [ended, link.fileno(), reading], now()
+    while ended in open_ends and not stopped:
+        ready = select.select(open_ends, [], [], LOOK)[0]
+        if link.fileno() in ready:
+            end(pid)
+            return None
+        if reading in ready:
+            part = os.read(reading, 1 << 16)
+            parts.append(part)
+            size += len(part)
+            idle = 0
+            if not part:
+                open_ends.remove(reading)
+            if size > job["output_bytes"]:
+                stopped = "output"
+        elif ended in ready:
+            break
+        if now() - last >= LOOK:
+            last = now()
+            used = usage(processes, ours)
+            idle = idle + 1 if used.waits and used.seconds == looked else 0
+            looked = used.seconds
+            stopped = stopped or over(job, used, idle)
+    exit_status, resources = end(pid) if stopped else os.wait4(pid, 0)[1:]
+    while not stopped and reading in open_ends and size <= job["output_bytes"] and (part := os.read(reading, 1 << 16)):
+        parts.append(part)
+        size += len(part)
+    spent = max(looked, resources.ru_utime + resources.ru_stime)
+    if not stopped and size > job["output_bytes"]:
+        stopped = "output"
+    if not stopped and spent > job["cpu_seconds"]:
+        stopped = "time"
+    header = {"stopped": stopped, "cpu": spent, "status": exit_status}
+    return header, b"".join(parts)
+
+
+def now():
+    """Seconds, of the real clock."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC) / 1e9
+
+
+def end(pid):
+    """Kill a run, and with it all that it started; its status and what it used."""
+    os.kill(pid, signal.SIGKILL)
+    return os.wait4(pid, 0)[1:]
+
+
+def over(job, used, idle):
+    """Which limit a run is over; "" where none."""
+    if used.seconds > job["cpu_seconds"]:
+        return "time"
+    if used.bytes > job["memory_mb"] << 20:
+        return "memory"
+    if used.count > job["processes"]:
+        return "processes"
+    return "waits" if idle * LOOK >= job["wait_seconds"] else ""
+
+
+class Usage:
+    """What a run uses: processor ``seconds``, resident ``bytes``, ``count`` of processes, and whether all wait."""
+
+    seconds, bytes, count, waits = 0.0, 0, 0, True
+
+
+def usage(processes, ours):
+    """Look at all processes of the sandbox but ours."""
+    found, ticks = Usage(), 0
+    for name in os.listdir(processes):
+        if not name.isdigit() or int(name) in ours:
+            continue
+        try:
+            fields = _stat(processes, f"{name}/stat")
+            threads = os.open(f"{name}/task", os.O_RDONLY | os.O_DIRECTORY, dir_fd=processes)
+        except OSError:
+            continue  # it is over
+        ticks += sum(map(int, fields[11:15]))
+        found.bytes += int(fields[21]) * resource.getpagesize()
+        found.count += 1
+        try:
+            states = [_stat(threads, f"{thread}/stat")[0] for thread in os.listdir(threads)]
+            found.waits = found.waits and all(state in "SZ" for state in states)
+        except OSError:
+            found.waits = False
+        finally:
+            os.close(threads)
+    found.seconds = ticks / TICKS
+    return found
+
+
+def _stat(folder, path):
+    descriptor = os.open(path, os.O_RDONLY, dir_fd=folder)
+    try:
+        return os.read(descriptor, 4096).rpartition(b")")[2].decode().split()
+    finally:
+        os.close(descriptor)
+
+
+# What a run may do
+
+
+def confine(job, allowed):
+    """Give up everything; what comes after this is not ours."""
+    limits = {
+        resource.RLIMIT_CPU: math.ceil(job["cpu_seconds"]) + 1,
+        resource.RLIMIT_AS: job["memory_mb"] << 20,
+        resource.RLIMIT_NOFILE: 64,
+        resource.RLIMIT_FSIZE: job["disk_mb"] << 20,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_NPROC: job["processes"] + 9,  # what is too many is seen by the keeper, which stops the run
+        resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_MEMLOCK: 0,
+    }
+    for which, most in limits.items():
+        resource.setrlimit(which, (most, most))
+    check(libc.prctl(47, 4, 0, 0, 0))  # no ambient capabilities
+    for capability in range(64):
+        libc.prctl(24, capability, 0, 0, 0)  # nor any to be had
+    header, none = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    check(libc.capset(header, none))
+    check(libc.prctl(38, 1, 0, 0, 0))  # no new privileges
+    if not job["kind"] == "shell":
+        os.close(FOLDER)
+    instructions = ctypes.create_string_buffer(allowed)
+    filtered = _Filter(len(allowed) // 8, ctypes.addressof(instructions))
+    check(libc.prctl(22, 2, ctypes.byref(filtered), 0, 0))
+    os.close(FAILING)
+
+
+def check(code):
+    """Raise what a call of the C library failed with."""
+    if code:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def mount(source, target, kind, options="", flags=_NOSUID | _NODEV):
+    """Mount something."""
+    check(libc.mount(source.encode(), target.encode(), kind.encode(), flags, options.encode()))
+
+
+# A program and its tests
+
+
+def program(job, allowed):
+    """Be a Python program: answer each test with a line of JSON, its number, how it ended, and what came of it."""
+    os.chdir("/tmp")
+    read = os.open("/tmp/in", os.O_RDWR | os.O_CREAT, 0o600)
+    written = os.open("/tmp/out", os.O_RDWR | os.O_CREAT, 0o600)
+    os.unlink("/tmp/in")
+    os.unlink("/tmp/out")
+    tests, source, shown = job["tests"], job["source"], job["shown_bytes"]
+    del job["tests"], job["source"]
+    sys.modules["random"].seed(0)  # which it draws anew in every fork
+    confine(job, allowed)
+    try:
+        code = builtins.compile(source, "<program>", "exec")
+    except (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError) as error:
+        answer("syntax", told(error))
+        os._exit(0)
+    if any("call" in test for test in tests):
+        names = {"__name__": "solution", "__builtins__": builtins}
+        try:
+            exec(code, names)
+        except BaseException as error:
+            answer("load", told(error))
+            os._exit(0)
+        answer_calls(names, tests, shown)
+    else:
+        answer_inputs(code, tests, read, written, shown)
+    os._exit(0)
+
+
+def answer_calls(names, tests, shown):
+    """Call what the tests name."""
+    for number, test in enumerate(tests):
+        try:
+            value = callee(names, test["call"])(*[decode(each) for each in test["args"]])
+            line = json.dumps(encode(value))
+            if len(line) > shown:
+                answer(number, "raised", f"the result has {len(line)} characters, more than {shown}")
+            else:
+                answer(number, "gave", encode(value))
+        except BaseException as error:
+            answer(number, "raised", told(error))
+
+
+def callee(names, name):
+    """The function of this name, or the method of the class ``Solution``."""
+    if name in names:
+        return names[name]
+    if "Solution" in names and hasattr(names["Solution"], name):
+        return getattr(names["Solution"](), name)
+    raise NameError(f"the program defines no function {name!r}")
+
+
+def answer_inputs(code, tests, read, written, shown):
+    """Run the program once for each test, with a standard input and output of its own."""
+    for number, test in enumerate(tests):
+        for descriptor, text in ((read, test["stdin"].encode("utf-8", "surrogatepass")), (written, b"")):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, text, 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+        os.dup2(read, 0)
+        os.dup2(written, 1)
+        sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False), encoding="utf-8", errors="replace")
+        sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), encoding="utf-8", errors="replace")
+        how = ""
+        try:
+            exec(code, {"__name__": "__main__", "__builtins__": builtins})
+        except SystemExit:
+            pass
+        except BaseException as error:
+            how = told(error)
+        try:
+            sys.stdout.flush()
+        except BaseException as error:
+            how = how or told(error)
+        printed = os.pread(written, shown, 0).decode("utf-8", "replace")
+        answer(number, *(("raised", how) if how else ("gave", printed)))
+
+
+def answer(*line):
+    """Send one line."""
+    left = json.dumps(line).encode() + b"\n"
+    while left:
+        left = left[os.write(SENDING, left) :]
+
+
+def told(error):
+    """An exception in a line, without addresses."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except BaseException:
+        text = type(error).__name__
+    return text[:300]
+
+
+# A command and its files
+
+
+def lay_out(job, body):
+    """Write the job's files, in the order of their names, into a file system that is this run's alone.
+
+    Returns:
+        A descriptor of its root, and what each file is like, to see later which have changed.
+    """
+    options = f"size={job['disk_mb']}m,nr_inodes={job['files_at_most']},mode=755"
+    mount("tmpfs", "/run", "tmpfs", "size=64k,mode=755")
+    os.mkdir(LAYER)
+    mount("tmpfs", LAYER, "tmpfs", options)
+    layer = os.open(LAYER, os.O_RDONLY | os.O_DIRECTORY)
+    os.umask(0)
+    at = 0
+    for path, kind, mode, detail in job["files"]:
+        if kind == "d":
+            os.mkdir(path, 0o700, dir_fd=layer)
+        elif kind == "l":
+            os.symlink(detail, path, dir_fd=layer)
+        else:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=layer)
+            os.write(descriptor, body[at : at + detail])
+            os.utime(descriptor, (EPOCH, EPOCH))
+            os.close(descriptor)
+            at += detail
+    for path, kind, mode, _ in reversed(job["files"]):
+        if kind == "d":
+            os.chmod(path, mode, dir_fd=layer)
+            os.utime(path, (EPOCH, EPOCH), dir_fd=layer)
+        elif kind == "l":
+            os.utime(path, (EPOCH, EPOCH), dir_fd=layer, follow_symlinks=False)
+    before = {path: marks(info) for path, info in entries(layer)}
+    for inner, outer in (("home", HOME), ("tmp", "/tmp")):
+        mount(f"{LAYER}/{inner}", outer, "none", "", _BIND)
+    check(libc.umount2(b"/run", _DETACH))
+    return layer, before
+
+
+def marks(info):
+    """What is another as soon as a file is another; a program cannot set the last."""
+    return info.st_ino, info.st_mode, info.st_size, info.st_mtime_ns, info.st_ctime_ns
+
+
+def entries(layer):
+    """Every file below a folder with what it is like, no link followed; a folder before what is in it."""
+    for root, folders, files, descriptor in os.fwalk(".", dir_fd=layer, follow_symlinks=False):
+        for name in sorted((*folders, *files)):
+            path = os.path.normpath(os.path.join(root, name))
+            yield path, os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+
+
+def collect(layer, before):
+    """What differs from what was laid out: entries with their contents, and the paths that are gone."""
+    changed, blobs, seen = [], [], set()
+    for path, info in entries(layer):
+        mode = info.st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
+            continue  # pipes and sockets end with the command
+        seen.add(path)
+        if before.get(path) == marks(info):
+            continue
+        if stat.S_ISDIR(mode):
+            changed.append([path, "d", stat.S_IMODE(mode), None])
+        elif stat.S_ISLNK(mode):
+            changed.append([path, "l", 0o777, os.readlink(path, dir_fd=layer)])
+        else:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=layer)
+            with os.fdopen(descriptor, "rb") as file:
+                blobs.append(file.read())
+            changed.append([path, "f", stat.S_IMODE(mode), len(blobs[-1])])
+    gone = sorted(set(before) - seen)
+    return {"changed": changed, "gone": gone}, b"".join(blobs)
+
+
+def command(job, allowed):
+    """Be the first process of a run: start the shell, wait for all that it leaves behind, and pass on how it ended."""
+    mount("proc", "/proc", "proc")
+    libc.prctl(4, 0, 0, 0, 0)  # what is in this process's memory is not for the run
+    pid = os.fork()
+    if not pid:
+        try:
+            os.setsid()
+            os.umask(0o022)
+            os.dup2(FOLDER, 9)
+            os.dup2(SENDING, 1)
+            os.dup2(SENDING, 2)
+            os.set_inheritable(FAILING, False)
+            os.close(SENDING)
+            os.close(FOLDER)
+            try:
+                os.chdir(job["folder"])
+            except OSError:
+                os.chdir(HOME)
+            confine(job, allowed)
+            arguments = ["bash", "--norc", "--noprofile", "-c", job["script"], "bash", job["command"]]
+            os.execve("/bin/bash", arguments, job["environ"])
+        except Exception:
+            os.write(FAILING, traceback.format_exc().encode()[-4000:])
+        finally:
+            os._exit(71)
+    os.closerange(SENDING, FAILING + 1)
+    while True:
+        ended, status = os.wait()
+        if ended == pid:
+            code = os.waitstatus_to_exitcode(status)
+            os._exit(code if code >= 0 else 128 - code)
+
+
+if __name__ == "__main__":
+    main()

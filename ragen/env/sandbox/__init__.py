@@ -16,6 +16,6 @@ is missing and the command that brings it.
 
 from __future__ import annotations
 
-from ragen.env.sandbox.host import PROGRAMS, SHELL, Ended, Limits, Profile, Sandbox, missing, sandbox_of_this_process
+from ragen.env.sandbox.host import PROGRAMS, SHELL, Ended, InSandbox, Limits, Profile, Sandbox, missing
 
-__all__ = ["PROGRAMS", "SHELL", "Ended", "Limits", "Profile", "Sandbox", "missing", "sandbox_of_this_process"]
+__all__ = ["PROGRAMS", "SHELL", "Ended", "InSandbox", "Limits", "Profile", "Sandbox", "missing"]

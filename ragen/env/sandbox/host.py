@@ -13,16 +13,17 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from ragen.env.sandbox import inside
 from ragen.env.sandbox.system_calls import compile_filter, load_library
-from ragen.errors import RagenError, SandboxError
+from ragen.errors import ResourceError, SandboxError
+from ragen.resources import Lease, worker_resource
 
 NOBODY = 65534  # whom a sandbox runs as that root starts: root's processes are not counted
 INSIDE = 1000
@@ -213,7 +214,7 @@ class Sandbox:
             SandboxError: It cannot be had here; the message says what is missing.
         """
         if lacks := missing(profile):
-            raise SandboxError(f"A sandbox for {profile.name} cannot be had here. Missing: {'; '.join(lacks)}.")
+            raise SandboxError(_cannot_be_had(profile, lacks))
         self.profile = profile
         self._lock = threading.Lock()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -325,21 +326,62 @@ def _in_memory(name: str, data: bytes) -> int:
     return descriptor
 
 
-_sandboxes: dict[tuple[int, Profile], Sandbox] = {}
-_starting = threading.Lock()
+class InSandbox:
+    """An environment that runs things in the sandbox of its process, which all such environments there share.
 
-
-def sandbox_of_this_process(profile: Profile) -> Sandbox:
-    """The sandbox of this process, started when it is first asked for and again after it has ended.
-
-    Raises:
-        SandboxError: It cannot be had here.
+    Attributes:
+        profile: Which kind of sandbox.
     """
-    with _starting:
-        key = os.getpid(), profile
-        sandbox = _sandboxes.get(key)
-        if sandbox is None or not sandbox.alive:
-            if sandbox is not None:
-                sandbox.close()
-            sandbox = _sandboxes[key] = Sandbox(profile)
-        return sandbox
+
+    profile: ClassVar[Profile]
+    _lease: tuple[int, Lease[Sandbox]] | None = None
+
+    def require_sandbox(self) -> None:
+        """Refuse to be built where the sandbox cannot be had; nothing is started.
+
+        Raises:
+            SandboxError: Something is missing.
+        """
+        if lacks := missing(self.profile):
+            raise SandboxError(_cannot_be_had(self.profile, lacks))
+
+    def run_inside(self, job: dict[str, Any], limits: Limits, body: bytes = b"") -> Ended:
+        """Run a job; see :meth:`Sandbox.run`."""
+        lease = self.hold_sandbox()
+        try:
+            return lease.value.run(job, limits, body)
+        except SandboxError:
+            lease.discard()
+            raise
+
+    def hold_sandbox(self) -> Lease[Sandbox]:
+        """Have this process's sandbox, started now if there is none or it has ended."""
+        if self._lease is not None:
+            pid, lease = self._lease
+            try:
+                if pid == os.getpid() and lease.value.alive:
+                    return lease
+                if pid == os.getpid():
+                    lease.discard()
+            except ResourceError:  # another environment has found it ended
+                pass
+        profile = self.profile
+        lease = worker_resource(("sandbox", profile), lambda: Sandbox(profile), Sandbox.close)
+        self._lease = os.getpid(), lease
+        return lease
+
+    def close(self) -> None:
+        """Give the sandbox back; it ends with its last environment."""
+        if self._lease is not None:
+            pid, lease = self._lease
+            self._lease = None
+            if pid == os.getpid():
+                lease.release()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the sandbox, which is its process's."""
+        return {name: value for name, value in vars(self).items() if name != "_lease"}
+
+
+def _cannot_be_had(profile: Profile, lacks: Sequence[str]) -> str:
+    return f"A sandbox for {profile.name} cannot be had here. Missing: {'; '.join(lacks)}."

@@ -428,14 +428,14 @@ def program(job, allowed):
     try:
         code = builtins.compile(source, "<program>", "exec")
     except (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError) as error:
-        answer("syntax", told(error))
+        answer("syntax", "", told(error))
         os._exit(0)
     if any("call" in test for test in tests):
         names = {"__name__": "solution", "__builtins__": builtins}
         try:
             exec(code, names)
         except BaseException as error:
-            answer("load", told(error))
+            answer("load", "", told(error))
             os._exit(0)
         answer_calls(names, tests, shown)
     else:

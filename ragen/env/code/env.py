@@ -1,0 +1,228 @@
+"""Code: write a Python program, see which tests it passes, and try again.
+
+A program is run in the sandbox of :mod:`ragen.env.sandbox`, which is given the inputs of the tests; what should come of
+them stays in this process, where results are compared. A verdict follows from the program, its inputs and counted
+processor time, never from the clock: where the clock is what ends a run, that is an error of the environment.
+"""
+
+from __future__ import annotations
+
+import re
+from random import Random
+from typing import Any
+
+from ragen.env.base import BaseLanguageBasedEnv
+from ragen.env.checks import check_was_reset, checked_seed
+from ragen.env.code import problems
+from ragen.env.code.config import CodeEnvConfig
+from ragen.env.code.families import solve
+from ragen.env.code.problems import GENERATED, HUMANEVAL, Problem
+from ragen.env.sandbox import PROGRAMS, InSandbox
+from ragen.env.text import TextObservation
+from ragen.errors import ConfigError
+
+READ_LIMIT = 100_000
+"""Characters of the longest program that is run."""
+
+_FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.S | re.M)
+_HEX = re.compile(r"0x[0-9a-fA-F]{6,}")
+
+
+def strip_fences(action: str) -> str:
+    """The program of an answer: what stands in its last fenced block, or all of it where there is none."""
+    blocks: list[str] = _FENCED.findall(action)
+    return (blocks[-1] if blocks else action).strip("\n")
+
+
+class CodeEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
+    """Write a program that passes a problem's tests.
+
+    Attributes:
+        problem: The problem; None before the first reset.
+        tries: Programs that were tried in this episode.
+        passed: For each test whether a program of this episode has passed it.
+    """
+
+    config_class: Any = CodeEnvConfig
+    uses_global_rng = False
+    copies_midway = True
+    cost_hint = "heavy"
+    profile = PROGRAMS
+    action_hint = "a Python program"
+
+    def __init__(self, config: CodeEnvConfig | None = None) -> None:
+        """Take a configuration and look whether there are problems, and a sandbox.
+
+        Raises:
+            ConfigError: The problems cannot be read.
+            SandboxError: The sandbox cannot be had here.
+        """
+        self.config = config or self.config_class()
+        self.require_sandbox()
+        self.problem: Problem | None = None
+        self.tries = 0
+        self.passed: tuple[bool, ...] = ()
+        self._drawn: tuple[int, str] = (0, "train")
+        if self._rows_path():
+            problems.rows_of(self._rows_path())
+        elif self.config.dataset == HUMANEVAL:
+            problems.humaneval()
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        """Draw a problem; see :meth:`BaseEnv.reset`.
+
+        Raises:
+            ConfigError: HumanEval, a test set, was asked for in training.
+            SandboxError: The sandbox cannot be had here.
+        """
+        split = "train" if mode in (None, "train") else "val"
+        if self.config.dataset == HUMANEVAL and mode == "train":
+            raise ConfigError(
+                "code: env_config key dataset='humaneval' is a test set; use it under es_manager.val, and 'generated' or "
+                "a file of your own to train."
+            )
+        self.hold_sandbox()
+        self._drawn = checked_seed("code", seed), split
+        self.problem = self._draw()
+        self.tries, self.passed = 0, (False,) * len(self.problem.tests)
+        self.observation = self._introduced()
+        return self.observation
+
+    def _introduced(self) -> str:
+        assert self.problem is not None
+        return self.problem.text + (f"\n{self.problem.prelude}" if self.problem.prelude else "")
+
+    def _rows_path(self) -> str:
+        return "" if self.config.dataset in (GENERATED, HUMANEVAL) else self.config.dataset
+
+    def _draw(self) -> Problem:
+        seed, split = self._drawn
+        config = self.config
+        if config.dataset == GENERATED:
+            return problems.generate(seed, split, config.levels, config.families, config.tests)
+        if config.dataset == HUMANEVAL:
+            return problems.humaneval_problem(Random(seed).randrange(len(problems.humaneval())))
+        rows = problems.rows_of(self._rows_path())
+        index = Random(seed).randrange(len(rows))
+        return problems.problem_of_row(rows[index], f"row {index + 1} of {self._rows_path()}")
+
+    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        """Try a program.
+
+        Args:
+            action: A program, fenced or not; any text.
+
+        Returns:
+            Which tests it passed and the first that it did not, the reward, whether the episode is over, and info:
+            ``success`` (it passed all), ``passed_tests``, ``total_tests``, ``runnable``.
+
+        Raises:
+            StateError: The environment was never reset.
+            SandboxError: The sandbox ended, or a run was not over in time by the clock.
+        """
+        check_was_reset("code", self.problem is not None)
+        assert self.problem is not None
+        program = strip_fences(action)
+        valid = bool(program.strip()) and len(program) <= READ_LIMIT
+        verdict = self._run(program) if valid else problems.Verdict(self._none(), _refused(program), False)
+        before = self.passed
+        self.passed = tuple(map(max, before, verdict.passed))
+        self.tries += 1
+        success = all(verdict.passed)
+        reward = self._reward(before, success)
+        done = success or self.tries >= self.config.max_tries
+        self.observation = self._report(verdict, done)
+        info = {
+            "action_is_valid": valid,
+            "action_is_effective": self.passed != before,
+            "success": success,
+            "passed_tests": sum(verdict.passed),
+            "total_tests": len(verdict.passed),
+            "runnable": verdict.runnable,
+        }
+        return self.observation, reward, done, info
+
+    def _none(self) -> tuple[bool, ...]:
+        return (False,) * len(self.passed)
+
+    def _reward(self, before: tuple[bool, ...], success: bool) -> float:
+        if self.config.reward == "all":
+            return float(success)
+        return (sum(self.passed) - sum(before)) / len(before)
+
+    def _run(self, program: str) -> problems.Verdict:
+        assert self.problem is not None
+        source = _with_prelude(self.problem.prelude, program)
+        job = {"kind": "program", "source": source, "tests": self.problem.inputs(), "shown_bytes": problems.LONGEST}
+        return problems.judge(self.problem, self.run_inside(job, self.config.limits()))
+
+    def _report(self, verdict: problems.Verdict, done: bool) -> str:
+        numbers = [str(number) for number, ok in enumerate(verdict.passed, 1) if ok]
+        listed = f" ({', '.join(numbers)})" if 0 < len(numbers) < len(verdict.passed) <= 50 else ""
+        lines = [f"Tests passed: {len(numbers)} of {len(verdict.passed)}{listed}."]
+        if verdict.failure:
+            lines.append(_HEX.sub("0x...", verdict.failure))
+        if not done:
+            lines.append(f"Tries left: {self.config.max_tries - self.tries}.")
+        return "\n".join(lines)
+
+    def save(self) -> Any:
+        """All that an episode is, to go on from elsewhere; see :meth:`load`."""
+        if self.problem is None:
+            return None
+        return self._drawn, self.tries, self.passed, self.observation
+
+    def load(self, saved: Any) -> None:
+        """Become what was saved."""
+        if saved is None:
+            self.problem = None
+            return
+        self._drawn, self.tries, self.passed, self.observation = saved
+        self.problem = self._draw()
+
+    def copy_from(self, other: CodeEnv) -> bool:
+        """Become a copy of another, at any moment; see :meth:`BaseEnv.copy_from`."""
+        if other.problem is None:
+            return False
+        self.load(other.save())
+        return True
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The problem is drawn again where this goes."""
+        state = super().__getstate__()
+        return {**{name: value for name, value in state.items() if name != "problem"}, "_saved": self.save()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """See :meth:`load`."""
+        saved = state.pop("_saved")
+        vars(self).update(state)
+        self.problem = None
+        self.load(saved)
+
+    def example_action(self, rng: Random) -> str:
+        """A program: a right one, a wrong one, or one that does not end well."""
+        assert self.problem is not None
+        name = self.problem.name or "f"
+        programs = [
+            solve(self.problem.text) or "print(input())",
+            f"def {name}(*args):\n    return args[0] if args else None",
+            f"def {name}(*args):\n    raise ValueError(args)",
+            "def f(:",
+            "import time\ntime.sleep(3)\nprint(time.time())",
+        ]
+        return rng.choice(programs)
+
+
+def _refused(program: str) -> str:
+    if not program.strip():
+        return "There is no program."
+    return f"The program has {len(program)} characters, more than {READ_LIMIT}."
+
+
+def _with_prelude(prelude: str, program: str) -> str:
+    """A program after what stands before it: a method goes into the class that the prelude begins."""
+    if not prelude.strip() or re.search(r"^class Solution\b", program, re.M):
+        return program
+    if re.search(r"^class Solution\b", prelude, re.M) and re.match(r"def ", program):
+        program = "".join(f"    {line}\n" if line.strip() else "\n" for line in program.splitlines())
+    return f"{prelude.rstrip()}\n\n{program}"

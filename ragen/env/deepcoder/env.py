@@ -1,0 +1,47 @@
+"""DeepCoder: as :class:`~ragen.env.code.env.CodeEnv`, with RAGEN 2026's rewards, texts and infos.
+
+Unlike RAGEN, whose programs run with the rights of the trainer and beside the expected answers, these run in the
+sandbox, and a function's result is compared as a value, not as a text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ragen.env.code import problems
+from ragen.env.code.env import CodeEnv
+from ragen.env.deepcoder.config import DeepCoderEnvConfig
+
+
+class DeepCoderEnv(CodeEnv):
+    """Write a program that passes a problem's tests; every try earns the share that it passes."""
+
+    config_class = DeepCoderEnvConfig
+    copies_midway = True
+
+    def __init__(self, config: DeepCoderEnvConfig | None = None) -> None:
+        """Take a configuration; see :class:`CodeEnv`."""
+        self.deepcoder = config or DeepCoderEnvConfig()
+        super().__init__(self.deepcoder.code())
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        """Draw a problem of the configured split, whatever the mode; see :meth:`BaseEnv.reset`."""
+        return super().reset(seed, "train" if self.deepcoder.split == "train" else "val")
+
+    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        """Try a program; see :meth:`CodeEnv.step`. An empty answer is refused, and counts as no try."""
+        if self.problem is not None and not action.strip():
+            self.observation = f"{self._introduced()}\n\nFeedback: Empty action"
+            info = {"action_is_effective": False, "action_is_valid": False, "success": False, "error": "Empty action"}
+            return self.observation, self.deepcoder.invalid_action_score, False, info
+        _, _, done, info = super().step(action)
+        share = info["passed_tests"] / info["total_tests"]
+        success = info["success"]
+        return self.observation, share, done, {**info, "action_is_effective": success, "pass_reward": share}
+
+    def _report(self, verdict: problems.Verdict, done: bool) -> str:
+        """RAGEN's observations: right or wrong at the end, and before that the problem with what has failed."""
+        if done:
+            return "Correct!" if all(verdict.passed) else "Incorrect."
+        detail = f"Passed {sum(verdict.passed)}/{len(verdict.passed)} tests. {verdict.failure}"
+        return f"{self._introduced()}\n\nFeedback: {detail}"

@@ -6,13 +6,14 @@ solution is: the scripted player reads it back. Levels go from 1, a line or two,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
 from string import Template
 from typing import Any
+
+from ragen.env.wording import Wording
 
 Draw = Callable[[Random, int], Any]
 """Draws one argument; the number grows from 1 over a problem's tests."""
@@ -42,43 +43,21 @@ class Family:
     inputs: Sequence[Draw]
     parameters: dict[str, Sequence[Any]]
 
-    def draw(self, rng: Random) -> dict[str, Any]:
-        """Parameters of one problem."""
-        return {name: rng.choice(choices) for name, choices in self.parameters.items()}
-
-    def statement(self, parameters: dict[str, Any]) -> str:
-        """The text of a problem."""
-        return f"Write a Python function `{self.name}({self.arguments})`. {Template(self.text).substitute(parameters)}"
+    @cached_property
+    def wording(self) -> Wording:
+        """What a problem's text says."""
+        return Wording(f"Write a Python function `{self.name}({self.arguments})`. {self.text}", self.parameters)
 
     def solution(self, parameters: dict[str, Any]) -> str:
         """A program that solves it."""
         body = Template(self.source).substitute({name: repr(value) for name, value in parameters.items()})
         return f"def {self.name}({self.arguments}):\n" + "".join(f"    {line}\n" for line in body.strip().splitlines())
 
-    @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        parts = re.split(r"\$(\w+)", f"`{self.name}({self.arguments})`. {self.text}")
-        named: set[str] = set()
-        pattern = re.escape(parts[0])
-        for name, rest in zip(parts[1::2], parts[2::2], strict=True):
-            pattern += (f"(?P={name})" if name in named else f"(?P<{name}>.+?)") + re.escape(rest)
-            named.add(name)
-        return re.compile(pattern)
-
-    def read(self, statement: str) -> dict[str, Any] | None:
-        """The parameters of a problem, from its text; None where it is not of this family."""
-        found = self._pattern.search(statement)
-        if found is None:
-            return None
-        known = {name: {str(choice): choice for choice in choices} for name, choices in self.parameters.items()}
-        values = {name: known[name].get(text) for name, text in found.groupdict().items()}
-        return None if None in values.values() else values
-
 
 def solve(statement: str) -> str | None:
     """A program that solves the problem of this text; None where no family has it."""
     for family in FAMILIES.values():
-        if (parameters := family.read(statement)) is not None:
+        if (parameters := family.wording.read(statement)) is not None:
             return family.solution(parameters)
     return None
 

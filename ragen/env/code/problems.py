@@ -223,8 +223,8 @@ def generate(seed: int, split: str, levels: Sequence[int], families: Sequence[st
     for attempt in range(1000):
         rng = Random(f"{seed}/{attempt}")
         family = FAMILIES[rng.choice(names)]
-        parameters = family.draw(rng)
-        statement = family.statement(parameters)
+        parameters = family.wording.draw(rng)
+        statement = family.wording.fill(parameters)
         held_out = hashlib.sha256(statement.encode()).digest()[0] % VAL_SHARE == 0
         if held_out == (split != "train"):
             break

@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -157,6 +158,8 @@ def _arguments(profile: Profile) -> list[str]:
             line += ["--symlink", os.readlink(folder), folder]
         elif os.path.isdir(folder):
             line += ["--ro-bind", folder, folder]
+    if profile.commands and os.path.isdir("/etc/alternatives"):  # where awk and others lead to
+        line += ["--ro-bind", "/etc/alternatives", "/etc/alternatives"]
     for hidden in _packages(profile, python):
         line += ["--tmpfs", hidden, "--remount-ro", hidden]
     line += ["--proc", "/proc", "--dev", "/dev"]
@@ -215,7 +218,7 @@ class Sandbox:
         """
         if lacks := missing(profile):
             raise SandboxError(_cannot_be_had(profile, lacks))
-        self.profile = profile
+        self.profile, self.started = profile, time.time()
         self._lock = threading.Lock()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:

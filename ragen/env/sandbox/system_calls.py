@@ -27,7 +27,7 @@ ASLEEP = ("nanosleep", "clock_nanosleep")
 UNKNOWN = ("getrandom", "clone3")
 
 PROGRAM = """
-read write readv writev pread64 pwrite64 close lseek open openat stat fstat lstat newfstatat statx access faccessat
+creat read write readv writev pread64 pwrite64 close lseek open openat stat fstat lstat newfstatat statx access faccessat
 faccessat2 readlink readlinkat getdents64 getcwd chdir fchdir fcntl dup dup2 dup3 pipe pipe2 poll ppoll select pselect6
 epoll_create1 epoll_ctl epoll_wait epoll_pwait eventfd2 mmap munmap mprotect mremap madvise brk futex set_robust_list
 get_robust_list rseq sched_yield sched_getaffinity rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack exit exit_group

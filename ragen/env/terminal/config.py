@@ -1,0 +1,77 @@
+"""What the terminal can be told: which tasks, how long, and what commands may use."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ragen.env.checks import is_integer, is_number, require
+from ragen.env.sandbox import Limits
+from ragen.env.terminal.families import FAMILIES
+
+_TYPE = "terminal"
+GENERATED = "generated"
+REWARDS = ("share", "all")
+
+
+@dataclass
+class TerminalEnvConfig:
+    """Configuration of :class:`~ragen.env.terminal.env.TerminalEnv`.
+
+    Attributes:
+        tasks: ``"generated"``, made by seed; or a folder with a folder for each task, see docs/terminal.md.
+        families: Of generated tasks, by name; None takes all.
+        files: About how many files a generated task begins with.
+        max_steps: Commands of an episode; after the last one, what is there is checked.
+        reward: ``"share"``: the share of a task's goals that are reached; ``"all"``: 1 when all are.
+        max_output: Characters of a command's output that are shown, from its beginning and its end.
+        cpu_seconds: Processor time of a command with all that it starts.
+        memory_mb: Memory of all of that together.
+        disk_mb: Size of all files together.
+        render_mode: ``"text"``.
+    """
+
+    tasks: str = GENERATED
+    families: list[str] | None = None
+    files: int = 12
+    max_steps: int = 10
+    reward: str = "share"
+    max_output: int = 2000
+    cpu_seconds: float = 5.0
+    memory_mb: int = 512
+    disk_mb: int = 32
+    render_mode: str = "text"
+
+    def __post_init__(self) -> None:
+        """Check every value; folders of tasks are read when an environment is built.
+
+        Raises:
+            ConfigError: A value cannot work.
+        """
+        found = self.tasks == GENERATED or (isinstance(self.tasks, str) and os.path.isdir(self.tasks))
+        require(found, _TYPE, "tasks", self.tasks, f"{GENERATED!r} or a folder that is there")
+        self.tasks = self.tasks if self.tasks == GENERATED else os.path.abspath(self.tasks)
+        if self.families is not None:
+            named = isinstance(self.families, list | tuple) and bool(self.families)
+            known = named and all(name in FAMILIES for name in self.families)
+            require(known, _TYPE, "families", self.families, f"null or a list of some of {', '.join(FAMILIES)}")
+        require(is_integer(self.files, 4, 1000), _TYPE, "files", self.files, "an integer from 4 to 1000")
+        require(is_integer(self.max_steps, 1), _TYPE, "max_steps", self.max_steps, "an integer of at least 1")
+        require(self.reward in REWARDS, _TYPE, "reward", self.reward, " or ".join(map(repr, REWARDS)))
+        require(is_integer(self.max_output, 100), _TYPE, "max_output", self.max_output, "an integer of at least 100")
+        require(is_number(self.cpu_seconds, 0.1, 600), _TYPE, "cpu_seconds", self.cpu_seconds, "seconds from 0.1 to 600")
+        require(is_integer(self.memory_mb, 64), _TYPE, "memory_mb", self.memory_mb, "an integer of at least 64")
+        require(is_integer(self.disk_mb, 1, 1024), _TYPE, "disk_mb", self.disk_mb, "an integer from 1 to 1024")
+        require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
+
+    def limits(self) -> Limits:
+        """What a command may use."""
+        return Limits(
+            cpu_seconds=self.cpu_seconds,
+            memory_mb=self.memory_mb,
+            disk_mb=self.disk_mb,
+            files_at_most=20_000,
+            output_bytes=1 << 20,
+            wait_seconds=1.0,
+            wall_seconds=20 * self.cpu_seconds + 15,
+        )

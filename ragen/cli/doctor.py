@@ -199,4 +199,25 @@ def _started(backend: str) -> Line:
     return Line(topic, "ok", f"started, and reset an environment, in {took:.2f} s")
 
 
-LOOKS: tuple[Callable[[], Iterator[Line]], ...] = (versions, extras, machine, workers)
+def sandboxes() -> Iterator[Line]:
+    """Whether programs and commands can be shut in, and what is missing for it."""
+    from ragen.env import sandbox
+    from ragen.env.sandbox import PROGRAMS, SHELL
+    from ragen.errors import SandboxError
+
+    for profile, env_types in ((PROGRAMS, "code, deepcoder"), (SHELL, "terminal")):
+        topic = f"sandbox: {profile.name}"
+        if lacks := sandbox.missing(profile):
+            names, cures = zip(*(lack.partition(": ")[::2] for lack in lacks), strict=True)
+            text = f"not to be had, so {env_types} cannot be played; missing: {', '.join(names)}"
+            yield Line(topic, "note", text, "; ".join(dict.fromkeys(cures)))
+            continue
+        try:
+            sandbox.Sandbox(profile).close()
+        except SandboxError as error:
+            yield Line(topic, "note", f"not to be had, so {env_types} cannot be played: {error}")
+        else:
+            yield Line(topic, "ok", f"started, for {env_types}")
+
+
+LOOKS: tuple[Callable[[], Iterator[Line]], ...] = (versions, extras, machine, workers, sandboxes)

@@ -81,13 +81,16 @@ def _builtin(module: str, name: str) -> tuple[str, str]:
 
 _BUILTIN = {
     "bandit": _builtin("bandit", "Bandit"),
+    "code": _builtin("code", "Code"),
     "countdown": _builtin("countdown", "Countdown"),
+    "deepcoder": _builtin("deepcoder", "DeepCoder"),
     "frozen_lake": _builtin("frozen_lake", "FrozenLake"),
     "game_2048": _builtin("game_2048", "Game2048"),
     "metamathqa": _builtin("metamathqa", "MetaMathQA"),
     "rubikscube": _builtin("rubikscube", "RubiksCube"),
     "sokoban": _builtin("sokoban", "Sokoban"),
     "sudoku": _builtin("sudoku", "Sudoku"),
+    "terminal": _builtin("terminal", "Terminal"),
     "webshop": _builtin("webshop", "WebShop"),
 }
 

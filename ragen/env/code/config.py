@@ -51,7 +51,9 @@ class CodeEnvConfig:
         found = known or (isinstance(self.dataset, str) and os.path.isfile(self.dataset))
         require(found, _TYPE, "dataset", self.dataset, f"{GENERATED!r}, {HUMANEVAL!r} or a JSONL file that is there")
         self.dataset = self.dataset if known else os.path.abspath(self.dataset)
-        levels_ok = isinstance(self.levels, list | tuple) and self.levels and all(each in LEVELS for each in self.levels)
+        levels_ok = (
+            isinstance(self.levels, list | tuple) and self.levels and all(each in LEVELS for each in self.levels)
+        )
         require(bool(levels_ok), _TYPE, "levels", self.levels, f"a list of some of {', '.join(map(str, LEVELS))}")
         if self.families is not None:
             named = isinstance(self.families, list | tuple) and bool(self.families)
@@ -62,7 +64,9 @@ class CodeEnvConfig:
         require(is_integer(self.tests, 1, 100), _TYPE, "tests", self.tests, "an integer from 1 to 100")
         require(is_integer(self.max_tries, 1), _TYPE, "max_tries", self.max_tries, "an integer of at least 1")
         require(self.reward in REWARDS, _TYPE, "reward", self.reward, " or ".join(map(repr, REWARDS)))
-        require(is_number(self.cpu_seconds, 0.1, 600), _TYPE, "cpu_seconds", self.cpu_seconds, "seconds from 0.1 to 600")
+        require(
+            is_number(self.cpu_seconds, 0.1, 600), _TYPE, "cpu_seconds", self.cpu_seconds, "seconds from 0.1 to 600"
+        )
         require(is_integer(self.memory_mb, 64), _TYPE, "memory_mb", self.memory_mb, "an integer of at least 64")
         require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
 

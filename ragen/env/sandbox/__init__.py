@@ -1,4 +1,4 @@
-"""A sandbox for programs that nobody has read: bubblewrap, a system-call filter, and one warm interpreter for each worker.
+"""A sandbox for programs that nobody has read: bubblewrap, a filter of system calls, a warm interpreter.
 
 ::
 

@@ -114,7 +114,14 @@ def missing(profile: Profile) -> list[str]:
     return lacks
 
 
-_COMMANDS = (("bash", "bash"), ("git", "git"), ("sqlite3", "sqlite3"), ("tar", "tar"), ("gzip", "gzip"), ("find", "findutils"))
+_COMMANDS = (
+    ("bash", "bash"),
+    ("git", "git"),
+    ("sqlite3", "sqlite3"),
+    ("tar", "tar"),
+    ("gzip", "gzip"),
+    ("find", "findutils"),
+)
 
 
 def _there(command: str) -> bool:
@@ -237,10 +244,19 @@ class Sandbox:
     def _start(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
         files = {name: _in_memory(name, data) for name, (_, data) in _files().items()}
         try:
-            line = [each.format(**files) if each[:1] == "{" and each[-1:] == "}" else each for each in _arguments(self.profile)]
+            line = [
+                each.format(**files) if each[:1] == "{" and each[-1:] == "}" else each
+                for each in _arguments(self.profile)
+            ]
             user: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": ()} if os.geteuid() == 0 else {}
             return subprocess.Popen(
-                line, stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/", pass_fds=list(files.values()), **user
+                line,
+                stdin=theirs,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                cwd="/",
+                pass_fds=list(files.values()),
+                **user,
             )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._control.close()

@@ -188,8 +188,8 @@ def warm_up():
     import random
 
     sys.modules["_datetime"] = None  # the one in Python asks time.time, which is ours
-    import bisect, collections, copy, dataclasses, datetime, decimal, enum, fractions, functools, heapq  # noqa: E401, F401
-    import itertools, operator, queue, re, secrets, statistics, string, tempfile, threading, typing  # noqa: E401, F401
+    import bisect  # noqa: F401
+    import itertools  # noqa: F401
 
     at = [EPOCH * 10**9]
 
@@ -240,7 +240,9 @@ def keep(link, setup, processes):
     pid = os.fork()
     if not pid:
         try:
-            for target, source in enumerate([fcntl.fcntl(each, fcntl.F_DUPFD, 16) for each in (writing, folder, failing)], 3):
+            for target, source in enumerate(
+                [fcntl.fcntl(each, fcntl.F_DUPFD, 16) for each in (writing, folder, failing)], 3
+            ):
                 os.dup2(source, target)
             os.closerange(6, 1 << 16)
             (command if shell else program)(job, allowed)
@@ -392,7 +394,7 @@ def confine(job, allowed):
     header, none = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
     check(libc.capset(header, none))
     check(libc.prctl(38, 1, 0, 0, 0))  # no new privileges
-    if not job["kind"] == "shell":
+    if job["kind"] != "shell":
         os.close(FOLDER)
     instructions = ctypes.create_string_buffer(allowed)
     filtered = _Filter(len(allowed) // 8, ctypes.addressof(instructions))
@@ -604,7 +606,16 @@ def command(job, allowed):
             except OSError:
                 os.chdir(HOME)
             confine(job, allowed)
-            arguments = ["bash", "--norc", "--noprofile", "-c", job["script"], "bash", job["command"]]
+            arguments = [
+                "bash",
+                "--norc",
+                "--noprofile",
+                "-c",
+                job["script"],
+                "bash",
+                job["command"],
+                *job["arguments"],
+            ]
             os.execve("/bin/bash", arguments, job["environ"])
         except Exception:
             os.write(FAILING, traceback.format_exc().encode()[-4000:])

@@ -20,31 +20,193 @@ LIBRARY = "libseccomp.so.2"
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _EQUAL, _MASKED_EQUAL = 4, 7
 _CLONE_THREAD, _CLONE_NEW = 0x10000, 0x7E020000  # a thread; any new namespace
-_TERMINAL_QUESTIONS = (0x5401, 0x5413, 0x541B, 0x540F, 0x5451, 0x5450, 0x5421)  # TCGETS, its size, FIONREAD, FIOCLEX ...
+_TERMINAL_QUESTIONS = (
+    0x5401,
+    0x5413,
+    0x541B,
+    0x540F,
+    0x5451,
+    0x5450,
+    0x5421,
+)  # TCGETS, its size, FIONREAD, FIOCLEX ...
 _HARMLESS_PRCTL = (1, 3, 15, 16, 23)  # the parent's death, dumpable?, names, a capability of the bounding set?
 
 ASLEEP = ("nanosleep", "clock_nanosleep")
 UNKNOWN = ("getrandom", "clone3")
 
-PROGRAM = """
-creat read write readv writev pread64 pwrite64 close lseek open openat stat fstat lstat newfstatat statx access faccessat
-faccessat2 readlink readlinkat getdents64 getcwd chdir fchdir fcntl dup dup2 dup3 pipe pipe2 poll ppoll select pselect6
-epoll_create1 epoll_ctl epoll_wait epoll_pwait eventfd2 mmap munmap mprotect mremap madvise brk futex set_robust_list
-get_robust_list rseq sched_yield sched_getaffinity rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack exit exit_group
-clock_gettime clock_getres gettimeofday time times getrusage getpid gettid getppid getuid geteuid getgid getegid
-getresuid getresgid getgroups getpgrp getpgid getsid uname sysinfo umask unlink unlinkat rename renameat renameat2 mkdir
-mkdirat rmdir ftruncate truncate fsync fdatasync utimensat chmod fchmod fchmodat symlink symlinkat link linkat
-arch_prctl set_tid_address restart_syscall membarrier getrlimit statfs fstatfs fadvise64
-""".split()
+PROGRAM = [
+    "creat",
+    "read",
+    "write",
+    "readv",
+    "writev",
+    "pread64",
+    "pwrite64",
+    "close",
+    "lseek",
+    "open",
+    "openat",
+    "stat",
+    "fstat",
+    "lstat",
+    "newfstatat",
+    "statx",
+    "access",
+    "faccessat",
+    "faccessat2",
+    "readlink",
+    "readlinkat",
+    "getdents64",
+    "getcwd",
+    "chdir",
+    "fchdir",
+    "fcntl",
+    "dup",
+    "dup2",
+    "dup3",
+    "pipe",
+    "pipe2",
+    "poll",
+    "ppoll",
+    "select",
+    "pselect6",
+    "epoll_create1",
+    "epoll_ctl",
+    "epoll_wait",
+    "epoll_pwait",
+    "eventfd2",
+    "mmap",
+    "munmap",
+    "mprotect",
+    "mremap",
+    "madvise",
+    "brk",
+    "futex",
+    "set_robust_list",
+    "get_robust_list",
+    "rseq",
+    "sched_yield",
+    "sched_getaffinity",
+    "rt_sigaction",
+    "rt_sigprocmask",
+    "rt_sigreturn",
+    "sigaltstack",
+    "exit",
+    "exit_group",
+    "clock_gettime",
+    "clock_getres",
+    "gettimeofday",
+    "time",
+    "times",
+    "getrusage",
+    "getpid",
+    "gettid",
+    "getppid",
+    "getuid",
+    "geteuid",
+    "getgid",
+    "getegid",
+    "getresuid",
+    "getresgid",
+    "getgroups",
+    "getpgrp",
+    "getpgid",
+    "getsid",
+    "uname",
+    "sysinfo",
+    "umask",
+    "unlink",
+    "unlinkat",
+    "rename",
+    "renameat",
+    "renameat2",
+    "mkdir",
+    "mkdirat",
+    "rmdir",
+    "ftruncate",
+    "truncate",
+    "fsync",
+    "fdatasync",
+    "utimensat",
+    "chmod",
+    "fchmod",
+    "fchmodat",
+    "symlink",
+    "symlinkat",
+    "link",
+    "linkat",
+    "arch_prctl",
+    "set_tid_address",
+    "restart_syscall",
+    "membarrier",
+    "getrlimit",
+    "statfs",
+    "fstatfs",
+    "fadvise64",
+]
 """What a Python program needs: files of its own, memory, threads, clocks."""
 
-COMMANDS = """
-execve execveat fork vfork wait4 waitid kill tgkill tkill rt_sigsuspend rt_sigtimedwait rt_sigpending pause setpgid
-setsid setitimer getitimer alarm timer_create timer_settime timer_gettime timer_delete timer_getoverrun sendfile splice
-tee copy_file_range chown fchown lchown fchownat mknod mknodat getxattr lgetxattr fgetxattr listxattr llistxattr
-flistxattr flock fallocate sync syncfs prlimit64 setrlimit inotify_init1 inotify_add_watch inotify_rm_watch sched_getparam
-sched_getscheduler getpriority capget memfd_create utime utimes futimesat pidfd_open pidfd_send_signal mincore
-""".split()
+COMMANDS = [
+    "execve",
+    "execveat",
+    "fork",
+    "vfork",
+    "wait4",
+    "waitid",
+    "kill",
+    "tgkill",
+    "tkill",
+    "rt_sigsuspend",
+    "rt_sigtimedwait",
+    "rt_sigpending",
+    "pause",
+    "setpgid",
+    "setsid",
+    "setitimer",
+    "getitimer",
+    "alarm",
+    "timer_create",
+    "timer_settime",
+    "timer_gettime",
+    "timer_delete",
+    "timer_getoverrun",
+    "sendfile",
+    "splice",
+    "tee",
+    "copy_file_range",
+    "chown",
+    "fchown",
+    "lchown",
+    "fchownat",
+    "mknod",
+    "mknodat",
+    "getxattr",
+    "lgetxattr",
+    "fgetxattr",
+    "listxattr",
+    "llistxattr",
+    "flistxattr",
+    "flock",
+    "fallocate",
+    "sync",
+    "syncfs",
+    "prlimit64",
+    "setrlimit",
+    "inotify_init1",
+    "inotify_add_watch",
+    "inotify_rm_watch",
+    "sched_getparam",
+    "sched_getscheduler",
+    "getpriority",
+    "capget",
+    "memfd_create",
+    "utime",
+    "utimes",
+    "futimesat",
+    "pidfd_open",
+    "pidfd_send_signal",
+    "mincore",
+]
 """What a shell and its commands need besides."""
 
 
@@ -110,7 +272,9 @@ def _add(library: Any, context: int, name: str, action: int, compare: Compare | 
         return
     arguments = (_Arg * 1)()
     if compare is not None:
-        operation = (_EQUAL, compare.wanted, 0) if compare.mask is None else (_MASKED_EQUAL, compare.mask, compare.wanted)
+        operation = (
+            (_EQUAL, compare.wanted, 0) if compare.mask is None else (_MASKED_EQUAL, compare.mask, compare.wanted)
+        )
         arguments[0] = _Arg(compare.argument, *operation)
     code = library.seccomp_rule_add_array(context, action, number, int(compare is not None), arguments)
     if code:
@@ -128,7 +292,7 @@ def _exported(library: Any, context: int) -> bytes:
 
 
 def load_library() -> Any:
-    """libseccomp.
+    """Libseccomp.
 
     Raises:
         SandboxError: It is not installed.

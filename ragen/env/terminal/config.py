@@ -59,7 +59,9 @@ class TerminalEnvConfig:
         require(is_integer(self.max_steps, 1), _TYPE, "max_steps", self.max_steps, "an integer of at least 1")
         require(self.reward in REWARDS, _TYPE, "reward", self.reward, " or ".join(map(repr, REWARDS)))
         require(is_integer(self.max_output, 100), _TYPE, "max_output", self.max_output, "an integer of at least 100")
-        require(is_number(self.cpu_seconds, 0.1, 600), _TYPE, "cpu_seconds", self.cpu_seconds, "seconds from 0.1 to 600")
+        require(
+            is_number(self.cpu_seconds, 0.1, 600), _TYPE, "cpu_seconds", self.cpu_seconds, "seconds from 0.1 to 600"
+        )
         require(is_integer(self.memory_mb, 64), _TYPE, "memory_mb", self.memory_mb, "an integer of at least 64")
         require(is_integer(self.disk_mb, 1, 1024), _TYPE, "disk_mb", self.disk_mb, "an integer from 1 to 1024")
         require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")

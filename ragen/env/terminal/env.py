@@ -10,7 +10,6 @@ of files. What is left is said in docs/terminal.md.
 
 from __future__ import annotations
 
-
 import re
 import runpy
 import time
@@ -35,7 +34,7 @@ from ragen.errors import ConfigError
 SUBMIT = "submit"
 LONGEST = 20_000  # characters of a command
 
-_SCRIPT = 'trap "pwd -P >&9" EXIT; unset EPOCHREALTIME EPOCHSECONDS SRANDOM; RANDOM=1 SECONDS=0; eval "$1"'
+_SCRIPT = 'trap "pwd -P >&9" EXIT; unset EPOCHREALTIME EPOCHSECONDS SRANDOM; RANDOM=$2 SECONDS=0; eval "$1"'
 _FENCED = re.compile(r"^\s*```[^\n`]*\n(.*?)```\s*$", re.S)
 _STOPPED = {
     "time": "it used more processor time than allowed",
@@ -44,7 +43,7 @@ _STOPPED = {
     "waits": "it waits for something that does not come",
     "processes": "it started too many processes",
 }
-_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 
 
 class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
@@ -97,7 +96,9 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         return self.observation
 
     def _draw(self) -> None:
-        self.task, self.base = _drawn(*self._drawn, self.config.tasks, tuple(self.config.families or ()), self.config.files)
+        self.task, self.base = _drawn(
+            *self._drawn, self.config.tasks, tuple(self.config.families or ()), self.config.files
+        )
 
     def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         """Run a command, or submit.
@@ -167,13 +168,16 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
             "script": _SCRIPT,
             "folder": self.folder,
             "files": listed,
-            "environ": _environment(),
+            "arguments": [str(self.steps + 1)],
+            "environ": {**_environment(), "FAKERANDOM_SEED": f"0x{self.steps + 1:016X}"},
         }
         body = b"".join(entry.data for entry in files.values() if entry.kind == "f")
         began = time.time()
         ended = self.run_inside(job, self.config.limits(), body)
         if ended.stopped:
-            self.observation = f"The command was stopped, and has changed nothing: {_STOPPED[ended.stopped]}.\n{self._prompt()}"
+            self.observation = (
+                f"The command was stopped, and has changed nothing: {_STOPPED[ended.stopped]}.\n{self._prompt()}"
+            )
             return -1
         self._take(ended)
         printed = ended.body[: ended.header["body"]].decode("utf-8", "replace")
@@ -243,7 +247,13 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
     def example_action(self, rng: Random) -> str:
         """A command: what does the task, a look around, or something that goes wrong."""
         assert self.task is not None
-        looks = ["ls -la", "find . -type f | head -n 5", "cat * 2>&1 | head -n 3", "date; echo $RANDOM $$", "cd /nowhere"]
+        looks = [
+            "ls -la",
+            "find . -type f | head -n 5",
+            "cat * 2>&1 | head -n 3",
+            "date; echo $RANDOM $$",
+            "cd /nowhere",
+        ]
         return rng.choice([solve(self.task.text) or "true", *looks, "echo kept > kept.txt", "sleep 5"])
 
 
@@ -256,7 +266,11 @@ def _command(action: str) -> str:
 @lru_cache(maxsize=1)
 def _environment() -> dict[str, str]:
     """Variables of every command."""
-    who = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in (("NAME", "agent"), ("EMAIL", "agent@sandbox"))}
+    who = {
+        f"GIT_{role}_{what}": value
+        for role in ("AUTHOR", "COMMITTER")
+        for what, value in (("NAME", "agent"), ("EMAIL", "agent@sandbox"))
+    }
     return {
         "HOME": HOME,
         "USER": "agent",
@@ -268,7 +282,6 @@ def _environment() -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "LD_PRELOAD": faketime() or "",
         "FAKETIME": "2024-01-01 00:00:00",
-        "FAKERANDOM_SEED": "0x0123456789ABCDEF",
         **who,
     }
 
@@ -361,6 +374,3 @@ def _check_of(path: Path) -> Callable[[Files], list[bool]]:
 
 def _is_like(found: Entry | None, expected: Entry) -> bool:
     return found is not None and (found.kind, found.data) == (expected.kind, expected.data)
-
-
-

@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import io
 import json
+import re
 import sqlite3
 import tarfile
 import zlib
@@ -27,9 +28,9 @@ Home = Mapping[str, Entry]
 Check = Callable[[Home], list[bool]]
 """Which of a task's goals are reached."""
 
-WORDS = "error warn ready retry timeout disk network user cache login queue backup".split()
-NAMES = "ada ben cleo dan eva finn gus hana ivo joy kai lea max nora otto pia".split()
-CITIES = "Cairo Lima Oslo Quito Rome Turin".split()
+WORDS = re.findall(r"\w+", "error warn ready retry timeout disk network user cache login queue backup")
+NAMES = re.findall(r"\w+", "ada ben cleo dan eva finn gus hana ivo joy kai lea max nora otto pia")
+CITIES = re.findall(r"\w+", "Cairo Lima Oslo Quito Rome Turin")
 LARGEST_ARCHIVE = 1 << 24  # bytes of an archive that is unpacked to be looked at
 
 
@@ -117,8 +118,9 @@ def _content(home: Home, path: str) -> bytes | None:
 def _says(home: Home, path: str, expected: str) -> bool:
     """Whether a file holds these lines, blanks around them aside."""
     found = _content(home, path)
-    return found is not None and found.decode("utf-8", "replace").split("\n") == expected.split("\n") or (
-        found is not None and [line.strip() for line in found.decode("utf-8", "replace").strip().splitlines()] == expected.splitlines()
+    return (found is not None and found.decode("utf-8", "replace").split("\n") == expected.split("\n")) or (
+        found is not None
+        and [line.strip() for line in found.decode("utf-8", "replace").strip().splitlines()] == expected.splitlines()
     )
 
 
@@ -147,10 +149,11 @@ def _csv(header: str, rows: Sequence[Sequence[object]]) -> str:
 
 
 @_family(
-    "Count the lines that contain the word '$word' in all files below logs/ that end in .log, and write the number to answer.txt.",
+    "Count the lines that contain the word '$word' in all files below logs/ that end in .log, and write "
+    "the number to answer.txt.",
     "grep -rhw --include='*.log' '@word@' logs | wc -l > answer.txt",
     word=WORDS,
-)  # fmt: skip
+)
 def _count_lines(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
     files, count = {}, 0
     for number in range(size):
@@ -162,9 +165,10 @@ def _count_lines(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[st
 
 @_family(
     "Write the path of the $what file below data/, relative to your home folder, to answer.txt.",
-    "find data -type f -printf '%s %p\\n' | sort -n | if [ '@what@' = largest ]; then tail -n 1; else head -n 1; fi | cut -d' ' -f2 > answer.txt",
+    "find data -type f -printf '%s %p\\n' | sort -n | if [ '@what@' = largest ]; then tail -n 1; else "
+    "head -n 1; fi | cut -d' ' -f2 > answer.txt",
     what=("largest", "smallest"),
-)  # fmt: skip
+)
 def _find_by_size(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
     sizes = rng.sample(range(1, 5000), size)
     files = {f"data/{rng.choice(NAMES)}/{number}.bin": _file("x" * each) for number, each in enumerate(sizes)}
@@ -173,11 +177,12 @@ def _find_by_size(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[s
 
 
 @_family(
-    "Exactly one file below docs/ contains the text '$word-$number'. Write its path, relative to your home folder, to answer.txt.",
+    "Exactly one file below docs/ contains the text '$word-$number'. Write its path, relative to your "
+    "home folder, to answer.txt.",
     "grep -rlF '@word@-@number@' docs > answer.txt",
     word=WORDS,
     number=range(1000, 1200),
-)  # fmt: skip
+)
 def _find_text(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
     texts = [_lines(rng, 20) for _ in range(size)]
     chosen = rng.randrange(size)
@@ -188,10 +193,11 @@ def _find_text(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str,
 
 
 @_family(
-    "Below files/ there are files with equal contents. Write the names of those that have a copy, sorted, one a line, to $out.",
+    "Below files/ there are files with equal contents. Write the names of those that have a copy, "
+    "sorted, one a line, to $out.",
     "cd files && sha256sum * | sort | uniq -w64 -D | cut -c67- | sort > ../@out@",
     out=("copies.txt", "answer.txt", "doubles.txt"),
-)  # fmt: skip
+)
 def _find_copies(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
     contents = [f"{number} {rng.choice(NAMES)}\n" for number in range(size)]
     for _ in range(rng.randint(1, max(1, size // 3))):
@@ -202,10 +208,11 @@ def _find_copies(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[st
 
 
 @_family(
-    "sums.txt lists SHA-256 sums of the files of parts/, as sha256sum prints them. Write the names of the files that do not match, sorted, one a line, to $out.",
+    "sums.txt lists SHA-256 sums of the files of parts/, as sha256sum prints them. Write the names of "
+    "the files that do not match, sorted, one a line, to $out.",
     "cd parts && sha256sum -c ../sums.txt 2>/dev/null | grep FAILED | cut -d: -f1 | sort > ../@out@",
     out=("bad.txt", "answer.txt"),
-)  # fmt: skip
+)
 def _checksums(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
     files, sums = {}, []
     bad = sorted(rng.sample(range(size), rng.randint(1, max(1, size // 3))))
@@ -221,10 +228,11 @@ def _checksums(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str,
 
 
 @_family(
-    "people.csv has the columns name, city and age. Write its header and the rows of the city $city, sorted by age with the youngest first, to out.csv.",
+    "people.csv has the columns name, city and age. Write its header and the rows of the city $city, "
+    "sorted by age with the youngest first, to out.csv.",
     "(head -n 1 people.csv; grep ',@city@,' people.csv | sort -t, -k3,3n) > out.csv",
     city=CITIES,
-)  # fmt: skip
+)
 def _filter_rows(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
     ages = rng.sample(range(1, 100), min(3 * size, 99))
     rows = [(rng.choice(NAMES), rng.choice((given["city"], *CITIES)), age) for age in ages]
@@ -236,9 +244,10 @@ def _filter_rows(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[st
 
 @_family(
     "Write the sum of the column $column of sales.csv to answer.txt.",
-    "awk -F, -v name=@column@ 'NR==1{for(i=1;i<=NF;i++)if($i==name)c=i;next}{s+=$c}END{print s}' sales.csv > answer.txt",
+    "awk -F, -v name=@column@ 'NR==1{for(i=1;i<=NF;i++)if($i==name)c=i;next}{s+=$c}END{print s}' "
+    "sales.csv > answer.txt",
     column=("units", "boxes", "returns"),
-)  # fmt: skip
+)
 def _sum_column(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
     columns = ["units", "boxes", "returns"]
     rng.shuffle(columns)
@@ -253,23 +262,28 @@ def _sum_column(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str
     kind=("html", "css"),
     old=("color", "center", "gray"),
     new=("colour", "centre", "grey"),
-)  # fmt: skip
+)
 def _replace(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
     files = {}
     for number in range(size):
         words = [rng.choice((given["old"], *NAMES)) for _ in range(rng.randint(3, 30))]
         files[f"site/{rng.choice('ab')}/{number}.{rng.choice(('html', 'css'))}"] = _file(" ".join(words) + "\n")
     old, new = given["old"].encode(), given["new"].encode()
-    wanted = {path: entry._replace(data=entry.data.replace(old, new)) for path, entry in files.items() if path.endswith(given["kind"])}
+    wanted = {
+        path: entry._replace(data=entry.data.replace(old, new))
+        for path, entry in files.items()
+        if path.endswith(given["kind"])
+    }
     others = {path: entry for path, entry in files.items() if path not in wanted}
     return files, lambda home: [_kept(home, wanted), _kept(home, others)]
 
 
 @_family(
-    "Write all different words of the files of lists/, sorted, one a line, to words.txt, without those that begin with '$letter'.",
+    "Write all different words of the files of lists/, sorted, one a line, to words.txt, without those "
+    "that begin with '$letter'.",
     "cat lists/* | tr -s ' ' '\\n' | sort -u | grep -v '^@letter@' > words.txt",
     letter="abcdef",
-)  # fmt: skip
+)
 def _merge_words(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
     words = [[rng.choice((*NAMES, *WORDS)) for _ in range(rng.randint(1, 12))] for _ in range(size)]
     files = {f"lists/{number}.txt": _file(" ".join(each) + "\n") for number, each in enumerate(words)}
@@ -279,10 +293,11 @@ def _merge_words(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[st
 
 @_family(
     "config.json describes services. Set the port of the service '$name' to $port, and leave everything else as it is.",
-    "python3 -c \"import json; c = json.load(open('config.json')); [s.update(port=@port@) for s in c['services'] if s['name'] == '@name@']; json.dump(c, open('config.json', 'w'))\"",
+    "python3 -c \"import json; c = json.load(open('config.json')); [s.update(port=@port@) for s in "
+    "c['services'] if s['name'] == '@name@']; json.dump(c, open('config.json', 'w'))\"",
     name=NAMES,
     port=range(8000, 8100),
-)  # fmt: skip
+)
 def _edit_json(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
     names = {given["name"], *rng.sample(NAMES, min(size, 8))}
     services = [{"name": name, "port": rng.randrange(1000, 7000), "on": rng.random() < 0.5} for name in sorted(names)]
@@ -303,11 +318,12 @@ def _edit_json(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str,
 
 
 @_family(
-    "Rename every file below pictures/ that ends in .$old so that it ends in .$new instead; leave the others as they are.",
-    "find pictures -name '*.@old@' | while read -r f; do mv \"$f\" \"${f%.@old@}.@new@\"; done",
+    "Rename every file below pictures/ that ends in .$old so that it ends in .$new instead; leave the "
+    "others as they are.",
+    'find pictures -name \'*.@old@\' | while read -r f; do mv "$f" "${f%.@old@}.@new@"; done',
     old=("jpeg", "htm", "text"),
     new=("jpg", "html", "txt"),
-)  # fmt: skip
+)
 def _rename(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
     kinds = (given["old"], given["old"], "png", "raw")
     names = [f"pictures/{rng.choice(NAMES)}/{number}.{rng.choice(kinds)}" for number in range(size)]
@@ -322,10 +338,11 @@ def _rename(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, En
 
 
 @_family(
-    "Move every file of inbox/ into a folder below sorted/ that is named after its ending, such as sorted/$kind for .$kind files.",
+    "Move every file of inbox/ into a folder below sorted/ that is named after its ending, such as "
+    "sorted/$kind for .$kind files.",
     "for f in inbox/*; do mkdir -p sorted/${f##*.}; mv $f sorted/${f##*.}/; done",
     kind=("txt", "csv", "md"),
-)  # fmt: skip
+)
 def _sort_files(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
     kinds = [given["kind"], *(rng.choice(("txt", "csv", "md", "log")) for _ in range(size - 1))]
     files = {f"inbox/{number}.{kind}": _file(_line(rng, number)) for number, kind in enumerate(kinds)}
@@ -334,14 +351,17 @@ def _sort_files(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str
 
 
 @_family(
-    "Make every .$kind file below tools/ executable for its owner, and take all rights on the files below secret/ away from everyone but their owner.",
+    "Make every .$kind file below tools/ executable for its owner, and take all rights on the files "
+    "below secret/ away from everyone but their owner.",
     "find tools -name '*.@kind@' -exec chmod u+x {} +; find secret -type f -exec chmod go-rwx {} +",
     kind=("sh", "py", "pl"),
-)  # fmt: skip
+)
 def _permissions(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
     kinds = (given["kind"], "txt", "md")
     tools = {f"tools/{number}.{rng.choice(kinds)}": _file("true\n", 0o644) for number in range(size)}
-    secret = {f"secret/{number}.key": _file(_line(rng, number), rng.choice((0o644, 0o664, 0o600))) for number in range(3)}
+    secret = {
+        f"secret/{number}.key": _file(_line(rng, number), rng.choice((0o644, 0o664, 0o600))) for number in range(3)
+    }
 
     def check(home: Home) -> list[bool]:
         found = {path: home.get(path, Entry("f", 0)).mode for path in (*tools, *secret)}
@@ -355,7 +375,7 @@ def _permissions(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[st
     "Below tree/ some symbolic links lead nowhere. Delete those, and write how many there were to $out.",
     "find tree -xtype l | wc -l > @out@; find tree -xtype l -delete",
     out=("answer.txt", "count.txt"),
-)  # fmt: skip
+)
 def _broken_links(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
     files = {f"tree/{number}.txt": _file(_line(rng, number)) for number in range(size)}
     broken = [f"tree/lost{number}" for number in range(rng.randint(1, 4))]
@@ -363,7 +383,11 @@ def _broken_links(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[s
     links = {path: Entry("l", 0o777, b"gone/" + path.encode()) for path in broken}
 
     def check(home: Home) -> list[bool]:
-        return [not any(path in home for path in broken), _kept(home, {**files, **good}), _says(home, given["out"], str(len(broken)))]
+        return [
+            not any(path in home for path in broken),
+            _kept(home, {**files, **good}),
+            _says(home, given["out"], str(len(broken))),
+        ]
 
     return {**files, **good, **links}, check
 
@@ -372,11 +396,13 @@ def _broken_links(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[s
 
 
 @_family(
-    "The script run.sh is to print the $what from 1 to $n, one a line, but it does not work. Repair it, make it executable, and write what it prints to out.txt.",
-    "printf '#!/bin/bash\\nfor i in $(seq 1 @n@); do if [ \"@what@\" = numbers ]; then echo $i; else echo $((i*i)); fi; done\\n' > run.sh; chmod +x run.sh; ./run.sh > out.txt",
+    "The script run.sh is to print the $what from 1 to $n, one a line, but it does not work. Repair it, "
+    "make it executable, and write what it prints to out.txt.",
+    'printf \'#!/bin/bash\\nfor i in $(seq 1 @n@); do if [ "@what@" = numbers ]; then echo $i; else echo '
+    "$((i*i)); fi; done\\n' > run.sh; chmod +x run.sh; ./run.sh > out.txt",
     what=("numbers", "squares of the numbers"),
     n=range(5, 30),
-)  # fmt: skip
+)
 def _fix_script(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
     body = "i" if given["what"] == "numbers" else "i*i"
     right = f"#!/bin/bash\nfor i in $(seq 1 {given['n']}); do\n    echo $(({body}))\ndone\n"
@@ -400,14 +426,24 @@ def _fix_script(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str
 
 
 @_family(
-    "total.py is to print the sum of the numbers of numbers.txt that are greater than $k, but it fails. Repair it, and write what it prints to answer.txt.",
-    "printf 'print(sum(n for n in map(int, open(\"numbers.txt\")) if n > @k@))\\n' > total.py; python3 total.py > answer.txt",
+    "total.py is to print the sum of the numbers of numbers.txt that are greater than $k, but it fails. "
+    "Repair it, and write what it prints to answer.txt.",
+    "printf 'print(sum(n for n in map(int, open(\"numbers.txt\")) if n > @k@))\\n' > total.py; python3 "
+    "total.py > answer.txt",
     k=range(10, 60),
-)  # fmt: skip
+)
 def _fix_program(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
     numbers = [rng.randrange(100) for _ in range(4 * size)]
-    right = f"total = 0\nfor line in open('numbers.txt'):\n    number = int(line)\n    if number > {given['k']}:\n        total += number\nprint(total)\n"
-    changes = (("int(line)", "line"), ("'numbers.txt'", "'number.txt'"), ("    if", "   if"), ("print(total)", "print total"))
+    right = (
+        "total = 0\nfor line in open('numbers.txt'):\n    number = int(line)\n"
+        f"    if number > {given['k']}:\n        total += number\nprint(total)\n"
+    )
+    changes = (
+        ("int(line)", "line"),
+        ("'numbers.txt'", "'number.txt'"),
+        ("    if", "   if"),
+        ("print(total)", "print total"),
+    )
     wrong = right.replace(*rng.choice(changes))
     total = sum(number for number in numbers if number > given["k"])
     files = {"numbers.txt": _file("".join(f"{number}\n" for number in numbers))}
@@ -423,9 +459,12 @@ def _fix_program(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[st
     "Unpack $name.tar.gz into the folder unpacked/, and delete those of the unpacked files that are empty.",
     "mkdir -p unpacked && tar -xzf @name@.tar.gz -C unpacked && find unpacked -type f -empty -delete",
     name=NAMES,
-)  # fmt: skip
+)
 def _unpack(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
-    inside = {f"{rng.choice('xyz')}/{number}.txt": b"" if rng.random() < 0.3 else _line(rng, number).encode() for number in range(size)}
+    inside = {
+        f"{rng.choice('xyz')}/{number}.txt": b"" if rng.random() < 0.3 else _line(rng, number).encode()
+        for number in range(size)
+    }
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for path, content in inside.items():
@@ -446,10 +485,12 @@ def _unpack(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, En
     "Pack the folder project/ into project.tar.gz, without the files that end in .$kind.",
     "tar -czf project.tar.gz --exclude='*.@kind@' project",
     kind=("tmp", "bak", "log"),
-)  # fmt: skip
+)
 def _pack(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
     kinds = (given["kind"], "py", "md")
-    files = {f"project/{rng.choice('ab')}/{number}.{rng.choice(kinds)}": _file(_line(rng, number)) for number in range(size)}
+    files = {
+        f"project/{rng.choice('ab')}/{number}.{rng.choice(kinds)}": _file(_line(rng, number)) for number in range(size)
+    }
     wanted = {path: entry.data for path, entry in files.items() if not path.endswith(given["kind"])}
     return files, lambda home: [_packed(_content(home, "project.tar.gz")) == wanted, _kept(home, files)]
 
@@ -471,18 +512,27 @@ def _packed(archive: bytes | None) -> dict[str, bytes] | None:
 
 
 @_family(
-    "Make a git repository in repo/ with a branch '$branch', and commit all files there but those that end in .$kind, with the message '$word $name'.",
-    "cd repo && git init -q -b @branch@ && git add -- $(find . -type f -not -path './.git/*' -not -name '*.@kind@') && git commit -q -m '@word@ @name@'",
+    "Make a git repository in repo/ with a branch '$branch', and commit all files there but those that "
+    "end in .$kind, with the message '$word $name'.",
+    "cd repo && git init -q -b @branch@ && git add -- $(find . -type f -not -path './.git/*' -not -name "
+    "'*.@kind@') && git commit -q -m '@word@ @name@'",
     branch=("main", "trunk", "work"),
     kind=("log", "o"),
     word=("Add", "Import", "Begin"),
     name=NAMES,
-)  # fmt: skip
+)
 def _git_commit(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
     kinds = (given["kind"], "py", "md")
-    files = {f"repo/{rng.choice(('', 'src/'))}{number}.{rng.choice(kinds)}": _file(_line(rng, number)) for number in range(size)}
+    files = {
+        f"repo/{rng.choice(('', 'src/'))}{number}.{rng.choice(kinds)}": _file(_line(rng, number))
+        for number in range(size)
+    }
     files["repo/README"] = _file("read me\n")
-    wanted = {path.removeprefix("repo/"): entry.data for path, entry in files.items() if not path.endswith("." + given["kind"])}
+    wanted = {
+        path.removeprefix("repo/"): entry.data
+        for path, entry in files.items()
+        if not path.endswith("." + given["kind"])
+    }
 
     def check(home: Home) -> list[bool]:
         head = (_content(home, f"repo/.git/refs/heads/{given['branch']}") or b"").decode("ascii", "replace").strip()
@@ -496,7 +546,9 @@ def _commit(home: Home, name: str) -> tuple[str, dict[str, bytes]]:
     """The message and the files of a commit of ``repo/``, read from its objects; empty where they cannot be read."""
 
     def loose(name: str) -> bytes:
-        data = zlib.decompressobj().decompress(_content(home, f"repo/.git/objects/{name[:2]}/{name[2:]}") or b"", 1 << 20)
+        data = zlib.decompressobj().decompress(
+            _content(home, f"repo/.git/objects/{name[:2]}/{name[2:]}") or b"", 1 << 20
+        )
         return data.partition(b"\0")[2]
 
     def files_of(name: str, above: str, deep: int) -> dict[str, bytes]:
@@ -518,14 +570,19 @@ def _commit(home: Home, name: str) -> tuple[str, dict[str, bytes]]:
 
 
 @_family(
-    "shop.db is an SQLite database with the tables customers(id, name, city) and orders(id, customer, amount). Write the name of the customer of $city whose orders have the $what total amount to answer.txt.",
-    "sqlite3 shop.db \"select c.name from customers c join orders o on o.customer = c.id where c.city = '@city@' group by c.id order by sum(amount) * iif('@what@' = 'largest', -1, 1) limit 1\" > answer.txt",
+    "shop.db is an SQLite database with the tables customers(id, name, city) and orders(id, customer, "
+    "amount). Write the name of the customer of $city whose orders have the $what total amount to "
+    "answer.txt.",
+    'sqlite3 shop.db "select c.name from customers c join orders o on o.customer = c.id where c.city = '
+    "'@city@' group by c.id order by sum(amount) * iif('@what@' = 'largest', -1, 1) limit 1\" > answer.txt",
     city=CITIES,
     what=("largest", "smallest"),
-)  # fmt: skip
+)
 def _sql_best(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entry], Check]:
     names = rng.sample(NAMES, min(len(NAMES), 6 + size // 4))
-    customers = [(number, name, given["city"] if number < 3 else rng.choice(CITIES)) for number, name in enumerate(names)]
+    customers = [
+        (number, name, given["city"] if number < 3 else rng.choice(CITIES)) for number, name in enumerate(names)
+    ]
     totals = dict(zip(range(len(names)), rng.sample(range(100, 900), len(names)), strict=True))
     orders = []
     for customer, total in totals.items():
@@ -533,7 +590,9 @@ def _sql_best(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, 
         orders += [(customer, first), (customer, total - first)]
     rng.shuffle(orders)
     choose = max if given["what"] == "largest" else min
-    best = choose((customer for customer in customers if customer[2] == given["city"]), key=lambda each: totals[each[0]])
+    best = choose(
+        (customer for customer in customers if customer[2] == given["city"]), key=lambda each: totals[each[0]]
+    )
     return {"shop.db": _file(_database(customers, orders))}, _answers("answer.txt", best[1])
 
 

@@ -68,7 +68,9 @@ def digest(files: Files) -> str:
     found = hashlib.sha256()
     for path, entry in sorted(files.items()):
         name = os.fsencode(path)
-        found.update(b"%d %s %o %d " % (len(name), entry.kind.encode(), entry.mode, len(entry.data)) + name + entry.data)
+        found.update(
+            b"%d %s %o %d " % (len(name), entry.kind.encode(), entry.mode, len(entry.data)) + name + entry.data
+        )
     return found.hexdigest()
 
 

@@ -30,6 +30,7 @@ class Prompt:
         actions: The names of the allowed actions, where the chat lists them.
         limit: The most actions that the answer may have.
         said: The answers given before, as far as the chat still shows them.
+        told: All that the player was told, as far as the chat still shows it.
     """
 
     state: str
@@ -38,6 +39,7 @@ class Prompt:
     actions: tuple[str, ...] = ()
     limit: int = 1
     said: tuple[str, ...] = ()
+    told: str = ""
 
 
 def read_prompt(messages: Sequence[Mapping[str, Any]], max_actions: int) -> Prompt:
@@ -58,6 +60,7 @@ def read_prompt(messages: Sequence[Mapping[str, Any]], max_actions: int) -> Prom
         actions=tuple(name.strip() for name in named[1].split(",")) if named else (),
         limit=max(1, min(max_actions, int(left) if left else max_actions)),
         said=tuple(_ANSWER.findall("\n".join(text_of(m) for m in messages if m["role"] == "assistant"))),
+        told=told,
     )
 
 

@@ -12,13 +12,16 @@ _HERE = "ragen.llm_agent.backends.policies"
 
 POLICIES = {
     "bandit": f"{_HERE}.arms:BanditPolicy",
+    "code": f"{_HERE}.programs:CodePolicy",
     "countdown": f"{_HERE}.numbers:CountdownPolicy",
+    "deepcoder": f"{_HERE}.programs:CodePolicy",
     "frozen_lake": f"{_HERE}.grids:FrozenLakePolicy",
     "game_2048": f"{_HERE}.tiles:TilePolicy",
     "metamathqa": f"{_HERE}.numbers:MathPolicy",
     "rubikscube": f"{_HERE}.puzzles:CubePolicy",
     "sokoban": f"{_HERE}.grids:SokobanPolicy",
     "sudoku": f"{_HERE}.puzzles:SudokuPolicy",
+    "terminal": f"{_HERE}.programs:TerminalPolicy",
     "webshop": f"{_HERE}.shop:ShopPolicy",
 }
 

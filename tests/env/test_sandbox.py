@@ -1,0 +1,228 @@
+"""Hostile programs and commands: none escapes, knows, lies with success, or harms another run, and the worker lives."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from ragen.env.code.config import CodeEnvConfig
+from ragen.env.code.env import CodeEnv
+from ragen.env.sandbox import PROGRAMS, SHELL, Limits, Sandbox, host, inside, missing, system_calls
+from ragen.env.terminal.config import TerminalEnvConfig
+from ragen.env.terminal.env import TerminalEnv
+from ragen.errors import SandboxError
+from support import hostile_programs
+from support.sandboxes import RIGHT, SECRET, UNGUESSABLE, needs_programs, needs_shell
+
+
+def programs_env() -> CodeEnv:
+    env = CodeEnv(CodeEnvConfig(max_tries=1000, cpu_seconds=0.2, memory_mb=200))
+    env.reset(1)
+    return env
+
+
+def attempt(env: CodeEnv, program: str) -> tuple[str, float, bool, dict[str, Any]]:
+    """Try a program on the problem whose answers cannot be guessed."""
+    env.problem, env.passed, env.tries = UNGUESSABLE, (False,) * len(UNGUESSABLE.tests), 0
+    return env.step(program)
+
+
+def processes_of(sandbox: Sandbox) -> set[psutil.Process]:
+    return set(psutil.Process(sandbox._process.pid).children(recursive=True))
+
+
+def assert_nothing_is_left_running(sandbox: Sandbox, before: set[psutil.Process]) -> None:
+    """The keeper of the last run ends by itself, after its report."""
+    _, left = psutil.wait_procs(processes_of(sandbox) - before, timeout=60)
+    assert not left
+
+
+@pytest.fixture(scope="module")
+def envs() -> Iterator[tuple[CodeEnv, TerminalEnv]]:
+    code = programs_env()
+    shell = TerminalEnv(TerminalEnvConfig(max_steps=10_000, cpu_seconds=0.5, memory_mb=200, disk_mb=8))
+    yield code, shell
+    code.close()
+    shell.close()
+
+
+@needs_programs
+@pytest.mark.parametrize("name", hostile_programs.PROGRAMS)
+def test_a_hostile_program_gains_nothing_and_harms_nobody(envs: Any, name: str) -> None:
+    env, _ = envs
+    sandbox = env.hold_sandbox().value
+    before = processes_of(sandbox)
+    program = hostile_programs.PROGRAMS[name]
+    text, reward, done, info = attempt(env, program)
+    assert (reward, done, info["success"], info["passed_tests"]) == (0.0, False, False, 0)
+    assert SECRET not in text
+    text.encode()
+    json.dumps(info)
+    assert attempt(env, program) == (text, reward, done, info), "a verdict is the same every time"
+    assert attempt(env, RIGHT)[3]["success"], "the next run is not harmed"
+    assert env.hold_sandbox().value is sandbox, "the sandbox lives"
+    assert_nothing_is_left_running(sandbox, before)
+
+
+@needs_shell
+@pytest.mark.parametrize("name", hostile_programs.SHELL)
+def test_a_hostile_command_gains_nothing_and_harms_nobody(envs: Any, name: str) -> None:
+    _, env = envs
+    env.reset(7)
+    sandbox = env.hold_sandbox().value
+    before = processes_of(sandbox)
+    text, reward, done, info = env.step(hostile_programs.SHELL[name])
+    assert (reward, done, info["success"]) == (0.0, False, False)
+    assert SECRET not in text
+    text.encode()
+    assert "hello" in env.step("cd; echo hello")[0], "the next run is not harmed"
+    assert env.hold_sandbox().value is sandbox, "the sandbox lives"
+    assert_nothing_is_left_running(sandbox, before)
+    assert not Path("/evil").exists()
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(hostile_programs.PROGRAMS) >= 55
+    assert len(set(hostile_programs.PROGRAMS.values())) == len(hostile_programs.PROGRAMS)
+
+
+@needs_programs
+def test_the_job_of_a_run_holds_nothing_that_is_expected() -> None:
+    assert SECRET not in json.dumps(UNGUESSABLE.inputs())
+
+
+@needs_programs
+def test_a_run_finds_no_message_of_another(envs: Any) -> None:
+    env, _ = envs
+    attempt(env, hostile_programs.PROGRAMS["leaves a message for the next run"])
+    look = "import os\ndef f(x): return [d for d in ('/tmp', '/dev/shm', '/run', '/') if os.path.exists(d + '/left')]"
+    assert "gave []" in attempt(env, look)[0]
+
+
+@needs_programs
+def test_clocks_random_numbers_and_hashes_are_the_same_in_every_sandbox() -> None:
+    program = (
+        "import random, time, datetime, os, uuid, tempfile, secrets\n"
+        "def f(x): return (random.random(), random.Random().random(), time.time(), str(datetime.datetime.now()), "
+        "os.urandom(8), str(uuid.uuid4()), hash('a'), secrets.token_hex(4), id(f), os.getpid(), time.ctime())"
+    )
+    seen = set()
+    for _ in range(2):
+        env = programs_env()
+        attempt(env, "def f(x): return 0")
+        seen.update(attempt(env, program)[0] for _ in range(2))
+        env.close()
+    assert len(seen) == 1
+
+
+@needs_programs
+def test_what_a_sandbox_needs_and_lacks_is_named_with_the_command_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(host.shutil, "which", lambda name: None)
+    monkeypatch.setattr(host, "faketime", lambda: None)
+    monkeypatch.setattr(system_calls, "LIBRARY", "libnowhere.so.2")
+    told = "; ".join(missing(SHELL))
+    for package in ("bubblewrap", "libseccomp2", "libfaketime"):
+        assert f"apt-get install {package}" in told
+    assert "libfaketime" not in "; ".join(missing(PROGRAMS))
+    for make in (CodeEnv, TerminalEnv, lambda: Sandbox(PROGRAMS)):
+        with pytest.raises(SandboxError, match="apt-get install bubblewrap"):
+            make()
+
+
+@needs_programs
+def test_where_bubblewrap_may_not_make_namespaces_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        refusing = Path(folder) / "bwrap"
+        refusing.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+        refusing.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        with pytest.raises(SandboxError, match="No permissions to create new namespace.*needs user namespaces"):
+            Sandbox(PROGRAMS)
+
+
+@needs_programs
+def test_a_limit_of_the_clock_is_an_error_of_the_environment_and_no_verdict() -> None:
+    sandbox = Sandbox(PROGRAMS)
+    job = {"kind": "program", "source": "while True: pass", "tests": [{"call": "f", "args": []}], "shown_bytes": 100}
+    with pytest.raises(SandboxError, match="overloaded"):
+        sandbox.run(job, Limits(cpu_seconds=600, wall_seconds=0.2))
+    assert not sandbox.alive
+
+
+@needs_programs
+def test_an_environment_whose_sandbox_was_killed_gets_another() -> None:
+    env, other = programs_env(), programs_env()
+    first = env.hold_sandbox().value
+    for process in processes_of(first):
+        process.kill()
+    first._process.wait()
+    assert attempt(env, RIGHT)[3]["success"]
+    assert attempt(other, RIGHT)[3]["success"]
+    assert env.hold_sandbox().value is other.hold_sandbox().value is not first
+    env.close()
+    other.close()
+
+
+@needs_programs
+def test_environments_of_a_process_share_a_sandbox_and_the_last_one_ends_it() -> None:
+    env, other = programs_env(), programs_env()
+    sandbox = env.hold_sandbox().value
+    assert sandbox is other.hold_sandbox().value
+    env.close()
+    env.close()
+    assert sandbox.alive
+    other.close()
+    assert not sandbox.alive
+
+
+@needs_programs
+def test_a_sandbox_ends_with_its_process_however_that_ends() -> None:
+    script = (
+        "import os, signal, psutil\n"
+        "from ragen.env.sandbox import PROGRAMS, Sandbox\n"
+        "sandbox = Sandbox(PROGRAMS)\n"
+        "children = psutil.Process().children(recursive=True)\n"
+        "print(*[child.pid for child in children], flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ran.returncode == -signal.SIGKILL
+    pids = [int(pid) for pid in ran.stdout.split()]
+    assert len(pids) >= 2
+    gone, left = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=60)
+    assert not left
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 0, -(10**300), 1.5, "a\n\ud800", b"\0x", [1, [2.0, None]], (1, "a"), {"a": {1: 2}}, {1, 2}, 1 + 2j],
+)
+def test_a_value_travels_unchanged(value: Any) -> None:
+    came = inside.decode(json.loads(json.dumps(inside.encode(value))))
+    assert came == value
+    assert type(came) is type(value)
+
+
+@pytest.mark.parametrize("sent", [{"a": 1}, [], [1], ["q", 1], ["d", [1]], ["d", 1], ["s", ["l"]], ["b", 1], ["c", "x"]])
+def test_what_is_no_value_is_refused(sent: Any) -> None:
+    with pytest.raises(ValueError, match=" "):
+        inside.decode(sent)
+
+
+def test_an_object_that_cannot_travel_equals_nothing() -> None:
+    came = inside.decode(json.loads(json.dumps(inside.encode(object()))))
+    assert came != came
+    assert repr(came).startswith("<object")

@@ -149,7 +149,7 @@ def test_where_bubblewrap_may_not_make_namespaces_nothing_is_run(monkeypatch: py
         refusing.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
         refusing.chmod(0o755)
         monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-        with pytest.raises(SandboxError, match="No permissions to create new namespace.*needs user namespaces"):
+        with pytest.raises(SandboxError, match=r"No permissions to create new namespace.*needs user namespaces"):
             Sandbox(PROGRAMS)
 
 
@@ -202,7 +202,7 @@ def test_a_sandbox_ends_with_its_process_however_that_ends() -> None:
     assert ran.returncode == -signal.SIGKILL
     pids = [int(pid) for pid in ran.stdout.split()]
     assert len(pids) >= 2
-    gone, left = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=60)
+    _, left = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=60)
     assert not left
 
 
@@ -216,7 +216,9 @@ def test_a_value_travels_unchanged(value: Any) -> None:
     assert type(came) is type(value)
 
 
-@pytest.mark.parametrize("sent", [{"a": 1}, [], [1], ["q", 1], ["d", [1]], ["d", 1], ["s", ["l"]], ["b", 1], ["c", "x"]])
+@pytest.mark.parametrize(
+    "sent", [{"a": 1}, [], [1], ["q", 1], ["d", [1]], ["d", 1], ["s", ["l"]], ["b", 1], ["c", "x"]]
+)
 def test_what_is_no_value_is_refused(sent: Any) -> None:
     with pytest.raises(ValueError, match=" "):
         inside.decode(sent)

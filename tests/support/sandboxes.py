@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from ragen.env.code.problems import Problem, Test
+from ragen.env.code.problems import Case, Problem
 from ragen.env.sandbox import PROGRAMS, SHELL, Profile, Sandbox
 from ragen.errors import SandboxError
 
@@ -31,5 +31,5 @@ needs_programs, needs_shell = needs(PROGRAMS), needs(SHELL)
 SECRET = "SECRET-b81f"
 """What no program may see or say."""
 
-UNGUESSABLE = Problem("", "f", tuple(Test(f"{SECRET}-{number}", (number,)) for number in range(3)))
+UNGUESSABLE = Problem("", "f", tuple(Case(f"{SECRET}-{number}", (number,)) for number in range(3)))
 RIGHT = f"def f(x): return '{SECRET}-' + str(x)"

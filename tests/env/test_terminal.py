@@ -1,0 +1,325 @@
+"""The terminal: tasks, layers, checks; commands are run in the sandbox where there is one."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import pickle
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragen.env.sandbox import SHELL
+from ragen.env.terminal import layers
+from ragen.env.terminal.config import TerminalEnvConfig
+from ragen.env.terminal.env import SUBMIT, TerminalEnv, _dated, _shortened, generate
+from ragen.env.terminal.families import FAMILIES, _packed, solve
+from ragen.env.terminal.layers import Entry
+from ragen.errors import ConfigError
+from support import env_contract
+from support.sandboxes import needs_shell, why_not
+
+ACTIONS = ["echo a > a.txt; ls", "cd /tmp; touch b", "pwd; ls; false", "rm -rf ~/*", "date; echo $RANDOM; mktemp"]
+
+
+def env_of(**settings: Any) -> TerminalEnv:
+    return TerminalEnv(TerminalEnvConfig(**{"max_steps": 50, **settings}))
+
+
+@pytest.fixture
+def env() -> Any:
+    if reason := why_not(SHELL):
+        pytest.skip(reason)
+    made = env_of()
+    made.reset(1)
+    yield made
+    made.close()
+
+
+def shown(env: TerminalEnv, command: str) -> str:
+    """What a command prints, without the prompt."""
+    return env.step(command)[0].rpartition("\n")[0]
+
+
+# Tasks
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_task_is_not_done_as_it_begins_and_its_text_says_how_to_do_it(name: str) -> None:
+    for seed in range(10):
+        task = generate(seed, "train", (name,), 12)
+        assert not all(task.check(task.files))
+        assert solve(task.text) is not None
+        assert task.files == generate(seed, "train", (name,), 12).files != generate(seed, "val", (name,), 12).files
+
+
+@needs_shell
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_command_does_each_task_and_nothing_does_none(name: str) -> None:
+    env = env_of(families=[name])
+    for seed in range(3):
+        text = env.reset(seed)
+        assert env.step("true")[1] == 0.0
+        said = env.step(solve(text) or "")[0]
+        observation, reward, done, info = env.step(SUBMIT)
+        assert (reward, done, info["success"]) == (1.0, True, True), (text, said, observation)
+        env.reset(seed)
+        observation, reward, done, info = env.step(SUBMIT)
+        assert (done, info["success"]) == (True, False)
+        assert reward < 1.0
+    env.close()
+
+
+def test_an_archive_made_to_fill_the_memory_is_not_unpacked() -> None:
+    bomb = gzip.compress(bytes(1 << 26))
+    assert len(bomb) < 1 << 17
+    assert _packed(bomb) is None
+    for nonsense in (None, b"", b"\x1f\x8b", gzip.compress(b"no archive"), os.urandom(100)):
+        assert not _packed(nonsense)
+
+
+def test_an_archive_of_links_and_devices_is_read_as_a_value() -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, kind in (("a", tarfile.SYMTYPE), ("b", tarfile.LNKTYPE), ("c", tarfile.CHRTYPE)):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, "/etc/passwd"
+            archive.addfile(info)
+    assert _packed(packed.getvalue()) == {}
+
+
+ENTRIES = st.builds(Entry, st.sampled_from("fdl"), st.integers(0, 0o777), st.binary(max_size=8))
+PATHS = st.sampled_from(["home/a", "home/b", "home/c", "tmp/d"])
+
+
+CHANGES = st.dictionaries(PATHS, ENTRIES | st.none())
+
+
+@given(base=st.dictionaries(PATHS, ENTRIES), first=CHANGES, second=CHANGES)
+def test_a_layer_holds_what_differs_from_the_base_and_nothing_else(base: Any, first: Any, second: Any) -> None:
+    layer = layers.changed(base, layers.changed(base, {}, first), second)
+    wanted = {path: entry for path, entry in {**base, **first, **second}.items() if entry is not None}
+    assert layers.merged(base, layer) == wanted
+    assert all(base.get(path) != entry for path, entry in layer.items())
+
+
+@given(first=st.dictionaries(PATHS, ENTRIES), second=st.dictionaries(PATHS, ENTRIES))
+def test_a_digest_is_of_everything(first: Any, second: Any) -> None:
+    assert (layers.digest(first) == layers.digest(second)) == (first == second)
+
+
+# Commands
+
+
+def test_files_and_the_folder_stay_and_variables_do_not(env: TerminalEnv) -> None:
+    assert shown(env, "x=1; mkdir -p a/b; cd a; echo one > b/f; chmod 600 b/f; ln -s b/f l") == ""
+    assert env.folder == "/home/agent/a"
+    assert shown(env, "echo [$x] $(cat l) $(stat -c %a b/f) $PWD") == "[] one 600 /home/agent/a"
+    env.step("rm -r b; echo two > /tmp/kept")
+    assert shown(env, "ls; cat /tmp/kept; cat l") == "l\ntwo\ncat: l: No such file or directory\n[exit code 1]"
+
+
+def test_names_and_contents_of_any_bytes_are_kept(env: TerminalEnv) -> None:
+    env.step(r"printf '\xff\x00\n' > $'odd\n\xff name'; mkdir $'\xe4'; ln -s $'\xff' link; printf '%s' -- > -rf")
+    listing = "ls -1Ab; od -c odd*; readlink link | od -c"
+    first = shown(env, listing)
+    assert "\\377" in first
+    assert shown(env, listing) == first
+    other = env_of()
+    other.load(env.save())
+    assert other.digest() == env.digest()
+    assert shown(other, listing) == first
+    other.close()
+
+
+def test_a_command_that_is_stopped_has_changed_nothing() -> None:
+    if reason := why_not(SHELL):
+        pytest.skip(reason)
+    env = env_of(cpu_seconds=0.5)
+    env.reset(1)
+    env.step("echo before > f")
+    before = env.digest()
+    text, _, _, info = env.step("echo after > f; cd /tmp; while :; do :; done")
+    assert "was stopped, and has changed nothing: it used more processor time" in text
+    assert info["exit_code"] == -1
+    assert (env.digest(), env.folder) == (before, "/home/agent")
+    env.close()
+
+
+def test_what_would_differ_from_run_to_run_is_fixed(env: TerminalEnv) -> None:
+    command = (
+        "touch new; date; date +%s%N; echo $RANDOM $$ $SRANDOM $EPOCHSECONDS; mktemp; ls -la --full-time; ls -a /; "
+        "head -c 8 /dev/urandom | od -x; shuf -i 1-1000 -n 3; python3 -c 'import time, random, uuid; "
+        "print(time.time(), random.random(), uuid.uuid4(), hash(str()), id(time))'; stat -c '%i %y' new .; hostname; "
+        "id; find / -xdev -newer /usr 2> /dev/null | head -n 3; git init -q r; cd r; "
+        "git commit -q --allow-empty -m x; git log"
+    )
+    other = env_of()
+    other.reset(1)
+    first, second = env.step(command)[0], other.step(command)[0]
+    assert first == second
+    assert "Mon Jan  1 00:00:00 UTC 2024" in first
+    assert env.digest() == other.digest()
+    other.close()
+
+
+def test_what_a_command_leaves_running_ends_with_it(env: TerminalEnv) -> None:
+    assert shown(env, "(setsid bash -c 'while :; do :; done' &) ; sleep 100 & echo started") == "started"
+    assert shown(env, "ps -e -o comm= | grep -c -e sleep -e setsid") == "0\n[exit code 1]"
+
+
+@pytest.mark.parametrize("action", ["", "   ", "\0", "x" * 30_000, "```bash\n```"])
+def test_what_is_no_command_is_refused(env: TerminalEnv, action: str) -> None:
+    text, reward, done, info = env.step(action)
+    assert text.startswith("This is no command.")
+    assert (reward, done, info["action_is_valid"]) == (0.0, False, False)
+
+
+def test_a_fenced_command_is_run(env: TerminalEnv) -> None:
+    assert shown(env, "```bash\necho a\necho b\n```") == "a\nb"
+
+
+def test_a_long_output_keeps_its_beginning_and_its_end(env: TerminalEnv) -> None:
+    text = shown(env, "seq 100000")
+    assert text.startswith("1\n2\n")
+    assert text.endswith("99999\n100000")
+    assert len(text) < 2200
+    assert _shortened("abc", 3) == "abc"
+
+
+def test_real_dates_are_put_back() -> None:
+    moment = time.mktime((2026, 3, 5, 12, 0, 0, 0, 0, 0))
+    text = "a Mar  5 11:59 b\nMar  5  2026\n2026-03-05 12:00:01.123456 +0000\n2026-03-05T12:00\nMay  5 11:59"
+    told = "a Jan  1  2024 b\nJan  1  2024\n2024-01-01 00:00:00.000000 +0000\n2024-01-01T00:00\nMay  5 11:59"
+    assert _dated(text, (moment, moment + 1)) == told
+
+
+def test_the_last_command_submits() -> None:
+    if reason := why_not(SHELL):
+        pytest.skip(reason)
+    env = env_of(max_steps=1, reward="all")
+    text = env.reset(3)
+    observation, reward, done, info = env.step(solve(text) or "")
+    assert (reward, done, info["success"]) == (1.0, True, True)
+    assert "Goals reached: " in observation
+    env.close()
+
+
+# Snapshots
+
+
+@needs_shell
+def test_the_contract_of_environments_is_kept() -> None:
+    made: list[TerminalEnv] = []
+
+    def make() -> TerminalEnv:
+        made.append(env_of())
+        return made[-1]
+
+    env_contract.assert_seed_and_actions_decide_everything(make, ACTIONS)
+    env_contract.assert_copies_go_their_own_way(make, ACTIONS[:3])
+    env_contract.assert_copies_midway(make, ACTIONS[:3])
+    env_contract.assert_pickles_in_mid_episode(make, ACTIONS)
+    env_contract.assert_leaves_the_global_generators_alone(make, ACTIONS[:2])
+    for env in made:
+        env.close()
+
+
+@needs_shell
+def test_a_branch_at_any_turn_has_the_same_files_and_plays_on_alike() -> None:
+    env = env_of()
+    env.reset(2)
+    saved, digests, texts = [pickle.dumps(env.save())], [env.digest()], []
+    for action in ACTIONS:
+        texts.append(env.step(action)[0])
+        saved.append(pickle.dumps(env.save()))
+        digests.append(env.digest())
+    for turn, state in enumerate(saved):
+        branch = env_of()
+        branch.load(pickle.loads(state))
+        assert branch.digest() == digests[turn]
+        assert [branch.step(action)[0] for action in ACTIONS[turn:]] == texts[turn:]
+        assert branch.digest() == digests[-1]
+        branch.close()
+    env.close()
+
+
+@needs_shell
+def test_a_snapshot_is_not_changed_by_what_is_played_after_it(env: TerminalEnv) -> None:
+    env.step("echo one > f")
+    saved = env.save()
+    before = pickle.dumps(saved)
+    env.step("echo two > f; rm -rf logs")
+    assert pickle.dumps(saved) == before
+
+
+# Tasks of the user's
+
+
+def task_folder(path: Path, **files: str) -> Path:
+    (path / "files").mkdir(parents=True)
+    for name, text in {"instruction.txt": "Copy a to b.", "files/a": "x", **files}.items():
+        target = path / name.replace("__", "/").replace("check_py", "check.py")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    return path
+
+
+@needs_shell
+def test_tasks_of_a_folder_are_played(tmp_path: Path) -> None:
+    task_folder(tmp_path / "one", expected__b="x")
+    task_folder(tmp_path / "two", check_py="def check(files): return [files['b'].data == b'x', 'c' not in files]")
+    (tmp_path / "one/files/link").symlink_to("/etc/passwd")
+    env = env_of(tasks=str(tmp_path))
+    seen = set()
+    for seed in range(8):
+        assert env.reset(seed).startswith("Copy a to b.")
+        seen.add(len(env.task.files))  # type: ignore[union-attr]
+        env.step("cp a b")
+        assert env.step(SUBMIT)[1] == 1.0
+    assert seen == {1, 2}
+    env.close()
+
+
+@needs_shell
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [({}, "neither expected/ nor check.py"), ({"check_py": "x = 1"}, "no function check")],
+)
+def test_a_task_that_lacks_something_is_refused_when_the_environment_is_built(
+    tmp_path: Path, files: dict[str, str], said: str
+) -> None:
+    task_folder(tmp_path / "one", **files)
+    with pytest.raises(ConfigError, match=said):
+        env_of(tasks=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("tasks", "no/such/folder"),
+        ("families", []),
+        ("families", ["nothing"]),
+        ("files", 1),
+        ("max_steps", 0),
+        ("reward", "some"),
+        ("max_output", 1),
+        ("cpu_seconds", 0),
+        ("memory_mb", 1),
+        ("disk_mb", 0),
+        ("render_mode", "rgb_array"),
+    ],
+)
+def test_a_bad_value_is_a_config_error_that_names_key_and_value(key: str, value: object) -> None:
+    env_contract.assert_refused(TerminalEnvConfig, key, value)
+
+
+def test_an_info_is_plain_data(env: TerminalEnv) -> None:
+    json.dumps(env.step("false")[3])

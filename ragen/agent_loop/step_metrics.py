@@ -5,7 +5,7 @@ metric                         mean over the tag's episodes of the step, unless 
 =============================  ======================================================================
 ``envs/<tag>/episodes``        how many there were
 ``envs/<tag>/success``         share that ended well
-``envs/<tag>/pass@<k>``        share of groups, of at most k episodes each, in which one ended well
+``envs/<tag>/solved_in_group`` share of groups in which some episode ended well
 ``envs/<tag>/reward``          sum of rewards, without format penalties
 ``envs/<tag>/score``           what is learnt from: rewards and format penalties
 ``envs/<tag>/turns``           turns
@@ -24,6 +24,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
+
+from ragen.llm_agent.evaluation.statistics import solved_in_group
 
 PREFIX = "envs"
 TOLD = 0.1  # share of an environment's episodes that fail before it is told on the console
@@ -97,7 +99,7 @@ def _metrics(played: Sequence[EpisodeSummary]) -> dict[str, float]:
     return {
         "episodes": len(played),
         **{name: fmean(each[key] for each in numbers) for name, key in _MEANS.items()},
-        f"pass@{max(map(len, groups.values()))}": fmean(max(successes) for successes in groups.values()),
+        "solved_in_group": solved_in_group(groups.values()),
         "invalid_replies": sum(each["invalid_replies"] for each in numbers) / turns if turns else 0.0,
         "longest_wait": max(each["longest_wait"] for each in numbers),
     }

@@ -19,7 +19,7 @@ def episode(tag, group, error="", **given):
     return EpisodeSummary(tag, group, numbers(env_failed=float(bool(error)), **given), error)
 
 
-def test_metrics_are_means_of_each_tag_and_pass_at_k_of_its_groups():
+def test_metrics_are_means_of_each_tag_and_shares_of_its_groups():
     played = [
         episode("Pond", "a", success=1.0, turns=2.0, invalid_replies=1.0, env_seconds=0.5, env_busy=0.4, score=0.9),
         episode("Pond", "a", turns=4.0, env_reward=1.0, num_actions=6.0, env_seconds=1.5, longest_wait=0.4),
@@ -39,11 +39,11 @@ def test_metrics_are_means_of_each_tag_and_pass_at_k_of_its_groups():
         "env_error": 0.0,
         "seconds": 0.5,
         "busy_seconds": 0.1,
-        "pass@2": 0.5,
+        "solved_in_group": 0.5,
         "invalid_replies": 0.2,
         "longest_wait": 0.4,
     }
-    assert found["envs/Shop/pass@1"] == 1.0 and found["envs/Shop/episodes"] == 1.0
+    assert found["envs/Shop/solved_in_group"] == 1.0 and found["envs/Shop/episodes"] == 1.0
 
 
 def test_a_step_of_no_episodes_and_an_episode_of_no_turns_have_metrics_too():
@@ -110,7 +110,9 @@ def test_a_trainer_logs_them_after_its_own_and_only_once(queue, capsys):
     queue["u_0_0"]["reward_extra_info"]["env_failed"] = 1.0
     metrics = {}
     Trainer()._compute_metrics(Batch([*queue]), metrics, {}, global_steps=3, epoch=0)
-    assert metrics["step"] == 3 and metrics["envs/Pond/pass@2"] == 1.0 and metrics["envs/Pond/env_error"] == 0.5
+    assert (
+        metrics["step"] == 3 and metrics["envs/Pond/solved_in_group"] == 1.0 and metrics["envs/Pond/env_error"] == 0.5
+    )
     assert "WARNING: environments of tag 'Pond' failed in 1 of 2 episodes" in capsys.readouterr().out
 
 

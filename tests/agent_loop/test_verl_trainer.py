@@ -130,7 +130,12 @@ def trained(tmp_path, command):
     assert values(log, "training/global_step") == [1, 2]
     assert any(norm > 0 for norm in values(log, "actor/grad_norm"))
     for tag in ("SimpleSokoban", "Bandit"):
-        for name, least, most in (("episodes", 8, 8), ("success", 0, 1), ("pass@4", 0, 1), ("env_error", 0, 0)):
+        for name, least, most in (
+            ("episodes", 8, 8),
+            ("success", 0, 1),
+            ("solved_in_group", 0, 1),
+            ("env_error", 0, 0),
+        ):
             logged = values(log, f"envs/{tag}/{name}")
             assert len(logged) == 2 and least <= min(logged) <= max(logged) <= most, (tag, name, logged)
         waits, works = (values(log, f"envs/{tag}/{name}") for name in ("seconds", "busy_seconds"))

@@ -350,3 +350,19 @@ def test_a_finished_file_is_in_order_and_has_the_whole_groups_pass_at_k(tmp_path
     assert [one["env_id"] for one in records] == [0, 1]
     assert [one["metrics"]["A/pass@2"] for one in records] == [1.0, 1.0]
     assert read_records(path) == records
+
+
+def test_a_group_that_cannot_be_judged_whole_has_no_pass_at_k(tmp_path):
+    given = {"metrics": {"A/success": 1.0, "A/pass@2": 1.0}}
+    rows = [
+        record(0, 1, **given),
+        record(1, 0, error="lost", **given),
+        record(2, 1, group_id=1),
+        record(3, 0, group_id=1),
+    ]
+    with RolloutFile(tmp_path / "rollouts.jsonl", {}) as file:
+        file.begin()
+        file.add(rows)
+        found = [one["metrics"] for one in file.finish(group_size=2)]
+    assert found[:2] == [{"A/success": 1.0}, {"A/success": 1.0}]
+    assert [one["A/pass@2"] for one in found[2:]] == [1.0, 1.0]

@@ -39,7 +39,14 @@ def test_asym_clip_cuts_below_minus_one_and_above_three():
 
 @pytest.mark.parametrize("method", ["mean", "mean_std", "asym_clip"])
 def test_equal_scores_become_zero_and_not_nan(method):
-    assert normalize([0.3, 0.3, 0.3], [1, 1, 1], method).tolist() == pytest.approx([0, 0, 0], abs=1e-12)
+    assert normalize([0.3, 0.3, 0.3], [1, 1, 1], method).tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("method", ["mean", "mean_std", "asym_clip"])
+def test_scores_that_are_equal_but_for_the_rounding_of_sums_become_exactly_zero(method):
+    scores = [float(np.float32(0.1) * 3 - np.float32(0.3)), 0.1 + 0.2 - 0.3, 0.0]
+    assert len(set(scores)) > 1
+    assert normalize(scores, [1, 1, 1], method).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_scores_that_differ_by_less_than_a_millionth_count_as_equal():

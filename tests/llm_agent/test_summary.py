@@ -31,20 +31,20 @@ def test_each_tag_gets_the_means_of_its_episodes():
         played(env_id=1, rewards=(0.0, 0.0, 0.5, 0.5), success=0.0, penalty=-0.2),
         played("B", 2, 1, success=0.0, passed=0.0),
     ]
-    a, b = summarise(states, group_size=2, format_penalty=-0.1)
-    assert (a.tag, a.episodes, a.success, a.pass_at_k) == ("A", 2, 0.5, 1.0)
+    a, b = summarise(states, format_penalty=-0.1)
+    assert (a.tag, a.episodes, a.success) == ("A", 2, 0.5)
     assert (a.reward, a.actions, a.turns) == (2.0, 6.0, 3.0)
     assert a.invalid == pytest.approx(2 / 6)
-    assert (b.tag, b.success, b.pass_at_k, b.invalid) == ("B", 0.0, 0.0, 0.0)
+    assert (b.tag, b.success, b.invalid) == ("B", 0.0, 0.0)
 
 
 def test_without_a_penalty_replies_that_did_nothing_count_as_invalid():
-    (tag,) = summarise([played(rewards=(0.0, 1.0))], group_size=2, format_penalty=0.0)
+    (tag,) = summarise([played(rewards=(0.0, 1.0))], format_penalty=0.0)
     assert tag.invalid == 0.5
 
 
 def test_an_episode_without_turns_counts_as_one_without_reward():
-    (tag,) = summarise([played(rewards=())], group_size=2, format_penalty=-0.1)
+    (tag,) = summarise([played(rewards=())], format_penalty=-0.1)
     assert (tag.reward, tag.turns, tag.invalid) == (0.0, 0.0, 0.0)
 
 
@@ -70,7 +70,7 @@ def record(tag, env_id, success):
 @pytest.mark.parametrize("width, tables", [(80, 2), (140, 1)])
 def test_results_are_one_table_in_parts_that_fit_the_terminal_and_say_nothing_twice(width, tables):
     records = [record("Boxes", n, n < 3) for n in range(4)] + [record("Lake", 4, True)]
-    tags = summarise([played("Boxes"), played("Lake", rewards=(1.0, 0.0), penalty=-0.1)], 2, format_penalty=-0.1)
+    tags = summarise([played("Boxes"), played("Lake", rewards=(1.0, 0.0), penalty=-0.1)], format_penalty=-0.1)
     out = StringIO()
     print_results(Console(file=out, width=width), evaluate(records), {}, tags)
     lines = out.getvalue().splitlines()

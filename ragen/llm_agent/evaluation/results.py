@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.files import write_whole
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, outcome, replies_line
-from ragen.llm_agent.evaluation.statistics import effective_episodes, mean, pass_at_k, wilson_interval
+from ragen.llm_agent.evaluation.statistics import effective_episodes, mean, mean_pass_at_k, wilson_interval
 from ragen.llm_agent.evaluation.tables import TagSummary, summary_of_all, tables_of
 
 if TYPE_CHECKING:
@@ -99,14 +99,10 @@ def _evaluate(tag: str, records: Sequence[Record]) -> TagResult:
         success=share if judged else None,
         low=low,
         high=high,
-        pass_at={k: _pass_at(groups, k) for k in _counts(groups)},
+        pass_at={k: chance for k in _counts(groups) if (chance := mean_pass_at_k(groups, k)) is not None},
         reward=mean([sum(record["rewards"]) for record in judged]),
         replies=count_replies(records),
     )
-
-
-def _pass_at(groups: Sequence[Sequence[float]], k: int) -> float:
-    return mean([pass_at_k(len(group), int(sum(group)), k) for group in groups if len(group) >= k])
 
 
 def groups_of(records: Iterable[Record]) -> dict[int, list[float]]:
@@ -124,15 +120,21 @@ def _counts(groups: Sequence[Sequence[float]]) -> list[int]:
 
 
 def with_pass_at_k(records: Sequence[dict[str, Any]], group_size: int) -> list[dict[str, Any]]:
-    """The records with the ``pass@k`` of their whole group among their metrics, as the environment manager has it."""
-    passed = {group: max(members) for group, members in groups_of(independent(records)).items()}
-    return [
-        record
-        if is_branch(record)
-        else record
-        | {"metrics": record["metrics"] | {f"{record['tag']}/pass@{group_size}": passed[record["group_id"]]}}
-        for record in records
-    ]
+    """The records with ``pass@k`` of their group among their metrics; without, where too few of it can be judged.
+
+    Args:
+        records: Of trajectories. Branches are no members of a group, and have none.
+        group_size: The k.
+    """
+    judged = (record for record in independent(records) if outcome(record) == JUDGED)
+    chances = {group: mean_pass_at_k([members], group_size) for group, members in groups_of(judged).items()}
+    return [record if is_branch(record) else _with_chance(record, group_size, chances) for record in records]
+
+
+def _with_chance(record: dict[str, Any], k: int, chances: Mapping[int, float | None]) -> dict[str, Any]:
+    name, chance = f"{record['tag']}/pass@{k}", chances.get(record["group_id"])
+    metrics = {key: value for key, value in record["metrics"].items() if key != name}
+    return record | {"metrics": metrics if chance is None else metrics | {name: chance}}
 
 
 def is_branch(record: Record) -> bool:

@@ -6,7 +6,7 @@ much as its members resemble each other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import comb, sqrt
 from statistics import NormalDist, fmean
 
@@ -69,6 +69,28 @@ def pass_at_k(episodes: int, successes: int, k: int) -> float:
         k: How many are drawn.
     """
     return 1.0 - comb(episodes - successes, k) / comb(episodes, k)
+
+
+def mean_pass_at_k(groups: Iterable[Sequence[float]], k: int) -> float | None:
+    """``pass@k`` over groups, of those that have so many episodes; None where none has.
+
+    Args:
+        groups: The successes of each group's members, 0 or 1.
+        k: How many are drawn from each.
+    """
+    each = [pass_at_k(len(group), int(sum(group)), k) for group in groups if len(group) >= k]
+    return fmean(each) if each else None
+
+
+def solved_in_group(groups: Iterable[Sequence[float]]) -> float:
+    """The share of groups of which some member succeeded, however many members each has; 0 of no groups.
+
+    For groups of the same size k this is ``pass@k`` with all members drawn.
+
+    Args:
+        groups: The successes of each group's members, 0 or 1.
+    """
+    return mean([float(any(group)) for group in groups])
 
 
 def paired_interval(differences: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:

@@ -24,8 +24,6 @@ class TagSummary:
         tag: The tag.
         episodes: How many episodes were played.
         success: The share of them that reached the goal, of those that the model can be judged by.
-        pass_at_k: The share of groups in which some member did, of the same.
-        group_size: The k of it.
         reward: The mean of the rewards' sum, penalties left out.
         actions: The mean number of executed actions.
         invalid: The share of replies that were penalised: nothing to execute in them, or something unknown.
@@ -35,30 +33,27 @@ class TagSummary:
     tag: str
     episodes: int
     success: float
-    pass_at_k: float
-    group_size: int
     reward: float
     actions: float
     invalid: float
     turns: float
 
 
-def summarise(states: Iterable[Mapping[str, Any]], group_size: int, format_penalty: float) -> list[TagSummary]:
+def summarise(states: Iterable[Mapping[str, Any]], format_penalty: float) -> list[TagSummary]:
     """The results per tag, in the order in which the tags first occur.
 
     Args:
         states: Rollout caches, as ``EnvStateManager.get_rollout_states()`` gives them; ``is_judged`` may be false in
             one whose environment failed, or which got no reply.
-        group_size: How many members a group has.
         format_penalty: What one invalid reply adds to ``penalty``; where 0, replies that executed nothing are counted.
     """
     tags: dict[str, list[Mapping[str, Any]]] = {}
     for state in states:
         tags.setdefault(state["tag"], []).append(state)
-    return [_summarise_tag(tag, members, group_size, format_penalty) for tag, members in tags.items()]
+    return [_summarise_tag(tag, members, format_penalty) for tag, members in tags.items()]
 
 
-def _summarise_tag(tag: str, states: Sequence[Mapping[str, Any]], group_size: int, format_penalty: float) -> TagSummary:
+def _summarise_tag(tag: str, states: Sequence[Mapping[str, Any]], format_penalty: float) -> TagSummary:
     turns = [played_turns(state) for state in states]
     judged = [state["metrics"] for state in states if state.get("is_judged", True)]
     replies = sum(map(len, turns))
@@ -67,8 +62,6 @@ def _summarise_tag(tag: str, states: Sequence[Mapping[str, Any]], group_size: in
         tag=tag,
         episodes=len(states),
         success=fmean(metrics[f"{tag}/success"] for metrics in judged) if judged else math.nan,
-        pass_at_k=fmean(metrics[f"{tag}/pass@{group_size}"] for metrics in judged) if judged else math.nan,
-        group_size=group_size,
         reward=fmean(sum(turn["reward"] for turn in played) for played in turns),
         actions=fmean(state["metrics"][f"{tag}/num_actions"] for state in states),
         invalid=invalid / replies if replies else 0.0,
@@ -77,7 +70,7 @@ def _summarise_tag(tag: str, states: Sequence[Mapping[str, Any]], group_size: in
 
 
 def summary_of_all(tags: Sequence[TagSummary]) -> TagSummary:
-    """How the episodes of all tags were played; ``pass_at_k`` is not of all."""
+    """How the episodes of all tags were played."""
 
     def mean(name: str, weights: Sequence[float]) -> float:
         total, known = sum(weights), zip(tags, weights, strict=True)
@@ -85,7 +78,7 @@ def summary_of_all(tags: Sequence[TagSummary]) -> TagSummary:
 
     each, replies = [tag.episodes for tag in tags], [tag.episodes * tag.turns for tag in tags]
     means = {name: mean(name, each) for name in ("success", "reward", "actions", "turns")}
-    return TagSummary("all", sum(each), pass_at_k=math.nan, group_size=0, invalid=mean("invalid", replies), **means)
+    return TagSummary("all", sum(each), invalid=mean("invalid", replies), **means)
 
 
 def invalid_replies(state: Mapping[str, Any], format_penalty: float) -> int:

@@ -256,7 +256,7 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
     write_results(results, usage, file.path.with_name("results.json"))
     console = Console(markup=False, emoji=False, highlight=False)
     counted_ones = independent(records)
-    tags = summarise(states_of(counted_ones), group_size, penalty)
+    tags = summarise(states_of(counted_ones), penalty)
     print_summary(console, proxy.seconds, total, es_manager.lane_stats(), es_manager.placement())
     print_results(console, results, usage, tags)
     console.print(f"{counted(len(records), 'trajectory', 'trajectories')} in {file.path}", soft_wrap=True)

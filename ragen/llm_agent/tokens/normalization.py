@@ -1,7 +1,8 @@
 """Makes trajectory scores comparable: within which group, and by which method.
 
-RAGEN's rules, kept to the digit: the standard deviation is the sample's (n - 1), 1e-6 is added to it, and scores that
-differ by less than that become 0. If no group has a second member there is nothing to compare, and all scores stay.
+RAGEN's rules: the standard deviation is the sample's (n - 1), and 1e-6 is added to it. Scores of a group that differ by
+no more than that are equal but for rounding, and become exactly 0 by every method but ``identity``. If no group has a
+second member there is nothing to compare, and all scores stay.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def _identity(scores: np.ndarray) -> np.ndarray:
 
 
 def _mean(scores: np.ndarray) -> np.ndarray:
-    return scores - scores.mean()
+    return np.zeros_like(scores) if np.ptp(scores) <= EPSILON else scores - scores.mean()
 
 
 def _mean_std(scores: np.ndarray) -> np.ndarray:

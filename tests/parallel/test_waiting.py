@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from ragen.parallel.lanes.waiting import Watch
 
 from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.lanes import codec
@@ -17,7 +18,6 @@ from ragen.parallel.lanes.failure import Cause, LaneFailure
 from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
 from ragen.parallel.lanes.lane import Lane, Request
 from ragen.parallel.lanes.orders import Play
-from ragen.parallel.lanes.waiting import Watch
 
 LANES = 30
 

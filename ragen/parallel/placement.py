@@ -694,14 +694,18 @@ class Placement:
             shared = f", and {plan.share:.0%} of them in main" if plan.share else ""
             hinted = "" if usual.turns or not self._hint(spec) else f"its class declares {self._hint(spec)}; "
             return f"in {plan.lanes} worker{'s' * (plan.lanes != 1)}{shared}: {hinted}{costs}"
-        return f"{where}: {costs}{self._why_in_main(spec.tag)}"
+        return f"{where}: {costs}" + (f"; {self._why_in_main(spec.tag)}" if usual.turns or self._state.starting else "")
 
     def _why_in_main(self, tag: str) -> str:
-        if self._state.starting:
-            return f"; {self._state.starting} workers are starting"
-        if any(tag in out and record.losses for out, record in self._state.records.items()):
-            return "; workers were slower"
-        return ""
+        state = self._state
+        if state.starting:
+            return f"{state.starting} worker{'s are' if state.starting > 1 else ' is'} starting"
+        if any(tag in out and record.due > state.episode for out, record in state.records.items()):
+            return "workers were slower"
+        found = _best_rival(state, self._situation((), 0))
+        if found is not None and tag in found.out:
+            return "workers may pay, and are tried as soon as building it there costs little"
+        return "workers would save less than a tenth of the time"
 
     # The rule, on this engine's environments
 

@@ -32,20 +32,20 @@ def check(simulation, episodes=150, tail=50, worse=WORSE):
     return played
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.1])
-@pytest.mark.parametrize("envs", [8, 32, 128, 512])
+@pytest.mark.parametrize("noise", [0.1])
+@pytest.mark.parametrize("envs", [8, 32, 256])
 @pytest.mark.parametrize("turn", [2e-6, 5e-6, 15e-6, 50e-6, 200e-6, 1e-3, 20e-3])
 def test_the_better_way_is_found_and_kept(turn, envs, noise):
     check(Simulation({"Tag": Tag(envs, turn, reset=turn)}, Machine(noise=noise)), 100, 40)
 
 
-@pytest.mark.parametrize("envs", [8, 64, 512])
+@pytest.mark.parametrize("envs", [8, 64, 256])
 @pytest.mark.parametrize(("turn", "reset"), [(2e-6, 5e-3), (15e-6, 15e-6), (2e-4, 0.0), (2e-3, 5e-3)])
 def test_episodes_of_one_turn(envs, turn, reset):
     check(Simulation({"Tag": Tag(envs, turn, reset=reset)}, Machine(noise=0.03), calls=lambda episode: 1))
 
 
-@pytest.mark.parametrize("envs", [8, 64, 512])
+@pytest.mark.parametrize("envs", [8, 64, 256])
 @pytest.mark.parametrize(("turn", "reset"), [(2e-6, 5e-3), (20e-6, 1e-3), (2e-6, 5e-4), (2e-6, 2e-5)])
 def test_episodes_that_mostly_reset(envs, turn, reset):
     check(Simulation({"Tag": Tag(envs, turn, reset=reset)}, Machine(noise=0.03)), worse=1.15)
@@ -62,7 +62,7 @@ def test_where_building_is_dear_little_is_spent_on_it(turn, reset, build, noise)
     assert sum(one.seconds for one in played) <= 1.15 * sum(one.alone_s for one in played)
 
 
-@pytest.mark.parametrize("envs", [8, 64, 512])
+@pytest.mark.parametrize("envs", [8, 64, 256])
 def test_a_first_turn_that_is_heavier_than_all_others(envs):
     check(
         Simulation(
@@ -84,7 +84,7 @@ def test_turns_that_are_heavy_now_and_then(envs):
     check(Simulation({"Tag": Tag(envs, turn)}, Machine(noise=0.03)))
 
 
-@pytest.mark.parametrize("envs", [8, 64, 512])
+@pytest.mark.parametrize("envs", [8, 64, 256])
 def test_bursts_of_all_environments_at_once_are_never_slower_than_in_main(envs):
     """Which of an episode's calls is a heavy one says nothing of the next episode's, so lanes win no try."""
 

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from ragen.parallel.episode.clock import Usage
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import RAGEN
 from ragen.parallel.placement import CallTime, Episode, Limits, Placement, local_share, spread
@@ -98,6 +99,33 @@ def test_the_reasons_name_costs_shares_and_what_holds_a_tag_in_main():
     )
     simulation.placement.at_switch(True)
     assert simulation.placement.reasons({"Heavy"}, {}, Episode())["Heavy"] == "in workers: use_multiprocessing is true"
+
+
+@pytest.mark.parametrize(
+    ("why", "turn", "waits", "machine", "episodes", "text"),
+    [
+        ("cheap", 2e-6, False, Machine(), 3, "2 us a turn, 0.0 ms of resets an episode; workers would save less"),
+        ("slower in workers", 3e-4, False, Machine(slowness=9.0, start=0), 6, "; workers were slower"),
+        ("not up", 1e-2, True, Machine(start=9e9), 3, "100% of the time waiting; 16 workers are starting"),
+        ("waiting", 1e-2, True, Machine(), 3, "in 16 workers, and 6% of them in main: 10000 us a turn, 0.0 ms"),
+    ],
+)
+def test_a_reason_says_what_was_measured_and_what_follows(why, turn, waits, machine, episodes, text):
+    simulation = Simulation({"Tag": Tag(32, turn, waits=waits)}, machine, workers=16)
+    simulation.run(episodes)
+    out = {"Tag"} if simulation.out()["Tag"] else set()
+    assert text in simulation.placement.reasons(out, {}, Episode())["Tag"], why
+
+
+def test_a_reason_in_the_first_episode_is_what_it_has_shown_so_far_or_what_the_class_declares():
+    placement = Placement(specs(hint="heavy"), [], Limits(8, 2))
+    placement.at_reset("auto", Episode())
+    hinted = "in 1 worker, and 50% of them in main: its class declares cost_hint = 'heavy'; "
+    assert placement.reasons({"Tag"}, {}, Episode()) == {"Tag": hinted + "no turn was measured yet"}
+    episode = Episode()
+    episode.add("Tag", [(0.02, Usage(0.001, 0.019))] * 16, are_turns=True)
+    measured = "20000 us a turn, 0.0 ms of resets an episode, 95% of the time waiting"
+    assert placement.reasons({"Tag"}, {}, episode) == {"Tag": hinted + measured}
 
 
 def test_environments_are_spread_evenly_with_groups_whole():

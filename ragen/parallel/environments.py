@@ -124,8 +124,8 @@ class EnvRecord:
     def commit_turn(self, action: Any, result: Any) -> None:
         """Make a turn part of the episode, or begin the next one with it."""
         game = self.spec.game
-        if game.begins_in_turns and (start := game.start(action, result)) is not None:
-            self._begin(start, result.observation)
+        if game.begins_in_turns and result.began is not None:
+            self._begin(game.start(action, result), result.observation)
             return
         self.journal.entries.append(JournalTurn(action, game.record(result)))
         self.observation, self.in_sync = result.observation, True
@@ -150,7 +150,8 @@ class EnvRecord:
         error.__cause__ = value.exception()
         return error
 
-    def _begin(self, start: EpisodeStart, observation: Any) -> None:
+    def _begin(self, start: EpisodeStart | None, observation: Any) -> None:
+        assert start is not None
         self.journal = EpisodeJournal(*start, settings=self.journal.lasting(), has_begun=True)
         self.observation, self.in_sync = observation, True
         self.failures = self.kills = 0
@@ -207,5 +208,4 @@ class Environments:
 
     def of(self, env_ids: Collection[int]) -> list[EnvRecord]:
         """The records of these, in their order."""
-        records = self.records
-        return [records[env_id] for env_id in env_ids]
+        return list(map(self.records.__getitem__, env_ids))

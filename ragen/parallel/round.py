@@ -20,6 +20,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -163,7 +164,7 @@ class Round:
         """Let all homes work, and take in what comes of it."""
         requests = {lane: self._request(lane, order) for lane, order in orders.items() if lane is not None}
         mine = orders.get(None)
-        outcomes, replies, idle_s = exchange(requests, lambda: self._play_in_main(mine))
+        outcomes, replies, idle_s = exchange(requests, partial(self._play_in_main, mine))
         self._idle_s += idle_s
         with self._environments.lock:
             if mine is not None:

@@ -1,4 +1,9 @@
-"""Arrays from the results of single environments."""
+"""Arrays and infos of a vector environment, from the results of single ones.
+
+Infos follow gymnasium's rules: a key that some environment has is an array over all of them, beside a mask under the
+key with an underscore before it. What the array is like follows from the first value: numbers and arrays are stacked,
+dictionaries merged likewise, and anything else goes into an array of objects, as do final observations.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +16,9 @@ from gymnasium import Space
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from ragen.games.gym_game import GymResult, Shown
-from ragen.vector.fleet import UNKNOWN
-from ragen.vector.infos import Infos, merged
+from ragen.vector.sub_envs import UNKNOWN
 
+Infos = dict[str, Any]
 Stepped = tuple[Any, np.ndarray, np.ndarray, np.ndarray, Infos]
 
 
@@ -55,7 +60,7 @@ class Batches:
     def of_step(self, results: Sequence[GymResult]) -> Stepped:
         """What a step of environments gave, in their order."""
         observations, rewards, terminated, truncated, infos, _, finals, _ = zip(*results, strict=True)
-        if any(final is not None for final in finals):
+        if finals.count(None) < len(finals):
             infos = tuple(map(_with_final, infos, finals))
         return (
             self.observed(observations),
@@ -81,3 +86,60 @@ class Batches:
 
 def _with_final(info: Infos, final: Shown | None) -> Infos:
     return info if final is None else {"final_obs": final.observation, "final_info": final.info, **info}
+
+
+def merged(infos: Sequence[Infos], count: int | None = None) -> Infos:
+    """The infos of a row of environments, in order; those that have none are empty."""
+    count = len(infos) if count is None else count
+    told = [(row, info) for row, info in enumerate(infos) if info]
+    if not told:
+        return {}
+    found = _alike([info for _, info in told]) if len(told) == count else None
+    if found is None:
+        found = {}
+        for row, info in told:
+            _add(found, info, row, count)
+    return found
+
+
+def _alike(infos: list[Infos]) -> Infos | None:
+    """All at once, where every environment tells the same keys, and numbers only."""
+    keys = list(infos[0])
+    if any(list(info) != keys for info in infos):
+        return None
+    found: Infos = {}
+    for key in keys:
+        kind = type(infos[0][key])
+        if not _is_number(kind) or key == "final_obs" or any(type(info[key]) is not kind for info in infos):
+            return None
+        found[key] = np.array([info[key] for info in infos], dtype=kind)
+        found[f"_{key}"] = np.ones(len(infos), dtype=np.bool_)
+    return found
+
+
+def _add(found: Infos, info: Infos, row: int, count: int) -> None:
+    for key, value in info.items():
+        if isinstance(value, dict) and key != "final_obs":
+            column = found.get(key, {})
+            _add(column, value, row, count)
+        else:
+            column = found[key] if key in found else _column(key, value, count)
+            column[row] = value
+        mask = found.get(f"_{key}")
+        if mask is None:
+            mask = np.zeros(count, dtype=np.bool_)
+        mask[row] = True
+        found[key], found[f"_{key}"] = column, mask
+
+
+def _column(key: str, value: Any, count: int) -> np.ndarray:
+    if key != "final_obs":
+        if _is_number(type(value)):
+            return np.zeros(count, dtype=type(value))
+        if isinstance(value, np.ndarray):
+            return np.zeros((count, *value.shape), dtype=value.dtype)
+    return np.full(count, None, dtype=object)
+
+
+def _is_number(kind: type) -> bool:
+    return kind in (int, float, bool) or issubclass(kind, np.number)

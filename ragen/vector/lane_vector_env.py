@@ -2,9 +2,9 @@
 
         reset / step / call             reset_async, step_async, call_async          send
                |                                     |                                 |
-               |                            Pending (a thread)                Flights (a thread for
+               |                            Pending (a thread)                PendingSteps (a thread
                v                                     v                         each home)   |
-    +--------------------------------------- Fleet <------------------------------------------+
+    +-------------------------------------- SubEnvs <-----------------------------------------+
     |  which sub-environment is stepped, and which begins its next episode                    |
     +-----------------------------------------------------------------------------------------+
                |                                     |
@@ -20,26 +20,61 @@ at its spaces; some may be stepped while others are not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+import multiprocessing
+import pickle
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium import Env, Space
-from gymnasium.vector import AutoresetMode
+from gymnasium import Env, Space, logger
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import iterate
 
-from ragen.parallel import LaneStats
+from ragen.games.gym_game import CHECK, DESCRIBE, GYM, IS_WRAPPED, NOT_TO_CALL, READ, Description, IsMethod
+from ragen.games.gym_old import GYM_OLD
+from ragen.parallel import EnvEngine, EnvSpec, LaneStats
+from ragen.parallel.episode.journal import Change
+from ragen.parallel.episode.values import copied
+from ragen.parallel.interrupts import holds_interrupts, interrupts_come_too_late
 from ragen.parallel.settings import OnEnvFailure
-from ragen.vector import arguments, attributes, ending, spaces
+from ragen.vector import arguments, spaces
 from ragen.vector.arguments import OptionsSource, SeedsSource
-from ragen.vector.asking import Asking
-from ragen.vector.batch import Batches, Stepped
-from ragen.vector.env_fn import EnvFn
-from ragen.vector.fleet import Fleet
-from ragen.vector.flights import Flights
-from ragen.vector.infos import Infos
+from ragen.vector.batch import Batches, Infos, Stepped
+from ragen.vector.pending import Pending, PendingSteps
+from ragen.vector.sub_envs import SubEnvs
+
+log = logging.getLogger(__name__)
+
+_ABANDONED = 5.0  # seconds in which a call ends whose workers were killed
 
 
-class LaneVectorEnv(Asking):
+class EnvFn:
+    """A function that builds an environment; travels to workers, closures and lambdas too.
+
+    Attributes:
+        preload: Modules that workers need to build and to play it, imported once for all of them.
+        uses_global_rng: Whether the environment may draw from the global generators, which are then kept apart for it.
+        replayable: Whether it can be rebuilt from its seed and actions.
+    """
+
+    preload = ("gymnasium", "ragen.games.gym_game", __name__)
+
+    def __init__(self, build: Callable[[], Any], uses_global_rng: bool = False, replayable: bool = True) -> None:
+        """Build environments with this function."""
+        self._build = build
+        self.uses_global_rng, self.replayable = uses_global_rng, replayable
+        self.__module__ = getattr(build, "__module__", None) or "builtins"
+        self.__qualname__ = getattr(build, "__qualname__", type(build).__qualname__)
+
+    def __call__(self) -> Any:
+        """Build one."""
+        return self._build()
+
+
+class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     """Steps sub-environments in worker processes, many in each.
 
     Equal to ``SyncVectorEnv`` bit for bit, for environments in which everything follows from seed, options and actions.
@@ -48,6 +83,8 @@ class LaneVectorEnv(Asking):
         num_envs: Number of sub-environments.
         autoreset_mode: When a sub-environment whose episode has ended begins the next one.
     """
+
+    _pending: Pending | None = None
 
     def __init__(
         self,
@@ -132,30 +169,30 @@ class LaneVectorEnv(Asking):
         next_options = arguments.options_source(autoreset_options, self.num_envs)
         next_seed = arguments.seeds_source(autoreset_seeds, self.num_envs)
         how = old_api, overlap_waits
-        specs = [attributes.spec_of(EnvFn(fn, uses_global_rng), index, *how) for index, fn in enumerate(env_fns)]
-        self._fleet = Fleet(specs, settings, self.autoreset_mode, next_options, next_seed)
-        self._flights = Flights(self._fleet.step)
+        specs = [spec_of(EnvFn(fn, uses_global_rng), index, *how) for index, fn in enumerate(env_fns)]
+        self._envs = SubEnvs(specs, settings, self.autoreset_mode, next_options, next_seed)
+        self._sent = PendingSteps(self._envs.step)
         try:
             self._learn_spaces()
         except BaseException:
-            self._fleet.engine.close()
-            self._fleet.forget()
+            self._envs.engine.close()
+            self._envs.forget()
             self.closed = True
             raise
         self._batches = Batches(self.single_observation_space, self.num_envs, copy)
 
     def _learn_spaces(self) -> None:
-        engine, mode = self._fleet.engine, self.observation_mode
-        described = attributes.descriptions(engine, None if mode == "different" else 1)
+        engine, mode = self._envs.engine, self.observation_mode
+        described = descriptions(engine, None if mode == "different" else 1)
         found = spaces.batched(mode, described + described[:1] * (self.num_envs - len(described)))
         self.observation_space, self.single_observation_space, self.action_space, self.single_action_space = found
-        self.metadata = {**attributes.metadata(described[0]), "autoreset_mode": self.autoreset_mode}
+        self.metadata = {**metadata(described[0]), "autoreset_mode": self.autoreset_mode}
         self.render_mode = described[0].render_mode
         if self.shared_memory and engine.settings.backend != "ray":  # whose lanes are on other machines
             spaces.refuse_shared_memory(self.single_observation_space)
-            self._fleet.slab = spaces.slab_for(self.single_observation_space, self.num_envs)
+            self._envs.slab = spaces.slab_for(self.single_observation_space, self.num_envs)
         shared = spaces.dumped((self.single_observation_space, self.single_action_space))
-        spaces.raise_if_differing(mode, found, attributes.fits(engine, mode == "same", shared))
+        spaces.raise_if_differing(mode, found, fits(engine, mode == "same", shared))
 
     # Resets and steps
 
@@ -201,17 +238,18 @@ class LaneVectorEnv(Asking):
         ids, given = arguments.options_from(options, self.num_envs)
 
         def work() -> Any:
-            shown = self._fleet.reset(ids, [seeds[index] for index in ids], [given[index] for index in ids])
-            return self._batches.of_reset(self._fleet.last, ids, shown)
+            shown = self._envs.reset(ids, [seeds[index] for index in ids], [given[index] for index in ids])
+            return self._batches.of_reset(self._envs.last, ids, shown)
 
         return work
 
     def _stepping(self, actions: Any) -> Callable[[], Any]:
-        each = attributes.actions_of(self.action_space, actions, self.num_envs)
-        return lambda: self._batches.of_step(self._fleet.step(range(self.num_envs), each))
+        each = actions_of(self.action_space, actions, self.num_envs)
+        return lambda: self._batches.of_step(self._envs.step(range(self.num_envs), each))
 
     # Some of them
 
+    @holds_interrupts
     def step_some(self, ids: Sequence[int], actions: Any) -> Stepped:
         """Step some sub-environments; the others stay as they are.
 
@@ -223,18 +261,20 @@ class LaneVectorEnv(Asking):
             Like :meth:`step`, with a row for each of ``ids`` in that order; ``infos["env_id"]`` repeats them.
         """
         some = self._free(arguments.ids_from(ids, self.num_envs))
-        results = self._fleet.step(some, attributes.actions_of(self.action_space, actions, len(some)))
+        results = self._envs.step(some, actions_of(self.action_space, actions, len(some)))
         return self._with_ids(some, self._batches.of_step(results))
 
+    @holds_interrupts
     def send(self, actions: Any, ids: Sequence[int] | None = None) -> None:
         """Begin to step some sub-environments, all by default, and do not wait; :meth:`recv` gives results.
 
         May be called again, with others, before anything was received.
         """
         some = self._free(arguments.ids_from(range(self.num_envs) if ids is None else ids, self.num_envs))
-        each = attributes.actions_of(self.action_space, actions, len(some))
-        self._flights.send(some, each, [self._fleet.engine.home(index) for index in some])
+        each = actions_of(self.action_space, actions, len(some))
+        self._sent.send(some, each, [self._envs.engine.home(index) for index in some])
 
+    @holds_interrupts
     def recv(self, min_envs: int = 1, *, in_order: bool = False, timeout: float | None = None) -> Stepped:
         """Wait for sub-environments that were sent a step.
 
@@ -248,7 +288,8 @@ class LaneVectorEnv(Asking):
             Like :meth:`step_some`.
         """
         self._assert_is_running()
-        results = self._flights.receive(min_envs, in_order, timeout)
+        results = self._sent.receive(min_envs, in_order, timeout)
+        interrupts_come_too_late()
         return self._with_ids(list(results), self._batches.of_step(list(results.values())))
 
     @staticmethod
@@ -256,11 +297,120 @@ class LaneVectorEnv(Asking):
         stepped[4]["env_id"] = np.array(ids)
         return stepped
 
+    # Attributes and methods
+
+    def render(self) -> tuple[Any, ...]:
+        """What each sub-environment renders."""
+        return self._now("call_async", lambda: read_all(self._envs.engine, "render", calls=True))
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Call a method of every sub-environment, or read an attribute; what it gave, as a tuple.
+
+        The call is part of the episode: a sub-environment that is rebuilt has it too.
+        """
+        return self.call_some(range(self.num_envs), name, *args, **kwargs)
+
+    def call_some(self, ids: Sequence[int], name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """:meth:`call` of some sub-environments, in the order of ``ids``."""
+        return self._now("call_async", lambda: call_all(self._envs.engine, name, args, kwargs, ids))
+
+    def call_async(self, name: str, *args: Any, **kwargs: Any) -> None:
+        """Begin a :meth:`call`; :meth:`call_wait` gives its result."""
+        self._begin("call", lambda: call_all(self._envs.engine, name, args, kwargs))
+
+    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
+        """The result of :meth:`call_async`; after a ``TimeoutError`` it may be called again for the same one."""
+        return self._wait("call", timeout)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """An attribute of every sub-environment; one that is a method is called."""
+        return self.get_attr_of(range(self.num_envs), name)
+
+    def get_attr_of(self, ids: Sequence[int], name: str) -> tuple[Any, ...]:
+        """:meth:`get_attr` of some sub-environments, in the order of ``ids``."""
+        return self._now("call_async", lambda: read_all(self._envs.engine, name, ids=ids))
+
+    def are_wrapped(self, wrapper: type, ids: Sequence[int]) -> tuple[bool, ...]:
+        """Whether each of some sub-environments, or anything that it wraps, is an instance of a class."""
+        return self._now("call_async", lambda: are_wrapped(self._envs.engine, wrapper, ids))
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute, to one value for all or to one for each in a list or tuple.
+
+        It outlives killed workers, and resets.
+        """
+        if not isinstance(values, list | tuple):
+            values = [values] * self.num_envs
+        if len(values) != self.num_envs:
+            raise ValueError(
+                "Values must be a list or tuple with length equal to the number of environments. "
+                f"Got `{len(values)}` values for {self.num_envs} environments."
+            )
+        self.set_attr_of(dict(enumerate(values)), name)
+
+    def set_attr_of(self, values: Mapping[int, Any], name: str) -> None:
+        """:meth:`set_attr` of some sub-environments, to a value for each."""
+        self._now("set_attr", lambda: set_all(self._envs.engine, name, values))
+
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The seed of every sub-environment's generator."""
+        return self.get_attr("np_random_seed")
+
+    @property  # type: ignore[misc]
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
+        """Every sub-environment's generator: a copy of it, where it lives in a worker."""
+        return self.get_attr("np_random")
+
+    # Calls under way
+
+    @holds_interrupts
+    def _now(self, name: str, work: Callable[[], Any]) -> Any:
+        """Do it; what is interrupted has not happened, from here to the arrays that the caller gets."""
+        self._refuse_pending(name)
+        return work()
+
+    @holds_interrupts
+    def _begin(self, kind: str, work: Callable[[], Any]) -> None:
+        self._refuse_pending(f"{kind}_async")
+        self._pending = Pending(kind, work)
+
+    @holds_interrupts
+    def _wait(self, kind: str, timeout: float | None) -> Any:
+        self._assert_is_running()
+        pending = self._pending
+        if pending is None or pending.kind != kind:
+            raise NoAsyncCallError(f"Calling `{kind}_wait` without any prior call to `{kind}_async`.", kind)
+        pending.wait(timeout)
+        self._pending = None
+        interrupts_come_too_late()
+        return pending.result()
+
+    def _refuse_pending(self, name: str) -> None:
+        self._assert_is_running()
+        under_way = self._pending.kind if self._pending is not None else "send" if self._sent.order else None
+        if under_way is not None:
+            raise AlreadyPendingCallError(
+                f"Calling `{name}` while waiting for a pending call to `{under_way}` to complete.", under_way
+            )
+
+    def _free(self, ids: list[int]) -> list[int]:
+        self._assert_is_running()
+        taken = [index for index in ids if index in self._sent.order]
+        if self._pending is not None or taken:
+            kind = self._pending.kind if self._pending is not None else f"send` of {taken} by `send"
+            raise AlreadyPendingCallError(f"Calling while waiting for a pending call to `{kind}` to complete.", kind)
+        return ids
+
+    def _assert_is_running(self) -> None:
+        if self.closed:
+            raise ClosedEnvironmentError(f"Trying to operate on `{type(self).__name__}`, after a call to `close()`.")
+
     # The end
 
     def stats(self) -> list[LaneStats]:
         """What each home has done: turns, seconds, restarts."""
-        return self._fleet.engine.stats()
+        return self._envs.engine.stats()
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """Close the sub-environments, and the workers that nobody else uses.
@@ -269,14 +419,147 @@ class LaneVectorEnv(Asking):
             timeout: Seconds to wait for a call that is under way; None until it is done.
             terminate: Do not wait for it: the workers that are at it are killed.
         """
-        if (fleet := getattr(self, "_fleet", None)) is not None:
+        if (envs := getattr(self, "_envs", None)) is not None:
             try:
-                ending.close(fleet.engine, self._pending, self._flights, timeout, terminate)
+                _close(envs.engine, self._pending, self._sent, timeout, terminate)
             finally:
-                fleet.forget()
+                envs.forget()
 
     def __del__(self) -> None:
         """Close what was forgotten."""
-        if not getattr(self, "closed", True) and (fleet := getattr(self, "_fleet", None)) is not None:
-            fleet.engine.close(forgotten=True)
-            fleet.forget()
+        if not getattr(self, "closed", True) and (envs := getattr(self, "_envs", None)) is not None:
+            envs.engine.close(forgotten=True)
+            envs.forget()
+
+
+def spec_of(build: EnvFn, index: int, old_api: bool = False, overlap_waits: bool = False) -> EnvSpec:
+    """What the engine has to know of a sub-environment."""
+    game = GYM_OLD if old_api else GYM
+    return EnvSpec.of(build, env_id=index, tag="env", game=game, overlap_waits=overlap_waits)
+
+
+def descriptions(engine: EnvEngine, count: int | None) -> list[Description]:
+    """Spaces and metadata of the first ``count`` sub-environments, or of all."""
+    ids = list(engine.records)[:count]
+    return list(_values(engine.read(ids, DESCRIBE)))
+
+
+def metadata(description: Description) -> dict[str, Any]:
+    """The metadata of a sub-environment, a copy."""
+    return pickle.loads(description.metadata)
+
+
+def fits(engine: EnvEngine, is_same: bool, shared: bytes) -> list[tuple[bool, bool]]:
+    """Whether each sub-environment has these spaces; see :meth:`ragen.games.gym_game.GymGame.check`."""
+    return list(_values(engine.read(engine.records, CHECK, is_same, shared)))
+
+
+def call_all(
+    engine: EnvEngine, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], ids: Sequence[int] | None = None
+) -> tuple[Any, ...]:
+    """Call a method of all or of some, which is journalled."""
+    refuse(name)
+    return _values(engine.call(engine.records if ids is None else ids, name, *copied(args), **copied(dict(kwargs))))
+
+
+def read_all(engine: EnvEngine, name: str, calls: bool = False, ids: Sequence[int] | None = None) -> tuple[Any, ...]:
+    """Read an attribute of all or of some; not journalled, unless it turns out to be a method.
+
+    Args:
+        engine: Their engine.
+        name: Of the attribute.
+        calls: Whether it is known to be a method that changes nothing.
+        ids: Of which sub-environments; None for all.
+    """
+    refuse(name)
+    ids = list(engine.records if ids is None else ids)
+    if calls:
+        return _values(engine.read(ids, name))
+    found = _values(engine.read(ids, READ, name))
+    return call_all(engine, name, (), {}, ids) if any(type(each) is IsMethod for each in found) else found
+
+
+def are_wrapped(engine: EnvEngine, wrapper: type, ids: Sequence[int]) -> tuple[bool, ...]:
+    """Whether an instance of a class is among each of some sub-environments and what they wrap."""
+    return _values(engine.read(ids, IS_WRAPPED, wrapper))
+
+
+def set_all(engine: EnvEngine, name: str, values: Mapping[int, Any]) -> None:
+    """Set an attribute of each to a value of its own."""
+    _values(engine.change({i: Change(name, (copied(value),), is_set=True) for i, value in values.items()}))
+
+
+def refuse(name: str) -> None:
+    """Refuse to call what would go past the books that are kept of episodes.
+
+    Raises:
+        ValueError: It is one of those.
+    """
+    if name in NOT_TO_CALL:
+        raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
+
+
+def actions_of(space: Space[Any], actions: Any, count: int) -> list[Any]:
+    """One action for each of ``count`` sub-environments, which the caller's array may change later.
+
+    Raises:
+        ValueError: There are fewer or more.
+        TypeError: What was given cannot be taken apart.
+    """
+    each = list(iterate(space, actions.copy() if isinstance(actions, np.ndarray) else copied(actions)))
+    if len(each) != count:
+        raise ValueError(f"expected an action for each of {count} environments, got {len(each)}; none was stepped.")
+    return each
+
+
+def _values(found: Mapping[int, Any]) -> tuple[Any, ...]:
+    """What environments gave, in order.
+
+    Raises:
+        Exception: What the first of those raised that did.
+    """
+    for value in found.values():
+        if isinstance(value, Exception):
+            cause = value.__cause__
+            if isinstance(cause, Exception):
+                cause.add_note(str(value))
+                raise cause
+            raise value
+    return tuple(found.values())
+
+
+def _close(
+    engine: EnvEngine, pending: Pending | None, sent: PendingSteps, timeout: float | None, terminate: bool
+) -> None:
+    """Wait for what is under way, or end it, and close the engine.
+
+    Args:
+        engine: The engine.
+        pending: A call that was begun and not waited for.
+        sent: Steps that were sent and not received.
+        timeout: Seconds to wait for them; None until they are done.
+        terminate: Do not wait.
+    """
+    under_way = pending.kind if pending is not None else "send" if sent.order else None
+    if under_way is not None:
+        logger.warn(f"Calling `close` while waiting for a pending call to `{under_way}` to complete.")
+        if not _is_over(pending, sent, 0.0 if terminate else timeout):
+            engine.abandon()
+            if not _is_over(pending, sent, _ABANDONED):
+                log.warning("an environment in the main process does not come back from `%s`; it is left.", under_way)
+                return
+    engine.close()
+
+
+def _is_over(pending: Pending | None, sent: PendingSteps, timeout: float | None) -> bool:
+    """Wait for what is under way, whatever it gives; whether it has ended."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    if pending is not None:
+        try:
+            pending.wait(timeout)
+        except multiprocessing.TimeoutError:
+            if not pending.is_done:
+                return False
+        except BaseException:
+            log.debug("what was under way at the end has failed", exc_info=True)
+    return sent.wait_all(None if deadline is None else max(0.0, deadline - time.monotonic()))

@@ -14,7 +14,7 @@ def test_nothing_grows_with_the_number_of_steps(lanes):
     envs.reset(seed=0)
     for _ in range(200):
         envs.step([0, 1])
-    engine = envs._fleet.engine
+    engine = envs._envs.engine
     assert len(engine.stats_book.episode.calls) < 100
     assert all(len(record.journal.entries) < 10 for record in engine.records.values())
 
@@ -35,7 +35,7 @@ def test_homes_are_decided_on_while_episodes_go_on(lanes):
     same(envs.reset(seed=0), other.reset(seed=0))
     for step in range(150):
         if step == 70:
-            envs._fleet.engine.bring_home(range(2))
+            envs._envs.engine.bring_home(range(2))
         if step == 90:
-            envs._fleet.engine.use_lanes = True
+            envs._envs.engine.use_lanes = True
         same(envs.step(np.array([0, 1, 2, 3])), other.step(np.array([0, 1, 2, 3])))

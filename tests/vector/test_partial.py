@@ -42,7 +42,7 @@ def test_some_are_stepped_while_others_stay(lanes):
 def test_what_is_sent_is_received_by_those_that_are_done(lanes):
     envs, other = lanes(walks(4, Obeys)), SyncVectorEnv(walks(4, Obeys))
     envs.reset(seed=0), other.reset(seed=0)
-    slow = [index for index in range(4) if envs._fleet.engine.home(index) == envs._fleet.engine.home(0)]
+    slow = [index for index in range(4) if envs._envs.engine.home(index) == envs._envs.engine.home(0)]
     actions = np.where(np.isin(np.arange(4), slow), 4, 0)
     expected = other.step(actions)
     envs.send(actions)
@@ -84,7 +84,7 @@ def test_what_a_sent_environment_raises_is_raised_when_received(lanes):
     envs.send(np.array([1, 0]))
     with pytest.raises(ValueError, match="told to"):
         envs.recv(2)
-    if len(envs._flights):
+    if envs._sent.order:
         envs.recv(1)
     envs.step(np.zeros(2, int))
 

@@ -7,7 +7,7 @@ from gymnasium.vector import VectorEnv
 from ragen.games.gym_game import GymTurn
 from ragen.games.values import detached, digest_of
 from ragen.parallel.lanes.codec import from_columns, packed, to_columns, unpacked
-from ragen.vector.infos import merged
+from ragen.vector.batch import merged
 from support.gym_envs import same
 
 COLUMNS = [

@@ -37,7 +37,7 @@ class Game(ABC):
 
     Attributes:
         recorded: Names of the fields of a result that a replay has to give again.
-        begins_in_turns: Whether an episode may begin within a turn, as :meth:`start` says.
+        begins_in_turns: Whether an episode may begin within a turn: results have ``began`` then, None where it did not.
     """
 
     recorded: tuple[str, ...] = ("reward", "done", "digest")

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 from ragen.parallel.episode.host import ResetOrder
@@ -167,7 +168,8 @@ def _opened(value: Sealed) -> Any:
 
 _SMALL = 8192  # bytes of an array up to which it is gathered with others: to gather a larger one would cost a copy
 _IN_MESSAGE = 4096  # bytes of a gathered array that travel within the pickle
-_ARRAYS, _SCALARS, _DICTS, _TUPLES = range(4)
+_ARRAYS, _DICTS, _TUPLES = range(3)
+_form = attrgetter("dtype", "shape")
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 
@@ -200,7 +202,19 @@ def packed(values: Sequence[Any]) -> tuple[Any, ...] | list[Any]:
     """Values as one array, or as columns with arrays, in a list; where that gains nothing themselves, in a tuple."""
     kind = type(values[0])
     if kind.__module__ == "numpy":
-        return _packed_arrays(values)
+        first = values[0]
+        dtype, shape = getattr(first, "dtype", None), getattr(first, "shape", None)
+        is_fit = dtype is not None and dtype.kind in "biufc" and 0 < first.nbytes <= _SMALL
+        is_fit = is_fit and (kind.__name__ == "ndarray") == bool(shape)  # arrays with a shape, and scalars
+        if not is_fit or set(map(type, values)) != {kind} or set(map(_form, values)) != {(dtype, shape)}:
+            return tuple(values)
+        import numpy as np
+
+        whole = np.array(values, dtype)
+        if whole.dtype.char != np.dtype(whole.dtype.str).char:  # a type that has the same name as another
+            return tuple(values)
+        content = whole.tobytes() if whole.nbytes <= _IN_MESSAGE else pickle.PickleBuffer(whole)
+        return [_ARRAYS, whole.dtype.str, content, whole.shape]
     if (kind is not dict and kind is not tuple) or not values[0] or set(map(type, values)) != {kind}:
         return tuple(values)
     if kind is tuple:
@@ -226,18 +240,3 @@ def unpacked(column: tuple[Any, ...] | list[Any]) -> list[Any]:
 
     array = np.frombuffer(content, kind).reshape(column[3])
     return list(array if array.flags.writeable else array.copy())
-
-
-def _packed_arrays(values: Sequence[Any]) -> tuple[Any, ...] | list[Any]:
-    import numpy as np
-
-    first = values[0]
-    dtype, shape, is_array = first.dtype, first.shape, type(first) is np.ndarray
-    is_fit = dtype.kind in "biufc" and 0 < first.nbytes <= _SMALL and (is_array or isinstance(first, np.generic))
-    if not is_fit or (is_array and not shape) or np.dtype(dtype.str).char != dtype.char:
-        return tuple(values)
-    if set(map(type, values)) != {type(first)} or {(each.dtype, each.shape) for each in values} != {(dtype, shape)}:
-        return tuple(values)
-    whole = np.array(values, dtype)
-    content = whole.tobytes() if whole.nbytes <= _IN_MESSAGE else pickle.PickleBuffer(whole)
-    return [_ARRAYS if is_array else _SCALARS, dtype.str, content, whole.shape]

@@ -144,7 +144,7 @@ class Lane:
         if request.generation is not None and request.generation != self.current:
             return LaneFailure(Cause.REPLACED, self.name, Ending())
         chunk = self.handle.chunk if self.handle is not None and request.order.plays else None
-        total = len(request.order)
+        total = len(request.order.items)
         size = chunk or max(1, total)
         parts, messages = [], []
         for first in range(0, max(1, total), size):
@@ -209,7 +209,9 @@ class Lane:
         """
         assert self._request is not None and self.handle is not None
         self._listens = time.monotonic()
-        return self._since + self._request.shortest_timeout() if self.handle.is_up else self.next_look()
+        if self._request.order.rebuilds or not self.handle.is_up:
+            return self.next_look()
+        return self._since + self._request.timeout
 
     def deadline(self) -> float:
         """When, on ``time.monotonic()``, what is being worked on is overdue."""

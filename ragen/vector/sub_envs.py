@@ -23,11 +23,11 @@ from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings
 from ragen.parallel.episode.turn import named
 from ragen.vector.arguments import Options
 
-CHAPTER = 32  # turns of each environment after which homes are decided on again, and old failures forgotten
+REBALANCE_INTERVAL = 32  # turns of each after which placement is decided on again, and old failures are forgotten
 UNKNOWN = object()  # the last observation of an environment that has shown none yet
 
 
-class Fleet:
+class SubEnvs:
     """Environments by index.
 
     Attributes:
@@ -70,7 +70,7 @@ class Fleet:
         self._planned: list[tuple[int | None, Options] | None] = [None] * count
         self._seeds: list[int | None] = [None] * count
         self.slab: Slab | None = None
-        self._turns = 0  # since the last chapter began
+        self._turns = 0  # since placement was decided on
         self._slots = [0] * count  # which row holds what each showed last
 
     def reset(self, ids: Sequence[int], seeds: Sequence[int | None], options: Sequence[Options]) -> list[Shown]:
@@ -116,12 +116,20 @@ class Fleet:
         results: dict[int, Any] = self.engine.play(turns) if turns else {}
         if self.slab is not None:
             self._find_in_slab(results, self.slab)
-        results |= {index: self._as_result(shown) for index, shown in self._reset_lost(lost).items()}
-        return self._taken(ids, results, [index for index in turns if isinstance(results[index], EnvFailed)])
+        if lost:
+            results |= {index: self._as_result(shown) for index, shown in self._reset_lost(lost).items()}
+        failed = (
+            [index for index in turns if isinstance(results[index], EnvFailed)]
+            if EnvFailed in set(map(type, results.values()))
+            else []
+        )
+        return self._taken(ids, results, failed)
 
     def _taken(self, ids: Sequence[int], results: dict[int, Any], ended_now: Sequence[int]) -> list[GymResult]:
         """Note what environments gave, and begin the next episodes of those that have failed now, if it is time."""
         self._note(results)
+        if not ended_now:
+            return [results[index] for index in ids]
         self._raise_first(results.values())
         shown = {index: self.last[index] for index in ended_now}
         again = self._reset_lost(ended_now) if self.autoreset is AutoresetMode.SAME_STEP else {}
@@ -141,7 +149,7 @@ class Fleet:
 
     def _count(self, turns: int) -> None:
         self._turns += turns
-        if self._turns > CHAPTER * len(self._ids):
+        if self._turns > REBALANCE_INTERVAL * len(self._ids):
             self._turns = 0
             self.engine.begin_chapter()
 

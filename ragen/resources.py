@@ -324,18 +324,22 @@ def cache_folder() -> Path:
     Raises:
         CacheError: ``RAGEN_CACHE`` names a folder that cannot be written to, or there is none at all.
     """
-    asked = os.environ.get(CACHE_VARIABLE)
-    if asked:
-        path = Path(asked).expanduser().absolute()
-        if not _is_usable(path):
-            raise CacheError(f"{CACHE_VARIABLE}={asked!r} cannot be written to; name another folder.")
-        return path
-    home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute()
-    beside = Path(_system_temporary or tempfile.gettempdir()) / f"ragen-cache-{getattr(os, 'getuid', int)()}"
-    for path in (home / "ragen", beside):
+    places = cache_places()
+    for path in places:
         if _is_usable(path):
             return path
-    raise CacheError(f"neither {home} nor {beside} can be written to; set {CACHE_VARIABLE} to a folder that can.")
+    told = " and ".join(map(str, places))
+    raise CacheError(f"no cache can be kept in {told}; set {CACHE_VARIABLE} to a folder that can be written to.")
+
+
+def cache_places() -> list[Path]:
+    """Where :func:`cache_folder` looks, in that order; nothing is made."""
+    asked = os.environ.get(CACHE_VARIABLE)
+    if asked:
+        return [Path(asked).expanduser().absolute()]
+    home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute()
+    temporary = Path(_system_temporary or tempfile.gettempdir())
+    return [home / "ragen", temporary / f"ragen-cache-{getattr(os, 'getuid', int)()}"]
 
 
 def _is_usable(path: Path) -> bool:

@@ -315,28 +315,6 @@ def test_of_processes_that_start_at_once_one_builds(shop: Path, own_cache: Path)
     assert sorted(said) == [["3"], ["3"], ["built", "3"]]
 
 
-def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
-    path = tmp_path / "a.lock"
-    code = f"""
-from pathlib import Path
-from ragen.env.webshop.cache import locked
-with locked(Path({str(path)!r})):
-    print("held", flush=True)
-    input()
-"""
-    holder = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        with pytest.raises(CacheError, match=f"process {holder.pid} has held"), cache.locked(path, patience=0):
-            pass
-    finally:
-        holder.kill()
-        holder.communicate()
-    with cache.locked(path, patience=10):
-        assert path.read_text() == str(os.getpid())
-
-
 def test_without_a_place_to_write_the_catalogue_is_kept_in_memory(
     shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

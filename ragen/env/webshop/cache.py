@@ -7,28 +7,20 @@ find it there. A file's name changes with everything it was made from, so an old
 
 from __future__ import annotations
 
-import fcntl
 import io
 import logging
 import os
 import tempfile
-import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from ragen.env.checks import require
 from ragen.env.webshop.build import build_store
 from ragen.env.webshop.source import Source
 from ragen.env.webshop.store import Store
 from ragen.errors import CacheError
+from ragen.resources import CACHE_VARIABLE, cache_places, machine_lock
 
-CACHE_VARIABLE = "RAGEN_CACHE"
-PATIENCE = 3600.0  # seconds to wait for another process that builds; the full catalogue takes minutes
-
-_POLL = 0.05  # seconds between two looks at the lock
 _log = logging.getLogger(__name__)
 
 
@@ -51,7 +43,7 @@ def open_store(source: Source, cache_dir: str | None = None) -> Store:
     """The built file of a source, built now if there is none.
 
     Without a directory of one's own (``cache_dir`` or ``RAGEN_CACHE``), ``~/.cache/ragen`` is used, else a directory
-    for temporary files, else this process's memory, with a warning.
+    beside the temporary files, else this process's memory, with a warning.
 
     Raises:
         ConfigError: A data file is not of the format it should be.
@@ -77,11 +69,8 @@ def open_store(source: Source, cache_dir: str | None = None) -> Store:
 
 
 def _directories(cache_dir: str | None) -> list[Path]:
-    asked = cache_dir or os.environ.get(CACHE_VARIABLE)
-    if asked:
-        return [Path(asked).expanduser().absolute() / "webshop"]
-    temporary = Path(tempfile.gettempdir()) / f"ragen-cache-{os.getuid()}"
-    return [directory / "webshop" for directory in (Path("~/.cache/ragen").expanduser(), temporary)]
+    places = [Path(cache_dir).expanduser().absolute()] if cache_dir else cache_places()
+    return [place / "webshop" for place in places]
 
 
 def _make(directory: Path) -> bool:
@@ -104,7 +93,7 @@ def _open(path: Path) -> Store | None:
 
 
 def _open_or_build(source: Source, path: Path) -> Store:
-    with locked(path.with_suffix(".lock")):
+    with machine_lock(path.with_suffix(".lock")):
         store = _open(path)
         if store is None:
             _build(source, path)
@@ -132,35 +121,3 @@ def _build_in_memory(source: Source) -> Store:
     stream = io.BytesIO()
     build_store(source, stream)
     return Store(stream.getvalue())
-
-
-@contextmanager
-def locked(path: Path, patience: float = PATIENCE) -> Iterator[None]:
-    """Hold a lock between processes, and between threads of one.
-
-    Args:
-        path: The lock's file; it stays there afterwards.
-        patience: Seconds to wait for it.
-
-    Raises:
-        CacheError: Another process did not let go in time.
-    """
-    deadline = time.monotonic() + patience
-    with path.open("a+") as file:
-        while not _try_lock(file):
-            if time.monotonic() > deadline:
-                file.seek(0)
-                raise CacheError(f"webshop: process {file.read()} has held {path} for more than {patience:.0f} s.")
-            time.sleep(_POLL)
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield
-
-
-def _try_lock(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

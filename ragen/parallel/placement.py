@@ -62,7 +62,7 @@ NEVER = sys.maxsize  # a place that no call of an episode has
 PAUSE = 16  # episodes until what lost is tried again, for each usual episode's time that the try costs
 START_S = 0.3  # seconds that workers take to start
 MESSAGE_S, ITEM_S = 2e-4, 1e-5  # seconds of a message to a worker and back, and of one environment in it, at first
-PIECE_S = 0.02  # seconds of work that main plays at a time while workers start
+PIECE_S, MOST_PIECES = 0.02, 32  # what main plays at a time while workers start: seconds, or this part of what is left
 MOST_WAITING, WORKER_BYTES = 64, 1e8  # workers for what waits, and the memory of one; half of what is free is taken
 FEW = 2  # environments of each tag, or groups in a reset, that are played before the first look
 
@@ -639,7 +639,7 @@ class Placement:
             if each and not self._state.starting:
                 return list(specs)
             units = _groups(members) if is_reset else [[spec] for spec in members]
-            count = max(1, int(PIECE_S / each / len(units[-1]))) if each else FEW
+            count = max(1, int(PIECE_S / each / len(units[-1])), len(units) // MOST_PIECES) if each else FEW
             chosen.update(spec.env_id for unit in units[-count:] for spec in unit)
         return [spec for spec in specs if spec.env_id in chosen]
 
@@ -658,7 +658,8 @@ class Placement:
         if not self._is_split or not episode.tags:
             return None
         given = replace(self._situation(bound_to_main, lanes_ready), costs=episode.tags)
-        counts = Counter(spec.tag for spec in self._hosted(bound_to_main) if spec.env_id in left)
+        waiting = set(left)
+        counts = Counter(spec.tag for spec in self._hosted(bound_to_main) if spec.env_id in waiting)
         after = first_look(self._state, given, episode, counts, is_reset)
         self._state = replace(after, now=self._state.now) if not after.now.out else after
         if not after.now.out:

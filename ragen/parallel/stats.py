@@ -54,6 +54,7 @@ class TagCosts(NamedTuple):
         turns: Turns of single environments.
         build_s: What the dearest reset took longer than a usual one: building the environments.
         queued_s: The part of it in which they waited for a processor of a busy machine.
+        extra_s: Processor seconds beside it, where several child processes computed at once.
     """
 
     seconds: float = 0.0
@@ -62,6 +63,7 @@ class TagCosts(NamedTuple):
     turns: int = 0
     build_s: float = 0.0
     queued_s: float = 0.0
+    extra_s: float = 0.0
 
     @property
     def per_turn(self) -> float:
@@ -70,9 +72,9 @@ class TagCosts(NamedTuple):
 
     @property
     def busy(self) -> float:
-        """Processors that one of the environments keeps busy on a machine that is not, from 0 to about 1."""
+        """Processors that one of the environments keeps busy on a machine that is not; 1 for one that only computes."""
         own = self.seconds - self.queued_s
-        return 1.0 - self.waited_s / own if own > 0 else 1.0
+        return 1.0 + (self.extra_s - self.waited_s) / own if own > 0 else 1.0
 
     def describe(self) -> str:
         """The costs in words."""
@@ -126,18 +128,20 @@ class Episode:
 
     def add(self, tag: str, times: Sequence[tuple[float, Usage | None]], are_turns: bool) -> None:
         """Count turns or resets of a tag's environments: the seconds of each, and how they were spent if known."""
-        seconds = waited = queued = dearest = 0.0
+        seconds = waited = queued = extra = dearest = 0.0
         for took, usage in times:
             seconds, dearest = seconds + took, max(dearest, took)
             if usage is not None:
                 waited += usage.waited
-                queued += max(0.0, took - usage.waited - usage.computed)
+                rest = took - usage.waited - usage.computed
+                queued, extra = queued + max(0.0, rest), extra + max(0.0, -rest)
         old = self.tags.get(tag, TagCosts())
         self.tags[tag] = old._replace(
             seconds=old.seconds + seconds,
             reset_s=old.reset_s if are_turns else old.reset_s + seconds,
             waited_s=old.waited_s + waited,
             queued_s=old.queued_s + queued,
+            extra_s=old.extra_s + extra,
             turns=old.turns + len(times) * are_turns,
         )
         kind = self.turns if are_turns else self.resets

@@ -284,6 +284,8 @@ def test_a_first_reset_that_takes_long_is_shared_too(why, reset, left, ready, la
         (1.0, 1, 64, 32, 0),
         (1.0, 8, 64, 32, 7),
         (0.98, 2, 64, 32, 1),
+        (1.02, 2, 64, 32, 1),
+        (1.05, 8, 64, 32, 7),
         (0.5, 2, 64, 32, 3),
         (0.1, 2, 64, 32, 19),
         (0.0, 2, 64, 32, 31),
@@ -340,6 +342,12 @@ def test_an_episode_adds_up_turns_and_resets_by_tag():
     assert episode.tags["T"].per_turn == 2.5 / 4
     assert episode.tags["T"].busy == pytest.approx(1 - 0.8 / 2.4)
     assert episode.turns["T"] == Seen(4, 2.0, 0.9) and episode.resets["T"] == Seen(1, 0.5, 0.5)
+
+
+def test_an_environment_whose_child_processes_use_two_processors_keeps_two_busy():
+    episode = Episode()
+    episode.add("T", [(0.5, Usage(1.0, 0.0))] * 4, are_turns=True)
+    assert episode.tags["T"].busy == 2.0
 
 
 @pytest.mark.parametrize(("seen", "usual"), [(Seen(), 0.0), (Seen(1, 2.0, 2.0), 0.0), (Seen(3, 5.0, 3.0), 1.0)])

@@ -1,20 +1,58 @@
-"""Settings as dataclasses, read from the keys of a YAML file; and where the package's own files lie."""
+"""Configuration: the one reader of keys, settings as dataclasses, and what is said of a value that cannot work.
+
+A configuration is Hydra's, or nested mappings. A key is dotted: ``agent_proxy.max_turn``. Settings are dataclasses, and
+their fields say where they stand and which values work::
+
+    @dataclass(frozen=True)
+    class WarmUpSettings:
+        SECTION: ClassVar[str] = "warm_up"
+        steps: int = key(300, low=0)                       # warm_up.steps
+        lr: float = key(3e-3, "warm_up.optim.lr", low=0)
+
+    settings = read(WarmUpSettings, config)
+
+OmegaConf is asked where it has something to say: of interpolations, of what is mandatory, of the types that only it
+has. Its structured configs are not used to check values: they take ``"5"`` for 5 and ``yes`` for true in silence, and
+know neither bounds, nor choices, nor tuples.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
+import math
+import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, in_short
 
 T = TypeVar("T")
+D = TypeVar("D")
+Kind = type | tuple[type, ...]
+
+_REQUIRED: Any = object()
+_ABSENT: Any = object()
+_ITS_TURN: Any = object()  # OmegaConf's
+_OF_MANAGERS = ("es_manager", "custom_envs", "seed")
+"""Sections whose messages read ``key = value: expected ..``, as those of the settings' own constructors do."""
+_EXAMPLES = {"actor.model": "gpt-4o-mini", "actor.base_url": "http://localhost:8000/v1"}
+_NAMED = re.compile(r"Missing mandatory value: ([\w.]+)")
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a text",
+    "Mapping": "a section of keys, such as {key: value}",
+    **dict.fromkeys(("Sequence", "list", "tuple", "ListConfig"), "a list"),
+    "NoneType": "null",
+}
 
 
 def config_directory() -> Path:
@@ -29,8 +67,357 @@ def config_directory() -> Path:
     return package / "config"
 
 
+# Messages
+
+
+def refused(key: str, value: Any, expected: str) -> ConfigError:
+    """The error of a key whose value cannot work.
+
+    Args:
+        key: Dotted.
+        value: What it is.
+        expected: What would work.
+    """
+    if key.partition(".")[0] in _OF_MANAGERS:
+        return ConfigError(f"{key} = {in_short(value)}: expected {expected}.")
+    value = Shown("null") if value is None else value
+    return ConfigError(f"configuration key {key!r} is {in_short(value)}; expected {expected}.")
+
+
+def refuse_unknown(given: Iterable[Any], known: Collection[str], where: str = "") -> None:
+    """See that all keys of a section are known.
+
+    Args:
+        given: The keys.
+        known: Those that there are.
+        where: Stands before them in the message, such as ``"ppo."``.
+
+    Raises:
+        ConfigError: One is not; the message says which was probably meant.
+    """
+    for name in map(str, given):
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"{near[0]!r} was meant?" if near else f"there are: {', '.join(known)}."
+            raise ConfigError(f"there is no configuration key {where + name!r}; {hint}")
+
+
+def one_line(error: BaseException) -> str:
+    """An exception's message as one line of text, its class's name where it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _kind_name(kind: Kind, key: str) -> str:
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if kind is int and key.partition(".")[0] in _OF_MANAGERS:
+        return "an integer"
+    return " or ".join(dict.fromkeys(_KINDS.get(one.__name__, one.__name__) for one in kinds))
+
+
+def _bounds(low: float | None, high: float | None) -> str:
+    if low is not None and high is not None:
+        return f"a number from {low:g} to {high:g}"
+    return f"at least {low:g}" if low is not None else f"at most {high:g}"
+
+
+# Values
+
+
+def setting(config: Any, key: str, kind: Kind, default: Any = _REQUIRED) -> Any:
+    """The value at a dotted key.
+
+    Args:
+        config: The whole configuration.
+        key: Such as ``agent_proxy.max_turn``.
+        kind: The type that the value must have; an int is taken where a float is wanted.
+        default: What to return where the key or a section above it is absent or null.
+
+    Raises:
+        ConfigError: The key is missing and has no default, or its value is of another type, or not a finite number; or
+            what stands above it is no section.
+    """
+    value = _value_at(config, key)
+    if value is None or value is _ABSENT:
+        if default is not _REQUIRED:
+            return default
+        if key.partition(".")[0] in _OF_MANAGERS:
+            raise ConfigError(f"the configuration lacks {key!r}.")
+        null = next((above for above in _above(key) if _value_at(config, above) is None), "")
+        reason = f", since {null!r} is null" if null else ""
+        raise ConfigError(f"configuration key {key!r} is missing{reason}; expected {_kind_name(kind, key)}.")
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind in (int, float)):
+        raise refused(key, value, _kind_name(kind, key))
+    if isinstance(value, float) and not math.isfinite(value):
+        raise refused(key, value, "a finite number")
+    return value
+
+
+def number(config: Any, key: str, default: D, low: float | None = None, high: float | None = None) -> float | D:
+    """A number at a dotted key.
+
+    Args:
+        config: The whole configuration.
+        key: The key.
+        default: The value where the key is absent.
+        low: The smallest value that works.
+        high: The largest value that works.
+
+    Raises:
+        ConfigError: The value is no number, or out of bounds.
+    """
+    return _bounded(key, setting(config, key, float, default), low, high)
+
+
+def seconds(config: Any, key: str, default: float) -> float:
+    """A number of seconds greater than 0; see :func:`number`."""
+    value = setting(config, key, float, default)
+    if value <= 0:
+        raise refused(key, value, "a number of seconds greater than 0")
+    return value
+
+
+def count(config: Any, key: str, default: Any, low: int | None = 0, high: int | None = None) -> Any:
+    """A whole number at a dotted key; see :func:`number`."""
+    return _bounded(key, setting(config, key, int, default), low, high)
+
+
+def choice(config: Any, key: str, default: Any, allowed: Collection[Any]) -> Any:
+    """A value at a dotted key, one of those allowed.
+
+    Raises:
+        ConfigError: It is none of them.
+    """
+    value = setting(config, key, object, default)
+    for each in allowed:
+        if value is each or (isinstance(each, str) and value == each):
+            return value
+    texts_alone = all(isinstance(each, str) for each in allowed)
+    show = str if texts_alone and key.partition(".")[0] not in _OF_MANAGERS else repr
+    raise refused(key, value, f"one of {', '.join(map(show, allowed))}")
+
+
+def texts(config: Any, key: str, default: Any, allowed: Collection[str] | None = None) -> tuple[str, ...]:
+    """A list of texts at a dotted key, each one of those allowed, if these are given.
+
+    Raises:
+        ConfigError: It is no list, or one of them is not allowed.
+    """
+    values = setting(config, key, _lists(), default)
+    for value in values:
+        if not isinstance(value, str):
+            raise refused(key, list(values), "a list of names")
+        if allowed is not None and value not in allowed:
+            raise ConfigError(f"configuration key {key!r} has {value!r}; expected some of {', '.join(allowed)}.")
+    return tuple(values)
+
+
+def section(config: Any, key: str) -> dict[str, Any]:
+    """A section as plain Python; empty where the key is absent or null.
+
+    Raises:
+        ConfigError: It is no section.
+    """
+    return dict(plain(setting(config, key, Mapping, {})))
+
+
+def plain(value: Any) -> Any:
+    """A value as plain Python, interpolations resolved."""
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+
+
+def _bounded(key: str, value: Any, low: float | None, high: float | None) -> Any:
+    if value is not None and ((low is not None and value < low) or (high is not None and value > high)):
+        shown = f"{value:g}" if isinstance(value, float) else value
+        raise refused(key, Shown(shown), _bounds(low, high))
+    return value
+
+
+class Shown(str):
+    """A text that messages show without quotes."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _lists() -> tuple[type, ...]:
+    from omegaconf import ListConfig
+
+    return list, tuple, ListConfig
+
+
+# Where values stand
+
+
+def _above(key: str) -> list[str]:
+    """The sections above a key, from the top."""
+    parts = key.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts))]
+
+
+def _value_at(config: Any, key: str) -> Any:
+    """The value at a dotted key, interpolations resolved, sections and lists as OmegaConf's; ``_ABSENT`` if none is."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        if not OmegaConf.is_config(config):
+            found = _walk(config, key)
+            if found is not _ITS_TURN and _is_plain(found):
+                return OmegaConf.create(found) if isinstance(found, dict | list) else found
+            if found is _ABSENT:
+                return found
+            config = OmegaConf.create(config)
+        found = OmegaConf.select(config, key, throw_on_missing=True, default=_ABSENT)
+    except OmegaConfBaseException as error:
+        told = _told_missing(key, error) or f"configuration key {key!r} cannot be read: {one_line(error)}"
+        raise ConfigError(told) from error
+    if found is _ABSENT:
+        for above in _above(key):
+            value = OmegaConf.select(config, above, default=None)
+            if value is not None and not isinstance(value, Mapping):
+                raise refused(above, value, _section_name(above))
+    return found
+
+
+def _walk(config: Any, key: str) -> Any:
+    """What stands in plain mappings, which are not made OmegaConf's: with a trainer's sections, that takes long."""
+    from omegaconf import OmegaConf
+
+    at = ""
+    for part in key.split("."):
+        if config is None:
+            return _ABSENT
+        if OmegaConf.is_config(config) or "[" in part:
+            return _ITS_TURN
+        if hasattr(config, "__dict__") and not isinstance(config, Mapping | type):
+            config = vars(config)
+        if not isinstance(config, Mapping):
+            raise refused(at, config, _section_name(at))
+        if part not in config:
+            return _ABSENT
+        at, config = f"{at}.{part}".strip("."), config[part]
+    return config
+
+
+def _section_name(key: str) -> str:
+    return "a mapping" if key.partition(".")[0] in _OF_MANAGERS else _KINDS["Mapping"]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether OmegaConf would give the value as it is, wherever it stands."""
+    if type(value) is dict:
+        return all(type(key) is str and _is_plain(inner) for key, inner in value.items())
+    if type(value) is list:
+        return all(map(_is_plain, value))
+    if type(value) is str:
+        return "${" not in value and value != "???"
+    return value is None or type(value) in (bool, int, float)
+
+
+def _told_missing(key: str, error: Exception) -> str | None:
+    """What to say where a key is ``???``, or names one that is; None where it is something else that is wrong."""
+    from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryValue
+
+    if not isinstance(error, MissingMandatoryValue | InterpolationToMissingValueError):
+        return None
+    found = _NAMED.search(str(error))
+    missing = found[1] if found else key
+    since = "" if missing == key else f", since {key!r} needs it"
+    return (
+        f"configuration key {missing!r} must be given{since}: for example {missing}={_EXAMPLES.get(missing, 'VALUE')}."
+    )
+
+
+# Settings
+
+
+def key(
+    default: Any,
+    at: str = "",
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    allowed: Collection[Any] | None = None,
+    is_seconds: bool = False,
+) -> Any:
+    """A field of settings: its default, where it stands in a configuration, and which values work.
+
+    Args:
+        default: Where the key is absent or null.
+        at: The dotted key; empty for the field's own name in the section of its class.
+        low: The smallest value that works.
+        high: The largest value that works.
+        allowed: The values that work.
+        is_seconds: Whether it is a number of seconds greater than 0.
+    """
+    told = {"at": at, "low": low, "high": high, "allowed": allowed, "is_seconds": is_seconds}
+    if isinstance(default, dict | list):
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata={"key": told})
+    return dataclasses.field(default=default, metadata={"key": told})
+
+
+def read(kind: type[T], config: Any, **known: Any) -> T:
+    """Settings from a configuration.
+
+    Args:
+        kind: A dataclass whose fields are made with :func:`key`; ``SECTION`` is that of keys without a section.
+        config: The whole configuration.
+        known: Fields that are worked out elsewhere, or defaults in the place of the class's: ``default_NAME``.
+
+    Raises:
+        ConfigError: A key has a value that cannot work.
+    """
+    hints, values = _hints(typing.cast(Any, kind)), dict[str, Any]()
+    for each in dataclasses.fields(typing.cast(Any, kind)):
+        if each.name in known:
+            values[each.name] = known[each.name]
+        elif "key" in each.metadata:
+            told = each.metadata["key"]
+            at = told["at"] or f"{kind.SECTION}.{each.name}"  # type: ignore[attr-defined]
+            default: Any = each.default
+            if each.default_factory is not dataclasses.MISSING:
+                default = each.default_factory()
+            values[each.name] = _read(config, at, hints[each.name], known.get(f"default_{each.name}", default), told)
+    return kind(**values)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _read(config: Any, at: str, hint: Any, default: Any, told: Mapping[str, Any]) -> Any:
+    kinds = [each for each in _kinds_of(hint) if each is not type(None)]
+    allowed = told["allowed"]
+    if tuple in kinds:
+        return texts(config, at, default, allowed)
+    if allowed is not None:
+        return choice(config, at, default, allowed)
+    if told["is_seconds"]:
+        return seconds(config, at, default)
+    if dict in kinds or Mapping in kinds:
+        return section(config, at) or default
+    if kinds == [Path]:
+        return Path(setting(config, at, str, default))
+    value = setting(config, at, kinds[0] if len(kinds) == 1 else tuple(kinds), default)
+    return _bounded(at, value, told["low"], told["high"])
+
+
+def _kinds_of(hint: Any) -> tuple[Any, ...]:
+    if isinstance(hint, types.UnionType):
+        return tuple(typing.get_origin(each) or each for each in typing.get_args(hint))
+    return (typing.get_origin(hint) or hint,)
+
+
+# Files of their own
+
+
 def load_settings(kind: type[T], path: Path, overrides: Sequence[str] = ()) -> T:
-    """Settings from a YAML file.
+    """Settings from a YAML file that has nothing else; see :func:`settings_of`.
 
     Args:
         kind: The dataclass.
@@ -46,11 +433,11 @@ def load_settings(kind: type[T], path: Path, overrides: Sequence[str] = ()) -> T
         if "=" not in override:
             raise ConfigError(f"{override!r}: expected key=value.")
     merged = OmegaConf.merge(OmegaConf.load(path), OmegaConf.from_dotlist(list(overrides)))
-    return read_settings(kind, OmegaConf.to_container(merged, resolve=True))
+    return settings_of(kind, OmegaConf.to_container(merged, resolve=True))
 
 
-def read_settings(kind: type[T], values: Any, where: str = "") -> T:
-    """Settings from keys and values; those whose type is a dataclass are sections.
+def settings_of(kind: type[T], values: Any, where: str = "") -> T:
+    """Settings from all keys of a mapping; fields whose type is a dataclass are sections.
 
     Args:
         kind: The dataclass.
@@ -62,27 +449,15 @@ def read_settings(kind: type[T], values: Any, where: str = "") -> T:
     """
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where.rstrip('.')} = {values!r}: expected a section.")
-    types_of = typing.get_type_hints(kind)
-    given = {}
-    for key, value in values.items():
-        if key not in types_of:
-            near = difflib.get_close_matches(str(key), types_of, 1)
-            hint = f"{near[0]!r} was meant?" if near else f"there are: {', '.join(types_of)}."
-            raise ConfigError(f"there is no configuration key {where + str(key)!r}; {hint}")
-        expected = types_of[key]
-        is_section = dataclasses.is_dataclass(expected)
-        given[key] = (
-            read_settings(expected, value, f"{where}{key}.") if is_section else _value(value, expected, f"{where}{key}")
-        )
-    return kind(**given)
+    hints = _hints(typing.cast(Any, kind))
+    refuse_unknown(values, [each.name for each in dataclasses.fields(typing.cast(Any, kind))], where)
+    return kind(**{str(name): _typed(value, hints[name], f"{where}{name}") for name, value in values.items()})
 
 
-def _value(value: Any, expected: Any, key: str) -> Any:
-    kinds = (
-        typing.get_args(expected)
-        if isinstance(expected, types.UnionType)
-        else (typing.get_origin(expected) or expected,)
-    )
+def _typed(value: Any, hint: Any, key: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        return settings_of(typing.cast(type, hint), value, f"{key}.")
+    kinds = _kinds_of(hint)
     if float in kinds and isinstance(value, str):  # YAML takes 1e-3 for a text
         with contextlib.suppress(ValueError):
             value = float(value)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragen.llm_agent.config.not_done import NOT_DONE
+from ragen.llm_agent.config.generation import NOT_DONE
 from ragen.llm_agent.filtering import loss_scaling
 from ragen.llm_agent.filtering.keys import NAMES, PREFIX
 

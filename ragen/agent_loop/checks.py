@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from ragen.agent_loop.filters import check_filters
@@ -13,7 +14,8 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.config.branching import refuse_branching
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.environments import read_config
-from ragen.llm_agent.config.turns import read_max_turn
+from ragen.llm_agent.config.loading import read_max_turn
+from ragen.settings import read
 
 
 def check_environments(config: Mapping[str, Any]) -> None:
@@ -26,7 +28,7 @@ def check_environments(config: Mapping[str, Any]) -> None:
     checks = (
         read_max_turn,
         service_kind,
-        ServiceSettings.read,
+        partial(read, ServiceSettings),
         check_filters,
         _check_learnt,
         _check_method,

@@ -22,9 +22,9 @@ from ragen.agent_loop.manager import episodes_of, tell
 from ragen.agent_loop.step_metrics import EpisodeSummary
 from ragen.errors import CollectError, InputError
 from ragen.extras import needs
-from ragen.llm_agent.config.reading import choice
 from ragen.llm_agent.filtering.loss_scaling import NONE, SCALINGS, scaling_metrics
 from ragen.llm_agent.filtering.reading import read_empty_stop, read_filter
+from ragen.settings import choice
 
 with needs("verl", "verl's agent loop"):
     from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer

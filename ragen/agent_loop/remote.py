@@ -33,6 +33,7 @@ from ragen.agent_loop.service_stats import ServiceStats
 from ragen.agent_loop.whose import this_process
 from ragen.errors import ServiceTimeoutError, SessionLostError
 from ragen.parallel.episode.turn import TurnResult
+from ragen.settings import read
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class RemoteService:
         Raises:
             ConfigError: A key of ``agent_loop`` has a value that cannot work.
         """
-        self.limits = ServiceSettings.read(config)
+        self.limits = read(ServiceSettings, config)
         self._config = config
         self._node = node
         self._channel: _Channel | None = None

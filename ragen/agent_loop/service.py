@@ -41,6 +41,7 @@ from ragen.llm_agent.config.environments import read_config
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import Observation, Turn, TurnResult
+from ragen.settings import read
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class EnvService:
         Raises:
             ConfigError: A key of ``es_manager`` or ``agent_loop`` has a value that cannot work.
         """
-        self.limits = ServiceSettings.read(config)
+        self.limits = read(ServiceSettings, config)
         self._blueprints = Blueprints(config)
         self._settings = read_config(config, "train")
         self._name = secrets.token_hex(8)

@@ -16,8 +16,8 @@ from ragen.agent_loop.remote import RemoteService
 from ragen.agent_loop.service import EnvService, Opened, SessionKey
 from ragen.errors import DivergenceError, ServiceTimeoutError, SessionLostError
 from ragen.llm_agent.config.environments import read_config
-from ragen.llm_agent.config.reading import choice
 from ragen.parallel.episode.turn import RAGEN, Turn, TurnResult, digest_observation
+from ragen.settings import choice
 
 log = logging.getLogger(__name__)
 

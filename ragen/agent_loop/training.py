@@ -33,8 +33,14 @@ from ragen.agent_loop.filters import put_filters
 from ragen.errors import ConfigError, install_command
 from ragen.extras import missing
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, RESPONSE_LENGTH, ContextSettings
-from ragen.llm_agent.config.loading import config_directory, known_sections, load_config, one_line, setting
-from ragen.llm_agent.config.reading import plain_sections
+from ragen.llm_agent.config.loading import (
+    config_directory,
+    known_sections,
+    load_config,
+    one_line,
+    plain_sections,
+    setting,
+)
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -127,7 +127,7 @@ def _values(option: argparse.Action, words: Sequence[str]) -> list[str]:
         return [str(choice) for choice in option.choices]
     if option.dest != "config_name":
         return []
-    from ragen.llm_agent.config.files import config_names
+    from ragen.llm_agent.config.loading import config_names
 
     given = (_given(words, flags) for flags in (("-cp", "--config-path"), ("-cd", "--config-dir")))
     return [name for folder in (*given, None) for name in config_names(None if folder is None else Path(folder))]

@@ -45,6 +45,7 @@ from ragen.llm_agent.tokens.encoding import ChatEncoder
 from ragen.llm_agent.tokens.masks import ReplyMarker
 from ragen.llm_agent.tokens.prompt_batch import AnyBatch, PromptBatch
 from ragen.llm_agent.tokens.sampled_tokens import Exchange, RawReply
+from ragen.settings import read
 
 if TYPE_CHECKING:
     from verl import DataProto
@@ -85,7 +86,7 @@ class ContextManager:
         self.mode = mode
         self.settings = ContextSettings.read(config)
         self.action_sep = self.settings.action_sep
-        self._collapse_settings = CollapseSettings.read(config)
+        self._collapse_settings = read(CollapseSettings, config)
         quirks = self.settings.quirks
         control = ControlTokens.of(tokenizer)
         self._parser = ReplyParser(

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.config.reading import choice, count
 from ragen.llm_agent.filtering.best_share import BestShare
 from ragen.llm_agent.filtering.loss_scaling import LOSS_SCALE, NONE, read_scaling, scaling_metrics
 from ragen.llm_agent.filtering.measured import reward_std
 from ragen.llm_agent.filtering.reading import Choice, read_filter
+from ragen.settings import choice, key, read
 from ragen.training.trajectories import Group
 
 EPSILON = 1e-6  # scores that differ by less are the same
@@ -36,8 +35,8 @@ class FilterSettings:
         scaling: By what advantages are multiplied where that choice leaves groups out.
     """
 
-    enable: bool = False
-    max_batches: int = 0
+    enable: bool = key(False, "algorithm.filter_groups.enable")
+    max_batches: int = key(0, "algorithm.filter_groups.max_num_gen_batches", low=-1)
     groups: Choice = field(default_factory=BestShare)
     scaling: str = NONE
 
@@ -49,12 +48,7 @@ class FilterSettings:
             ConfigError: A key has a value that cannot work.
         """
         choice(config, "algorithm.filter_groups.metric", "reward", ("reward",))
-        return cls(
-            enable=setting(config, "algorithm.filter_groups.enable", bool, False),
-            max_batches=count(config, "algorithm.filter_groups.max_num_gen_batches", 0, low=-1),
-            groups=read_filter(config),
-            scaling=read_scaling(config),
-        )
+        return read(cls, config, groups=read_filter(config), scaling=read_scaling(config))
 
 
 def has_variance(group: Group) -> bool:

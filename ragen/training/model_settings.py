@@ -6,10 +6,9 @@ Apart from :mod:`.tiny_model` and :mod:`.warm_up`, so that a configuration is ch
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from ragen.errors import ConfigError
-from ragen.llm_agent.config.reading import count, number
+from ragen.settings import key, read, refused
 
 
 @dataclass(frozen=True)
@@ -27,13 +26,14 @@ class TinyModelSettings:
             the usual 10000 this model does not learn to read a grid.
     """
 
-    hidden_size: int = 64
-    num_hidden_layers: int = 2
-    num_attention_heads: int = 4
-    intermediate_size: int = 256
-    max_position_embeddings: int = 2048
-    initializer_range: float = 0.08
-    rope_theta: float = 20.0
+    SECTION: ClassVar[str] = "tiny_model"
+    hidden_size: int = key(64, low=1)
+    num_hidden_layers: int = key(2, low=1)
+    num_attention_heads: int = key(4, low=1)
+    intermediate_size: int = key(256, low=1)
+    max_position_embeddings: int = key(2048, low=1)
+    initializer_range: float = key(0.08, low=0)
+    rope_theta: float = key(20.0, low=1)
 
     @classmethod
     def read(cls, config: Any) -> TinyModelSettings:
@@ -42,23 +42,14 @@ class TinyModelSettings:
         Raises:
             ConfigError: A key has a value that cannot work.
         """
-        default = cls()
-        sizes = [
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-            "max_position_embeddings",
-        ]
-        values = {name: count(config, f"tiny_model.{name}", getattr(default, name), low=1) for name in sizes}
-        if values["hidden_size"] % (2 * values["num_attention_heads"]):
-            raise ConfigError(
-                f"configuration key 'tiny_model.hidden_size' is {values['hidden_size']}; expected a multiple of twice "
-                f"tiny_model.num_attention_heads={values['num_attention_heads']}."
+        settings = read(cls, config)
+        if settings.hidden_size % (2 * settings.num_attention_heads):
+            raise refused(
+                "tiny_model.hidden_size",
+                settings.hidden_size,
+                f"a multiple of twice tiny_model.num_attention_heads={settings.num_attention_heads}",
             )
-        spread = number(config, "tiny_model.initializer_range", default.initializer_range, 0.0)
-        theta = number(config, "tiny_model.rope_theta", default.rope_theta, 1.0)
-        return cls(**values, initializer_range=spread, rope_theta=theta)
+        return settings
 
 
 @dataclass(frozen=True)
@@ -75,28 +66,11 @@ class WarmUpSettings:
         seed: Seed of the first demonstrated start.
     """
 
-    steps: int = 300
-    groups: int = 512
-    batch_size: int = 32
-    lr: float = 3e-3
-    random: float = 0.5
-    malformed: float = 0.02
-    seed: int = 1_000_000
-
-    @classmethod
-    def read(cls, config: Any) -> WarmUpSettings:
-        """Read and check the keys.
-
-        Raises:
-            ConfigError: A key has a value that cannot work.
-        """
-        default = cls()
-        return cls(
-            steps=count(config, "warm_up.steps", default.steps),
-            groups=count(config, "warm_up.groups", default.groups, low=1),
-            batch_size=count(config, "warm_up.batch_size", default.batch_size, low=1),
-            lr=number(config, "warm_up.lr", default.lr, 0.0),
-            random=number(config, "warm_up.random", default.random, 0.0, 1.0),
-            malformed=number(config, "warm_up.malformed", default.malformed, 0.0, 1.0),
-            seed=count(config, "warm_up.seed", default.seed),
-        )
+    SECTION: ClassVar[str] = "warm_up"
+    steps: int = key(300, low=0)
+    groups: int = key(512, low=1)
+    batch_size: int = key(32, low=1)
+    lr: float = key(3e-3, low=0)
+    random: float = key(0.5, low=0, high=1)
+    malformed: float = key(0.02, low=0, high=1)
+    seed: int = key(1_000_000, low=0)

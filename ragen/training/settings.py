@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.branching import without_idle
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import flat_settings, setting
-from ragen.llm_agent.config.reading import choice, count, texts
 from ragen.llm_agent.config.report import wants_report
 from ragen.llm_agent.rollout.rollout_file import ONLY_HOW_FAST
+from ragen.settings import key, read
 from ragen.training.filtering import FilterSettings
 from ragen.training.model_settings import TinyModelSettings, WarmUpSettings
 from ragen.training.tracking import LOGGERS, check_loggers
@@ -51,21 +51,22 @@ class TrainerSettings:
         updates: How.
     """
 
-    folder: Path
-    seed: int
-    steps: int
-    test_freq: int
-    save_freq: int
-    keep: int
-    resume: str
-    loggers: tuple[str, ...]
-    project: str
-    report: bool
-    threads: int
+    SECTION: ClassVar[str] = "trainer"
     model: TinyModelSettings
     warm_up: WarmUpSettings
     filters: FilterSettings
     updates: UpdateSettings
+    report: bool
+    folder: Path = key("outputs", "output_dir")
+    seed: int = key(0, low=0)
+    steps: int = key(100, "trainer.total_training_steps", low=0)
+    test_freq: int = key(10, low=0)
+    save_freq: int = key(25, low=0)
+    keep: int = key(3, "trainer.max_ckpt_to_keep", low=0)
+    resume: str = key(AUTO, "trainer.resume_mode", allowed=(AUTO, DISABLE))
+    loggers: tuple[str, ...] = key(("console",), "trainer.logger", allowed=LOGGERS)
+    project: str = key("ragen", "trainer.project_name")
+    threads: int = key(1, low=1)
 
     @classmethod
     def read(cls, config: Any) -> TrainerSettings:
@@ -79,25 +80,17 @@ class TrainerSettings:
                 "quirks is true, which builds batches as RAGEN's own trainer wants them; expected false here, where "
                 "masks and scores have to be right."
             )
-        loggers = texts(config, "trainer.logger", ("console",), LOGGERS)
-        check_loggers(loggers)
-        return cls(
-            folder=Path(setting(config, "output_dir", str, "outputs")),
-            seed=count(config, "trainer.seed", 0),
-            steps=count(config, "trainer.total_training_steps", 100),
-            test_freq=count(config, "trainer.test_freq", 10),
-            save_freq=count(config, "trainer.save_freq", 25),
-            keep=count(config, "trainer.max_ckpt_to_keep", 3),
-            resume=choice(config, "trainer.resume_mode", AUTO, (AUTO, DISABLE)),
-            loggers=loggers,
-            project=setting(config, "trainer.project_name", str, "ragen"),
-            report=wants_report(config, is_served=False),
-            threads=count(config, "trainer.threads", 1, low=1),
+        settings = read(
+            cls,
+            config,
             model=TinyModelSettings.read(config),
-            warm_up=WarmUpSettings.read(config),
+            warm_up=read(WarmUpSettings, config),
             filters=FilterSettings.read(config),
             updates=UpdateSettings.read(config),
+            report=wants_report(config, is_served=False),
         )
+        check_loggers(settings.loggers)
+        return settings
 
 
 def about_training(config: Any) -> dict[str, Any]:

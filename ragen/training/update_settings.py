@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragen.errors import ConfigError
+from ragen.llm_agent.config.generation import refuse_not_done
 from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.config.not_done import refuse_not_done
-from ragen.llm_agent.config.reading import choice, count, number
+from ragen.settings import key, number, read
 
 GAE = "gae"
 ESTIMATORS = ("grpo", "rloo", GAE)
@@ -42,24 +42,24 @@ class UpdateSettings:
         temperature: At which replies are drawn.
     """
 
-    estimator: str = "grpo"
-    normalise_by_std: bool = True
-    gamma: float = 1.0
-    lam: float = 1.0
-    lr: float = 3e-4
-    critic_lr: float = 1e-3
-    grad_clip: float = 1.0
-    epochs: int = 1
-    mini_batch_size: int = 128
-    max_tokens: int = 16_384
-    clip_ratio_low: float = 0.2
-    clip_ratio_high: float = 0.2
-    aggregation: str = "token-mean"
-    entropy_coeff: float = 0.0
-    use_kl_loss: bool = False
-    kl_loss_coef: float = 0.001
-    kl_loss_type: str = "low_var_kl"
-    cliprange_value: float = 0.5
+    estimator: str = key("grpo", "algorithm.adv_estimator", allowed=ESTIMATORS)
+    normalise_by_std: bool = key(True, "algorithm.norm_adv_by_std_in_grpo")
+    gamma: float = key(1.0, "algorithm.gamma", low=0, high=1)
+    lam: float = key(1.0, "algorithm.lam", low=0, high=1)
+    lr: float = key(3e-4, f"{_ACTOR}.optim.lr", low=0)
+    critic_lr: float = key(1e-3, "critic.optim.lr", low=0)
+    grad_clip: float = key(1.0, f"{_ACTOR}.grad_clip", low=0)
+    epochs: int = key(1, f"{_ACTOR}.ppo_epochs", low=1)
+    mini_batch_size: int = key(128, f"{_ACTOR}.ppo_mini_batch_size", low=1)
+    max_tokens: int = key(16_384, f"{_ACTOR}.ppo_max_token_len_per_gpu", low=1)
+    clip_ratio_low: float = key(0.2, f"{_ACTOR}.clip_ratio_low", low=0)
+    clip_ratio_high: float = key(0.2, f"{_ACTOR}.clip_ratio_high", low=0)
+    aggregation: str = key("token-mean", f"{_ACTOR}.loss_agg_mode", allowed=AGGREGATIONS)
+    entropy_coeff: float = key(0.0, f"{_ACTOR}.entropy_coeff")
+    use_kl_loss: bool = key(False, f"{_ACTOR}.use_kl_loss")
+    kl_loss_coef: float = key(0.001, f"{_ACTOR}.kl_loss_coef", low=0)
+    kl_loss_type: str = key("low_var_kl", f"{_ACTOR}.kl_loss_type", allowed=("kl", "abs", "mse", "low_var_kl"))
+    cliprange_value: float = key(0.5, "critic.cliprange_value", low=0)
     temperature: float = 1.0
 
     @classmethod
@@ -71,27 +71,8 @@ class UpdateSettings:
         """
         refuse_not_done(config, "trainer.backend: tiny")
         clip = number(config, f"{_ACTOR}.clip_ratio", 0.2, 0.0)
-        return cls(
-            estimator=choice(config, "algorithm.adv_estimator", "grpo", ESTIMATORS),
-            normalise_by_std=setting(config, "algorithm.norm_adv_by_std_in_grpo", bool, True),
-            gamma=number(config, "algorithm.gamma", 1.0, 0.0, 1.0),
-            lam=number(config, "algorithm.lam", 1.0, 0.0, 1.0),
-            lr=number(config, f"{_ACTOR}.optim.lr", 3e-4, 0.0),
-            critic_lr=number(config, "critic.optim.lr", 1e-3, 0.0),
-            grad_clip=number(config, f"{_ACTOR}.grad_clip", 1.0, 0.0),
-            epochs=count(config, f"{_ACTOR}.ppo_epochs", 1, low=1),
-            mini_batch_size=count(config, f"{_ACTOR}.ppo_mini_batch_size", 128, low=1),
-            max_tokens=count(config, f"{_ACTOR}.ppo_max_token_len_per_gpu", 16_384, low=1),
-            clip_ratio_low=number(config, f"{_ACTOR}.clip_ratio_low", clip, 0.0),
-            clip_ratio_high=number(config, f"{_ACTOR}.clip_ratio_high", clip, 0.0),
-            aggregation=choice(config, f"{_ACTOR}.loss_agg_mode", "token-mean", AGGREGATIONS),
-            entropy_coeff=number(config, f"{_ACTOR}.entropy_coeff", 0.0),
-            use_kl_loss=setting(config, f"{_ACTOR}.use_kl_loss", bool, False),
-            kl_loss_coef=number(config, f"{_ACTOR}.kl_loss_coef", 0.001, 0.0),
-            kl_loss_type=choice(config, f"{_ACTOR}.kl_loss_type", "low_var_kl", ("kl", "abs", "mse", "low_var_kl")),
-            cliprange_value=number(config, "critic.cliprange_value", 0.5, 0.0),
-            temperature=_temperature(config),
-        )
+        clips = {"default_clip_ratio_low": clip, "default_clip_ratio_high": clip}
+        return read(cls, config, temperature=_temperature(config), **clips)
 
 
 def _temperature(config: Any) -> float:

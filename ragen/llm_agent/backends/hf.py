@@ -25,9 +25,8 @@ from ragen.llm_agent.backends.tokens import (
     prompt_ids,
     unanswerable,
 )
-from ragen.llm_agent.config.files import check_local
-from ragen.llm_agent.config.loading import one_line, setting
-from ragen.llm_agent.config.reading import count
+from ragen.llm_agent.config.loading import check_model, one_line, setting
+from ragen.settings import count
 
 with needs("hf", "actor.backend=hf"):
     import torch
@@ -252,12 +251,14 @@ def load_model(config: Any, device: torch.device) -> Any:
         ConfigError: There is no such model, or its context is shorter than the contexts that are wanted.
     """
     path, dtype = model_path(config), read_dtype(config, device)
-    check_local(model_key(config), path)
+    here_alone = check_model(config, model_key(config), path)
     try:
-        described = AutoConfig.from_pretrained(path)
+        described = AutoConfig.from_pretrained(path, local_files_only=here_alone)
         context = getattr(described, "max_position_embeddings", None)
         check_context(setting(config, MAX_MODEL_LEN, int, None), context, path)
-        model: Any = AutoModelForCausalLM.from_pretrained(path, config=described, dtype=dtype)
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            path, config=described, dtype=dtype, local_files_only=here_alone
+        )
         return model.to(device)
     except ConfigError:
         raise

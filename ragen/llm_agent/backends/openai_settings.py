@@ -30,14 +30,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.base import SAMPLING_BOUNDS, Sampling
-from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.config.reading import count, number
 from ragen.output import SECRET_NAME, printable, shown_address
+from ragen.settings import key, number, read, section, setting
 
 OPENAI_URL = "https://api.openai.com/v1"
 _KEYS = "actor.openai"
@@ -107,17 +106,18 @@ class ApiSettings:
         request: Fields of the request's body to add or replace; None leaves one out.
     """
 
-    model: str | None
+    SECTION: ClassVar[str] = _KEYS
+    model: str | None = key(None, "actor.model")
     base_url: str = OPENAI_URL
-    api_key_env: str | None = "OPENAI_API_KEY"
-    max_concurrency: int | None = None
-    timeout: float = 120.0
-    max_retries: int = 5
-    backoff: float = 1.0
-    grace: float = 10.0
-    check_model: bool = True
+    api_key_env: str | None = key("OPENAI_API_KEY")
+    max_concurrency: int | None = key(None, low=1)
+    timeout: float = key(120.0, low=0.001)
+    max_retries: int = key(5, low=0)
+    backoff: float = key(1.0, low=0)
+    grace: float = key(10.0, low=0)
+    check_model: bool = key(True)
     price: Mapping[str, float] = field(default_factory=dict)
-    request: Mapping[str, Any] = field(default_factory=dict)
+    request: Mapping[str, Any] = key({})
 
     def body(self, sampling: Sampling) -> dict[str, Any]:
         """What a request's body has beside the model and the chat."""
@@ -186,28 +186,15 @@ def read_settings(config: Any) -> tuple[ApiSettings, Access]:
     Raises:
         ConfigError: A key has a value that cannot work, or the server's key is missing or none.
     """
-    default = ApiSettings(None)
     _check_names(setting(config, _KEYS, Mapping, {}))
     url, user, query = read_address(config)
-    settings = ApiSettings(
-        model=setting(config, "actor.model", str, None),
-        base_url=url,
-        api_key_env=setting(config, f"{_KEYS}.api_key_env", str, default.api_key_env),
-        max_concurrency=count(config, f"{_KEYS}.max_concurrency", default.max_concurrency, low=1),
-        timeout=number(config, f"{_KEYS}.timeout", default.timeout, 0.001),
-        max_retries=count(config, f"{_KEYS}.max_retries", default.max_retries),
-        backoff=number(config, f"{_KEYS}.backoff", default.backoff, 0),
-        grace=number(config, f"{_KEYS}.grace", default.grace, 0),
-        check_model=setting(config, f"{_KEYS}.check_model", bool, default.check_model),
-        price=_prices(config),
-        request=_request(config),
-    )
+    settings = read(ApiSettings, config, base_url=url, price=_prices(config), request=_request(config))
     return settings, Access(read_key(settings, needed=user is None and not query), user, query)
 
 
-def _check_names(section: Mapping[str, Any]) -> None:
+def _check_names(given: Mapping[str, Any]) -> None:
     """See that nothing is taken for a setting that is none; a key above all, which belongs in the environment."""
-    for name in map(str, section):
+    for name in map(str, given):
         if name in _NAMES:
             continue
         if SECRET_NAME.search(name):
@@ -220,17 +207,17 @@ def _check_names(section: Mapping[str, Any]) -> None:
 
 def _request(config: Any) -> dict[str, Any]:
     """The fields of ``actor.openai.request``, without those that are made here or that cannot be."""
-    fields = _plain(setting(config, f"{_KEYS}.request", Mapping, {}))
+    fields = section(config, f"{_KEYS}.request")
     for name, value in fields.items():
-        key = f"{_KEYS}.request.{name}"
+        where = f"{_KEYS}.request.{name}"
         if SECRET_NAME.search(str(name)):
             raise ConfigError(
-                f"configuration key {key!r} looks like a key, and what is asked is written to files; set the "
+                f"configuration key {where!r} looks like a key, and what is asked is written to files; set the "
                 f"environment variable that '{_KEYS}.api_key_env' names instead."
             )
         if name in _SET_HERE and value not in (None, {"n": 1, "stream": False}.get(name)):
             raise ConfigError(
-                f"configuration key {key!r} cannot be set: each request asks for one whole reply of 'actor.model' to "
+                f"configuration key {where!r} cannot be set: each request asks for one whole reply of 'actor.model' to "
                 "the messages of its trajectory."
             )
     for name, (low, high) in SAMPLING_BOUNDS.items():
@@ -301,7 +288,7 @@ def is_local(url: str) -> bool:
 
 
 def _prices(config: Any) -> dict[str, float]:
-    given = _plain(setting(config, f"{_KEYS}.price", Mapping, {}))
+    given = section(config, f"{_KEYS}.price")
     prices = {
         kind: number(config, f"{_KEYS}.price.{kind}", 0.0, 0) for kind, price in given.items() if price is not None
     }
@@ -311,10 +298,3 @@ def _prices(config: Any) -> dict[str, float]:
             "dollars per million tokens."
         )
     return prices
-
-
-def _plain(section: Any) -> dict[str, Any]:
-    from omegaconf import OmegaConf
-
-    plain: Any = OmegaConf.to_container(section, resolve=True) if OmegaConf.is_config(section) else section
-    return dict(plain)

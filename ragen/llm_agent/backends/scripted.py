@@ -18,7 +18,7 @@ from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
 from ragen.llm_agent.backends.policies import Plan, Policy, UnreadableError, create_policy
 from ragen.llm_agent.backends.prompt import Prompt, read_prompt, text_of
 from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.config.reading import number
+from ragen.settings import number
 
 
 class ScriptedBackend(Backend):

@@ -24,8 +24,8 @@ from ragen.llm_agent.collecting.managers import HISTORY_LENGTH, MANAGERS, Enviro
 from ragen.llm_agent.collecting.settings import CollectorSettings
 from ragen.llm_agent.config.environments import ManagerConfig, read_config
 from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.config.reading import choice
 from ragen.llm_agent.prompting.replies import STYLES, create_projection_function, mixed_projection
+from ragen.settings import choice
 
 DEFAULT_SEEDS = {"train": 42, "val": 1042}
 STYLE, HISTORY = "env.style", "env.history_length"

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragen.llm_agent.config.context import ContextSettings
-from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.config.reading import choice, count
+from ragen.settings import count, key, read
 
 TRUNCATIONS = ("error", "left", "right", "middle")
 ON_EXHAUSTED = ("keep", "raise")
@@ -38,12 +37,12 @@ class CollectorSettings:
     max_steps: int | None = None
     group_n: int | None = None
     train_groups: int | None = None
-    prompt_width: int | None = None
+    prompt_width: int | None = key(None, MAX_PROMPT, low=1)
     prompt_limit: int | None = None
-    truncation: str = "error"
-    filters_groups: bool = False
-    max_num_gen_batches: int = 10
-    on_exhausted: str = "keep"
+    truncation: str = key(TRUNCATIONS[0], "data.truncation", allowed=TRUNCATIONS)
+    filters_groups: bool = key(False, f"{FILTER}.enable")
+    max_num_gen_batches: int = key(10, f"{FILTER}.max_num_gen_batches", low=0)
+    on_exhausted: str = key(ON_EXHAUSTED[0], f"{FILTER}.on_exhausted", allowed=ON_EXHAUSTED)
 
     @classmethod
     def read(cls, config: Any) -> CollectorSettings:
@@ -53,18 +52,13 @@ class CollectorSettings:
             ConfigError: A key has a value that cannot work.
         """
         width = count(config, MAX_PROMPT, None, low=1)
-        limit = ContextSettings.read(config).prompt_limit if width is None else width
-        turns = count(config, "env.max_steps", None, low=1) or count(config, "agent_proxy.max_turn", None, low=1)
-        return cls(
-            max_steps=turns,
+        return read(
+            cls,
+            config,
+            max_steps=count(config, "env.max_steps", None, low=1) or count(config, "agent_proxy.max_turn", None, low=1),
             group_n=count(config, "env.rollout.n", None, low=1)
             or count(config, "es_manager.train.group_size", None, low=1),
             train_groups=count(config, "data.train_batch_size", None, low=1)
             or count(config, "es_manager.train.env_groups", None, low=1),
-            prompt_width=width,
-            prompt_limit=limit,
-            truncation=choice(config, "data.truncation", TRUNCATIONS[0], TRUNCATIONS),
-            filters_groups=setting(config, f"{FILTER}.enable", bool, False),
-            max_num_gen_batches=count(config, f"{FILTER}.max_num_gen_batches", 10),
-            on_exhausted=choice(config, f"{FILTER}.on_exhausted", ON_EXHAUSTED[0], ON_EXHAUSTED),
+            prompt_limit=ContextSettings.read(config).prompt_limit if width is None else width,
         )

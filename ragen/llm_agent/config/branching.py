@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.config.reading import choice, count, texts
+from ragen.settings import key, read, setting
 
 SECTION = "agent_proxy.branching"
 EVERY_TURN, AFTER_TURN, ENTROPY = KINDS = ("every_turn", "after_turn", "entropy")
@@ -38,14 +37,15 @@ class BranchingSettings:
     """
 
     when: str
+    SECTION: ClassVar[str] = SECTION
     turns: tuple[int, ...] = (1,)
     threshold: float = 0.0
-    width: int = 2
-    max_leaves: int = 8
-    budget_tokens: int | None = None
-    advantages: str = TREE
-    modes: tuple[str, ...] = ("train",)
-    by_std: bool = True
+    width: int = key(2, low=2)
+    max_leaves: int = key(8, low=1)
+    budget_tokens: int | None = key(None, low=1)
+    advantages: str = key(TREE, allowed=ADVANTAGES)
+    modes: tuple[str, ...] = key(("train",), allowed=MODES)
+    by_std: bool = key(True, "algorithm.norm_adv_by_std_in_grpo")
     decide: Callable[[Any], Any] | None = None
 
     @classmethod
@@ -62,16 +62,12 @@ class BranchingSettings:
         when = setting(config, "agent_proxy.branching.when", str, None)
         if when is None:
             return None
-        settings = cls(
+        settings = read(
+            cls,
+            config,
             when=when,
             turns=_turns(config, when),
             threshold=_threshold(config, when),
-            width=count(config, "agent_proxy.branching.width", 2, 2),
-            max_leaves=count(config, "agent_proxy.branching.max_leaves", 8, 1),
-            budget_tokens=count(config, "agent_proxy.branching.budget_tokens", None, 1),
-            advantages=choice(config, "agent_proxy.branching.advantages", TREE, ADVANTAGES),
-            modes=texts(config, "agent_proxy.branching.modes", ("train",), MODES),
-            by_std=setting(config, "algorithm.norm_adv_by_std_in_grpo", bool, True),
             decide=None if when in KINDS else _function(when),
         )
         if not settings.modes:
@@ -106,15 +102,15 @@ def without_idle(about: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_others(config: Any) -> None:
     """See that nothing else is asked for that plays chains alone."""
-    for key in ("use_parallel_envs", "quirks"):
-        if setting(config, key, bool, False):
+    for other in ("use_parallel_envs", "quirks"):
+        if setting(config, other, bool, False):
             raise ConfigError(
-                f"{SECTION}.when is set, and {key} is true, which takes chains alone; expected one of them."
+                f"{SECTION}.when is set, and {other} is true, which takes chains alone; expected one of them."
             )
 
 
 def _turns(config: Any, when: str) -> tuple[int, ...]:
-    turns = tuple(setting(config, "agent_proxy.branching.turns", _sequence(), [1]))
+    turns = tuple(setting(config, "agent_proxy.branching.turns", Sequence, [1]))
     if not turns or any(not isinstance(turn, int) or isinstance(turn, bool) or turn < 0 for turn in turns):
         raise ConfigError(f"{SECTION}.turns is {list(turns)!r}; expected numbers of turns, 0 for the reset.")
     most = setting(config, "agent_proxy.max_turn", int, None)
@@ -149,9 +145,3 @@ def _function(path: str) -> Callable[[Any], Any]:
     if not callable(found):
         raise ConfigError(f"{SECTION}.when is {path!r}, which is no function.")
     return found
-
-
-def _sequence() -> tuple[type, ...]:
-    from omegaconf import ListConfig
-
-    return list, tuple, ListConfig

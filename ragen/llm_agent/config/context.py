@@ -30,15 +30,15 @@ have done it (:attr:`ContextSettings.reply_limit`); with neither length set, not
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.generation import DEFAULT_GENERATION, Generation
-from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.config.reading import choice
 from ragen.llm_agent.prompting.templates import DEFAULT_PROMPTS, PromptTemplate
 from ragen.llm_agent.tokens.normalization import GROUPINGS, METHODS
+from ragen.settings import key, plain, read, setting, texts
 
 FULL, LIMITED, SINGLE = WINDOW_MODES = ("full", "limited_multi_turn", "single_turn")
 SAMPLED, TEXT = TRAINING_TOKENS = ("sampled", "text")
@@ -77,21 +77,22 @@ class ContextSettings:
         template_kwargs: Passed on to the chat template.
     """
 
-    enable_think: bool = True
-    action_sep: str = "||"
-    max_actions_per_turn: int | None = None
+    SECTION: ClassVar[str] = "agent_proxy"
+    enable_think: bool = key(True)
+    action_sep: str = key("||", SEPARATOR)
+    max_actions_per_turn: int | None = key(None, MAX_ACTIONS)
     window: int | None = None
-    window_mode: str = FULL
-    use_turn_scores: bool = False
-    training_tokens: str = TEXT
-    grouping: str = "state"
-    method: str = "identity"
+    window_mode: str = key(FULL, "agent_proxy.context_window_mode", allowed=WINDOW_MODES)
+    use_turn_scores: bool = key(False)
+    training_tokens: str = key(TEXT, allowed=TRAINING_TOKENS)
+    grouping: str = key("state", "agent_proxy.reward_normalization.grouping", allowed=GROUPINGS)
+    method: str = key("identity", "agent_proxy.reward_normalization.method", allowed=METHODS)
     template: PromptTemplate = DEFAULT_PROMPTS
     generation: Generation = DEFAULT_GENERATION
-    enable_response_mask: bool = True
-    response_length: int | None = None
-    max_model_len: int | None = None
-    template_kwargs: dict[str, Any] = field(default_factory=dict)
+    enable_response_mask: bool = key(True, "enable_response_mask")
+    response_length: int | None = key(None, RESPONSE_LENGTH)
+    max_model_len: int | None = key(None, MAX_MODEL_LEN)
+    template_kwargs: dict[str, Any] = key({}, "data.apply_chat_template_kwargs")
 
     @classmethod
     def read(cls, config: Any) -> ContextSettings:
@@ -109,26 +110,9 @@ class ContextSettings:
                 "configuration key 'agent_proxy.max_context_window' is 0, and a prompt shows at least the newest turn; "
                 "expected at least 1, or -1 for all turns."
             )
-        window_mode = choice(config, "agent_proxy.context_window_mode", FULL, WINDOW_MODES)
-        generation = Generation.read(config)
-        shows_all = generation.is_2026 and window_mode == FULL
-        settings = cls(
-            enable_think=setting(config, "agent_proxy.enable_think", bool, True),
-            action_sep=setting(config, SEPARATOR, str, "||"),
-            max_actions_per_turn=setting(config, MAX_ACTIONS, int, None),
-            window=window if window > 0 and not shows_all else None,
-            window_mode=window_mode,
-            use_turn_scores=setting(config, "agent_proxy.use_turn_scores", bool, False),
-            training_tokens=choice(config, "agent_proxy.training_tokens", TEXT, TRAINING_TOKENS),
-            grouping=choice(config, "agent_proxy.reward_normalization.grouping", "state", GROUPINGS),
-            method=choice(config, "agent_proxy.reward_normalization.method", "identity", METHODS),
-            template=_template(config),
-            generation=generation,
-            enable_response_mask=setting(config, "enable_response_mask", bool, True),
-            response_length=setting(config, RESPONSE_LENGTH, int, None),
-            max_model_len=setting(config, MAX_MODEL_LEN, int, None),
-            template_kwargs=_template_kwargs(config),
-        )
+        settings = read(cls, config, template=_template(config), generation=Generation.read(config), window=None)
+        shows_all = settings.generation.is_2026 and settings.window_mode == FULL
+        settings = replace(settings, window=window if window > 0 and not shows_all else None)
         settings.check()
         return settings
 
@@ -197,10 +181,6 @@ def _template(config: Any) -> PromptTemplate:
     return template if system is None else template.with_system(system)
 
 
-def _template_kwargs(config: Any) -> dict[str, Any]:
-    return _plain(setting(config, "data.apply_chat_template_kwargs", _mapping(), {}))
-
-
 def environment_tags(config: Any, mode: str) -> tuple[dict[int, str], dict[str, int]]:
     """Which environments there are.
 
@@ -218,12 +198,13 @@ def environment_tags(config: Any, mode: str) -> tuple[dict[int, str], dict[str, 
         ConfigError: ``tags`` is missing, or ``n_groups`` has another length.
     """
     section = f"es_manager.{mode}"
-    tags = [str(tag) for tag in setting(config, f"{section}.env_configs.tags", _sequence())]
+    setting(config, f"{section}.env_configs.tags", object)
+    tags = texts(config, f"{section}.env_configs.tags", ())
     size = setting(config, f"{section}.group_size", int, 1)
     equal = setting(config, f"{section}.env_groups", int, len(tags)) // max(1, len(tags))
-    groups = list(setting(config, f"{section}.env_configs.n_groups", _sequence(), [equal] * len(tags)))
+    groups = list(plain(setting(config, f"{section}.env_configs.n_groups", Sequence, [equal] * len(tags))))
     if len(groups) != len(tags):
-        raise ConfigError(f"{section}.env_configs.n_groups is {groups}; expected one number for each of {tags}.")
+        raise ConfigError(f"{section}.env_configs.n_groups is {groups}; expected one number for each of {list(tags)}.")
     owners = [tag for tag, count in zip(tags, groups, strict=True) for _ in range(count * size)]
     return dict(enumerate(owners)), {tag: owners.count(tag) for tag in tags}
 
@@ -234,29 +215,9 @@ def custom_env(config: Any, tag: str) -> dict[str, Any]:
     Raises:
         ConfigError: There is none.
     """
-    known = setting(config, "custom_envs", _mapping(), {})
+    known = setting(config, "custom_envs", Mapping, {})
     entry = known.get(tag)
     if entry is None:
         names = ", ".join(sorted(map(str, known))) or "none"
         raise ConfigError(f"custom_envs has no entry for the tag {tag!r} of es_manager's tags; it has: {names}.")
-    return _plain(entry)
-
-
-def _plain(section: Any) -> dict[str, Any]:
-    """A section of the configuration as plain Python."""
-    from omegaconf import OmegaConf
-
-    plain: Any = OmegaConf.to_container(section, resolve=True) if OmegaConf.is_config(section) else section
-    return dict(plain)
-
-
-def _sequence() -> tuple[type, ...]:
-    from omegaconf import ListConfig
-
-    return list, tuple, ListConfig
-
-
-def _mapping() -> tuple[type, ...]:
-    from omegaconf import DictConfig
-
-    return dict, DictConfig
+    return dict(plain(entry))

@@ -14,7 +14,6 @@ from ragen.env.fields import check_kinds
 from ragen.env.registry import resolve_env, staying_in_main
 from ragen.errors import ConfigError, UnknownEnvError
 from ragen.llm_agent.config.generation import Generation
-from ragen.llm_agent.config.reader import Reader, is_integer
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import RAGEN, RAGEN_2026
 from ragen.parallel.failures import OnFailure, say_nothing
@@ -27,6 +26,7 @@ from ragen.parallel.settings import (
     Settings,
     names_own_kind,
 )
+from ragen.settings import choice, count, number, plain, refused, seconds, setting, texts
 
 log = logging.getLogger(__name__)
 
@@ -98,26 +98,67 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
     """
     if mode not in ("train", "val"):
         raise ConfigError(f"mode = {mode!r}: expected 'train' or 'val'.")
-    reader = Reader(config)
-    _check_manager_keys(reader)
-    section = f"es_manager.{mode}"
-    env_groups = reader.integer(f"{section}.env_groups", minimum=1)
-    group_size = reader.integer(f"{section}.group_size", minimum=1)
-    entries = _entries(reader, _tags(reader, section, env_groups), group_size)
+    generation, max_turn = Generation.read(config), _max_turn(config)
+    config = {name: _section(name, config) for name in ("es_manager", "custom_envs", "seed")}
+    _check_manager_keys(config)
+    where = f"es_manager.{mode}"
+    env_groups, group_size = (_at_least_1(config, f"{where}.{name}") for name in ("env_groups", "group_size"))
+    entries = _entries(config, _tags(config, where, env_groups), group_size, generation)
     return ManagerConfig(
         entries=tuple(entries),
         env_groups=env_groups,
         group_size=group_size,
-        format_penalty=reader.number("es_manager.format_penalty", -0.1),
-        generation=reader.generation,
-        base_seed=reader.integer(f"seed.{mode}", None, minimum=0),
-        engine=_engine_settings(reader, {entry.spec.env_type for entry in entries}),
-        crash_report_dir=reader.folder("es_manager.crash_report_dir", DEFAULT_CRASH_REPORT_DIR),
-        env_state_hash=reader.choice("es_manager.env_state_hash", (True, False), False),
+        format_penalty=number(config, "es_manager.format_penalty", -0.1),
+        generation=generation,
+        base_seed=count(config, f"seed.{mode}", None),
+        engine=_engine_settings(config, {entry.spec.env_type for entry in entries}, max_turn),
+        crash_report_dir=_folder(config, "es_manager.crash_report_dir", DEFAULT_CRASH_REPORT_DIR),
+        env_state_hash=setting(config, "es_manager.env_state_hash", bool, False),
     )
 
 
-def _check_manager_keys(reader: Reader) -> None:
+def _section(name: str, config: Any) -> Any:
+    """A section as dicts and lists, interpolations resolved; the others are not even looked at.
+
+    Raises:
+        ConfigError: It is no mapping.
+    """
+    value = config.get(name) if hasattr(config, "get") else getattr(config, name, None)
+    if value is None or isinstance(value, dict):
+        return value
+    value = plain(value)
+    if hasattr(value, "__dict__") and not isinstance(value, Mapping | type):
+        value = dict(vars(value))
+    if not isinstance(value, Mapping):
+        raise refused(name, value, "a mapping" + " such as {train: 10000, val: 123}" * (name == "seed"))
+    return value
+
+
+def _max_turn(config: Any) -> int | None:
+    """``agent_proxy.max_turn``; None where there is none, or none that could be: its reader refuses it."""
+    try:
+        return count(config, "agent_proxy.max_turn", None, low=1)
+    except ConfigError:
+        return None
+
+
+def _at_least_1(config: Any, key: str) -> int:
+    setting(config, key, int)
+    return count(config, key, None, low=1)
+
+
+def _folder(config: Any, key: str, default: str) -> str | None:
+    """A folder's path; None where the key is there and null."""
+    section, _, name = key.rpartition(".")
+    if name in (config[section] or {}) and config[section][name] is None:
+        return None
+    path = setting(config, key, object, default)
+    if not isinstance(path, str) or not path.strip():
+        raise refused(key, path, "the path of a folder, or null for none")
+    return path
+
+
+def _check_manager_keys(config: Any) -> None:
     settings = {field.name for field in dataclasses.fields(Settings)} - {"use_lanes", "max_turns"}
     top = (
         *sorted(settings),
@@ -132,14 +173,14 @@ def _check_manager_keys(reader: Reader) -> None:
     for mode in ("train", "val"):
         known |= {f"es_manager.{mode}": _MODE_KEYS, f"es_manager.{mode}.env_configs": ("tags", "n_groups")}
     for section, keys in known.items():
-        _check_keys(reader, section, keys, dict.fromkeys(top, "es_manager"))
+        _check_keys(config, section, keys, dict.fromkeys(top, "es_manager"))
 
 
-def _check_keys(reader: Reader, section: str, known: Sequence[str], elsewhere: Mapping[str, str]) -> None:
+def _check_keys(config: Any, section: str, known: Sequence[str], elsewhere: Mapping[str, str]) -> None:
     """See to it that nobody takes a key for set that is not read: as it is misspelt, or stands at the wrong place.
 
     Args:
-        reader: The configuration.
+        config: The configuration.
         section: The dotted key of the mapping whose keys are looked at; it may be missing.
         known: Keys that are read there.
         elsewhere: Keys that are read in other places, and where.
@@ -147,7 +188,7 @@ def _check_keys(reader: Reader, section: str, known: Sequence[str], elsewhere: M
     Raises:
         ConfigError: A key was probably meant to be another one. Any other unknown key is warned of, once.
     """
-    values = reader.get(section, {})
+    values = _raw(config, section) or {}
     for key in map(str, values if isinstance(values, Mapping) else ()):
         if key in known:
             continue
@@ -161,15 +202,23 @@ def _check_keys(reader: Reader, section: str, known: Sequence[str], elsewhere: M
             log.warning("%s is not read by the environment manager, which knows %s.", name, ", ".join(sorted(known)))
 
 
-def _tags(reader: Reader, section: str, env_groups: int) -> list[tuple[str, int]]:
+def _raw(config: Any, key: str) -> Any:
+    """What stands at a key, as it is: an environment's fields may be any objects."""
+    for part in key.split("."):
+        config = config.get(part) if isinstance(config, Mapping) else None
+    return config
+
+
+def _tags(config: Any, section: str, env_groups: int) -> list[tuple[str, int]]:
     """Each tag with its number of groups; a tag may stand in the list twice."""
-    tags = reader.texts(f"{section}.env_configs.tags")
     where = f"{section}.env_configs"
-    counts = reader.get(f"{where}.n_groups", None)
+    setting(config, f"{where}.tags", object)
+    tags = list(texts(config, f"{where}.tags", ()))
+    counts = plain(setting(config, f"{where}.n_groups", object, None))
     if counts is None:
         counts = _equal_shares(where, tags, env_groups)
-    if not isinstance(counts, list | tuple) or not all(is_integer(count) and count >= 1 for count in counts):
-        raise ConfigError(f"{where}.n_groups = {counts!r}: expected a list of integers of at least 1.")
+    if not isinstance(counts, list | tuple) or not all(type(each) is int and each >= 1 for each in counts):
+        raise refused(f"{where}.n_groups", counts, "a list of integers of at least 1")
     if not tags or len(tags) != len(counts):
         raise ConfigError(f"{where}: {len(tags)} tags {tags} but {len(counts)} n_groups {list(counts)}; one for each.")
     if sum(counts) != env_groups:
@@ -186,10 +235,10 @@ def _equal_shares(where: str, tags: list[str], env_groups: int) -> list[int]:
     return [env_groups // len(tags)] * len(tags)
 
 
-def _entries(reader: Reader, tags: list[tuple[str, int]], group_size: int) -> list[EnvEntry]:
+def _entries(config: Any, tags: list[tuple[str, int]], group_size: int, generation: Generation) -> list[EnvEntry]:
     entries: list[EnvEntry] = []
     for tag, groups in tags:
-        build = _EntryBuilder(reader, tag)
+        build = _EntryBuilder(config, tag, generation)
         for member in range(groups * group_size):
             entries.append(build(env_id=len(entries), group_id=len(entries) // group_size))
             if not member:  # of all others it is the same
@@ -200,28 +249,32 @@ def _entries(reader: Reader, tags: list[tuple[str, int]], group_size: int) -> li
 class _EntryBuilder:
     """Makes the entries of one tag, each with a configuration object of its own."""
 
-    def __init__(self, reader: Reader, tag: str) -> None:
-        known = reader.get("custom_envs")
+    def __init__(self, config: Any, tag: str, generation: Generation) -> None:
+        known = config["custom_envs"]
+        if known is None:
+            raise ConfigError("the configuration lacks 'custom_envs'.")
         if tag not in known:
             raise ConfigError(f"tag {tag!r} is not a key of custom_envs; there are {', '.join(sorted(known))}.")
         self._tag, self._key = tag, f"custom_envs.{tag}"
-        self._env_type = reader.get(f"{self._key}.env_type")
+        own = {"custom_envs": {tag: {name: _raw(known[tag], name) for name in ENV_KEYS}}}
+        if not isinstance(known[tag], Mapping | None):
+            raise refused(self._key, known[tag], "a mapping, such as {env_type: bandit, max_actions_per_traj: 1}")
+        self._env_type = setting(own, f"{self._key}.env_type", object)
         if not isinstance(self._env_type, str):
-            raise ConfigError(f"{self._key}.env_type = {self._env_type!r}: expected a name or 'package.module:Class'.")
+            raise refused(f"{self._key}.env_type", self._env_type, "a name or 'package.module:Class'")
         try:
             self._env_class, self._config_class = resolve_env(self._env_type)
         except UnknownEnvError as error:
             raise UnknownEnvError(f"{self._key}.env_type: {error}") from error.__cause__
-        _check_keys(reader, self._key, (*ENV_KEYS, *READ_OVER), {})
-        self._fields = reader.get(f"{self._key}.env_config", {})
-        self._overlaps = reader.get(f"{self._key}.overlap_waits", False)
-        if not isinstance(self._overlaps, bool):
-            raise ConfigError(f"{self._key}.overlap_waits = {self._overlaps!r}: expected true or false.")
-        self._max_actions = reader.integer(f"{self._key}.max_actions_per_traj", minimum=1)
+        _check_keys(config, self._key, (*ENV_KEYS, *READ_OVER), {})
+        fields = _raw(config, f"{self._key}.env_config")
+        self._fields = {} if fields is None else fields
+        self._overlaps = setting(own, f"{self._key}.overlap_waits", bool, False)
+        self._max_actions = _at_least_1(own, f"{self._key}.max_actions_per_traj")
         if not isinstance(self._fields, Mapping):
-            raise ConfigError(f"{self._key}.env_config = {self._fields!r}: expected a mapping of fields.")
-        self._fields = reader.generation.env_fields(self._env_type, self._fields)
-        self._game = RAGEN_2026 if reader.generation.is_2026 else RAGEN
+            raise refused(f"{self._key}.env_config", self._fields, "a mapping of fields")
+        self._fields = generation.env_fields(self._env_type, self._fields)
+        self._game = RAGEN_2026 if generation.is_2026 else RAGEN
 
     def __call__(self, env_id: int, group_id: int) -> EnvEntry:
         described = env_id, group_id, self._tag, self._env_type, self._env_class
@@ -258,9 +311,9 @@ class _EntryBuilder:
                 )
 
 
-def _sequential_env_types(reader: Reader, used: set[str]) -> tuple[str, ...]:
+def _sequential_env_types(config: Any, used: set[str]) -> tuple[str, ...]:
     """The listed types, where a name that is neither used nor registered is a typing error, and those that must."""
-    types = reader.texts("es_manager.sequential_env_types", [])
+    types = texts(config, "es_manager.sequential_env_types", ())
     for env_type in sorted({*types} - used):
         try:
             resolve_env(env_type)
@@ -269,31 +322,30 @@ def _sequential_env_types(reader: Reader, used: set[str]) -> tuple[str, ...]:
     return (*types, *(each for each in staying_in_main(used) if each not in types))
 
 
-def _engine_settings(reader: Reader, used: set[str]) -> Settings:
-    key = "es_manager"
-    own = reader.get(f"{key}.backend", "")
+def _engine_settings(config: Any, used: set[str], max_turn: int | None) -> Settings:
+    own = setting(config, "es_manager.backend", object, "")
     return Settings(
-        use_lanes=reader.choice(f"{key}.use_multiprocessing", MODES, "auto"),
-        max_workers=reader.integer(f"{key}.max_workers", None, minimum=1),
-        backend=own if names_own_kind(own) else reader.choice(f"{key}.backend", BACKENDS, "process"),
-        sequential_env_types=_sequential_env_types(reader, used),
-        step_timeout=reader.seconds(f"{key}.step_timeout", 60),
-        reset_timeout=reader.seconds(f"{key}.reset_timeout", 120),
-        startup_timeout=reader.seconds(f"{key}.startup_timeout", 60),
-        on_env_failure=reader.choice(f"{key}.on_env_failure", ON_ENV_FAILURE, "fallback"),
-        max_restarts=reader.integer(f"{key}.max_restarts", 3),
-        start_method=_start_method(reader),
-        ray=RayOptions.of(reader.get(f"{key}.ray", None), f"{key}.ray"),
-        max_turns=reader.max_turn,
+        use_lanes=choice(config, "es_manager.use_multiprocessing", "auto", MODES),
+        max_workers=count(config, "es_manager.max_workers", None, low=1),
+        backend=own if names_own_kind(own) else choice(config, "es_manager.backend", "process", BACKENDS),
+        sequential_env_types=_sequential_env_types(config, used),
+        step_timeout=seconds(config, "es_manager.step_timeout", 60.0),
+        reset_timeout=seconds(config, "es_manager.reset_timeout", 120.0),
+        startup_timeout=seconds(config, "es_manager.startup_timeout", 60.0),
+        on_env_failure=choice(config, "es_manager.on_env_failure", "fallback", ON_ENV_FAILURE),
+        max_restarts=count(config, "es_manager.max_restarts", 3),
+        start_method=_start_method(config),
+        ray=RayOptions.of(_raw(config, "es_manager.ray"), "es_manager.ray"),
+        max_turns=max_turn,
     )
 
 
-def _start_method(reader: Reader) -> str:
+def _start_method(config: Any) -> str:
     """How workers start; ``fork``, which there was once, is ``forkserver``."""
     key = "es_manager.start_method"
-    if reader.get(key, None) == "fork":
+    if setting(config, key, object, None) == "fork":
         if key not in _told:
             _told.add(key)
             log.warning("%s = 'fork' is no more (it copied the locks of other threads): 'forkserver' is taken.", key)
         return "forkserver"
-    return reader.choice(key, START_METHODS, "forkserver")
+    return choice(config, "es_manager.start_method", "forkserver", START_METHODS)

@@ -15,7 +15,15 @@ from typing import Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.named_data import named_data
+from ragen.settings import setting
 
+NOT_DONE = (
+    "algorithm.bi_level_gae",
+    "algorithm.zero_task_advantage",
+    "algorithm.soft_advantage_reweight",
+    "actor_rollout_ref.actor.grpo_advantage_length_weight",
+)
+"""RAGEN's keys that change what is learnt, and that no trainer here does."""
 YEARS = (2025, 2026)
 
 ENV_DEFAULTS: dict[int, dict[str, dict[str, Any]]] = {
@@ -127,3 +135,19 @@ def _top(config: Any, key: str, default: Any) -> Any:
 
 DEFAULT_GENERATION = Generation()
 """RAGEN of September 2025, put right."""
+
+
+def refuse_not_done(config: Any, trainer: str) -> None:
+    """See that none of :data:`NOT_DONE` is switched on.
+
+    Args:
+        config: The whole configuration.
+        trainer: Who does not do it, for the message.
+
+    Raises:
+        ConfigError: Some are; all are named.
+    """
+    asked = [key for key in NOT_DONE if setting(config, key, object, False)]
+    if asked:
+        verb = "is" if len(asked) == 1 else "are"
+        raise ConfigError(f"{', '.join(asked)} {verb} switched on, which {trainer} does not do; expected false.")

@@ -10,26 +10,24 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
-import math
 import re
+import socket
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from ragen.errors import ConfigError, in_short
-from ragen.llm_agent.config.files import check_overrides, find_config
-from ragen.llm_agent.config.required import mark_required, told_missing
-from ragen.llm_agent.config.values import value_at
 from ragen.output import shown_override
-from ragen.settings import config_directory
+from ragen.settings import config_directory, count, one_line, plain, refused, setting
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-_MISSING = object()
 FILLED_IN = ("actor", "agent_loop", "mode", "output_dir", "report", "resume", "use_parallel_envs")
 """What a configuration of RAGEN's lacks, and gets from our own ``base``: an actor, and what a command does."""
 NEED_NO_PLUS = ("generation", "quirks")
@@ -43,6 +41,16 @@ _OF_TRAINERS = frozenset(
         "warm_up",
     ]
 )
+
+_NEEDED = (
+    *(f"agent_proxy.{name}" for name in ("max_turn", "max_actions_per_turn", "action_sep", "enable_think")),
+    "custom_envs",
+    *(f"es_manager.{{mode}}.{name}" for name in ("env_groups", "group_size", "env_configs")),
+)  # what no rollout does without, and what our own ``base`` has
+REQUIRED = "???"
+CONNECT_S = 5.0  # seconds for a connection to the hub
+NEEDED_SECTIONS = ("actor", "agent_proxy", "custom_envs", "es_manager")
+"""Sections that cannot be null."""
 
 
 def load_config(
@@ -73,6 +81,7 @@ def load_config(
     from yaml import YAMLError
 
     check_overrides(overrides)
+    _check_section_overrides(overrides)
     stem, folder, folders = find_config(name, directory, further)
     others = [f"file://{each}" for each in folders if each != folder]
     beside = [f"hydra.searchpath={json.dumps(others)}"] if others else []
@@ -82,6 +91,7 @@ def load_config(
             warnings.filterwarnings("ignore", "(?s).*_self_.*")  # RAGEN's files leave it out, and mean Hydra's default
             file = OmegaConf.load(folder / f"{stem}.yaml")
             config = _composed(stem, [_opened(override) for override in overrides], beside)
+            check_sections(config)
             is_whole = _begins_with_base(folder, stem, file)
             return mark_required(config if is_whole else _filled_in(config), file, overrides)
     except ConfigError:
@@ -96,6 +106,31 @@ def load_config(
             else f"configuration {stem!r} with {shown_override(override)!r}"
         )
         raise ConfigError(f"{where} cannot be composed: {one_line(error)}") from error
+
+
+def check_sections(config: Any) -> None:
+    """See that what is a section in our own ``base`` is one here, or null; and none that every rollout reads is null.
+
+    Args:
+        config: A composed configuration; one that has no ``es_manager`` is left alone.
+
+    Raises:
+        ConfigError: A key is something else.
+    """
+    if "es_manager" not in config:
+        return
+
+    def check(ours: Mapping[Any, Any], theirs: Any, above: str) -> None:
+        for name, own in ours.items():
+            if not isinstance(own, Mapping) or not isinstance(theirs, Mapping) or name not in theirs:
+                continue
+            at, value = f"{above}{name}", theirs[name]
+            if isinstance(value, Mapping):
+                check(own, value, f"{at}.")
+            elif (value is not None and not _is_reference(value)) or at in NEEDED_SECTIONS:
+                raise _no_section(at, value)
+
+    check(_unresolved(_own_base()), _unresolved(config), "")
 
 
 def _misspelt(name: str, stem: str, overrides: Sequence[str], *folders: str | Path | None) -> str:
@@ -143,7 +178,6 @@ def _meant(config: Any, key: str, section: str, known: Sequence[str]) -> str:
 
 def config_keys(config: Any) -> list[str]:
     """All dotted keys of a configuration, sections too, in its order. Nothing is resolved."""
-    from omegaconf import OmegaConf
 
     def below(section: Mapping[Any, Any], prefix: str) -> Iterator[str]:
         for name, value in section.items():
@@ -151,7 +185,17 @@ def config_keys(config: Any) -> list[str]:
             if isinstance(value, Mapping):
                 yield from below(value, f"{prefix}{name}.")
 
-    return list(below(OmegaConf.to_container(config, resolve=False), ""))  # type: ignore[arg-type]
+    return list(below(_unresolved(config), ""))
+
+
+def _unresolved(config: Any) -> Any:
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_container(config, resolve=False) if OmegaConf.is_config(config) else config
+
+
+def _is_reference(value: Any) -> bool:
+    return isinstance(value, str) and "${" in value
 
 
 @cache
@@ -229,35 +273,27 @@ def _opened(override: str) -> str:
     return f"++{override}" if any(f"{key}.".startswith(f"{section}.") for section in OPEN_SECTIONS) else override
 
 
-def one_line(error: BaseException) -> str:
-    """An exception's message as one line of text, its class's name where it has none."""
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-def setting(config: Any, key: str, kind: type | tuple[type, ...], default: Any = _MISSING) -> Any:
-    """The value at a dotted key.
+def plain_sections(config: Any, wanted: Collection[str]) -> dict[str, Any]:
+    """Some of a configuration's sections as plain Python, resolved within the whole; of the others nothing is asked.
 
     Args:
         config: The whole configuration.
-        key: Such as ``agent_proxy.max_turn``.
-        kind: The type that the value must have; an int is taken where a float is wanted.
-        default: What to return where the key or a section above it is absent or null.
+        wanted: Their names; those that it does not have are left out.
+    """
+    from omegaconf import OmegaConf
+
+    whole: Any = OmegaConf.create(config)
+    return {str(name): plain(whole[name]) for name in whole if name in wanted}
+
+
+def read_max_turn(config: Any) -> int:
+    """``agent_proxy.max_turn``: how many turns a rollout has at most.
 
     Raises:
-        ConfigError: The key is missing and has no default, or its value is of another type, or not a finite number.
+        ConfigError: It is missing or less than 1.
     """
-    value = _walk(config, key)
-    if value is None or value is _MISSING:
-        if default is not _MISSING:
-            return default
-        raise ConfigError(f"configuration key {key!r} is missing; expected {_kind_name(kind)}.")
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind in (int, float)):
-        raise ConfigError(f"configuration key {key!r} is {value!r}; expected {_kind_name(kind)}.")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(f"configuration key {key!r} is {value!r}; expected a finite number.")
-    return value
+    setting(config, "agent_proxy.max_turn", int)
+    return count(config, "agent_proxy.max_turn", 1, low=1)
 
 
 def flat_settings(config: Any, keys: Iterable[str]) -> dict[str, Any]:
@@ -283,31 +319,10 @@ def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[s
 
 
 def _flat(key: str, value: Any) -> dict[str, Any]:
-    from omegaconf import OmegaConf
-
-    if OmegaConf.is_config(value):
-        value = OmegaConf.to_container(value, resolve=True)
+    value = plain(value)
     if not isinstance(value, Mapping):
         return {key: value}
     return {path: leaf for name, inner in value.items() for path, leaf in _flat(f"{key}.{name}", inner).items()}
-
-
-def _walk(config: Any, key: str) -> Any:
-    from omegaconf.errors import OmegaConfBaseException
-
-    try:
-        return value_at(config, key, _MISSING)
-    except OmegaConfBaseException as error:
-        told = told_missing(key, error) or f"configuration key {key!r} cannot be read: {one_line(error)}"
-        raise ConfigError(told) from error
-
-
-def _kind_name(kind: type | tuple[type, ...]) -> str:
-    kinds = kind if isinstance(kind, tuple) else (kind,)
-    names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
-    names |= {"Mapping": "a section of keys, such as {key: value}"}
-    names |= dict.fromkeys(("Sequence", "list", "tuple", "ListConfig"), "a list")
-    return " or ".join(dict.fromkeys(names.get(one.__name__, one.__name__) for one in kinds))
 
 
 @cache
@@ -332,3 +347,218 @@ def _verl_config_directory() -> Path | None:
         return None
     folder = Path(spec.submodule_search_locations[0]) / "trainer" / "config"
     return folder if folder.is_dir() else None
+
+
+# Where files lie
+
+
+def config_names(directory: Path | None = None) -> list[str]:
+    """The names that ``--config-name`` takes from a folder (default: the package's own), sorted."""
+    return sorted(path.stem for path in (directory or config_directory()).glob("*.yaml"))
+
+
+def find_config(name: str, directory: str | Path | None, further: str | Path | None) -> tuple[str, Path, list[Path]]:
+    """Find the file of a configuration.
+
+    Args:
+        name: Its name in one of the folders, with or without ``.yaml``, or the path of a file. What begins with ``./``
+            or ``../`` is a path, and no other file of that name is looked for.
+        directory: The folder to look in first; None is the package's own.
+        further: Another folder, for what is not in the first one.
+
+    Returns:
+        Its name, its folder, and all folders that were named.
+
+    Raises:
+        ConfigError: There is no such folder or file.
+    """
+    folders = [_folder(directory), *([] if further is None else [_folder(further)])]
+    stem = name.removesuffix(".yaml")
+    file = Path(f"{stem}.yaml").expanduser()
+    is_path = file.is_absolute() or name.startswith(("./", ".\\", "../", "..\\"))
+    for folder in () if is_path else folders:
+        if (folder / file).is_file():
+            return file.stem, (folder / file).parent, folders  # Hydra would put what is in `a/b` below a key `a`
+    if is_path or len(file.parts) > 1:
+        if file.is_file():
+            folder = file.resolve().parent
+            return file.stem, folder, [folder, *folders[directory is None :]]
+        raise ConfigError(f"there is no configuration {name!r}: there is no file {file.resolve()}.")
+    where = " and ".join(f"{each}: {', '.join(config_names(each)) or 'none'}" for each in folders)
+    here = f" One lies in this folder: --config-name ./{stem} was meant?" if file.is_file() else ""
+    raise ConfigError(f"there is no configuration {stem!r}; there are in {where}.{here}")
+
+
+def check_whole(config: Any, mode: str) -> None:
+    """See that a configuration has what every rollout reads.
+
+    Args:
+        config: The whole configuration.
+        mode: ``"train"`` or ``"val"``.
+
+    Raises:
+        ConfigError: It lacks several keys, as a file does that leaves out its first line. One is left to who reads it.
+    """
+    lacking = dict.fromkeys(name for key in _NEEDED if (name := _missing(config, key.format(mode=mode))))
+    if len(lacking) > 1 or any("." not in name for name in lacking):
+        raise ConfigError(
+            f"the configuration lacks {', '.join(lacking)}: begin its file with 'defaults: [base]', which has every "
+            "key, and write down only what differs."
+        )
+
+
+def _missing(config: Any, key: str) -> str | None:
+    """The part of a dotted key that is not there; None where it is, or where what is above it is no section."""
+    from omegaconf.errors import OmegaConfBaseException
+
+    section, known = config, []
+    try:
+        for part in key.split("."):
+            if not isinstance(section, Mapping):
+                return None
+            known.append(part)
+            if part not in section:
+                return ".".join(known)
+            section = section[part]
+    except OmegaConfBaseException:  # it is there, and cannot be read: who reads it says why
+        return None
+    return None
+
+
+def check_overrides(overrides: Sequence[str]) -> None:
+    """See that overrides look like some.
+
+    Raises:
+        ConfigError: One is no ``key=value``, nor a ``~key``.
+    """
+    for override in overrides:
+        key, equals, _ = override.partition("=")
+        if key.strip() and (equals or key.startswith("~")):
+            continue
+        meant = f" --config-name {override} was meant?" if override.endswith((".yaml", ".yml")) else ""
+        raise ConfigError(f"{override!r} is no key=value, such as seed=5.{meant}")
+
+
+def _check_section_overrides(overrides: Sequence[str]) -> None:
+    """Refuse what would replace a section at the top by a value, before Hydra takes it for the name of a file."""
+    for override in overrides:
+        key, _, value = override.partition("=")
+        value = value.strip()
+        if key == "seed" or not isinstance(_own_base().get(key), Mapping) or value.startswith(("{", "$", "'$", '"$')):
+            continue
+        if value != "null" or key in NEEDED_SECTIONS:
+            raise _no_section(key, None if value == "null" else value)
+
+
+def _no_section(key: str, value: Any) -> ConfigError:
+    return refused(key, value, "a section of keys, such as {key: value}")
+
+
+# Models
+
+
+def check_local(key: str, name: str) -> None:
+    """See that the path of a model or tokenizer is there, since libraries take what is not for a name of the hub.
+
+    Args:
+        key: The configuration key that has it.
+        name: A folder, or a name of the hub.
+
+    Raises:
+        ConfigError: It is plainly a path, and there is no such folder.
+    """
+    if (name.startswith((".", "/", "~")) or Path(name).is_absolute()) and not Path(name).is_dir():
+        hint = " A ~ stands for nothing here: write the whole path." if name.startswith("~") else ""
+        raise ConfigError(f"configuration key {key!r} is {name!r}: there is no such folder.{hint}")
+
+
+def check_model(config: Any, key: str, name: str) -> bool:
+    """See that a model or tokenizer can be had: from a folder, from the hub's cache, or from the hub.
+
+    Libraries try an unreachable hub for a minute before they say so.
+
+    Args:
+        config: The whole configuration.
+        key: The configuration key that has it, perhaps as a reference to another key, which messages name then.
+        name: A folder, or a name of the hub.
+
+    Returns:
+        Whether only files of this machine are to be used, since the hub cannot be reached.
+
+    Raises:
+        ConfigError: It is nowhere.
+    """
+    key = where_said(config, key)
+    check_local(key, name)
+    if Path(name).is_dir():
+        return True
+    from huggingface_hub import constants
+
+    cache = Path(constants.HF_HUB_CACHE)
+    is_cached = any((cache / f"models--{name.replace('/', '--')}" / "snapshots").glob("*"))
+    why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else _why_unreachable(constants.ENDPOINT)
+    if why and not is_cached:
+        raise ConfigError(
+            f"configuration key {key!r} is {name!r}, which is no folder and not in {cache}, and {constants.ENDPOINT} "
+            f"cannot be asked for it: {why}. Name a model's folder, or run `hf download {name}` where there is a "
+            "network."
+        )
+    return bool(why)
+
+
+def where_said(config: Any, key: str) -> str:
+    """The key that a value comes from: the last one of those that refer to each other, as ``${model_path}`` does."""
+    found = _unresolved(config)
+    for part in key.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    refers = re.fullmatch(r"\$\{([\w.]+)\}", found) if isinstance(found, str) else None
+    return where_said(config, refers[1]) if refers else key
+
+
+def _why_unreachable(url: str) -> str:
+    """Why no connection to a server, or to the proxy on the way to it, can be opened; empty where one can."""
+    parts = urlsplit(url)
+    parts = urlsplit(getproxies().get(parts.scheme) or url) if not proxy_bypass(parts.netloc) else parts
+    try:
+        address = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        socket.create_connection(address, timeout=CONNECT_S).close()
+    except (OSError, ValueError) as error:
+        return one_line(error)
+    return ""
+
+
+def _folder(directory: str | Path | None) -> Path:
+    if directory is None:
+        return config_directory()
+    folder = Path(directory).expanduser().resolve()
+    if not folder.is_dir():
+        raise ConfigError(f"the configuration folder {folder} does not exist.")
+    return folder
+
+
+# What a file leaves to who runs it
+
+
+def mark_required(config: Any, file: Any, overrides: Sequence[str]) -> Any:
+    """A composed configuration with ``???`` where its own file has it, and no override says otherwise.
+
+    Args:
+        config: The composed configuration; it is changed.
+        file: What the file itself says.
+        overrides: Hydra's ``key=value``.
+    """
+    from omegaconf import OmegaConf
+
+    named = {override.partition("=")[0].lstrip("+~") for override in overrides}
+    for key in _required(OmegaConf.to_container(file, resolve=False)) if OmegaConf.is_dict(file) else ():
+        if key not in named and OmegaConf.select(config, key) is None:
+            OmegaConf.update(config, key, REQUIRED)
+    return config
+
+
+def _required(section: Any, prefix: str = "") -> Iterator[str]:
+    for name, value in section.items():
+        if value == REQUIRED:
+            yield f"{prefix}{name}"
+        elif isinstance(value, Mapping):
+            yield from _required(value, f"{prefix}{name}.")

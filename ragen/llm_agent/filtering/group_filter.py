@@ -31,9 +31,9 @@ from typing import Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.config.reading import choice, number
 from ragen.llm_agent.filtering.keys import filter_key
 from ragen.llm_agent.filtering.measured import ZERO, Measured, kept_metrics, spread, spread_metrics
+from ragen.settings import choice, number
 
 TOP_P, TOP_K, TOP_K_ABS, MIN_P = STRATEGIES = ("top_p", "top_k", "top_k_abs", "min_p")
 LARGEST, SMALLEST = TYPES = ("largest", "smallest")

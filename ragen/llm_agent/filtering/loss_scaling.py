@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ragen.llm_agent.config.reading import choice
 from ragen.llm_agent.filtering.measured import KEPT_RATIO
+from ragen.settings import choice
 
 KEY = "actor_rollout_ref.actor.filter_loss_scaling"
 NONE = "none"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.reading import choice, count, number
 from ragen.llm_agent.filtering.best_share import FILTER_TYPES, BestShare
 from ragen.llm_agent.filtering.group_filter import GroupFilter
 from ragen.llm_agent.filtering.keys import filter_key
+from ragen.settings import choice, count, number
 
 Choice = GroupFilter | BestShare
 EMPTY_STOP = 10  # steps of which no group is left, one after the other

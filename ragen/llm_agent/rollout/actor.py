@@ -31,10 +31,10 @@ from ragen.llm_agent.backends.base import (
 )
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.config.reading import count, number
 from ragen.llm_agent.tokens.dataproto import object_array
 from ragen.llm_agent.tokens.prompt_batch import AnyBatch, PromptBatch
 from ragen.llm_agent.tokens.sampled_tokens import Exchange
+from ragen.settings import count, number
 
 if TYPE_CHECKING:
     from torch import Tensor

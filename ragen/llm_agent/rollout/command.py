@@ -24,11 +24,16 @@ from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.command_line import add_config_arguments, main_of
 from ragen.llm_agent.config.context import ContextSettings
-from ragen.llm_agent.config.files import check_local, check_whole
-from ragen.llm_agent.config.loading import one_line, setting, unread_sections
-from ragen.llm_agent.config.reading import choice
+from ragen.llm_agent.config.loading import (
+    check_model,
+    check_whole,
+    one_line,
+    read_max_turn,
+    setting,
+    unread_sections,
+    where_said,
+)
 from ragen.llm_agent.config.report import wants_live, wants_report
-from ragen.llm_agent.config.turns import read_max_turn
 from ragen.llm_agent.rollout.actor import read_sampling
 from ragen.llm_agent.rollout.limits import Limits
 from ragen.llm_agent.rollout.player import MODES
@@ -38,6 +43,7 @@ from ragen.llm_agent.rollout.reporting import live_report, write_report_of
 from ragen.llm_agent.rollout.stopping import Stop, command_that_goes_on, counted, sigterm_as_ctrl_c, wait_for_replies
 from ragen.llm_agent.rollout.this_run import this_run
 from ragen.output import printable
+from ragen.settings import choice
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -184,11 +190,11 @@ def create_tokenizer(config: Any, light: bool = False) -> Any:
     from ragen.llm_agent.prompting.chat_template import ChatTemplate
 
     key = "actor.tokenizer" if setting(config, "actor.tokenizer", str, None) else model_key(config)
-    check_local(key, name)
+    here_alone = check_model(config, key, name)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=here_alone)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"configuration key {key!r} is {name!r}: {one_line(error)}") from error
+        raise ConfigError(f"configuration key {where_said(config, key)!r} is {name!r}: {one_line(error)}") from error
     ChatTemplate(tokenizer)  # before a model is loaded, which is slow
     return tokenizer
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from ragen.errors import ConfigError, LimitReachedError
-from ragen.llm_agent.config.loading import setting
+from ragen.settings import key, read, setting
 
 NAMES = ("cost", "tokens", "minutes")
 
@@ -27,9 +27,10 @@ class Limits:
         minutes: Minutes.
     """
 
-    cost: float | None = None
-    tokens: float | None = None
-    minutes: float | None = None
+    SECTION: ClassVar[str] = "limit"
+    cost: float | None = key(None)
+    tokens: float | None = key(None)
+    minutes: float | None = key(None)
 
     @classmethod
     def read(cls, config: Any) -> Self:
@@ -42,7 +43,7 @@ class Limits:
         for name in given:
             if name not in NAMES:
                 raise ConfigError(f"configuration key 'limit.{name}' is not known; 'limit' has {', '.join(NAMES)}.")
-        limits = cls(**{name: setting(config, f"limit.{name}", float, None) for name in NAMES})
+        limits = read(cls, config)
         for name, value in vars(limits).items():
             if value is not None and not value > 0:
                 raise ConfigError(f"configuration key 'limit.{name}' is {value}; expected more than 0, or null.")

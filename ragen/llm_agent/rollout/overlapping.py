@@ -26,7 +26,6 @@ from typing import Any, Self
 
 from ragen.errors import ConfigError, EnvError, LaneError
 from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.config.reading import count, number
 from ragen.llm_agent.rollout.actor import failures_of, name_requests
 from ragen.llm_agent.rollout.growth import PromptWriter
 from ragen.llm_agent.rollout.lockstep import play_together
@@ -35,6 +34,7 @@ from ragen.llm_agent.rollout.shards import AUTO, ShardedEnvManager
 from ragen.llm_agent.rollout.shared_inference import Batch, SharedLLMInferenceManager, client_of
 from ragen.llm_agent.rollout.stopping import wait_for_replies
 from ragen.llm_agent.rollout.timeline import Span
+from ragen.settings import count, number
 
 log = logging.getLogger(__name__)
 

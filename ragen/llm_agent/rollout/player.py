@@ -34,7 +34,7 @@ from ragen.extras import needs
 from ragen.llm_agent.backends.base import Backend
 from ragen.llm_agent.backends.verl import VerlBackend, is_worker_group
 from ragen.llm_agent.config.generation import Generation
-from ragen.llm_agent.config.turns import read_max_turn
+from ragen.llm_agent.config.loading import read_max_turn
 from ragen.llm_agent.rollout.actor import (
     Actor,
     BackendActor,

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.prompting.chat_template import Message
 from ragen.llm_agent.prompting.replies import END_THINK, REPLY_TAGS, THINK
+from ragen.settings import key
 
 _REMOVED = (*REPLY_TAGS, "<|im_start|>", "<|im_end|>")
 Chats = Callable[[dict[str, Any], int], list[Message]]
@@ -29,21 +29,8 @@ class CollapseSettings:
         all_turns: Whether all turns are.
     """
 
-    first_turn: bool = False
-    all_turns: bool = False
-
-    @classmethod
-    def read(cls, config: Any) -> CollapseSettings:
-        """Read ``collapse_detection``; without that section, nothing is told.
-
-        Raises:
-            ConfigError: A key has a value of the wrong type.
-        """
-        section = "collapse_detection"
-        return cls(
-            setting(config, f"{section}.first_turn_enabled", bool, False),
-            setting(config, f"{section}.multi_turn_enabled", bool, False),
-        )
+    first_turn: bool = key(False, "collapse_detection.first_turn_enabled")
+    all_turns: bool = key(False, "collapse_detection.multi_turn_enabled")
 
     def __bool__(self) -> bool:
         return self.first_turn or self.all_turns

@@ -1,4 +1,6 @@
-"""Finds every key of the configuration in the code that reads it: a call that is given a configuration and a key.
+"""Finds every key of the configuration in the code that reads it.
+
+That is a call that is given a configuration and a key, or a field of settings that is made with ``key``.
 
 A key is written as a text, an f-string or a constant. Names in f-strings are looked up: constants of the module or of
 one that it imports from, variables of the function, elements of a literal that is gone through. A function that passes
@@ -27,14 +29,6 @@ NO_SECTION = {
     "enable_response_mask",
     "generation",
     "quirks",
-}
-READERS = {
-    "integer": "int",
-    "number": "float",
-    "seconds": "float",
-    "texts": "list",
-    "folder": "str",
-    "choice": "choice",
 }
 ENVIRONMENTS = "ragen.llm_agent.config.environments"  # ENV_KEYS there are those of an entry of custom_envs
 KINDS = {"int": "whole number", "float": "number", "bool": "true or false", "str": "text", "list": "list"}
@@ -77,7 +71,7 @@ def modules() -> dict[str, Module]:
     for path in sorted((ROOT / "ragen").rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
         name, source = ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path.read_text("utf-8")
-        if "config" not in source:
+        if "config" not in source and "import key" not in source:
             continue
         module = found[name] = Module(name, ast.parse(source))
         for node in ast.walk(module.tree):
@@ -144,7 +138,24 @@ class _Scan(ast.NodeVisitor):
         for each in inner:
             if isinstance(each.targets[0], ast.Attribute) and (text := resolved(each.value, names)) is not None:
                 names[each.targets[0].attr] = text
+        self._settings(node)
         self._within(node, names)
+
+    def _settings(self, node: ast.ClassDef) -> None:
+        """Fields of settings, which say where they stand."""
+        names, section = self._names[-1], ""
+        for field_ in node.body:
+            if not isinstance(field_, ast.AnnAssign) or not isinstance(field_.target, ast.Name) or not field_.value:
+                continue
+            if field_.target.id == "SECTION":
+                section = resolved(field_.value, names) or ""
+            elif isinstance(field_.value, ast.Call) and _called(field_.value) == "key":
+                default, *at = field_.value.args
+                text = resolved(at[0], names) if at else f"{section}.{field_.target.id}"
+                kind = re.sub(r"\W.*", "", ast.unparse(field_.annotation))
+                kind = {"tuple": "list", "Path": "str"}.get(kind, kind)
+                if text and KEY.fullmatch(text) and ("." in text or text in NO_SECTION):
+                    self.found.append(Key(text, KINDS.get(kind, ""), _literal(default, names), self.module.name))
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         self._functions.append(node)
@@ -222,10 +233,6 @@ def _called(node: ast.Call) -> str:
 
 def _key_of(node: ast.Call) -> ast.expr | None:
     """The expression of the key, where a call reads one."""
-    if isinstance(node.func, ast.Attribute) and _called(node) in (*READERS, "get"):
-        holder = node.func.value
-        is_reader = getattr(holder, "id", getattr(holder, "attr", "")) in ("reader", "_reader")
-        return node.args[0] if is_reader and node.args else None
     if len(node.args) < 2:
         return None
     first = node.args[0]
@@ -235,12 +242,10 @@ def _key_of(node: ast.Call) -> ast.expr | None:
 
 def _kind_of(node: ast.Call) -> str:
     called = _called(node)
-    if called in READERS and isinstance(node.func, ast.Attribute):
-        named = READERS[called]
-    elif called == "setting":
+    if called == "setting":
         named = ast.unparse(node.args[2]) if len(node.args) > 2 else ""
     else:
-        named = {"count": "int", "number": "float", "_seconds": "float", "texts": "list", "choice": "str"}.get(
+        named = {"count": "int", "number": "float", "seconds": "float", "texts": "list", "choice": "str"}.get(
             called, ""
         )
     return KINDS.get(named, "")
@@ -249,12 +254,14 @@ def _kind_of(node: ast.Call) -> str:
 def _default_of(node: ast.Call) -> str | None:
     """The default as the code writes it; None where the key has to be there."""
     place = 3 if _called(node) == "setting" else 2
-    if isinstance(node.func, ast.Attribute) and _called(node) in READERS:
-        place = 2 if _called(node) == "choice" else 1
     if len(node.args) <= place:
         return None if _called(node) == "setting" else ""
-    text = ast.unparse(node.args[place])
-    return text if re.fullmatch(r"-?[\d.e]+|'[^']*'|None|True|False|\[\]|\{\}", text) else ""
+    return _literal(node.args[place], {})
+
+
+def _literal(node: ast.expr, names: Mapping[str, str]) -> str:
+    text = repr(value) if (value := resolved(node, names)) is not None else ast.unparse(node)
+    return text if re.fullmatch(r"-?[\d.e_-]+|'[^']*'|None|True|False|\[\]|\{\}", text) else ""
 
 
 def keys() -> dict[str, list[Key]]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import IO
 
@@ -22,6 +25,26 @@ def why_no_folder(folder: Path, error: OSError) -> str:
                 return f"{str(path)!r} is a file and no folder; name another folder, or move that file away"
             break
     return f"it cannot be written to ({error.strerror or error}); name another folder"
+
+
+def new_folder(parent: Path | str) -> Path:
+    """Make a folder named after this moment, which no other process has: ``parent/2026-05-17/14-03-59-123``.
+
+    Args:
+        parent: Where; made if it is not there.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    now = datetime.now()
+    day = Path(parent) / now.strftime("%Y-%m-%d")
+    day.mkdir(parents=True, exist_ok=True)
+    moment = f"{now.strftime('%H-%M-%S')}-{now.microsecond // 1000:03d}"
+    for name in itertools.chain([moment], (f"{moment}-{place}" for place in itertools.count(2))):
+        with contextlib.suppress(FileExistsError):
+            (day / name).mkdir()
+            break
+    return day / name
 
 
 @contextmanager

@@ -78,9 +78,9 @@ def refused(key: str, value: Any, expected: str) -> ConfigError:
         value: What it is.
         expected: What would work.
     """
+    value = Shown("null") if value is None else value
     if key.partition(".")[0] in _OF_MANAGERS:
         return ConfigError(f"{key} = {in_short(value)}: expected {expected}.")
-    value = Shown("null") if value is None else value
     return ConfigError(f"configuration key {key!r} is {in_short(value)}; expected {expected}.")
 
 
@@ -178,7 +178,7 @@ def seconds(config: Any, key: str, default: float) -> float:
     return value
 
 
-def count(config: Any, key: str, default: Any, low: int | None = 0, high: int | None = None) -> Any:
+def count(config: Any, key: str, default: Any = _REQUIRED, low: int | None = 0, high: int | None = None) -> Any:
     """A whole number at a dotted key; see :func:`number`."""
     return _bounded(key, setting(config, key, int, default), low, high)
 
@@ -231,8 +231,7 @@ def plain(value: Any) -> Any:
 
 def _bounded(key: str, value: Any, low: float | None, high: float | None) -> Any:
     if value is not None and ((low is not None and value < low) or (high is not None and value > high)):
-        shown = f"{value:g}" if isinstance(value, float) else value
-        raise refused(key, Shown(shown), _bounds(low, high))
+        raise refused(key, value, _bounds(low, high))
     return value
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from ragen import settings
@@ -114,11 +113,6 @@ _AT_LEAST_ONE = (
 )
 
 
-def new_folder() -> str:
-    """A folder of this moment, for a search that is not given one."""
-    return f"outputs/cage2/{datetime.now().strftime('%Y-%m-%d/%H-%M-%S')}"
-
-
 def load_settings(overrides: Sequence[str] = ()) -> SearchSettings:
     """The configuration of a search.
 
@@ -138,6 +132,6 @@ def settings_of(values: Mapping[str, Any]) -> SearchSettings:
         ConfigError: There is no such key, or a value cannot work.
     """
     red = values.get("red_agent_type")
-    return settings.read_settings(
+    return settings.settings_of(
         SearchSettings, {**values, "red_agent_type": red.__name__} if isinstance(red, type) else values
     )

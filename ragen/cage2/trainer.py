@@ -19,10 +19,11 @@ from ragen.cage2.order_search import OrderSearch
 from ragen.cage2.picture import draw_search
 from ragen.cage2.records import SearchRecords
 from ragen.cage2.results import WorkflowResult
-from ragen.cage2.settings import SearchSettings, new_folder, settings_of
+from ragen.cage2.settings import SearchSettings, settings_of
 from ragen.cage2.training import WorkflowTraining, seed_of
 from ragen.cage2.workflow import Order, WorkflowManager
 from ragen.errors import CheckpointError
+from ragen.files import new_folder
 from ragen.torch_threads import torch_threads
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class ParallelWorkflowRLTrainer:
                 "alignment_alpha": alignment_alpha,
                 "alignment_beta": alignment_beta,
                 "gp_beta": gp_beta,
-                "checkpoint_dir": new_folder() if checkpoint_dir is None else str(checkpoint_dir),
+                "checkpoint_dir": str(new_folder("outputs/cage2") if checkpoint_dir is None else checkpoint_dir),
                 "compliance_threshold": compliance_threshold,
                 "min_episodes": min_episodes,
                 "update_every_steps": update_every_steps,

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.config.command_line import STOPPED, add_config_arguments, main_of
+from ragen.llm_agent.config.command_line import STOPPED, add_config_arguments, add_sweep_argument, main_of
 from ragen.llm_agent.config.loading import load_config, one_line, setting
 
 PROG = "python train.py"
@@ -37,6 +37,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         "output_dir=outputs/negated",
     )
     add_config_arguments(top, DEFAULT_CONFIG)
+    add_sweep_argument(top)
     return top
 
 

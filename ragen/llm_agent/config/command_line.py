@@ -1,20 +1,35 @@
-"""What the commands that take a configuration have in common: arguments, messages and exit codes."""
+"""What the commands that take a configuration have in common: arguments, sweeps, messages and exit codes.
+
+The arguments are Hydra's where it has some: ``--config-name``, ``--config-path``, ``--config-dir``, ``--cfg job``,
+``-m`` for a sweep (``seed=1,2,3``, ``range(1,4)``, ``glob(*)``), and ``key=value``. A sweep's runs follow one another,
+each in a folder below ``output_dir`` that is named after what it has of its own, so that the same sweep, called again,
+finds the same folders.
+"""
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import Any
+from datetime import datetime
+from difflib import get_close_matches
+from hashlib import sha256
+from typing import Any, NamedTuple
 
 from ragen.commands import FAILED, REFUSED, STOPPED
 from ragen.errors import ConfigError, MissingExtraError, RagenError
-from ragen.llm_agent.config.loading import load_config, one_line
+from ragen.llm_agent.config.loading import load_config
 from ragen.output import CLOSED, output_watched, printable
+from ragen.settings import one_line, plain, setting
 
 Compose = Callable[[str, Sequence[str], str | None, str | None], Any]
 """Makes the configuration of a name, overrides, a folder and a further folder."""
+_NOW = re.compile(r"\$\{now:([^}]*)\}")
+LONGEST_NAME = 100
+"""Characters of the name of a run's folder."""
 _LONGEST = 4000  # characters of an error, which may quote what is not this package's
 _called: ContextVar[tuple[str, ...]] = ContextVar("called", default=())
 
@@ -46,6 +61,92 @@ def add_config_arguments(parser: argparse.ArgumentParser, default: str | None = 
     parser.add_argument(
         "overrides", nargs="*", default=[], metavar="key=value", help="what to change in it, in Hydra's syntax"
     )
+
+
+def add_sweep_argument(parser: argparse.ArgumentParser) -> None:
+    """Let a command whose runs write to ``output_dir`` take ``-m``."""
+    parser.add_argument(
+        "-m", "--multirun", action="store_true", help="a sweep: a run for each value of key=a,b,c, one after the other"
+    )
+
+
+def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
+    """Let a command that plays environments take ``--tags`` and ``--limit``; see :func:`narrow`."""
+    parser.add_argument("--tags", metavar="A,B", help="play these tags of the configuration alone")
+    parser.add_argument("--limit", metavar="N", help="play at most so many groups of each tag")
+
+
+def narrow(config: Any, tags: str | None = None, limit: str | None = None) -> None:
+    """Leave only some tags, and some groups of each, in the section of ``es_manager`` that ``mode`` names.
+
+    Args:
+        config: The whole configuration; it is changed.
+        tags: Their names, separated by commas; None for all.
+        limit: The most groups of a tag; None for all.
+
+    Raises:
+        ConfigError: There is no such tag, or the limit is no whole number of at least 1.
+    """
+    if tags is None and limit is None:
+        return
+    from omegaconf import OmegaConf
+
+    if limit is not None and not (limit.isdecimal() and int(limit) > 0):
+        raise ConfigError(f"--limit is {limit!r}; expected a whole number of at least 1.")
+    where = f"es_manager.{setting(config, 'mode', str, 'val')}"
+    known = [str(tag) for tag in plain(setting(config, f"{where}.env_configs.tags", Sequence))]
+    equal = setting(config, f"{where}.env_groups", int) // max(1, len(known))
+    groups = list(plain(setting(config, f"{where}.env_configs.n_groups", Sequence, [equal] * len(known))))
+    wanted = known if tags is None else [tag.strip() for tag in tags.split(",")]
+    for tag in wanted:
+        if tag not in known:
+            near = get_close_matches(tag, known, 1)
+            raise ConfigError(
+                f"--tags has {tag!r}, which {where}.env_configs.tags has not; "
+                + (f"{near[0]!r} was meant?" if near else f"it has {', '.join(known)}.")
+            )
+    most = int(limit) if limit is not None else max(groups, default=0)
+    left = [(tag, min(count, most)) for tag, count in zip(known, groups, strict=False) if tag in wanted]
+    OmegaConf.update(config, f"{where}.env_configs.tags", [tag for tag, _ in left])
+    OmegaConf.update(config, f"{where}.env_configs.n_groups", [count for _, count in left], force_add=True)
+    OmegaConf.update(config, f"{where}.env_groups", sum(count for _, count in left))
+
+
+def runs_of(overrides: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """The runs of a sweep, in Hydra's order: the last key changes fastest.
+
+    Args:
+        overrides: Some of them with several values.
+
+    Returns:
+        The name of each run's folder, after its own values, and its overrides.
+
+    Raises:
+        ConfigError: An override cannot be read, or none has several values.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException as error:
+        raise ConfigError(f"the sweep cannot be read: {printable(one_line(error), _LONGEST)}") from error
+    swept = [
+        [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
+        for each in parsed
+        if each.is_sweep_override()
+    ]
+    if not swept:
+        raise ConfigError("-m (--multirun) is given, and no key has several values, as in seed=1,2,3.")
+    fixed = [str(each.input_line) for each in parsed if not each.is_sweep_override()]
+    return [(_folder_name(own), [*fixed, *own]) for own in itertools.product(*swept)]
+
+
+def _folder_name(overrides: Sequence[str]) -> str:
+    """A folder's name that says what is special; where something is lost of that, with a part of its hash."""
+    whole = ",".join(overrides)
+    name = re.sub(r"[^\w.,=+-]+", "_", whole)[:LONGEST_NAME]
+    return name if name == whole else f"{name}-{sha256(whole.encode()).hexdigest()[:8]}"
 
 
 def main_of(
@@ -88,19 +189,80 @@ def run_command(
         compose: Makes the configuration.
 
     Returns:
-        The exit code: that of ``run``, or 1 if it failed, 2 for a configuration that cannot work, 130 after Ctrl-C.
+        The exit code: that of ``run``, or 1 if it failed, 2 for a configuration that cannot work, 130 after Ctrl-C. Of
+        a sweep, that of the first run that was not 0; one that was stopped begins no further run.
     """
     parser.add_argument("--cfg", action="store_true", help="print the composed configuration, and do nothing else")
-    arguments = parser.parse_intermixed_args(argv)
-    words = sys.argv[1:] if argv is None else argv
-    called = _called.set((parser.prog, *words))
+    words = list(sys.argv[1:] if argv is None else argv)
+    arguments = parser.parse_intermixed_args(_without_job(words))
     if getattr(arguments, "no_raw", False):
         arguments.overrides.append("raw=false")
+    if not getattr(arguments, "multirun", False):
+        return _run(arguments, (parser.prog, *words), arguments.overrides, None, run, compose)
+    try:
+        runs = runs_of(arguments.overrides)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return REFUSED
+    others = [word for word in words if word not in ("-m", "--multirun") and word not in arguments.overrides]
+    code, began = 0, datetime.now()
+    for number, (name, overrides) in enumerate(runs, 1):
+        print(f"run {number} of {len(runs)}: {name}", file=sys.stderr)
+        came = _run(arguments, (parser.prog, *others, *overrides), overrides, SweptRun(name, began), run, compose)
+        code = code or came
+        if came >= STOPPED:
+            break
+    return code
+
+
+class SweptRun(NamedTuple):
+    """A run of a sweep.
+
+    Attributes:
+        name: Of its folder.
+        began: When the sweep began, which is ``${now:..}`` for all its runs.
+    """
+
+    name: str
+    began: datetime
+
+    def folder(self, config: Any) -> str:
+        """Where the run writes: below what its configuration says of ``output_dir``."""
+        from omegaconf import OmegaConf
+
+        said: Any = OmegaConf.to_container(config, resolve=False)
+        raw = str(said.get("output_dir") or "outputs")
+        dated = _NOW.sub(lambda found: self.began.strftime(found[1]), raw)
+        return setting({**said, "output_dir": f"{dated}/{self.name}"}, "output_dir", str)
+
+
+def _without_job(words: Sequence[str]) -> list[str]:
+    """The arguments without Hydra's ``job`` behind ``--cfg``, which is all that ``--cfg`` can print here."""
+    return [
+        "--cfg" if word == "--cfg=job" else word
+        for place, word in enumerate(words)
+        if not (word == "job" and place and words[place - 1] in ("--cfg", "-c"))
+    ]
+
+
+def _run(
+    arguments: argparse.Namespace,
+    called: tuple[str, ...],
+    overrides: Sequence[str],
+    sweep: SweptRun | None,
+    run: Callable[[Any], int],
+    compose: Compose,
+) -> int:
+    """One run, perhaps of a sweep."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    token = _called.set(called)
     try:
-        config = compose(arguments.config_name, arguments.overrides, arguments.config_path, arguments.config_dir)
+        config = compose(arguments.config_name, overrides, arguments.config_path, arguments.config_dir)
+        narrow(config, getattr(arguments, "tags", None), getattr(arguments, "limit", None))
+        if sweep is not None:
+            OmegaConf.update(config, "output_dir", sweep.folder(config))
         if arguments.cfg:
             print(OmegaConf.to_yaml(config), end="")
             return 0
@@ -115,4 +277,4 @@ def run_command(
         print("interrupted", file=sys.stderr)
         return STOPPED
     finally:
-        _called.reset(called)
+        _called.reset(token)

@@ -102,7 +102,7 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
     config = {name: _section(name, config) for name in ("es_manager", "custom_envs", "seed")}
     _check_manager_keys(config)
     where = f"es_manager.{mode}"
-    env_groups, group_size = (_at_least_1(config, f"{where}.{name}") for name in ("env_groups", "group_size"))
+    env_groups, group_size = (count(config, f"{where}.{name}", low=1) for name in ("env_groups", "group_size"))
     entries = _entries(config, _tags(config, where, env_groups), group_size, generation)
     return ManagerConfig(
         entries=tuple(entries),
@@ -140,11 +140,6 @@ def _max_turn(config: Any) -> int | None:
         return count(config, "agent_proxy.max_turn", None, low=1)
     except ConfigError:
         return None
-
-
-def _at_least_1(config: Any, key: str) -> int:
-    setting(config, key, int)
-    return count(config, key, None, low=1)
 
 
 def _folder(config: Any, key: str, default: str) -> str | None:
@@ -270,7 +265,7 @@ class _EntryBuilder:
         fields = _raw(config, f"{self._key}.env_config")
         self._fields = {} if fields is None else fields
         self._overlaps = setting(own, f"{self._key}.overlap_waits", bool, False)
-        self._max_actions = _at_least_1(own, f"{self._key}.max_actions_per_traj")
+        self._max_actions = count(own, f"{self._key}.max_actions_per_traj", low=1)
         if not isinstance(self._fields, Mapping):
             raise refused(f"{self._key}.env_config", self._fields, "a mapping of fields")
         self._fields = generation.env_fields(self._env_type, self._fields)

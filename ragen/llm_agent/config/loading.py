@@ -122,7 +122,7 @@ def check_sections(config: Any) -> None:
 
     def check(ours: Mapping[Any, Any], theirs: Any, above: str) -> None:
         for name, own in ours.items():
-            if not isinstance(own, Mapping) or not isinstance(theirs, Mapping) or name not in theirs:
+            if not isinstance(own, Mapping) or name not in theirs or name == "seed":  # whose reader says more
                 continue
             at, value = f"{above}{name}", theirs[name]
             if isinstance(value, Mapping):
@@ -130,7 +130,7 @@ def check_sections(config: Any) -> None:
             elif (value is not None and not _is_reference(value)) or at in NEEDED_SECTIONS:
                 raise _no_section(at, value)
 
-    check(_unresolved(_own_base()), _unresolved(config), "")
+    check(_own_base_unresolved(), _unresolved(config), "")
 
 
 def _misspelt(name: str, stem: str, overrides: Sequence[str], *folders: str | Path | None) -> str:
@@ -204,6 +204,11 @@ def _own_base() -> Any:
     from omegaconf import OmegaConf
 
     return OmegaConf.load(config_directory() / "base.yaml")
+
+
+@cache
+def _own_base_unresolved() -> Mapping[str, Any]:
+    return _unresolved(_own_base())
 
 
 def known_sections() -> frozenset[str]:
@@ -292,8 +297,7 @@ def read_max_turn(config: Any) -> int:
     Raises:
         ConfigError: It is missing or less than 1.
     """
-    setting(config, "agent_proxy.max_turn", int)
-    return count(config, "agent_proxy.max_turn", 1, low=1)
+    return count(config, "agent_proxy.max_turn", low=1)
 
 
 def flat_settings(config: Any, keys: Iterable[str]) -> dict[str, Any]:
@@ -444,7 +448,11 @@ def _check_section_overrides(overrides: Sequence[str]) -> None:
     for override in overrides:
         key, _, value = override.partition("=")
         value = value.strip()
-        if key == "seed" or not isinstance(_own_base().get(key), Mapping) or value.startswith(("{", "$", "'$", '"$')):
+        if (
+            key == "seed"
+            or not isinstance(_own_base_unresolved().get(key), Mapping)
+            or value.startswith(("{", "$", "'$", '"$'))
+        ):
             continue
         if value != "null" or key in NEEDED_SECTIONS:
             raise _no_section(key, None if value == "null" else value)
@@ -488,8 +496,8 @@ def check_model(config: Any, key: str, name: str) -> bool:
     Raises:
         ConfigError: It is nowhere.
     """
-    key = where_said(config, key)
     check_local(key, name)
+    key = where_said(config, key)
     if Path(name).is_dir():
         return True
     from huggingface_hub import constants

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from ragen.llm_agent.config.command_line import add_config_arguments, main_of
+from ragen.llm_agent.config.command_line import add_choice_arguments, add_config_arguments, add_sweep_argument, main_of
 from ragen.llm_agent.rollout.command import add_raw_argument, run
 
 PROG = "ragen eval"
@@ -25,6 +25,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         f"OPENAI_API_KEY=... {prog} actor.model=gpt-4o-mini report=true",
     )
     add_config_arguments(top, DEFAULT_CONFIG)
+    add_sweep_argument(top)
+    add_choice_arguments(top)
     add_raw_argument(top)
     return top
 

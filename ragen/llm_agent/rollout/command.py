@@ -22,7 +22,7 @@ from ragen.errors import BackendError, ConfigError, LimitReachedError, StorageEr
 from ragen.extras import needs
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.branching import BranchingSettings
-from ragen.llm_agent.config.command_line import add_config_arguments, main_of
+from ragen.llm_agent.config.command_line import add_choice_arguments, add_config_arguments, add_sweep_argument, main_of
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.loading import (
     check_model,
@@ -71,6 +71,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         f"{prog} actor.scripted.malformed=0.2 output_dir=outputs/sloppy",
     )
     add_config_arguments(top, DEFAULT_CONFIG)
+    add_sweep_argument(top)
+    add_choice_arguments(top)
     add_raw_argument(top)
     return top
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from ragen import settings
 from ragen.errors import ConfigError
+from ragen.files import new_folder
 
 
 @dataclass(frozen=True)
@@ -175,6 +175,5 @@ def load_settings(name: str, overrides: Sequence[str] = ()) -> RunSettings:
         raise ConfigError(f"no configuration {name!r} in {_folder()}; there are: {', '.join(config_names())}.")
     loaded = settings.load_settings(RunSettings, path, overrides)
     if loaded.output_dir is None:
-        moment = datetime.now().strftime("%Y-%m-%d/%H-%M-%S")
-        loaded = dataclasses.replace(loaded, output_dir=f"outputs/meta/{path.stem}/{moment}")
+        loaded = dataclasses.replace(loaded, output_dir=str(new_folder(f"outputs/meta/{path.stem}")))
     return loaded

@@ -1,0 +1,115 @@
+"""What commands take from Hydra: --cfg, sweeps, and a choice of tags and groups; and what cannot be a section."""
+
+import json
+
+import pytest
+
+from ragen.errors import ConfigError
+from ragen.llm_agent.config.command_line import narrow, runs_of
+from ragen.llm_agent.config.loading import check_model, load_config, where_said
+from ragen.llm_agent.rollout import command
+from ragen.settings import setting
+
+SMALL = [
+    *("es_manager.val.env_groups=1", "es_manager.val.group_size=1", "es_manager.val.env_configs.tags=[Bandit]"),
+    *("es_manager.val.env_configs.n_groups=[1]", "es_manager.use_multiprocessing=false", "agent_proxy.max_turn=1"),
+]
+
+
+def test_a_sweep_runs_every_combination_in_a_folder_named_after_it(tmp_path, capsys):
+    assert command.main(["-m", "seed=1,2", "actor.scripted.seed=3,4", *SMALL, f"output_dir={tmp_path}"]) == 0
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [f"seed={seed},actor.scripted.seed={other}" for seed in (1, 2) for other in (3, 4)]
+    seeds = [json.loads((tmp_path / name / "rollouts.jsonl").read_text())["seed"] for name in names]
+    assert seeds == [1, 1, 2, 2]
+    assert "run 4 of 4: seed=2,actor.scripted.seed=4" in capsys.readouterr().err
+
+
+def test_runs_of_a_sweep_whose_values_no_folder_can_be_named_after_are_told_apart():
+    names = [name for name, _ in runs_of(["actor.model=a/b,a_b", "mode=val"])]
+    assert len({*names}) == 2 and not any("/" in name for name in names)
+    assert [overrides for _, overrides in runs_of(["seed=range(1,3)", "mode=val"])] == [
+        ["mode=val", "seed=1"],
+        ["mode=val", "seed=2"],
+    ]
+
+
+def test_a_sweep_without_several_values_is_refused(capsys):
+    assert command.main(["-m", "seed=1"]) == 2
+    assert "no key has several values" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--cfg"], ["--cfg", "job"], ["--cfg=job"]])
+def test_cfg_prints_the_configuration_as_hydra_s_does(words, capsys):
+    assert command.main([*words, "agent_proxy.max_turn=3"]) == 0
+    assert "  max_turn: 3\n" in capsys.readouterr().out
+
+
+def test_tags_and_limit_leave_the_tags_and_groups_that_are_wanted():
+    config = load_config("evaluate_api_llm")
+    narrow(config, "Countdown, Bandit", "5")
+    chosen = config.es_manager.val
+    assert (chosen.env_configs.tags, chosen.env_configs.n_groups) == (["Bandit", "Countdown"], [5, 5])
+    assert chosen.env_groups == 10
+    narrow(config, limit="9")
+    assert chosen.env_groups == 10
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ({"tags": "Bandits"}, "--tags has 'Bandits', .* 'Bandit' was meant"),
+        ({"tags": "chess"}, "it has Bandit, Countdown"),
+        ({"limit": "0"}, "--limit is '0'; expected a whole number of at least 1"),
+        ({"limit": "few"}, "--limit is 'few'"),
+    ],
+)
+def test_a_choice_that_cannot_be_made_is_refused(choice, said):
+    with pytest.raises(ConfigError, match=said):
+        narrow(load_config("evaluate_api_llm"), **choice)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("actor=null", "configuration key 'actor' is null; expected a section of keys"),
+        ("actor=5", "configuration key 'actor' is '5'; expected a section of keys"),
+        ("actor.openai=5", "configuration key 'actor.openai' is 5; expected a section of keys"),
+        (
+            "actor_rollout_ref.rollout=many",
+            "configuration key 'actor_rollout_ref.rollout' is 'many'; expected a section",
+        ),
+        ("es_manager=null", "es_manager = null: expected a section of keys"),
+        ("es_manager.val.env_configs=7", "es_manager.val.env_configs = 7: expected a section of keys"),
+    ],
+)
+def test_a_value_in_the_place_of_a_section_is_refused(override, said):
+    with pytest.raises(ConfigError) as refused:
+        load_config("base", [override])
+    assert str(refused.value).startswith(said)
+
+
+def test_a_key_below_a_value_is_refused_and_below_null_is_missing():
+    with pytest.raises(ConfigError, match=r"'actor.hf' is 3; expected a section"):
+        setting({"actor": {"hf": 3}}, "actor.hf.seed", int, None)
+    with pytest.raises(ConfigError, match=r"'actor.backend' is missing, since 'actor' is null; expected a text"):
+        setting({"actor": None}, "actor.backend", str)
+    assert setting({"actor": None}, "actor.backend", str, "hf") == "hf"
+
+
+def test_a_model_that_is_nowhere_is_refused_at_once_under_the_key_that_says_it(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    config = load_config("base", ["model_path=no-one/nothing"])
+    assert where_said(config, "actor_rollout_ref.model.path") == "model_path"
+    with pytest.raises(ConfigError, match=r"^configuration key 'model_path' is 'no-one/nothing', .* cannot be asked"):
+        check_model(config, "actor_rollout_ref.model.path", "no-one/nothing")
+
+
+def test_a_model_in_a_folder_or_in_the_cache_needs_no_hub(monkeypatch, tmp_path):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    (tmp_path / "models--org--tiny" / "snapshots" / "1").mkdir(parents=True)
+    assert check_model({}, "actor.model", str(tmp_path)) and check_model({}, "actor.model", "org/tiny")

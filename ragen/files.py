@@ -28,7 +28,9 @@ def why_no_folder(folder: Path, error: OSError) -> str:
 
 
 def new_folder(parent: Path | str) -> Path:
-    """Make a folder named after this moment, which no other process has: ``parent/2026-05-17/14-03-59-123``.
+    """Make a folder named after this second, or after it and a number where another process has that one.
+
+    ``parent/2026-05-17/14-03-59``, ``parent/2026-05-17/14-03-59-2``, ..
 
     Args:
         parent: Where; made if it is not there.
@@ -39,7 +41,7 @@ def new_folder(parent: Path | str) -> Path:
     now = datetime.now()
     day = Path(parent) / now.strftime("%Y-%m-%d")
     day.mkdir(parents=True, exist_ok=True)
-    moment = f"{now.strftime('%H-%M-%S')}-{now.microsecond // 1000:03d}"
+    moment = now.strftime("%H-%M-%S")
     for name in itertools.chain([moment], (f"{moment}-{place}" for place in itertools.count(2))):
         with contextlib.suppress(FileExistsError):
             (day / name).mkdir()

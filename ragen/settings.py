@@ -174,7 +174,7 @@ def seconds(config: Any, key: str, default: float) -> float:
     """A number of seconds greater than 0; see :func:`number`."""
     value = setting(config, key, float, default)
     if value <= 0:
-        raise refused(key, value, "a number of seconds greater than 0")
+        raise refused(key, Shown(f"{value:g}"), "a number of seconds greater than 0")
     return value
 
 

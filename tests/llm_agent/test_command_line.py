@@ -5,6 +5,7 @@ import json
 import pytest
 
 from ragen.errors import ConfigError
+from ragen.files import new_folder
 from ragen.llm_agent.config.command_line import narrow, runs_of
 from ragen.llm_agent.config.loading import check_model, load_config, where_said
 from ragen.llm_agent.rollout import command
@@ -113,3 +114,8 @@ def test_a_model_in_a_folder_or_in_the_cache_needs_no_hub(monkeypatch, tmp_path)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     (tmp_path / "models--org--tiny" / "snapshots" / "1").mkdir(parents=True)
     assert check_model({}, "actor.model", str(tmp_path)) and check_model({}, "actor.model", "org/tiny")
+
+
+def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(tmp_path):
+    folders = [new_folder(tmp_path) for _ in range(5)]
+    assert len({*folders}) == 5 and all(folder.is_dir() for folder in folders)

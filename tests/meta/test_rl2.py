@@ -173,7 +173,8 @@ def test_a_setting_that_cannot_work_is_named(tmp_path, override, said, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_configurations_are_found_by_name():
+def test_configurations_are_found_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     assert {"bandit", "point_robot"} <= set(config_names())
     for name in config_names():
         assert re.fullmatch(rf"outputs/meta/{name}/\d{{4}}-\d\d-\d\d/\d\d-\d\d-\d\d", load_settings(name).output_dir)

@@ -23,7 +23,6 @@ from ragen.extras import needs
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.command_line import add_choice_arguments, add_config_arguments, add_sweep_argument, main_of
-from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.loading import (
     check_model,
     check_whole,
@@ -96,6 +95,7 @@ def run(config: Any) -> int:
         RagenError: The rollout failed.
     """
     from ragen.llm_agent.backends import backend_class, create_backend
+    from ragen.llm_agent.config.context import ContextSettings
     from ragen.llm_agent.config.environments import read_config
     from ragen.llm_agent.rollout.rollout_file import RolloutFile, about_run
 

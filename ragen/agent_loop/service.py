@@ -16,7 +16,9 @@ share a lane, as far as that leaves the lanes even, so that a group is reset onc
 ``es_manager.use_multiprocessing: false`` leaves out the lanes; types in ``sequential_env_types`` live at *home*, in the
 service's own process. ``auto`` means lanes here: the round trip to one is short beside a model's answer.
 
-The class knows nothing of Ray: :mod:`ragen.agent_loop.session` makes it an actor.
+The class knows nothing of Ray, of callers' processes, or of how they reach it: :mod:`ragen.agent_loop.ray_service` is
+one door to it. Environments of a caller that is gone are the door's business (:meth:`EnvService.close_all_of`); one
+that was not asked for in an hour is closed here.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ragen.agent_loop.lookup import actor_name, namespace
+from ragen.agent_loop.ray_service import actor_name, namespace
 from ragen.agent_loop.service_stats import ServiceStats, together
 
 

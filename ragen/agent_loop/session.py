@@ -1,6 +1,6 @@
 """One trajectory's environment, as its agent loop has it, and how the service that owns it is found.
 
-With Ray there is one service on each node, which the agent loops of the node share (:mod:`ragen.agent_loop.remote`).
+With Ray there is one service on each node (:mod:`ragen.agent_loop.ray_service`), which the node's agent loops share.
 None of them is precious: should its process die, or its node, each session opens its environment again wherever there
 is a service, and plays the turns it remembers. What every turn gave is compared; what the agent loop sees is the same.
 """
@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from ragen.agent_loop.remote import RemoteService
+from ragen.agent_loop.ray_service import RemoteService
 from ragen.agent_loop.service import EnvService, Opened, SessionKey
 from ragen.errors import DivergenceError, ServiceTimeoutError, SessionLostError
 from ragen.llm_agent.config.environments import read_config

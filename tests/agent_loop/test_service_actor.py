@@ -1,26 +1,21 @@
 """The service's actor without Ray: many requests a call, callers that go, deadlines, the cap, and what is counted."""
 
 import asyncio
-import multiprocessing
 import pickle
 import time
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from ragen.agent_loop import service_actor
+from ragen.agent_loop import ray_service
 from ragen.agent_loop.queues import LaneQueue
+from ragen.agent_loop.ray_service import ServiceActor
 from ragen.agent_loop.service import EnvService
-from ragen.agent_loop.service_actor import ServiceActor
 from ragen.agent_loop.service_stats import ServiceStats, Times, together
 from ragen.agent_loop.session import Session
-from ragen.agent_loop.whose import ProcessId, can_see, is_running, this_process
 from ragen.errors import ConfigError, EnvError, ServiceFullError, ServiceTimeoutError, SessionLostError
 from support.faulty_envs import Walk
-
-ELSEWHERE = ProcessId(1, "1", "another machine")
 
 
 class Slow(Walk):
@@ -86,9 +81,9 @@ def with_service(work, configuration):
     return asyncio.run(run())
 
 
-async def exchange(actor, *requests, name="me", process=None):
+async def exchange(actor, *requests, name="me", patience=20.0):
     packed = pickle.dumps([(number, verb, arguments, {}) for number, verb, *arguments in requests])
-    return pickle.loads(await actor.exchange(name, process or this_process(), packed))
+    return pickle.loads(await actor.exchange(name, packed, patience))
 
 
 async def until(condition, limit=10.0):
@@ -171,18 +166,15 @@ def test_an_error_that_does_not_travel_arrives_as_its_nearest_kind():
     assert type(error) is EnvError and "a lock and a key" in str(error)
 
 
-def test_environments_of_a_killed_process_are_closed_and_then_the_service_ends(monkeypatch):
-    monkeypatch.setattr(service_actor, "WATCH", 0.05)
-    other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
-    other.start()
-    text = Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19]
-    process = this_process()._replace(pid=other.pid, started=text)
-    assert can_see(process) and is_running(process)
+def test_environments_of_a_caller_that_calls_no_more_are_closed_and_then_the_service_ends(monkeypatch):
+    monkeypatch.setattr(ray_service, "WATCH", 0.05)
+    monkeypatch.setattr(ray_service, "ALIVE", 0.6)
 
     async def work(actor):
-        await exchange(actor, *((number, "open", "Walk", number) for number in range(5)), name="you", process=process)
+        await exchange(actor, *((number, "open", "Walk", number) for number in range(5)))
+        for _ in range(10):
+            await exchange(actor, patience=0.1)
         before = await actor.stats()
-        other.kill()
 
         async def are_closed():
             return not (await actor.stats()).sessions
@@ -195,37 +187,14 @@ def test_environments_of_a_killed_process_are_closed_and_then_the_service_ends(m
 
         await until(is_ending)
         with pytest.raises(SessionLostError, match="is about to end"):
-            await actor.beat("me", this_process())
+            await exchange(actor)
         await asyncio.sleep(0.2)
         return before, stats
 
     (before, stats), ends = with_actor(work, linger=0.4)
-    other.join()
-    assert not is_running(process)
     assert before.sessions == 5
     assert (stats.callers_lost, stats.abandoned) == (1, 5)
     assert ends == 1
-
-
-@pytest.mark.parametrize(("process", "patience"), [(ELSEWHERE, "ALIVE"), (this_process(), "SILENT")])
-def test_a_caller_is_there_as_long_as_it_gives_signs_of_life(monkeypatch, process, patience):
-    monkeypatch.setattr(service_actor, "WATCH", 0.05)
-    monkeypatch.setattr(service_actor, patience, 0.6)
-
-    async def work(actor):
-        await exchange(actor, (0, "open", "Walk", 1), process=process)
-        for _ in range(10):
-            await asyncio.sleep(0.1)
-            await actor.beat("me", process)
-        kept = (await actor.stats()).sessions
-
-        async def are_closed():
-            return not (await actor.stats()).sessions
-
-        await until(are_closed)
-        return kept, (await actor.stats()).callers_lost
-
-    assert with_actor(work)[0] == (1, 1)
 
 
 def test_who_leaves_closes_what_is_open_and_counts_as_nobody_lost():

@@ -15,7 +15,7 @@ import torch
 from omegaconf import OmegaConf
 
 from ragen.agent_loop import training
-from ragen.agent_loop.lookup import actor_name, node_actor
+from ragen.agent_loop.ray_service import actor_name, node_actor
 from ragen.llm_agent.config.loading import load_config
 from support.agent_loop import StandInClient, tokenizer
 from support.taught_qwen import save_tiny_model

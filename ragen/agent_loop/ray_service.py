@@ -16,7 +16,7 @@ The actor is detached: it is made by whichever process asks first, under a name 
 outlives it. A process that plays, or has played, always has a call under way; one that has not called for :data:`ALIVE`
 is gone, and its environments are closed. An actor without callers ends after :data:`LINGER`.
 
-None of this is precious. A service that is gone, or that leaves a call unanswered for ``agent_loop.service_timeout`` and
+A service that is gone, or that leaves a call unanswered for ``agent_loop.service_timeout`` and
 is ended for that, is looked up again, which makes another one, empty, on this node or on another; trajectories play
 their environments again there (:mod:`ragen.agent_loop.session`).
 """

@@ -24,6 +24,7 @@ that was not asked for in an hour is closed here.
 from __future__ import annotations
 
 import asyncio
+import copy
 import itertools
 import logging
 import math
@@ -34,12 +35,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from ragen.agent_loop.blueprints import Blueprints
 from ragen.agent_loop.queues import LaneQueue
 from ragen.agent_loop.service_settings import ServiceSettings
 from ragen.agent_loop.service_stats import ServiceStats
 from ragen.errors import InputError, ServiceFullError, ServiceTimeoutError, SessionLostError
-from ragen.llm_agent.config.environments import read_config
+from ragen.llm_agent.config.environments import EnvEntry, read_config
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import Observation, Turn, TurnResult
@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 
 IDLE = 3600.0  # seconds after which an environment that nobody asked for is closed
 Group = tuple[str, int, str]  # tag, seed and mode
+_ENGINE_SECTIONS = ("es_manager", "custom_envs")
 
 
 class SessionKey(NamedTuple):
@@ -92,7 +93,7 @@ class EnvService:
             ConfigError: A key of ``es_manager`` or ``agent_loop`` has a value that cannot work.
         """
         self.limits = read(ServiceSettings, config)
-        self._blueprints = Blueprints(config)
+        self._blueprints = _Blueprints(config)
         self._settings = read_config(config, "train")
         self._name = secrets.token_hex(8)
         self._sessions: dict[SessionKey, _Session] = {}
@@ -312,3 +313,25 @@ class _Session:
 
     def is_idle(self, now: float) -> bool:
         return not self.is_at_its_turn and now - self.since > IDLE
+
+
+class _Blueprints:
+    """What builds an environment of each tag, read when a tag is first asked for."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config: dict[str, Any] = {name: config.get(name) for name in _ENGINE_SECTIONS}
+        self._entries: dict[str, EnvEntry] = {}
+        self._group_numbers: dict[tuple[str, str], int] = {}
+
+    def entry(self, tag: str) -> EnvEntry:
+        """The tag's entry, with a configuration object of its own each time."""
+        if tag not in self._entries:
+            part = {"env_groups": 1, "group_size": 1, "env_configs": {"tags": [tag], "n_groups": [1]}}
+            es_manager = {**self._config["es_manager"], "train": part}
+            self._entries[tag] = read_config({**self._config, "es_manager": es_manager}, "train").entries[0]
+        entry = self._entries[tag]
+        return replace(entry, spec=replace(entry.spec, config=copy.deepcopy(entry.spec.config)))
+
+    def number(self, tag: str, mode: str) -> int:
+        """What tells the groups of this tag and mode from others of the same seed."""
+        return self._group_numbers.setdefault((tag, mode), len(self._group_numbers))

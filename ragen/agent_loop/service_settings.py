@@ -15,7 +15,7 @@ class ServiceSettings:
     Attributes:
         max_sessions: Most environments that are open at a time in one service.
         queue_timeout: What a request may wait for its lane, beside the time that its turn or reset may take.
-        service_timeout: How long a service may leave a sign of life unanswered before another takes its place.
+        service_timeout: How long a service may leave a call unanswered before another takes its place.
         cpus: What a service's actor asks Ray for.
         step_timeout, reset_timeout: What a turn or a reset may take, see :class:`~ragen.parallel.settings.Settings`.
     """

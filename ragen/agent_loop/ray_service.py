@@ -41,6 +41,7 @@ from ragen.agent_loop.service_settings import ServiceSettings
 from ragen.agent_loop.service_stats import ServiceStats
 from ragen.errors import RagenError, ServiceTimeoutError, SessionLostError
 from ragen.parallel.episode.turn import TurnResult
+from ragen.settings import read
 
 log = logging.getLogger(__name__)
 
@@ -260,7 +261,7 @@ class RemoteService:
         Raises:
             ConfigError: A key of ``agent_loop`` has a value that cannot work.
         """
-        self.limits = ServiceSettings.read(config)
+        self.limits = read(ServiceSettings, config)
         self._config = config
         self._node = node
         self._connection: _Connection | None = None

@@ -5,6 +5,7 @@ from a reader. That a module needs its parent packages does not count.
 """
 
 import ast
+import importlib
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -28,6 +29,7 @@ FLOORS = [
         "ragen.torch_threads",
         "ragen.utils",
     },
+    {"ragen.ppo", "ragen.tracking"},
     {"ragen.env"},
     {"ragen.parallel"},
     {"ragen.games"},
@@ -137,6 +139,26 @@ def test_forwards_define_nothing_and_nobody_imports_them():
         nodes = [type(node) for node in ast.parse(modules()[module].read_text("utf-8")).body]
         assert set(nodes) <= {ast.Expr, ast.Import, ast.ImportFrom, ast.Assign, ast.If}, module
         assert not [each for each in modules() if module in imported(each)]
+
+
+RECIPES = ("ragen.cage2", "ragen.meta", "ragen.training")
+FACES = ("ragen.env", "ragen.parallel", "ragen.games", "ragen.vector")
+"""Packages of which recipes know nothing but the names in ``__all__``: what is inside may move without them."""
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_recipes_import_public_names_of_the_floors_below(recipe):
+    inner = []
+    for module in modules():
+        if not f"{module}.".startswith(f"{recipe}."):
+            continue
+        for name in names_in(modules()[module]):
+            face = next((each for each in FACES if name.startswith(f"{each}.")), None)
+            if face is not None and name.removeprefix(f"{face}.") not in importlib.import_module(face).__all__:
+                inner.append(f"{module} imports {name}")
+            if name.startswith("ragen.") and any(part.startswith("_") for part in name.split(".")):
+                inner.append(f"{module} imports {name}")
+    assert inner == []
 
 
 @pytest.mark.parametrize("package", NEVER)

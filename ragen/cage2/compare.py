@@ -23,9 +23,8 @@ from ragen.cage2.layout import HOSTS, N_BITS, N_HOSTS
 from ragen.cage2.policies import POLICIES
 from ragen.commands import refusing
 from ragen.errors import ConfigError
-from ragen.games.gym_game import GYM
-from ragen.parallel import EnvEngine, EnvSpec, Settings
-from ragen.parallel.episode.journal import Change
+from ragen.games import GYM
+from ragen.parallel import Change, EnvEngine, EnvSpec, Settings
 
 REDS = ("b_line", "meander")
 SURE = 1.96  # standard errors on each side of 95 %

@@ -28,6 +28,8 @@ with needs("cage2", "the policy of a workflow search"):
     import torch
     from torch import Tensor, nn
 
+    from ragen import ppo
+
 HIDDEN = 64
 VALUE_COEF, ENTROPY_COEF, GRAD_CLIP = 0.5, 0.01, 0.5
 
@@ -236,27 +238,16 @@ class ParallelOrderConditionedPPO:
         self.return_mean, self.return_std = state["returns"]
         self.n_updates = state["n_updates"]
 
-    def loss_of(self, inputs: Tensor, actions: Tensor, logs_before: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """The parts of the loss for a batch, and ``loss``, their sum with their weights; scalars."""
+    def losses_of(self, inputs: Tensor, actions: Tensor, logs_before: Tensor, targets: Tensor) -> ppo.Losses:
+        """The parts of the loss for a batch."""
         logs, entropies, values = self.policy.evaluate(inputs, actions)
-        advantages = targets - values.detach()
-        ratio = (logs - logs_before).exp()
-        gain = torch.minimum(ratio * advantages, ratio.clamp(1 - self._clip, 1 + self._clip) * advantages)
-        parts = {
-            "policy_loss": -gain.mean(),
-            "value_loss": nn.functional.mse_loss(values, targets),
-            "entropy": entropies.mean(),
-        }
-        loss = parts["policy_loss"] + VALUE_COEF * parts["value_loss"] - ENTROPY_COEF * parts["entropy"]
-        return {**parts, "loss": loss}
+        return ppo.losses(logs, logs_before, targets - values.detach(), entropies, values, targets, self._clip)
 
     def _pass(self, inputs: Tensor, actions: Tensor, logs_before: Tensor, targets: Tensor) -> dict[str, float]:
-        parts = self.loss_of(inputs, actions, logs_before, targets)
-        self.optimizer.zero_grad()
-        parts.pop("loss").backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self.policy.parameters(), GRAD_CLIP)
-        self.optimizer.step()
-        return {name: part.item() for name, part in parts.items()}
+        found = self.losses_of(inputs, actions, logs_before, targets)
+        found.total(VALUE_COEF, ENTROPY_COEF).backward()  # type: ignore[no-untyped-call]
+        ppo.optimiser_step(self.optimizer, self.policy, GRAD_CLIP)
+        return {"policy_loss": found.policy.item(), "value_loss": found.value.item(), "entropy": found.entropy.item()}
 
     def _inputs(self, states: np.ndarray) -> Tensor:
         """Observations with the workflow's code behind them."""

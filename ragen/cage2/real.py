@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from ragen.cage2.layout import ACCESS_LEVELS, HOSTS, INDEX, N_ACTIONS, N_BITS
 from ragen.errors import ConfigError, MissingExtraError
-from ragen.parallel.episode.global_rng import EnvRng, PythonRng, outer_state_kept
+from ragen.parallel import EnvRng, PythonRng, outer_state_kept
 
 ENV_VAR = "RAGEN_CAGE2_PATH"
 SCENARIO = Path("Shared", "Scenarios", "Scenario2.yaml")

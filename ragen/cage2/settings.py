@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ragen import settings
 from ragen.cage2.compliance import DEFINITIONS
 from ragen.errors import ConfigError
+from ragen.tracking import check_loggers
 
-FREE = ("checkpoint_dir", "n_workflows", "workers", "backend", "use_multiprocessing", "cage2_path")
+FREE = (
+    *("checkpoint_dir", "n_workflows", "workers", "backend", "use_multiprocessing", "cage2_path"),
+    *("logger", "project_name"),
+)
 """What a search that goes on may have otherwise: where it lies, how long it is, and what only decides how fast."""
 
 
@@ -41,6 +45,8 @@ class SearchSettings:
         cage2_path: Where CAGE 2 lies.
         bugs: Whether the embedded one keeps the original's quirks: "faithful" or "fixed".
         workers, backend, use_multiprocessing: Where environments live; see ``ParallelEnvWrapper``.
+        logger: Names of :data:`ragen.tracking.PACKAGES`; ``results.json`` is always written.
+        project_name: For trackers.
         threads: Of torch; how a sum is split over them decides how it is rounded.
     """
 
@@ -71,13 +77,16 @@ class SearchSettings:
     backend: str = "process"
     use_multiprocessing: bool | str = "auto"
     threads: int = 1
+    logger: list[str] = field(default_factory=list)
+    project_name: str = "ragen"
 
     def __post_init__(self) -> None:
         """Check what could not work.
 
         Raises:
-            ConfigError: A value is out of range.
+            ConfigError: A value is out of range, or there is no such logger.
         """
+        check_loggers(self.logger, "logger")
         for name in _AT_LEAST_ONE:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected an integer of at least 1.")

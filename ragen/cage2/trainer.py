@@ -25,10 +25,11 @@ from ragen.cage2.workflow import Order, WorkflowManager
 from ragen.errors import CheckpointError
 from ragen.files import new_folder
 from ragen.torch_threads import torch_threads
+from ragen.tracking import Loggers, open_loggers
 
 if TYPE_CHECKING:
     from ragen.cage2.wrapper import ParallelEnvWrapper
-    from ragen.parallel.settings import Mode
+    from ragen.parallel import Mode
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ class ParallelWorkflowRLTrainer:
         self._records = SearchRecords(self.folder)
         self.search = OrderSearch(gp_beta, self.settings.seed, self._manager)
         self.results: list[WorkflowResult] = []
+        self._loggers = Loggers([])
         for result in self._records.read(self.settings):
             self._keep(result)
 
@@ -156,11 +158,16 @@ class ParallelWorkflowRLTrainer:
             CheckpointError: Results cannot be written, or those so far are of another simulator.
             RagenError: The environments cannot be built, or failed.
         """
-        with torch_threads(self.settings.threads), ExitStack() as stack:
+        settings = self.settings
+        with (
+            torch_threads(settings.threads),
+            open_loggers(settings.logger, self.folder, settings.project_name) as self._loggers,
+            ExitStack() as stack,
+        ):
             envs: ParallelEnvWrapper | None = None
             while not self.is_done and not should_stop():
-                count = min(self.settings.parallel_workflows, self.settings.n_workflows - len(self.results))
-                if envs is None or envs.n_envs != count * self.settings.n_envs:
+                count = min(settings.parallel_workflows, settings.n_workflows - len(self.results))
+                if envs is None or envs.n_envs != count * settings.n_envs:
                     stack.close()
                     envs = stack.enter_context(self._envs(count))
                 if not self._train(self.search.propose(count), envs, on_update, should_stop):
@@ -222,6 +229,8 @@ class ParallelWorkflowRLTrainer:
     def _keep(self, result: WorkflowResult) -> None:
         self.results.append(result)
         self.search.observe(result.workflow, result.train_reward, result.noise)
+        numbers = ("train_reward", "noise", "train_compliance", "coverage", "avg_episodes_trained", "failed_episodes")
+        self._loggers.log({name: float(getattr(result, name)) for name in numbers}, result.iteration)
 
 
 def _play(

@@ -23,9 +23,8 @@ from ragen.cage2.env import Cage2Config
 from ragen.cage2.layout import N_ACTIONS, N_BITS
 from ragen.closing import Closing
 from ragen.errors import ConfigError, EnvError, InputError, StateError
-from ragen.games.gym_game import AT_END, GYM, Began, GymResult, GymTurn, Shown
-from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, LaneStats, Settings
-from ragen.parallel.settings import Mode
+from ragen.games import AT_END, GYM, Began, GymResult, GymTurn, Shown
+from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, LaneStats, Mode, Settings
 
 Infos = list[dict[str, Any]]
 Stepped = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_], Infos]

@@ -1,1 +1,30 @@
 """Kinds of game beside RAGEN's own: gymnasium's, and what their observations, generators and shared memory need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ragen.lazy import attach
+
+if TYPE_CHECKING:
+    from ragen.games.gym_game import AT_END, GYM, Began, GymResult, GymTurn, Shown
+    from ragen.games.values import detached, digest_of
+
+__all__ = [
+    "AT_END",
+    "GYM",
+    "Began",
+    "GymResult",
+    "GymTurn",
+    "Shown",
+    "detached",
+    "digest_of",
+]
+
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        **dict.fromkeys(("AT_END", "GYM", "Began", "GymResult", "GymTurn", "Shown"), "gym_game"),
+        **dict.fromkeys(("detached", "digest_of"), "values"),
+    },
+)

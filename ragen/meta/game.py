@@ -10,11 +10,11 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ragen.games.values import detached, digest_of
-from ragen.parallel.episode import generators
-from ragen.parallel.episode.game import Game, Options
-from ragen.parallel.episode.returned import FIVE, FOUR, wrong_reset, wrong_step
-from ragen.parallel.episode.spec import EnvSpec
+from ragen.games import detached, digest_of
+from ragen.parallel import EnvSpec, Game, Options, wrong_reset, wrong_step
+
+FOUR = "(observation, reward, done, info)"
+FIVE = "(observation, reward, terminated, truncated, info)"
 
 
 class Transition(NamedTuple):
@@ -159,11 +159,11 @@ class MetaGame(Game):
 
     def generator_state(self, env: Seat) -> Any:
         """The states of the environment's own generators."""
-        return generators.states(env.env)
+        return super().generator_state(env.env)
 
     def restore_generator(self, env: Seat, state: Any) -> None:
         """Put them back."""
-        generators.restore(env.env, state)
+        super().restore_generator(env.env, state)
 
 
 META = MetaGame()

@@ -14,7 +14,7 @@ import ragen.meta.tasks  # noqa: F401  (registers them)
 from ragen.errors import ConfigError, UnknownEnvError
 from ragen.meta.task_set import TaskSet
 from ragen.meta.varibad import Start, VariBadWrapper
-from ragen.parallel.episode.global_rng import EnvRng, outer_state_kept
+from ragen.parallel import EnvRng, outer_state_kept
 
 if TYPE_CHECKING:
     from ragen.meta.manager import ParallelEnvManager

@@ -20,21 +20,50 @@ from ragen.lazy import attach
 if TYPE_CHECKING:
     from ragen.parallel.engine import EnvEngine
     from ragen.parallel.environments import EnvFailed
+    from ragen.parallel.episode.game import Game, Options
+    from ragen.parallel.episode.global_rng import EnvRng, PythonRng, outer_state_kept
+    from ragen.parallel.episode.journal import Change
+    from ragen.parallel.episode.returned import wrong_reset, wrong_step
     from ragen.parallel.episode.spec import EnvSpec
     from ragen.parallel.lanes.handle import LaneKind
-    from ragen.parallel.settings import Settings
+    from ragen.parallel.settings import Mode, Settings
     from ragen.parallel.stats import LaneStats
 
-__all__ = ["EnvEngine", "EnvFailed", "EnvSpec", "LaneKind", "LaneStats", "Settings"]
+__all__ = [
+    "Change",
+    "EnvEngine",
+    "EnvFailed",
+    "EnvRng",
+    "EnvSpec",
+    "Game",
+    "LaneKind",
+    "LaneStats",
+    "Mode",
+    "Options",
+    "PythonRng",
+    "Settings",
+    "outer_state_kept",
+    "wrong_reset",
+    "wrong_step",
+]
 
 __getattr__, __dir__ = attach(
     __name__,
     {
+        "Change": "episode.journal",
         "EnvEngine": "engine",
         "EnvFailed": "environments",
+        "EnvRng": "episode.global_rng",
         "EnvSpec": "episode.spec",
+        "Game": "episode.game",
         "LaneKind": "lanes.handle",
         "LaneStats": "stats",
+        "Mode": "settings",
+        "Options": "episode.game",
+        "PythonRng": "episode.global_rng",
         "Settings": "settings",
+        "outer_state_kept": "episode.global_rng",
+        "wrong_reset": "episode.returned",
+        "wrong_step": "episode.returned",
     },
 )

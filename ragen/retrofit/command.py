@@ -24,7 +24,7 @@ DONE, FAILED, REFUSED, STOPPED = 0, 1, 2, 130
 _PROVEN, _NOTHING_PLAYED = 0, 3  # what the suite returns
 _SUITE = "ragen.retrofit.suite"
 _OFFLINE = dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "1")  # it downloads nothing
-_NEEDED = {"numpy": "numpy", "PIL": "pillow", "omegaconf": "omegaconf"}
+_NEEDED = {"numpy": "numpy", "PIL": "pillow", "omegaconf": "omegaconf", "psutil": "psutil"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -77,8 +77,11 @@ def modules() -> dict[str, Path]:
 
 
 def references(path: Path, known: dict[str, Path]) -> Iterator[tuple[str, str | None]]:
-    """The modules and names that a file imports, and the modules that it names in strings."""
-    for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
+    """The modules and names that a file imports when it runs, and the modules that it names in strings."""
+    tree = ast.parse(path.read_bytes(), str(path))
+    for_types = [each for each in ast.walk(tree) if isinstance(each, ast.If) and "TYPE_CHECKING" in ast.dump(each.test)]
+    never_run = {id(inner) for each in for_types for inner in ast.walk(each)}
+    for node in (each for each in ast.walk(tree) if id(each) not in never_run):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

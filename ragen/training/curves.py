@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.extras import needs
-from ragen.training.tracking import read_metrics
+from ragen.training.metrics_file import read_metrics
 
 Points = tuple[list[int], list[float]]
 

@@ -12,7 +12,7 @@ from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.report import Report, report_of, write_report
 from ragen.llm_agent.rollout.timeline import Timeline
 from ragen.training.checkpoints import TRAIN
-from ragen.training.tracking import METRICS_FILE, read_metrics
+from ragen.training.metrics_file import METRICS_FILE, read_metrics
 
 REPORT_FILE = "report.html"
 _CURVES = ("success", "reward")

@@ -14,9 +14,9 @@ from ragen.llm_agent.config.loading import flat_settings, setting
 from ragen.llm_agent.config.report import wants_report
 from ragen.llm_agent.rollout.rollout_file import ONLY_HOW_FAST
 from ragen.settings import key, read
+from ragen.tracking import PACKAGES, check_loggers
 from ragen.training.filtering import FilterSettings
 from ragen.training.model_settings import TinyModelSettings, WarmUpSettings
-from ragen.training.tracking import LOGGERS, check_loggers
 from ragen.training.update_settings import UpdateSettings
 
 AUTO, DISABLE = "auto", "disable"
@@ -41,8 +41,8 @@ class TrainerSettings:
         keep: ``max_ckpt_to_keep``; 0 keeps all.
         resume: ``resume_mode``: ``auto`` goes on from the newest checkpoint in ``folder``; ``disable`` begins anew, and
             sets aside the checkpoints that are there.
-        loggers: ``logger``: names of :data:`~ragen.training.tracking.LOGGERS`.
-        project: ``project_name``, for Weights & Biases.
+        loggers: ``logger``: names of :data:`ragen.tracking.PACKAGES`.
+        project: ``project_name``, for trackers.
         report: Whether to write ``report.html``; see :mod:`ragen.llm_agent.report`.
         threads: Of torch. One is fastest for a model as small as this.
         model: The model's size.
@@ -64,7 +64,7 @@ class TrainerSettings:
     save_freq: int = key(25, low=0)
     keep: int = key(3, "trainer.max_ckpt_to_keep", low=0)
     resume: str = key(AUTO, "trainer.resume_mode", allowed=(AUTO, DISABLE))
-    loggers: tuple[str, ...] = key(("console",), "trainer.logger", allowed=LOGGERS)
+    loggers: tuple[str, ...] = key(("console",), "trainer.logger", allowed=tuple(PACKAGES))
     project: str = key("ragen", "trainer.project_name")
     threads: int = key(1, low=1)
 
@@ -89,7 +89,7 @@ class TrainerSettings:
             updates=UpdateSettings.read(config),
             report=wants_report(config, is_served=False),
         )
-        check_loggers(settings.loggers)
+        check_loggers(settings.loggers, "trainer.logger")
         return settings
 
 

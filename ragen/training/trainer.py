@@ -22,6 +22,7 @@ from ragen.extras import needs
 from ragen.llm_agent.config.loading import differing, one_line
 from ragen.llm_agent.rollout.command import create_tokenizer
 from ragen.torch_threads import torch_threads
+from ragen.tracking import Loggers, open_loggers
 from ragen.training.checkpoints import (
     TRAIN,
     WARM_UP,
@@ -34,12 +35,12 @@ from ragen.training.checkpoints import (
 from ragen.training.curves import draw_curve
 from ragen.training.display import Display
 from ragen.training.filtering import Sample, sample_groups
+from ragen.training.metrics_file import METRICS_FILE, MetricsFile
 from ragen.training.player import Played, Player, success_metrics, tree_totals
 from ragen.training.run_report import REPORT_FILE, RunReport
 from ragen.training.settings import AUTO, TrainerSettings, about_training
 from ragen.training.surroundings import make_folder, no_progress_bar
 from ragen.training.tiny_model import build_model
-from ragen.training.tracking import METRICS_FILE, Tracker
 from ragen.training.training_batch import training_batch
 from ragen.training.trajectories import all_members
 from ragen.training.updates import Learner
@@ -121,14 +122,14 @@ class TinyTrainer(Closing):
         self._tags = list(dict.fromkeys(config.es_manager.train.env_configs.tags))
         self._val_tags = list(dict.fromkeys(config.es_manager.val.env_configs.tags))
         self._validations: dict[int, dict[str, float]] = {}
-        self._tracker: Tracker | None = None
+        self._loggers: Loggers | None = None
         self._report: RunReport | None = None
 
     def close(self) -> None:
         """Close environments and files; may be called twice."""
         self.player.close()
-        if self._tracker is not None:
-            self._tracker.close()
+        if self._loggers is not None:
+            self._loggers.close()
 
     def run(self) -> Outcome:
         """Go on from the newest checkpoint, or begin; see :func:`train`."""
@@ -143,7 +144,8 @@ class TinyTrainer(Closing):
             path, state, damaged = self._found
             place = place_of(path)
             self._checkpoints.put_away(damaged)
-        self._tracker = Tracker(settings.folder, settings.loggers, settings.project, place)
+        trackers = open_loggers(settings.loggers, settings.folder, settings.project)
+        self._loggers = Loggers([MetricsFile(settings.folder / METRICS_FILE, place), trackers])
         if settings.report:
             self._report = RunReport(self.player.proxy, settings.folder, self._title(), self._facts())
         with self._display:
@@ -283,8 +285,8 @@ class TinyTrainer(Closing):
     # What is written
 
     def _record(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
-        assert self._tracker is not None
-        self._tracker.write(phase, step, metrics)
+        assert self._loggers is not None
+        self._loggers.log(metrics, step, phase)
         if step:
             self._display.advance(phase, step, metrics)
         if any(name.startswith("val/") for name in metrics):

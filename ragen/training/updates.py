@@ -20,8 +20,10 @@ from ragen.training.update_settings import GAE, UpdateSettings
 
 with needs("train", "`ragen train`"):
     import torch
-    from torch import Tensor, nn
+    from torch import Tensor
     from transformers import PreTrainedModel
+
+    from ragen.ppo import optimiser_step
 
 
 def advantages_and_returns(batch: TrainingBatch, settings: UpdateSettings) -> tuple[Tensor, Tensor]:
@@ -159,9 +161,9 @@ class Learner:
                 parts |= self._critic_gradient(self.critic, selected, counts, share)
             for name, value in parts.items():
                 metrics[name] += value
-        metrics["actor/grad_norm"] = _step(self.optimizer, self.model, self.settings.grad_clip)
+        metrics["actor/grad_norm"] = optimiser_step(self.optimizer, self.model, self.settings.grad_clip)
         if self.critic is not None and self.critic_optimizer is not None:
-            metrics["critic/grad_norm"] = _step(self.critic_optimizer, self.critic, self.settings.grad_clip)
+            metrics["critic/grad_norm"] = optimiser_step(self.critic_optimizer, self.critic, self.settings.grad_clip)
         return metrics
 
     def _actor_gradient(self, part: TrainingBatch, counts: dict[str, int], share: float) -> dict[str, float]:
@@ -237,15 +239,6 @@ def _kl_penalty(log_probs: Any, reference: Any, kind: str) -> Tensor:
     from verl.trainer.ppo import core_algos
 
     return core_algos.kl_penalty(log_probs, reference, kind)
-
-
-def _step(optimizer: torch.optim.Optimizer, model: nn.Module, clip: float) -> float:
-    """Step, and forget the gradient; its norm before clipping. A gradient that is not finite is not stepped on."""
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
-    if torch.isfinite(norm):
-        optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    return float(norm)
 
 
 def _batch_metrics(batch: TrainingBatch) -> dict[str, float]:

@@ -25,6 +25,8 @@ with needs("train", "`ragen train`"):
     import torch
     from transformers import PreTrainedModel
 
+    from ragen.ppo import optimiser_step
+
 
 def demonstrations(config: Any, tokenizer: Any, settings: WarmUpSettings) -> list[TokenRow]:
     """Play the demonstrations; the same for the same configuration.
@@ -119,13 +121,11 @@ class WarmUp:
             loss = -log_probs.sum() / tokens
             loss.backward()
             total += loss.item()
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         rate = self.learning_rate(number)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        return {"warm_up/loss": total, "warm_up/lr": rate, "warm_up/grad_norm": float(norm)}
+        norm = optimiser_step(self.optimizer, self.model, grad_clip=1.0)
+        return {"warm_up/loss": total, "warm_up/lr": rate, "warm_up/grad_norm": norm}
 
     def learning_rate(self, number: int) -> float:
         """The learning rate of a step."""

@@ -92,8 +92,8 @@ def test_the_gradient_of_the_first_pass_is_the_policy_gradient():
     inputs, actions = agent._inputs(batch["states"]), torch.from_numpy(batch["actions"])
     targets = torch.randn(len(actions), generator=torch.Generator().manual_seed(0))
     parameters = list(agent.policy.actor.parameters())
-    parts = agent.loss_of(inputs, actions, torch.from_numpy(batch["log_probs"]), targets)
-    found = torch.autograd.grad(parts["policy_loss"], parameters)
+    parts = agent.losses_of(inputs, actions, torch.from_numpy(batch["log_probs"]), targets)
+    found = torch.autograd.grad(parts.policy, parameters)
     logs, _, values = agent.policy.evaluate(inputs, actions)
     expected = torch.autograd.grad(-((targets - values.detach()) * logs).mean(), parameters)
     for one, other in zip(found, expected, strict=True):
@@ -108,14 +108,14 @@ def test_a_loss_is_of_its_three_parts_and_ratios_are_clipped():
     logs, entropies, values = (each.detach() for each in agent.policy.evaluate(inputs, actions))
     shift = torch.linspace(-1, 1, len(actions))
     targets = torch.flip(shift, (0,))
-    parts = agent.loss_of(inputs, actions, logs - shift, targets)
+    parts = agent.losses_of(inputs, actions, logs - shift, targets)
     ratio, advantages = shift.exp().numpy(), (targets - values).numpy()
     gain = np.minimum(ratio * advantages, np.clip(ratio, 0.8, 1.2) * advantages)
-    assert parts["policy_loss"].item() == pytest.approx(-gain.mean(), rel=1e-4)
-    assert parts["value_loss"].item() == pytest.approx(((values - targets) ** 2).mean().item(), rel=1e-4)
-    assert parts["entropy"].item() == pytest.approx(entropies.mean().item(), rel=1e-4)
-    whole = parts["policy_loss"] + 0.5 * parts["value_loss"] - 0.01 * parts["entropy"]
-    assert parts["loss"].item() == pytest.approx(whole.item())
+    assert parts.policy.item() == pytest.approx(-gain.mean(), rel=1e-4)
+    assert parts.value.item() == pytest.approx(((values - targets) ** 2).mean().item(), rel=1e-4)
+    assert parts.entropy.item() == pytest.approx(entropies.mean().item(), rel=1e-4)
+    whole = parts.policy + 0.5 * parts.value - 0.01 * parts.entropy
+    assert parts.total(0.5, 0.01).item() == pytest.approx(whole.item())
 
 
 def test_an_update_is_some_passes_over_the_whole_batch_with_standardised_returns(monkeypatch):
@@ -123,8 +123,8 @@ def test_an_update_is_some_passes_over_the_whole_batch_with_standardised_returns
     _, states = play(agent, envs, 12)
     returns = agent.buffer.compute_returns(0.99, agent.values_of(states))
     passes, clipped = [], []
-    loss_of, clip = agent.loss_of, torch.nn.utils.clip_grad_norm_
-    monkeypatch.setattr(agent, "loss_of", lambda *batch: passes.append(batch) or loss_of(*batch))
+    losses_of, clip = agent.losses_of, torch.nn.utils.clip_grad_norm_
+    monkeypatch.setattr(agent, "losses_of", lambda *batch: passes.append(batch) or losses_of(*batch))
     monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda p, most: clipped.append(most) or clip(p, most))
     agent.update(states)
     assert [len(targets) for *_, targets in passes] == [48] * 3 and clipped == [0.5] * 3

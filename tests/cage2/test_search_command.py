@@ -83,7 +83,7 @@ def test_ctrl_c_stops_after_an_update_and_the_same_command_goes_on(tmp_path):
     with subprocess.Popen([*command, "n_workflows=500", folder], stdout=-1, stderr=-1, text=True) as process:
         assert until(lambda: (tmp_path / "stopped" / "search.json").exists(), 60)
         process.send_signal(signal.SIGINT)
-        said, bar = process.communicate(timeout=60)
+        said, bar = process.communicate(timeout=600)
     assert process.returncode == 130, bar
     assert f"to go on: the same command with {folder}" in said and "ep/s" in bar
     finished = len(state(tmp_path / "stopped"))

@@ -1,5 +1,6 @@
 """A search: what it keeps, when a training ends, that it reproduces, and that a stopped one goes on to the same end."""
 
+import importlib.util
 import json
 import math
 
@@ -65,6 +66,17 @@ def test_a_search_writes_what_it_says(tmp_path):
         assert len(result.updates) == 4
     assert {path.name for path in (tmp_path / "policies").iterdir()} == {f"workflow_00{i}.pt" for i in range(3)}
     assert trainer.is_done and StandInEnvs.built[-1].is_closed
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="tensorboard is not installed")
+def test_a_search_is_written_to_trackers_as_well_and_what_was_written_before_is_not_again(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    searched(tmp_path, n_workflows=2, logger=["tensorboard"])
+    trainer = searched(tmp_path, n_workflows=3, logger=["tensorboard"])
+    rewards = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Scalars("train_reward")
+    assert [each.step for each in rewards] == [0, 1, 2]
+    assert [each.value for each in rewards] == pytest.approx([each.train_reward for each in trainer.results])
 
 
 def test_the_search_is_told_the_returns_and_proposes_by_them(tmp_path):

@@ -8,11 +8,12 @@ import sys
 import numpy as np
 import pytest
 
+from ragen import ppo, tracking
 from ragen.errors import CheckpointError, ConfigError
 from ragen.meta import Learner, MemoryAgent, make_env
 from ragen.meta.command import main
 from ragen.meta.rl2.bars import UCB, Straight, Thompson, episode_returns, regret
-from ragen.meta.rl2.ppo import PPO, Batch, gae
+from ragen.meta.rl2.ppo import PPO, Batch
 from ragen.meta.rl2.settings import PPOSettings, config_names, load_settings
 from ragen.meta.rl2.trainer import Trainer
 from support.later import torch
@@ -50,7 +51,7 @@ def test_advantages_are_those_of_the_definition():
     mask = torch.ones(5, 2)
     mask[3:, 1] = 0
     values = values * mask
-    found = gae(rewards, values, mask, 0.9, 0.8)
+    found = ppo.gae(rewards, values, mask, 0.9, 0.8)
     for column, steps in ((0, 5), (1, 3)):
         v = [*values[:steps, column].tolist(), 0.0]
         deltas = [rewards[t, column].item() + 0.9 * v[t + 1] - v[t] for t in range(steps)]
@@ -122,6 +123,30 @@ def test_a_run_writes_what_it_says(tmp_path):
     assert trainer.iteration == 4
 
 
+def test_a_run_is_written_to_trackers_as_well(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setitem(tracking.OPENED, "tensorboard", lambda folder, project: Noted(said, folder, project))
+    trained(tmp_path / "run", "logger=[tensorboard]", "project_name=games")
+    assert said[0] == (tmp_path / "run", "games") and said[-1] == "closed"
+    assert [(step, "policy_loss" in metrics) for metrics, step in said[1:-1]] == [(n, True) for n in (1, 2, 3, 4)]
+    with pytest.raises(ConfigError, match="'paper'; expected some of"):
+        load_settings("bandit", ["logger=[paper]"])
+
+
+class Noted:
+    """A logger that notes what it is given."""
+
+    def __init__(self, said, *opened):
+        self.said = said
+        said.append(opened)
+
+    def log(self, metrics, step, phase):
+        self.said.append((metrics, step))
+
+    def close(self):
+        self.said.append("closed")
+
+
 def test_a_seed_reproduces_a_run_whatever_plays(tmp_path):
     one = trained(tmp_path / "one", "engine.use_lanes=false")
     other = trained(tmp_path / "other", "engine.use_lanes=true", "engine.num_envs=5", "engine.max_workers=2")
@@ -184,7 +209,7 @@ def test_configurations_are_found_by_name(tmp_path, monkeypatch):
 
 def test_the_command_shows_a_bar_and_what_was_reached(tmp_path):
     command = [sys.executable, "-m", "ragen.meta", "--config-name", "bandit", *SMALL, f"output_dir={tmp_path}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert re.search(r"iteration +2: regret \d+\.\d+ \(thompson \d+\.\d+, ucb \d+\.\d+\)", done.stdout)
     assert f"written to {tmp_path}" in done.stdout and "4/4" in done.stderr

@@ -50,7 +50,7 @@ def test_modules_that_a_checkout_needs_import_no_others():
 
 
 def test_modules_that_a_checkout_needs_need_few_packages():
-    allowed = {"numpy", "PIL", "omegaconf", "cloudpickle", "setproctitle", "rich", "yaml"}
+    allowed = {"numpy", "PIL", "omegaconf", "cloudpickle", "setproctitle", "rich", "yaml", "psutil"}
     allowed.add("ray")  # only with `backend: ray`
     assert needed_modules().outside - set(sys.stdlib_module_names) <= allowed
     assert {

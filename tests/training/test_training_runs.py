@@ -7,18 +7,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from ragen.commands import StopRequest
 from ragen.errors import CheckpointError, ConfigError
 from ragen.llm_agent.report.trajectories import unpacked
-from ragen.training import command, tracking, trainer
+from ragen.training import command, trainer
 from ragen.training.checkpoints import CheckpointFolder
 from ragen.training.curves import draw_curve
 from ragen.training.run_report import history
-from ragen.training.tracking import Tracker
 from ragen.training.trainer import train
 from ragen.training.warm_up import WarmUp
 from support.later import torch
@@ -235,34 +233,6 @@ def test_resume_mode_disable_begins_anew_and_sets_aside_what_was_there(tmp_path)
     assert [line["phase"] for line in metrics_of(tmp_path)] == ["warm_up", "train"]
     assert [path.name for path in (tmp_path / "checkpoints.1").iterdir()] == ["train_000007.pt"]
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["warm_up_000001.pt"]
-
-
-def test_metrics_go_to_weights_and_biases_when_asked(tmp_path, monkeypatch):
-    said = []
-    run = SimpleNamespace(log=said.append, finish=lambda: said.append("finished"))
-    fake = SimpleNamespace(init=lambda **options: said.append(options) or run, Error=RuntimeError)
-    monkeypatch.setitem(sys.modules, "wandb", fake)
-    tracker = Tracker(tmp_path / "run", ["wandb"], project="games")
-    tracker.write("train", 3, {"val/success": 0.5})
-    tracker.close()
-    assert said == [
-        {"project": "games", "name": "run", "dir": str(tmp_path / "run")},
-        {"train/step": 3, "val/success": 0.5},
-        "finished",
-    ]
-
-    def nobody(**options):
-        raise RuntimeError("No API key configured.")
-
-    monkeypatch.setattr(fake, "init", nobody)
-    with pytest.raises(ConfigError, match=r"'wandb', which cannot begin a run: No API key configured\. WANDB_MODE"):
-        Tracker(tmp_path / "run", ["wandb"])
-
-
-def test_a_logger_whose_package_is_missing_is_named_with_what_to_install(monkeypatch):
-    monkeypatch.setitem(tracking.LOGGERS, "wandb", "no_such_package")
-    with pytest.raises(ConfigError, match=r"'wandb'.*ragen-lanes\[train\]"):
-        tracking.check_loggers(["wandb"])
 
 
 def test_ctrl_c_before_the_first_step_says_that_there_is_nothing_saved(tmp_path, monkeypatch, capsys):

@@ -20,6 +20,8 @@ with needs("meta", "an agent of meta-RL"):
     import torch
     from torch import Tensor, nn
 
+    from ragen import ppo
+
 
 @dataclass
 class Batch:
@@ -85,7 +87,7 @@ class PPO:
         batch = Batch.of(episodes, self.agent)
         with torch.no_grad():
             logs_before, _, values = self.agent.evaluate(batch.inputs, batch.actions)
-            advantages = gae(
+            advantages = ppo.gae(
                 batch.rewards * settings.reward_scale, values * batch.mask, batch.mask, settings.gamma, settings.lam
             )
             returns = advantages + values
@@ -110,30 +112,11 @@ class PPO:
     def _pass(
         self, batch: Batch, logs_before: Tensor, advantages: Tensor, returns: Tensor, entropy_coef: float
     ) -> dict[str, float]:
-        clip, count = self.settings.clip, batch.mask.sum()
         logs, entropies, values = self.agent.evaluate(batch.inputs, batch.actions)
-        ratio = (logs - logs_before).exp()
-        gain = torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
-        policy_loss = -(gain * batch.mask).sum() / count
-        value_loss = 0.5 * ((values - returns).square() * batch.mask).sum() / count
-        entropy = (entropies * batch.mask).sum() / count
-        loss = policy_loss + self.settings.value_coef * value_loss - entropy_coef * entropy
-        self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self.agent.parameters(), self.settings.grad_clip)
-        self.optimizer.step()
-        return {"policy_loss": policy_loss.item(), "value_loss": value_loss.item(), "entropy": entropy.item()}
-
-
-def gae(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float) -> Tensor:
-    """Advantages ``(steps, rollouts)``; after the last step of a rollout there is nothing."""
-    advantages = torch.zeros_like(rewards)
-    carried, after = torch.zeros_like(rewards[0]), torch.zeros_like(rewards[0])
-    for step in range(len(rewards) - 1, -1, -1):
-        carried = (rewards[step] + gamma * after - values[step] + gamma * lam * carried) * mask[step]
-        advantages[step] = carried
-        after = values[step]
-    return advantages
+        found = ppo.losses(logs, logs_before, advantages, entropies, values, returns, self.settings.clip, batch.mask)
+        found.total(0.5 * self.settings.value_coef, entropy_coef).backward()  # type: ignore[no-untyped-call]
+        ppo.optimiser_step(self.optimizer, self.agent, self.settings.grad_clip)
+        return {"policy_loss": found.policy.item(), "value_loss": found.value.item(), "entropy": found.entropy.item()}
 
 
 def _normalized(values: Tensor, mask: Tensor) -> Tensor:

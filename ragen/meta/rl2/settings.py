@@ -11,6 +11,7 @@ from typing import Any
 from ragen import settings
 from ragen.errors import ConfigError
 from ragen.files import new_folder
+from ragen.tracking import check_loggers
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class PPOSettings:
         clip: How far a probability may go from what it was, as a share.
         epochs: Passes over the rollouts of an iteration.
         minibatches: Steps of the optimizer in each.
-        value_coef, entropy_coef: Weights of the value's error and of the entropy.
+        value_coef, entropy_coef: Weights of half the value's squared error and of the entropy.
         grad_clip: Largest norm of the gradient.
     """
 
@@ -113,6 +114,8 @@ class RunSettings:
         save_every: Iterations between two checkpoints.
         keep: How many checkpoints are kept.
         threads: Of torch.
+        logger: Names of :data:`ragen.tracking.PACKAGES`; ``metrics.jsonl`` is always written.
+        project_name: For trackers.
         output_dir: Where everything is written; None for a new folder.
     """
 
@@ -129,14 +132,17 @@ class RunSettings:
     save_every: int = 20
     keep: int = 2
     threads: int = 1
+    logger: list[str] = field(default_factory=list)
+    project_name: str = "ragen"
     output_dir: str | None = None
 
     def __post_init__(self) -> None:
         """Check what could not work.
 
         Raises:
-            ConfigError: A number is too small.
+            ConfigError: A number is too small, or there is no such logger.
         """
+        check_loggers(self.logger, "logger")
         for name in ("iterations", "rollouts", "forward_batch", "eval_every", "eval_tasks", "save_every", "threads"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected an integer of at least 1.")
@@ -147,7 +153,17 @@ class RunSettings:
 
     def learnt(self) -> dict[str, Any]:
         """What the weights follow from: all that a run which goes on must have in common with the one before."""
-        free = ("engine", "output_dir", "save_every", "keep", "eval_every", "eval_tasks", "threads")
+        free = (
+            "engine",
+            "output_dir",
+            "save_every",
+            "keep",
+            "eval_every",
+            "eval_tasks",
+            "threads",
+            "logger",
+            "project_name",
+        )
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in free}
 
 

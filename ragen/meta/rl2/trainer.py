@@ -25,6 +25,7 @@ from ragen.meta.rl2.curve import draw_curve
 from ragen.meta.rl2.ppo import PPO
 from ragen.meta.rl2.settings import RunSettings
 from ragen.torch_threads import torch_threads
+from ragen.tracking import Loggers, open_loggers
 
 with needs("meta", "an agent of meta-RL"):
     import torch
@@ -56,6 +57,7 @@ class Trainer:
         self.iteration = 0
         self.history: list[dict[str, float]] = []
         self.bars: dict[str, float] = {}
+        self._loggers = Loggers([])
         with ExitStack() as opened:
             opened.enter_context(torch_threads(settings.threads))
             self._build(settings, opened)
@@ -87,6 +89,7 @@ class Trainer:
             env.id, env.episodes_per_task, engine.num_envs, settings.seed, settings=engine.of_engine(), **made
         )
         opened.callback(self._parallel_env.close)
+        self._loggers = opened.enter_context(open_loggers(settings.logger, self.folder, settings.project_name))
 
     def run(self, told: News = lambda iteration, metrics: None, stops: Callable[[], bool] = lambda: False) -> bool:
         """Train until the end, or until asked to stop.
@@ -106,6 +109,7 @@ class Trainer:
                 metrics["eval"] = self.evaluate()
             self.history.append(metrics)
             self._write_history()
+            self._loggers.log({name: float(value) for name, value in metrics.items()}, self.iteration)
             told(self.iteration, metrics)
             wants_stop = stops() and not is_last
             if is_last or wants_stop or self.iteration % self.settings.save_every == 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.env.checks import check_was_reset, checked_seed
@@ -43,7 +43,7 @@ class CodeEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         passed: For each test whether a program of this episode has passed it.
     """
 
-    config_class: Any = CodeEnvConfig
+    config_class: ClassVar[Any] = CodeEnvConfig
     uses_global_rng = False
     copies_midway = True
     cost_hint = "heavy"

@@ -138,7 +138,8 @@ def _sums() -> Draw:
 
 def _brackets() -> Draw:
     def draw(rng: Random, size: int) -> str:
-        opened, text = [], ""
+        opened: list[str] = []
+        text = ""
         for _ in range(2 * size):
             if opened and rng.random() < 0.5:
                 text += opened.pop()

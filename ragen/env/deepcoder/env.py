@@ -32,11 +32,10 @@ class DeepCoderEnv(CodeEnv):
         """Try a program; see :meth:`CodeEnv.step`. An empty answer is refused, and counts as no try."""
         if self.problem is not None and not action.strip():
             self.observation = f"{self._introduced()}\n\nFeedback: Empty action"
-            info = {"action_is_effective": False, "action_is_valid": False, "success": False, "error": "Empty action"}
-            return self.observation, self.deepcoder.invalid_action_score, False, info
+            none = {"action_is_effective": False, "action_is_valid": False, "success": False, "error": "Empty action"}
+            return self.observation, self.deepcoder.invalid_action_score, False, none
         _, _, done, info = super().step(action)
-        share = info["passed_tests"] / info["total_tests"]
-        success = info["success"]
+        share, success = info["passed_tests"] / info["total_tests"], info["success"]
         return self.observation, share, done, {**info, "action_is_effective": success, "pass_reward": share}
 
     def _report(self, verdict: problems.Verdict, done: bool) -> str:

@@ -85,7 +85,7 @@ class Unknown:
         """Never."""
         return False
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self):
         """As it was."""

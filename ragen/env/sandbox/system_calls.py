@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 from typing import Any, NamedTuple
 
 from ragen.errors import SandboxError
@@ -34,179 +35,33 @@ _HARMLESS_PRCTL = (1, 3, 15, 16, 23)  # the parent's death, dumpable?, names, a 
 ASLEEP = ("nanosleep", "clock_nanosleep")
 UNKNOWN = ("getrandom", "clone3")
 
-PROGRAM = [
-    "creat",
-    "read",
-    "write",
-    "readv",
-    "writev",
-    "pread64",
-    "pwrite64",
-    "close",
-    "lseek",
-    "open",
-    "openat",
-    "stat",
-    "fstat",
-    "lstat",
-    "newfstatat",
-    "statx",
-    "access",
-    "faccessat",
-    "faccessat2",
-    "readlink",
-    "readlinkat",
-    "getdents64",
-    "getcwd",
-    "chdir",
-    "fchdir",
-    "fcntl",
-    "dup",
-    "dup2",
-    "dup3",
-    "pipe",
-    "pipe2",
-    "poll",
-    "ppoll",
-    "select",
-    "pselect6",
-    "epoll_create1",
-    "epoll_ctl",
-    "epoll_wait",
-    "epoll_pwait",
-    "eventfd2",
-    "mmap",
-    "munmap",
-    "mprotect",
-    "mremap",
-    "madvise",
-    "brk",
-    "futex",
-    "set_robust_list",
-    "get_robust_list",
-    "rseq",
-    "sched_yield",
-    "sched_getaffinity",
-    "rt_sigaction",
-    "rt_sigprocmask",
-    "rt_sigreturn",
-    "sigaltstack",
-    "exit",
-    "exit_group",
-    "clock_gettime",
-    "clock_getres",
-    "gettimeofday",
-    "time",
-    "times",
-    "getrusage",
-    "getpid",
-    "gettid",
-    "getppid",
-    "getuid",
-    "geteuid",
-    "getgid",
-    "getegid",
-    "getresuid",
-    "getresgid",
-    "getgroups",
-    "getpgrp",
-    "getpgid",
-    "getsid",
-    "uname",
-    "sysinfo",
-    "umask",
-    "unlink",
-    "unlinkat",
-    "rename",
-    "renameat",
-    "renameat2",
-    "mkdir",
-    "mkdirat",
-    "rmdir",
-    "ftruncate",
-    "truncate",
-    "fsync",
-    "fdatasync",
-    "utimensat",
-    "chmod",
-    "fchmod",
-    "fchmodat",
-    "symlink",
-    "symlinkat",
-    "link",
-    "linkat",
-    "arch_prctl",
-    "set_tid_address",
-    "restart_syscall",
-    "membarrier",
-    "getrlimit",
-    "statfs",
-    "fstatfs",
-    "fadvise64",
-]
+PROGRAM = re.findall(
+    r"\w+",
+    """
+    creat read write readv writev pread64 pwrite64 close lseek open openat stat fstat lstat newfstatat statx access
+    faccessat faccessat2 readlink readlinkat getdents64 getcwd chdir fchdir fcntl dup dup2 dup3 pipe pipe2 poll
+    ppoll select pselect6 epoll_create1 epoll_ctl epoll_wait epoll_pwait eventfd2 mmap munmap mprotect mremap
+    madvise brk futex set_robust_list get_robust_list rseq sched_yield sched_getaffinity rt_sigaction rt_sigprocmask
+    rt_sigreturn sigaltstack exit exit_group clock_gettime clock_getres gettimeofday time times getrusage getpid
+    gettid getppid getuid geteuid getgid getegid getresuid getresgid getgroups getpgrp getpgid getsid uname sysinfo
+    umask unlink unlinkat rename renameat renameat2 mkdir mkdirat rmdir ftruncate truncate fsync fdatasync utimensat
+    chmod fchmod fchmodat symlink symlinkat link linkat arch_prctl set_tid_address restart_syscall membarrier
+    getrlimit statfs fstatfs fadvise64
+    """,
+)
 """What a Python program needs: files of its own, memory, threads, clocks."""
 
-COMMANDS = [
-    "execve",
-    "execveat",
-    "fork",
-    "vfork",
-    "wait4",
-    "waitid",
-    "kill",
-    "tgkill",
-    "tkill",
-    "rt_sigsuspend",
-    "rt_sigtimedwait",
-    "rt_sigpending",
-    "pause",
-    "setpgid",
-    "setsid",
-    "setitimer",
-    "getitimer",
-    "alarm",
-    "timer_create",
-    "timer_settime",
-    "timer_gettime",
-    "timer_delete",
-    "timer_getoverrun",
-    "sendfile",
-    "splice",
-    "tee",
-    "copy_file_range",
-    "chown",
-    "fchown",
-    "lchown",
-    "fchownat",
-    "mknod",
-    "mknodat",
-    "getxattr",
-    "lgetxattr",
-    "fgetxattr",
-    "listxattr",
-    "llistxattr",
-    "flistxattr",
-    "flock",
-    "fallocate",
-    "sync",
-    "syncfs",
-    "prlimit64",
-    "setrlimit",
-    "inotify_init1",
-    "inotify_add_watch",
-    "inotify_rm_watch",
-    "sched_getparam",
-    "sched_getscheduler",
-    "getpriority",
-    "capget",
-    "memfd_create",
-    "utime",
-    "utimes",
-    "futimesat",
-    "pidfd_open",
-    "pidfd_send_signal",
-    "mincore",
-]
+COMMANDS = re.findall(
+    r"\w+",
+    """
+    execve execveat fork vfork wait4 waitid kill tgkill tkill rt_sigsuspend rt_sigtimedwait rt_sigpending pause
+    setpgid setsid setitimer getitimer alarm timer_create timer_settime timer_gettime timer_delete timer_getoverrun
+    sendfile splice tee copy_file_range chown fchown lchown fchownat mknod mknodat getxattr lgetxattr fgetxattr
+    listxattr llistxattr flistxattr flock fallocate sync syncfs prlimit64 setrlimit inotify_init1 inotify_add_watch
+    inotify_rm_watch sched_getparam sched_getscheduler getpriority capget memfd_create utime utimes futimesat
+    pidfd_open pidfd_send_signal mincore
+    """,
+)
 """What a shell and its commands need besides."""
 
 
@@ -306,6 +161,6 @@ def load_library() -> Any:
     library.seccomp_release.argtypes = [ctypes.c_void_p]
     library.seccomp_syscall_resolve_name.argtypes = [ctypes.c_char_p]
     library.seccomp_export_bpf.argtypes = [ctypes.c_void_p, ctypes.c_int]
-    signature = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_uint, ctypes.POINTER(_Arg)]
+    signature: list[Any] = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_uint, ctypes.POINTER(_Arg)]
     library.seccomp_rule_add_array.argtypes = signature
     return library

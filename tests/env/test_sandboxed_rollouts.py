@@ -1,0 +1,98 @@
+"""Code and terminal behind the manager: equal sequentially, in workers and after kills, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pytest
+
+from ragen.env.code.families import solve as program_for
+from ragen.env.terminal.families import solve as command_for
+from ragen.llm_agent.es_manager import EnvStateManager
+from support.episodes import config, freeze
+from support.sandboxes import needs_programs, needs_shell
+
+TURNS = 3
+PROGRAMS = [
+    "def f(*args): return 0",
+    "while True: pass",
+    "import os\nos.fork()",
+    "```\nprint(open('/proc/1/maps'))\n```",
+]
+COMMANDS = [
+    "ls -la",
+    "echo $RANDOM > kept; date >> kept; cat kept",
+    "cd /tmp; mktemp; pwd",
+    "while :; do :; done",
+    "rm -r *",
+]
+TAGS = {
+    "Code": {"env_type": "code", "env_config": {"cpu_seconds": 0.1}, "max_actions_per_traj": 5},
+    "DeepCoder": {"env_type": "deepcoder", "env_config": {"max_steps": 2}, "max_actions_per_traj": 5},
+    "Terminal": {"env_type": "terminal", "env_config": {"cpu_seconds": 0.3}, "max_actions_per_traj": 9},
+}
+
+
+def answers(cache: dict[str, Any], turn: int) -> list[str]:
+    """What a player might say: now and then what is right."""
+    rng = random.Random(f"{cache['env_id']}/{turn}")
+    first = cache["history"][0]["state"]
+    if cache["tag"] == "Terminal":
+        return [command_for(first) or "", "submit"] if rng.random() < 0.6 else [rng.choice(COMMANDS)]
+    return [program_for(first) or ""] if rng.random() < 0.4 else [rng.choice(PROGRAMS)]
+
+
+def episode(manager: EnvStateManager, before_turn: Callable[[int], object] | None = None) -> Any:
+    active = manager.reset()
+    for turn in range(TURNS):
+        if before_turn is not None:
+            before_turn(turn)
+        active = manager.step(
+            [
+                {"env_id": c["env_id"], "actions": answers(c, turn), "llm_response": "", "llm_raw_response": ""}
+                for c in active
+            ]
+        )
+    return freeze(manager.get_rollout_states())
+
+
+def kill_workers(manager: EnvStateManager) -> None:
+    pids = [lane.pid for lane in manager.lane_stats() if lane.lane != "main" and lane.pid]
+    assert pids
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+def sandboxes() -> set[psutil.Process]:
+    """Those of this process and its workers."""
+    return {each for each in psutil.Process().children(recursive=True) if each.name() == "bwrap"}
+
+
+@pytest.mark.timeout(600)  # on a busy machine
+@needs_programs
+@needs_shell
+@pytest.mark.parametrize("env_type", ["code", "terminal"])
+def test_rollouts_are_equal_in_workers_and_after_kills_and_nothing_is_left(env_type: str) -> None:
+    groups = [("Terminal", 2)] if env_type == "terminal" else [("Code", 2), ("DeepCoder", 1)]
+    tags = {tag: TAGS[tag] for tag, _ in groups}
+
+    def made(mode: Any) -> EnvStateManager:
+        return EnvStateManager(config(tags, groups, group_size=2, use_multiprocessing=mode))
+
+    before = sandboxes()
+    with made(False) as manager:
+        expected = [episode(manager) for _ in range(2)]
+    assert sandboxes() == before
+    with made(True) as manager:
+        assert episode(manager) == expected[0]
+        assert episode(manager, lambda turn: turn == 1 and kill_workers(manager)) == expected[1]
+        left = sandboxes() - before
+    _, still = psutil.wait_procs(left, timeout=60)
+    assert not still
+    rewards = [turn.get("reward", 0) for cache in expected[0] + expected[1] for turn in cache["history"]]
+    assert max(rewards) == 1.0, "something was solved"

@@ -12,8 +12,8 @@ The turn loop that uses it::
 Masks and scores are aligned with ``responses``, which is ``input_ids`` without its first column: column t of each
 speaks of the token after token t. A trajectory's score stands on the last token that the model wrote.
 
-Where an actor tells the tokens that it was given and sampled, training rows consist of these, token by token; which and
-how many rows that makes, :mod:`ragen.llm_agent.tokens.training_rows` says.
+Where an actor returns the tokens that it was given and sampled, training rows consist of these, token by token; see
+:mod:`ragen.llm_agent.tokens.training_rows` for which and how many rows that makes.
 
 A context that is too long loses its oldest turns, one after the other, and never its instruction or its last turn.
 Prompts are built in :mod:`ragen.llm_agent.prompting.conversation` of the words in
@@ -74,7 +74,7 @@ class ContextManager:
             tokenizer: A fast Hugging Face tokenizer with a chat template.
             processor: A Hugging Face processor; with it, image observations become images in messages, without it they
                 stay ``<images>`` marks in the text.
-            mode: ``"train"`` or ``"val"``: the section of ``es_manager`` whose environments are talked to.
+            mode: ``"train"`` or ``"val"``: the section of ``es_manager`` that describes the environments.
 
         Raises:
             ConfigError: A key has a value that cannot work, the tokenizer has no usable chat template, or a tag's
@@ -149,7 +149,7 @@ class ContextManager:
             there is one, and with a processor ``multi_modal_data`` and ``multi_modal_inputs``; for training also
             ``episode_ids``: a row's trajectory, by its place in ``env_outputs``.
             Where rollouts branch, ``loss_mask`` is 1 on every turn in one row only, that of who played it;
-            ``parents`` (-1 without) and ``shared_turns`` say whose turns a row shares, and ``advantages``
+            ``parents`` (-1 without) and ``shared_turns`` give the row whose turns are shared, and ``advantages``
             (``agent_proxy.branching.advantages: tree``) has those of each token against its siblings'.
             ``meta_info["metrics"]``, for training: means over the environments of each tag.
             Generation 2026 has ids of dtype int64 and not object, ``original_rm_scores`` equal to ``rm_scores``,
@@ -173,11 +173,11 @@ class ContextManager:
 
         Args:
             env_outputs: See there.
-            with_tokens: Whether whoever answers reads tokens. If not, only prompts that might be too long are
+            with_tokens: Whether the actor reads tokens. If not, only prompts that might be too long are
                 tokenised, which may be most of the work.
 
         Returns:
-            The columns of ``get_lm_inputs``, and each prompt's tokens in ``prompt_ids``; None where nobody needs them.
+            The columns of ``get_lm_inputs``, and each prompt's tokens in ``prompt_ids``; None where not needed.
 
         Raises:
             InputError: A tag is unknown, or a single turn is too long for the model.
@@ -211,7 +211,7 @@ class ContextManager:
         Args:
             lm_outputs: With ``non_tensor_batch["env_ids"]``, and the replies either as texts in
                 ``non_tensor_batch["response_texts"]`` or, if that is missing, as tokens in ``batch["responses"]``;
-                where ``non_tensor_batch["exchanges"]`` tells of tokens, training will be on these.
+                where ``non_tensor_batch["exchanges"]`` has tokens, training will be on these.
 
         Returns:
             For each row ``env_id``, ``llm_raw_response`` (which knows its
@@ -228,7 +228,7 @@ class ContextManager:
             count = "no" if env_ids is None else len(env_ids)
             raise InputError(f"the model's output has {len(texts)} replies and {count} env_ids; expected one for each.")
         exchanges = lm_outputs.non_tensor_batch.get("exchanges", [None] * len(texts))
-        _tell_cut_off(env_ids, texts, None if self.settings.quirks else self.settings.reply_limit)
+        _log_cut_off(env_ids, texts, None if self.settings.quirks else self.settings.reply_limit)
         return [self._env_input(*each) for each in zip(env_ids, texts, exchanges, strict=True)]
 
     def _env_input(self, env_id: Any, text: str, exchange: Exchange | None) -> dict[str, Any]:
@@ -280,7 +280,7 @@ class ContextManager:
         return plain_messages(columns["messages_list"][0])
 
 
-def _tell_cut_off(env_ids: Iterable[Any], texts: Sequence[str], limit: int | None) -> None:
+def _log_cut_off(env_ids: Iterable[Any], texts: Sequence[str], limit: int | None) -> None:
     longer = [] if limit is None else [each for each in zip(env_ids, texts, strict=True) if len(each[1]) > limit]
     if longer:
         (env_id, text), count = longer[0], len(longer)

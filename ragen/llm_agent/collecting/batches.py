@@ -2,7 +2,7 @@
 
 Prompts are chats of one message, padded on the left. Replies come back as prompt, reply and both together, in the
 columns of verl's rollouts. A verl worker group gives these columns itself. Where the actor is one of this project's
-backends, they are made of the prompts and of the reply's tokens, or of its text where it does not tell tokens.
+backends, they are made of the prompts and of the reply's tokens, or of its text where it returns no tokens.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Answers(NamedTuple):
         texts: The replies.
         errors: Why there is none, or None.
         tensors: ``prompts``, ``responses``, ``input_ids``, ``attention_mask``, ``position_ids``, and what else the
-            actor told of its replies, such as log-probabilities.
+            actor returned of its replies, such as log-probabilities.
     """
 
     texts: list[str]
@@ -154,11 +154,11 @@ def read_answers(prompts: DataProto, output: DataProto, tokenizer: Any, pad_id: 
         pad_id: Fills up rows.
     """
     given = dict(output.batch.items()) if output.batch is not None else {}
-    said = reply_texts(output, tokenizer)
-    errors = list(output.non_tensor_batch.get("errors", [None] * len(said)))
+    texts = reply_texts(output, tokenizer)
+    errors = list(output.non_tensor_batch.get("errors", [None] * len(texts)))
     if "responses" in given and _is_whole(prompts, given):
-        return Answers(said, errors, given | {"prompts": given.get("prompts", prompts.batch["input_ids"])})
-    return Answers(said, errors, _joined(prompts, _replies(given, said, tokenizer, pad_id)))
+        return Answers(texts, errors, given | {"prompts": given.get("prompts", prompts.batch["input_ids"])})
+    return Answers(texts, errors, _joined(prompts, _replies(given, texts, tokenizer, pad_id)))
 
 
 def _is_whole(prompts: DataProto, given: Mapping[str, torch.Tensor]) -> bool:

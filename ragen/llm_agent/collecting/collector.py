@@ -39,7 +39,7 @@ class TrajectoryCollector:
 
     Attributes:
         config: The whole configuration.
-        settings: What it says to collectors.
+        settings: What of it is for collectors.
         tokenizer: The actor's tokenizer.
         keeps: Which groups the dynamic loop keeps, by their rewards.
         failures: Environment to what kept it from getting a reply or playing on, in the last rollout.
@@ -175,7 +175,7 @@ class TrajectoryCollector:
 
         Returns:
             Tensors: ``prompts``, ``responses``, ``input_ids``, ``attention_mask``, ``position_ids``, and
-            log-probabilities where the actor told them. Objects: ``uid`` (of the group), ``traj_uid``, ``anchor_obs``,
+            log-probabilities where the actor has them. Objects: ``uid`` (of the group), ``traj_uid``, ``anchor_obs``,
             ``index``, ``data_source``, ``is_action_valid``, ``rewards`` (of the turn), ``active_masks`` (all True),
             ``episode_rewards``, ``episode_lengths``, ``tool_callings``, ``env_ids``, ``episode_success`` (of the row's
             own trajectory, NaN where its environment failed); and on every row the mean of each kind of success
@@ -224,7 +224,7 @@ class TrajectoryCollector:
         return answers, data_proto(answers.tensors, dict(prompts.non_tensor_batch), {})
 
     def _texts(self, play: _Play, asked: Sequence[int], answers: Answers) -> tuple[list[str | None], list[int]]:
-        """The text of each environment; and which row of the batch is whose, -1 where it has no reply or is over."""
+        """Each environment's text; and the environment of each row of the batch, -1 if it has no reply or is over."""
         texts: list[str | None] = [None] * len(play.done)
         rows: list[int] = []
         for row, text, error in zip(asked, answers.texts, answers.errors, strict=True):

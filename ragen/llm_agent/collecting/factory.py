@@ -64,17 +64,17 @@ def make_environment_manager(config: Any, mode: str) -> EnvironmentManagerBase:
     Raises:
         ConfigError: A key is missing or has a value that cannot work.
     """
-    told = _read(config, mode)
+    read = _read(config, mode)
     style = _style(config)
-    seed = DEFAULT_SEEDS[mode] if told.base_seed is None else told.base_seed
+    seed = DEFAULT_SEEDS[mode] if read.base_seed is None else read.base_seed
     envs = EnvironmentContainer(
-        [entry.spec for entry in told.entries],
-        told.group_size,
+        [entry.spec for entry in read.entries],
+        read.group_size,
         seed,
         is_train=mode == "train",
-        limits=[entry.max_actions_per_traj for entry in told.entries],
-        settings=told.engine,
-        on_failure=told.keep_failure(),
+        limits=[entry.max_actions_per_traj for entry in read.entries],
+        settings=read.engine,
+        on_failure=read.keep_failure(),
     )
     types = set(envs.env_types)
     single = types.pop() if len(types) == 1 else ""
@@ -86,7 +86,7 @@ def make_environment_manager(config: Any, mode: str) -> EnvironmentManagerBase:
 def _read(config: Any, mode: str) -> ManagerConfig:
     """The environments of a mode, checked."""
     plain: Any = OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
-    with suppress(AttributeError, KeyError, TypeError):  # the reader says what is missing or wrong
+    with suppress(AttributeError, KeyError, TypeError):  # the reader names what is missing or wrong
         part = plain["es_manager"][mode]
         if len(part["env_configs"]["tags"]) == 1:
             part = {**part, "env_configs": {**part["env_configs"], "n_groups": None}}

@@ -67,7 +67,7 @@ def to_list_of_dict(batch: DataProto) -> list[dict[str, Any]]:
 
 
 def rewards_differ(rewards: np.ndarray) -> bool:
-    """Whether a group tells good from bad: its rewards are not all equal, but for rounding."""
+    """Whether a group has something to compare: its rewards are not all equal, but for rounding."""
     return not np.allclose(rewards, rewards[0])
 
 
@@ -93,13 +93,13 @@ def filter_group_data(
         success: See there.
         traj_uid: See there.
         tool_callings: See there.
-        config: The whole configuration, which tells the size of groups where ``group_n`` is left out.
+        config: The whole configuration, which has the size of groups where ``group_n`` is left out.
         last_try: Keep everything: there will be no other.
         group_n: Members of a group.
         keeps: Whether a group of these rewards stays.
 
     Raises:
-        InputError: The trajectories are not whole groups, or nobody says how large these are.
+        InputError: The trajectories are not whole groups, or the size of groups is unknown.
     """
     given = Collected(batch_list, episode_rewards, episode_lengths, success, traj_uid, tool_callings)
     if last_try:

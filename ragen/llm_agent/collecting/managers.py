@@ -83,7 +83,7 @@ class EnvironmentManagerBase(Closing):
     """Asks for actions in words, and reads what is answered; a context manager that closes its container.
 
     Class attributes:
-        env_type: The type of all environments; None takes each environment's own, as the container tells it.
+        env_type: The type of all environments; None takes the container's type of each environment.
         skips_none: ``step`` takes None for environments that were not asked.
 
     Attributes:
@@ -119,10 +119,10 @@ class EnvironmentManagerBase(Closing):
         Raises:
             ConfigError: A template cannot be filled in, or a length is no integer.
         """
-        told = _told_by(env_name)
+        given = _given_by(env_name)
         self.envs, self.projection_f = envs, projection_f
-        self.env_name = told.get("env_name") or self.env_type or "environments"
-        self.history_length = _checked_length(told.get("history_length"), history_length)
+        self.env_name = given.get("env_name") or self.env_type or "environments"
+        self.history_length = _checked_length(given.get("history_length"), history_length)
         self.memory = SimpleMemory()
         count = len(envs) if hasattr(envs, "__len__") else envs.num_processes
         types = getattr(envs, "env_types", None)
@@ -177,11 +177,11 @@ class EnvironmentManagerBase(Closing):
         shown, rewards, dones, infos = self.envs.step(actions)
         self._remember(text_actions, actions)
         self._shown, self._done = list(shown), list(map(bool, dones))
-        told = [
-            {**_told(env_type, info), "is_action_valid": to_numpy(valid)}
+        detailed = [
+            {**_with_shop_keys(env_type, info), "is_action_valid": to_numpy(valid)}
             for env_type, info, valid in zip(self._types, infos, valids, strict=True)
         ]
-        return self._observations(), np.array(rewards, float), np.array(self._done, bool), told
+        return self._observations(), np.array(rewards, float), np.array(self._done, bool), detailed
 
     def _project(self, texts: Sequence[str | None]) -> tuple[list[Any], list[Any]]:
         """Actions and valids of all rows; only rows that have a text are shown to a projection."""
@@ -256,7 +256,7 @@ class EnvironmentManagerBase(Closing):
 
     @property
     def group_n(self) -> int | None:
-        """Environments of a group, where the container says so."""
+        """Environments of a group, where the container has groups."""
         return getattr(self.envs, "group_n", None)
 
     @property
@@ -328,8 +328,8 @@ MANAGERS: dict[str, type[EnvironmentManagerBase]] = {
 """The manager of each type; other types, and rows of several types, take the base."""
 
 
-def _told_by(given: Any) -> dict[str, Any]:
-    """The name and history length that the third argument tells: a name itself, or a configuration."""
+def _given_by(given: Any) -> dict[str, Any]:
+    """The name and history length that the third argument has: a name itself, or a configuration."""
     if given is None or isinstance(given, str):
         return {"env_name": given}
     section = given.get("env", {}) if hasattr(given, "get") else getattr(given, "env", {})
@@ -337,8 +337,8 @@ def _told_by(given: Any) -> dict[str, Any]:
     return {name: read(name) for name in ("env_name", "history_length")}
 
 
-def _checked_length(told: Any, given: Any) -> int:
-    length = given if given is not None else told if told is not None else HISTORY_LENGTH
+def _checked_length(configured: Any, given: Any) -> int:
+    length = given if given is not None else configured if configured is not None else HISTORY_LENGTH
     if isinstance(length, bool) or not isinstance(length, int):
         raise ConfigError(f"history_length = {length!r}: expected an integer; 0 shows no history.")
     return length
@@ -358,13 +358,13 @@ def _parameters(function: Any) -> int:
         return 1
 
 
-def _told(env_type: str, info: Mapping[str, Any]) -> dict[str, Any]:
+def _with_shop_keys(env_type: str, info: Mapping[str, Any]) -> dict[str, Any]:
     """The info, with what verl-agent's users look for in a shop's."""
-    told = dict(info)
-    if env_type == "webshop" and "success" in told:
-        told.setdefault("task_score", float(told.get("raw_reward", told.get("reward", 0.0))))
-        told.setdefault("won", bool(told["success"]))
-    return told
+    info = dict(info)
+    if env_type == "webshop" and "success" in info:
+        info.setdefault("task_score", float(info.get("raw_reward", info.get("reward", 0.0))))
+        info.setdefault("won", bool(info["success"]))
+    return info
 
 
 def _last_info(infos: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -28,7 +28,7 @@ USE_PARALLEL_ENVS = "use_parallel_envs"
 
 
 class RowPlaces:
-    """Which rows of a collected batch are whose.
+    """The trajectory and the group of each row of a collected batch.
 
     Attributes:
         starts: The first row of each trajectory.

@@ -1,4 +1,4 @@
-"""What a collector is told: RAGEN's keys, and verl-agent's where they are set."""
+"""The settings of a collector: RAGEN's keys, and verl-agent's where they are set."""
 
 from __future__ import annotations
 

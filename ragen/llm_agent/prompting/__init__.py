@@ -1,6 +1,6 @@
 """From observation to prompt, and from reply to action.
 
-conversation     where every prompt is built: what a tag's environments are told, chats of turns, steps of containers
+conversation     where every prompt is built: instructions of tags, chats of turns, steps of containers
 templates        the words of prompts, as data: our own, or a file's
 replies          where every reply is read: RAGEN's tags, and projections for containers
 chat_template    chats to text by the tokenizer's template, and which part of that text is whose

@@ -1,4 +1,4 @@
-r"""Chats to text, by the chat template that comes with the tokenizer or processor; and back: what of the text is whose.
+r"""Chats to text, by the chat template that comes with the tokenizer or processor; and which part of the text is whose.
 
 :class:`ChatTemplate` renders. :func:`outlines` finds which parts of a rendered chat are contents, and which are the
 template's own text. Nothing is known of the template but what it does: the chat is rendered a second time, as a
@@ -87,7 +87,7 @@ class ChatTemplate:
         except Exception as error:  # templates raise whatever they like
             raise ConfigError(f"the tokenizer's chat template fails on a user message: {one_line(error)}.") from error
         if "probe" not in text:
-            raise ConfigError("the tokenizer's chat template leaves out what the user says.")
+            raise ConfigError("the tokenizer's chat template leaves out the user message.")
 
     def _try_system_message(self) -> bool:
         try:
@@ -208,7 +208,7 @@ class _Skeleton:
         return {**message, "content": items}
 
     def _text(self, index: int, role: str, text: str) -> str:
-        """The text with a mark for each stretch between tags, the empty ones too: they tell what was left out.
+        """The text with a mark for each stretch between tags, the empty ones too: they show what was left out.
 
         Only before a tag that opens a text there is none, since templates ask how a text starts.
         """

@@ -114,7 +114,7 @@ class _Source:
         self._tree: ast.AST = managers[0] if managers else tree  # the file may hold tests of it besides
 
     def refuse(self, what: str, found: Iterable[Any] = ()) -> ConfigError:
-        """The error that says what is not understood."""
+        """The error that names the part that is not understood."""
         texts = [str(each) for each in found]
         seen = f"found {len(texts)} of it: {texts}" if texts else "found none"
         return ConfigError(
@@ -153,7 +153,7 @@ class _Source:
         return [text for text in texts if (_slots_in(text) == slots if only else _slots_in(text) >= slots)]
 
     def rewards(self) -> list[str]:
-        """The user messages that tell a reward."""
+        """The user messages with a reward."""
         texts = [_try_text(node) for node in _contents(self._tree, "user")]
         return [text for text in texts if text and _slots_in(text) == {"reward"}]
 
@@ -213,22 +213,22 @@ class _Source:
         raise self.refuse(name, [] if node is None else [ast.unparse(node)])
 
     def window(self, state: str) -> WindowTemplate:
-        """How earlier turns are told in one message; the turn that is asked for must show its state as ever."""
+        """The texts for earlier turns in one message; the turn that is asked for must show its state as ever."""
         builder = _function(self._tree, "build_user_content")
         if builder is None:
             raise self.refuse("build_user_content")
-        told = next((node for node in builder.body if isinstance(node, ast.If)), None)
-        loop = next((node for node in told.body if isinstance(node, ast.For)), None) if told else None
-        if told is None or loop is None:
+        branch = next((node for node in builder.body if isinstance(node, ast.If)), None)
+        loop = next((node for node in branch.body if isinstance(node, ast.For)), None) if branch else None
+        if branch is None or loop is None:
             raise self.refuse("the loop over earlier turns in build_user_content")
         reward = next((node for node in loop.body if isinstance(node, ast.If)), None)
-        place = told.body.index(loop)
+        place = branch.body.index(loop)
         asked, alone = (self._current(builder, state, with_others) for with_others in (True, False))
         return WindowTemplate(
-            before=self._added(told.body[:place]),
+            before=self._added(branch.body[:place]),
             turn=self._added(loop.body),
             reward=self._added(reward.body) if reward else "",
-            after=self._added(told.body[place + 1 :]),
+            after=self._added(branch.body[place + 1 :]),
             asked=asked,
             alone=alone,
         )
@@ -238,7 +238,7 @@ class _Source:
         texts = []
         for node in body:
             if isinstance(node, ast.AugAssign):
-                texts.append(self.text("what is told of a turn", node.value))
+                texts.append(self.text("the text of an earlier turn", node.value))
             elif isinstance(node, ast.If):
                 texts.append("{reward}")
         return "".join(texts)
@@ -253,7 +253,7 @@ class _Source:
         added = [node.value for node in builder.body if isinstance(node, ast.AugAssign)]
         text = "".join(self.text("the turn that is asked for", node, known) for node in added)
         if not text.endswith(state):
-            raise self.refuse(f"the state as {CONTEXT} tells it", [text])
+            raise self.refuse(f"the state as {CONTEXT} shows it", [text])
         return text.removesuffix(state) + "{state}"
 
 

@@ -1,7 +1,7 @@
 """Keeps the tokenizer's control tokens out of text that people, environments and models wrote.
 
 ``<|im_start|>`` typed by a model would become a real control token when the text is tokenised again, and a chat could
-then say things in another role's name. From the model's own text such strings are removed, in anybody else's they are
+then say things in another role's name. From the model's own text such strings are removed, in all other text they are
 broken by a space, so that they can still be read.
 """
 

@@ -9,11 +9,11 @@ A prompt for the third turn reads, by role::
     assistant  ..
     user       Reward: ..  Turn 3: State: ..
 
-:func:`tag_prompt` puts together what all environments of a tag are told, :class:`ConversationBuilder` the chat of a
-:class:`Row`, which is a stretch of one trajectory. Containers of environments, whose every step is a chat of one
-message, have :class:`StepPrompts`. The words of all three are data: :mod:`ragen.llm_agent.prompting.templates`.
+:func:`tag_prompt` puts together the parts that all environments of a tag share, :class:`ConversationBuilder` builds the
+chat of a :class:`Row`, which is a stretch of one trajectory. Containers of environments, whose every step is a chat of
+one message, have :class:`StepPrompts`. The words of all three are data: :mod:`ragen.llm_agent.prompting.templates`.
 
-With ``quirks: true`` histories are told as RAGEN tells them, also those that no environment manager makes: see
+With ``quirks: true`` chats are RAGEN's to the last character, also for histories that no environment manager makes: see
 :mod:`ragen.llm_agent.tokens.compatibility`.
 """
 
@@ -49,12 +49,12 @@ STEP_IMAGE_MARK = "<image>"
 LONGEST_SHOP_PROMPT = 13_000
 """Characters beyond which a shop's step prompt is written without its history."""
 
-# What all environments of a tag are told
+# What all environments of a tag share
 
 
 @dataclass(frozen=True)
 class TagPrompt:
-    """What all environments of a tag are told.
+    """The parts of a prompt that all environments of a tag share.
 
     Attributes:
         instruction: The rules, before the first state.
@@ -144,7 +144,7 @@ def _game(tag: str, entry: Mapping[str, Any], generation: Generation) -> Any:
         return configured
     try:
         default = type(configured)()
-    except TypeError:  # it has fields without defaults, and RAGEN could not tell it
+    except TypeError:  # it has fields without defaults, and RAGEN could not describe it
         return configured
     return SimpleNamespace(**{**vars(default), **entry})
 
@@ -169,7 +169,7 @@ def _env_config(tag: str, entry: Mapping[str, Any], generation: Generation) -> A
 
 
 def _describes(config_class: type) -> bool:
-    """Whether a configuration may have what an instruction tells; another one, which may look for files, is left."""
+    """Whether a configuration may have fields that instructions show; another is not made, as it may look for files."""
     if not is_dataclass(config_class):
         return True
     return any(field.name in ("grid_vocab", "action_lookup", "observation_format") for field in fields(config_class))
@@ -273,7 +273,7 @@ def turn_rows(rollouts: Sequence[dict[str, Any]], window: int | None) -> list[Ro
 
 # Chats
 
-Told = list[tuple[str, list[str]]]
+Draft = list[tuple[str, list[str]]]
 """A chat under construction: the role of each message and its paragraphs."""
 
 
@@ -283,7 +283,7 @@ class ConversationBuilder:
 
     Attributes:
         settings: The context manager's settings.
-        prompts: What each tag's environments are told.
+        prompts: What the environments of each tag share.
         tags: The tag of each environment id, for caches that do not name it.
         control: Removed from replies, broken up in states.
         opening_tag: Stands for a reply that is empty.
@@ -299,11 +299,11 @@ class ConversationBuilder:
 
     def messages(self, row: Row) -> list[Message]:
         """The chat of a row; it ends with the user's message if the row is a prompt, else with a reply."""
-        told = self._opening(row)
-        (self._tell_in_one_message if self.settings.window_mode == SINGLE else self._tell_turn_by_turn)(told, row)
-        if not self.settings.quirks and not any(text.strip() for text in told[0][1]):
-            del told[0]
-        messages = [{"role": role, "content": self._words.joined(texts)} for role, texts in told]
+        draft = self._opening(row)
+        (self._write_one_message if self.settings.window_mode == SINGLE else self._write_turns)(draft, row)
+        if not self.settings.quirks and not any(text.strip() for text in draft[0][1]):
+            del draft[0]
+        messages = [{"role": role, "content": self._words.joined(texts)} for role, texts in draft]
         return self._with_items(messages, row) if self.with_images else messages
 
     def tag_of(self, rollout: dict[str, Any]) -> str:
@@ -325,46 +325,46 @@ class ConversationBuilder:
     def _prompt(self, row: Row) -> TagPrompt:
         return self.prompts[self.tag_of(row.rollout)]
 
-    def _opening(self, row: Row) -> Told:
+    def _opening(self, row: Row) -> Draft:
         """The system message, and the head of the first user message."""
         words, instruction = self._words, self._prompt(row).instruction
         if words.instruction_in == IN_SYSTEM:
             return [("system", [words.system, instruction]), ("user", [])]
         return [("system", [words.system]), ("user", [instruction])]
 
-    def _tell_turn_by_turn(self, told: Told, row: Row) -> None:
+    def _write_turns(self, draft: Draft, row: Row) -> None:
         prompt, words, quirks = self._prompt(row), self._words, self.settings.quirks
         for number, turn in enumerate(row.turns, row.start + 1):
-            if told[-1][0] == "assistant" and not quirks:
-                told.append(("user", []))
+            if draft[-1][0] == "assistant" and not quirks:
+                draft.append(("user", []))
             if "state" in turn or not quirks:
                 text = words.first_turn if number == row.start + 1 else words.later_turn
-                told[-1][1].append(prompt.turn(text, number, *self._shown(turn), _is_warned(row, turn)))
+                draft[-1][1].append(prompt.turn(text, number, *self._shown(turn), _is_warned(row, turn)))
             if "llm_response" in turn:
-                told.append(("assistant", [self._reply(turn)]))
-            is_told = number < row.stop or row.is_prompt
-            if "reward" in turn and is_told and ("llm_response" in turn or quirks):
-                told.append(("user", [fill(words.reward, {"reward": turn["reward"]})]))
-        if row.is_prompt and told[-1][0] == "assistant" and not quirks:
-            told.append(("user", []))
-        if not row.is_prompt and row.turns and told[-1][0] == "user" and not quirks:
-            del told[-1]
+                draft.append(("assistant", [self._reply(turn)]))
+            is_shown = number < row.stop or row.is_prompt
+            if "reward" in turn and is_shown and ("llm_response" in turn or quirks):
+                draft.append(("user", [fill(words.reward, {"reward": turn["reward"]})]))
+        if row.is_prompt and draft[-1][0] == "assistant" and not quirks:
+            draft.append(("user", []))
+        if not row.is_prompt and row.turns and draft[-1][0] == "user" and not quirks:
+            del draft[-1]
 
-    def _tell_in_one_message(self, told: Told, row: Row) -> None:
+    def _write_one_message(self, draft: Draft, row: Row) -> None:
         """The last turn, with the turns before it inside the same message."""
-        user, words = told[-1][1], self._words.window
+        user, words = draft[-1][1], self._words.window
         *earlier, last = row.turns or [{}]
         if earlier:
             user.append(fill(words.before, {"completed": row.stop - 1, "shown": len(earlier)}))
-            user += [self._told(number, turn) for number, turn in enumerate(earlier, row.start + 1)]
+            user += [self._earlier_turn(number, turn) for number, turn in enumerate(earlier, row.start + 1)]
             user.append(words.after)
         if last:
             text = words.asked if earlier else words.alone
             user.append(self._prompt(row).turn(text, row.stop, *self._shown(last), _is_warned(row, last)))
         if "llm_response" in last and not (row.is_prompt and self.settings.quirks):
-            told.append(("assistant", [self._reply(last)]))
+            draft.append(("assistant", [self._reply(last)]))
 
-    def _told(self, number: int, turn: dict[str, Any]) -> str:
+    def _earlier_turn(self, number: int, turn: dict[str, Any]) -> str:
         """A turn that is over, as one paragraph."""
         words, reward, reply = self._words.window, "", turn.get("llm_response", "")
         if "reward" in turn:
@@ -449,7 +449,7 @@ class Facts(NamedTuple):
     """What is known of an environment of a container.
 
     Attributes:
-        task: What is to be done, as the first observation said.
+        task: What is to be done, according to the first observation.
         observation: What the environment shows.
         actions: What can be done now.
         names: The name of each key.
@@ -471,8 +471,8 @@ class StepPrompts:
 
     Attributes:
         templates: The words.
-        env_type: The type. Arms of a ``bandit`` keep the case of their names. Pages of a ``webshop`` name the task over
-            and over: it is told once, and pages are shown without it.
+        env_type: The type. Arms of a ``bandit`` keep the case of their names. Pages of a ``webshop`` repeat the
+            task: a prompt has it once, and shows pages without it.
     """
 
     templates: StepTemplates
@@ -498,7 +498,7 @@ class StepPrompts:
         return prompt
 
     def task(self, first: Any) -> str:
-        """What is to be done, as the first observation says."""
+        """What is to be done, according to the first observation."""
         return _shop_task(str(first)) if self.env_type == "webshop" else self.state(first)
 
     def state(self, observation: Any) -> str:

@@ -327,10 +327,10 @@ def _verl_purchase(text: str, space: ActionSpace) -> tuple[str, bool]:
 def _read_expression(text: str, space: ActionSpace) -> tuple[str, bool]:
     """The answer's arithmetic; without tags the first in the text, rather one with an operator than a lone number."""
     content = tagged(text, "answer", "action")
-    told = text if content is None else content
-    runs = [run.strip(" \t.") for run in _ARITHMETIC.findall(told) if any(map(str.isdigit, run))]
+    searched = text if content is None else content
+    runs = [run.strip(" \t.") for run in _ARITHMETIC.findall(searched) if any(map(str.isdigit, run))]
     run = next((run for run in runs if any(sign in run.lstrip("+-") for sign in "+-*/")), runs[0] if runs else None)
-    return (run, True) if run is not None and _has_value(run) else (told.strip() or text, False)
+    return (run, True) if run is not None and _has_value(run) else (searched.strip() or text, False)
 
 
 def _has_value(text: str) -> bool:

@@ -11,7 +11,7 @@ A file of prompts holds any of the fields below, and what it leaves out is ours:
     reply_format: {think: "<think>..</think><answer>..</answer>", answer: "<answer>..</answer>"}
 
 A slot is a name in braces, with a format after a colon where one is wanted (``{reward:.6g}``); a brace that is meant
-is written twice. A part of which a slot has nothing to say is left out, as ``actions_left`` is where nobody counts.
+is written twice. A part with a slot that has no value is left out, as ``actions_left`` is in a game without a limit.
 ``python -m ragen.llm_agent.prompting show`` writes our own prompts in this form, ``import`` those of a RAGEN checkout.
 """
 
@@ -36,7 +36,7 @@ VERSION = 1
 
 
 def from_yaml(text: str) -> Any:
-    """What a text in YAML says, read by libyaml where PyYAML has it: a tenth of the time.
+    """Parse YAML, by libyaml where PyYAML has it: a tenth of the time.
 
     Raises:
         yaml.YAMLError: It is no YAML.
@@ -47,7 +47,7 @@ def from_yaml(text: str) -> Any:
 
 
 def _text(default: str, *slots: str, needs: str = "") -> Any:
-    """A field whose text may have these slots, and cannot do without one of them where ``needs`` names it."""
+    """A field whose text may have these slots, and must have the one that ``needs`` names."""
     return field(default=default, metadata={"slots": slots, "needs": needs})
 
 
@@ -100,15 +100,15 @@ class ReplyFormatTemplate:
 
 @dataclass(frozen=True)
 class WindowTemplate:
-    """Earlier turns, told inside the one user message of ``context_window_mode: single_turn``.
+    """Earlier turns, inside the one user message of ``context_window_mode: single_turn``.
 
     Attributes:
-        before: Before them; ``{completed}`` turns have been played, of which ``{shown}`` are told.
+        before: Before them; ``{completed}`` turns have been played, of which ``{shown}`` are shown.
         turn: One of them.
         reward: What ``{reward}`` of that is, where there was one.
         after: Behind them.
         asked: The turn that is asked for, behind others.
-        alone: The same where no earlier turn is told.
+        alone: The same where no earlier turn is shown.
     """
 
     before: str = _text("The turns before this one:", "completed", "shown")
@@ -196,7 +196,7 @@ class PromptTemplate:
         """The prompts as the text of a file.
 
         Args:
-            source: Where they come from, for whoever reads the file.
+            source: Where they come from, for readers of the file.
         """
         import yaml
 
@@ -339,7 +339,7 @@ def _parsed(text: str) -> tuple[tuple[str, str | None, str], ...]:
 
 
 def escaped(text: str) -> str:
-    """A text whose braces are meant."""
+    """A text with its braces written twice, so that none of them is a slot."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
@@ -386,7 +386,7 @@ def _check_slots(text: str, where: str, key: str, slots: Sequence[str], needs: s
             raise ConfigError(f"{where}: {key} has the slot {{{name}}}; it may have {known}.")
         _check_format(name, form or "", where, key)
     if needs and needs not in [name for name, _, _ in found]:
-        raise ConfigError(f"{where}: {key} lacks the slot {{{needs}}}, without which it cannot be told.")
+        raise ConfigError(f"{where}: {key} lacks the slot {{{needs}}}, which it needs.")
 
 
 _NUMBERS = (

@@ -25,8 +25,8 @@ class CollapseSettings:
     """``collapse_detection`` of a configuration, as far as batches depend on it.
 
     Attributes:
-        first_turn: Whether first turns are told.
-        all_turns: Whether all turns are.
+        first_turn: Whether there are columns of first turns.
+        all_turns: Whether there are columns of all turns.
     """
 
     first_turn: bool = key(False, "collapse_detection.first_turn_enabled")

@@ -1,14 +1,14 @@
 """Batches as RAGEN itself builds them, right or wrong: ``quirks: true``, for comparing with RAGEN.
 
-Without quirks :mod:`ragen.llm_agent.tokens.batches` does what is meant. With them, ``generation`` says whose oddities
-come back:
+Without quirks :mod:`ragen.llm_agent.tokens.batches` does what is meant. With them, ``generation`` selects the oddities
+that come back:
 
 ====================================================================================================  ======
 what RAGEN does                                                                                       which
 ====================================================================================================  ======
 a window shortens the caller's history for good: turns count from 1 again, rewards before it are lost  2025
 a training row drops the last turn of a history, also one that has a reply                             2025
-what is told of a turn without valid actions is told in prompts, and not in the rows that are learnt   2026
+the line about a turn without valid actions is in prompts, and not in the rows that are learnt         2026
 a chat that is too long may lose a question and keep its answer: then questions are learnt             2026
 rows of single turns are learnt from the token before the reply's header on                            2026
 the loss mask speaks of the token before the one that ``responses`` has in its column                  both
@@ -19,7 +19,7 @@ turn scores stand on the line break behind a reply, without penalty; those of tu
 columns of objects have as many dimensions as their lists agree in                                     both
 ====================================================================================================  ======
 
-What has no batch at all, such as a history without turns, is an error that says so, and not an ``IndexError``.
+What has no batch at all, such as a history without turns, is an error with a clear message, and not an ``IndexError``.
 
 Masks and scores are found as RAGEN finds them: it counts the tokens that begin messages, of which the first is the
 system message's, an even one a question's and an odd one an answer's, also where a chat was cut or a reply has such
@@ -223,7 +223,7 @@ class RagenBatches(BatchBuilder):
         """The chat of a row without as many of its oldest turns or messages as it takes to fit (2026).
 
         Where it is no single message, whole rounds go: a question, its answer, and the message behind it where that
-        tells a reward, though it asks the next question too.
+        has a reward, though it asks the next question too.
         """
         messages = self.conversations.messages(row)
         if self.settings.window_mode == SINGLE:

@@ -50,7 +50,7 @@ class ChatEncoder:
         """
         if not getattr(tokenizer, "is_fast", False):
             raise ConfigError(
-                f"{type(tokenizer).__name__} does not tell which characters a token came from, which loss masks need; "
+                f"{type(tokenizer).__name__} does not know which characters a token came from, which loss masks need; "
                 "use a fast tokenizer (tokenizer.json)."
             )
         self._tokenizer = tokenizer

@@ -1,4 +1,4 @@
-"""What a training batch says of its tokens: which are learnt, what they earned, and what siblings make of that.
+"""Masks, scores and advantages of a training batch: which tokens are learnt, and what they earned.
 
 Rows of trees share turns. A turn is learnt in the row of the environment that played it, and masked in all others.
 """

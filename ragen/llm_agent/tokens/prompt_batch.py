@@ -1,8 +1,8 @@
 """A batch of prompts, or of replies to them, without tensors.
 
-Who answers chats or rows of tokens needs no padding, and importing what tensors and verl's ``DataProto`` need takes two
-seconds. So a :class:`PromptBatch` goes to an actor that says ``takes_prompts``, and a ``DataProto`` to any other. What
-both have is read by the same names.
+An actor that reads chats or rows of tokens needs no padding, and importing torch and verl takes two seconds. So a
+:class:`PromptBatch` goes to an actor that has ``takes_prompts``, and a ``DataProto`` to any other. Both have the same
+names.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a model was asked and what it answered, on the way from the actor to the training batch.
+"""Prompts and replies as tokens, on the way from the actor to the training batch.
 
 An actor that knows tokens puts an :class:`Exchange` for every prompt into the column ``exchanges`` of its answer. The
 context manager hands it on inside the reply's raw text, a :class:`RawReply`. So it goes wherever the text goes: through
 the environment manager into the history, out of it again where a turn is taken back, into copies of the cache. A
-history has RAGEN's shape and nothing has to remember whose tokens were whose.
+history has RAGEN's shape, and no second record of tokens is needed.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from PIL import Image
 from ragen.env import REGISTERED_ENV_CONFIGS
 from ragen.errors import ConfigError, InputError, UnknownEnvError
 from ragen.llm_agent.ctx_manager import ContextManager
+from ragen.llm_agent.prompting.chat_template import ChatTemplate
 from ragen.llm_agent.prompting.control_tokens import ControlTokens
 from ragen.llm_agent.prompting.replies import ReplyParser
 from ragen.llm_agent.tokenizer import load_tokenizer
@@ -515,23 +516,11 @@ def test_masks_hold_for_every_template_whatever_states_and_replies_imitate(famil
     batch = context.formulate_rollouts(caches)
     for row, ids in enumerate(rows(batch)):
         text = tokenizer.decode(ids)
-        rendered = tokenizer.apply_chat_template(context_messages(context, batch, row), tokenize=False)
+        rendered = ChatTemplate(tokenizer).render([batch.non_tensor_batch["messages_list"][row]])[0]
         assert rendered.startswith(text)
         mask = batch.batch["loss_mask"][row, -(len(ids) - 1) :].int().tolist()
         assert mask == mask_by_bytes(tokenizer, ids, text, family.spans(text))[1:]
         assert len(family.spans(text)) == len(caches[row]["history"]) - 1
-
-
-def context_messages(context, batch, row):
-    """The messages as this template is given them."""
-    from ragen.llm_agent.prompting.chat_template import _without_system
-
-    messages = batch.non_tensor_batch["messages_list"][row]
-    try:
-        context.tokenizer.apply_chat_template(messages, tokenize=False)
-    except Exception:
-        return _without_system(messages)
-    return messages
 
 
 def test_a_trajectory_without_any_reply_gives_a_row_without_loss():

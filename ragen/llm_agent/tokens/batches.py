@@ -28,8 +28,8 @@ from ragen.llm_agent.tokens.dataproto import (
     token_tensors,
 )
 from ragen.llm_agent.tokens.encoding import EncodedChat
-from ragen.llm_agent.tokens.learning_tensors import advantages_of, masks_of, reply_lengths, scores_of
 from ragen.llm_agent.tokens.sampled_tokens import Exchange
+from ragen.llm_agent.tokens.scores import advantages_of, masks_of, reply_lengths, scores_of
 from ragen.llm_agent.tokens.training_rows import TrainingRow, exchanged_row, sampled_rows, written_row
 from ragen.llm_agent.trees.counts import tree_metrics
 from ragen.llm_agent.trees.lineage import Forest, forest_of

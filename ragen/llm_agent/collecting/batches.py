@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ragen.errors import InputError
+from ragen.llm_agent.backends.tokens import pad_id
 from ragen.llm_agent.collecting.settings import MAX_PROMPT, CollectorSettings
 from ragen.llm_agent.prompting.chat_template import ChatTemplate
 from ragen.llm_agent.prompting.control_tokens import ControlTokens
@@ -30,7 +31,11 @@ TOGETHER = ("input_ids", "attention_mask", "position_ids")
 
 
 class PromptEncoder:
-    """Makes batches of prompts with one tokenizer."""
+    """Makes batches of prompts with one tokenizer.
+
+    Attributes:
+        pad_id: The token that fills up rows.
+    """
 
     def __init__(self, settings: CollectorSettings, tokenizer: Any, processor: Any = None) -> None:
         """Find the chat template and try it.
@@ -43,17 +48,12 @@ class PromptEncoder:
         Raises:
             ConfigError: There is no template that works.
         """
-        self._settings, self._tokenizer, self._processor = settings, tokenizer, processor
-        self._template = ChatTemplate(tokenizer, processor)
+        self._settings, self._processor = settings, processor
+        template = ChatTemplate(tokenizer, processor)
         self._control = ControlTokens.of(tokenizer)
-        marker = ReplyMarker(self._template, self._control, tokenizer.eos_token)
-        self._encoder = ChatEncoder(tokenizer, self._template, marker, processor)
-
-    @property
-    def pad_id(self) -> int:
-        """What fills up rows."""
-        pad = self._tokenizer.pad_token_id
-        return self._tokenizer.eos_token_id or 0 if pad is None else pad
+        marker = ReplyMarker(template, self._control, tokenizer.eos_token)
+        self._encoder = ChatEncoder(tokenizer, template, marker, processor)
+        self.pad_id = pad_id(tokenizer)
 
     def batch(self, obs: Mapping[str, Any], rows: Sequence[int], columns: Mapping[str, Sequence[Any]]) -> DataProto:
         """The batch of some environments.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ragen.errors import ConfigError, InputError
+from ragen.llm_agent.backends.tokens import pad_id
 from ragen.llm_agent.config.branching import TREE, BranchingSettings
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, SAMPLED, ContextSettings
 from ragen.llm_agent.prompting.chat_template import Message
@@ -216,8 +217,7 @@ class BatchBuilder:
         return self.encoder.rollouts(chats, self.opening_tag)
 
     def _tokens(self, encoded: Sequence[EncodedChat]) -> dict[str, Any]:
-        pad = self.tokenizer.pad_token_id
-        return token_tensors(encoded, self.tokenizer.eos_token_id or 0 if pad is None else pad, self.processor)
+        return token_tensors(encoded, pad_id(self.tokenizer), self.processor)
 
     def _objects(self, rows: Sequence[Row], chats: Sequence[Any], encoded: Sequence[EncodedChat]) -> dict[str, Any]:
         rollouts = [row.rollout for row in rows]

@@ -56,12 +56,14 @@ class Reading(NamedTuple):
         queued: This thread's time in the run queue.
         children: Processor time of child processes.
         pressure: Time in which any process of the machine stood in a run queue; 0 where there are no children.
+        at: When this was read, on ``time.perf_counter()``.
     """
 
     own: float
     queued: float
     children: float
     pressure: float
+    at: float = 0.0
 
 
 class UsageClock:
@@ -98,18 +100,20 @@ class UsageClock:
             except OSError:  # it has ended, and is among those
                 self._children.discard(pid)
         pressure = self._pressure_us.read() * 1e-6 if children else 0.0
-        return Reading(self._own(), self._queued_ns.read() * 1e-9, children, pressure)
+        queued, at = self._queued_ns.read() * 1e-9, time.perf_counter()
+        # Last, since the kernel likes to let others run after it was asked for this: which is part of what comes next.
+        return Reading(self._own(), queued, children, pressure, at)
 
-    def usage(self, before: Reading, seconds: float) -> tuple[Usage, Reading]:
-        """How so many seconds since a reading were spent; and a reading now."""
+    def usage(self, before: Reading) -> tuple[Usage, Reading]:
+        """How the time since a reading was spent; and a reading now."""
         now = self.read()
-        usage = spent(before, now, seconds)
+        usage, seconds = spent(before, now), now.at - before.at
         if usage.waited > UNEXPLAINED * seconds and self._may_search(seconds):
             known = self._children.copy()
             self._search()
             if self._children != known:
                 now = self.read()
-                usage = spent(before, now, seconds)
+                usage = spent(before, now)
         return usage, now
 
     def close(self) -> None:
@@ -130,19 +134,19 @@ class UsageClock:
 
     def _direct(self) -> set[int]:
         """Child processes of this process, or only those that this thread has started."""
-        threads = "/proc/self/task" if self._of_process else f"/proc/self/task/{threading.get_native_id()}"
         found: set[int] = set()
         with contextlib.suppress(OSError):  # the system does not tell
-            for path in Path(threads).glob("*/children" if self._of_process else "children"):
-                found.update(map(int, path.read_text().split()))
+            for thread in os.listdir("/proc/self/task") if self._of_process else [threading.get_native_id()]:
+                with open(f"/proc/self/task/{thread}/children", "rb", buffering=0) as file:
+                    found.update(map(int, file.read().split()))
         return found
 
 
-def spent(before: Reading, now: Reading, seconds: float) -> Usage:
-    """How so many seconds between two readings were spent."""
+def spent(before: Reading, now: Reading) -> Usage:
+    """How the time between two readings was spent."""
     by_children = max(0.0, now.children - before.children)
     computed = max(0.0, now.own - before.own) + by_children
-    waited = seconds - computed - max(0.0, now.queued - before.queued)
+    waited = now.at - before.at - computed - max(0.0, now.queued - before.queued)
     if by_children and before.pressure:
         waited -= now.pressure - before.pressure  # which children may have stood in line for, as far as is known
     return Usage(computed, max(0.0, waited))

@@ -160,7 +160,8 @@ class EnvHost:
                 replica = self._replicas[env_id]
                 was_slow = replica.is_slow
                 if was_slow and reading is None:
-                    reading, start = self._clock.begin(), perf_counter()
+                    reading = self._clock.begin()
+                    start = reading.at
                 saved = None
                 try:
                     self.since = start
@@ -178,8 +179,8 @@ class EnvHost:
                 seconds, start = now - start, now
                 usage = None
                 if reading is not None and was_slow and seconds > SLOW:
-                    usage, reading = self._clock.usage(reading, seconds)
-                    start = perf_counter()
+                    usage, after = self._clock.usage(reading)
+                    seconds, start, reading = after.at - reading.at, after.at, after
                 else:
                     reading = None
                 if is_play:
@@ -195,10 +196,10 @@ class EnvHost:
         """Those that may wait at the same time, then the others one by one; outcomes in the order of the items."""
         places = {index: item for index, item in enumerate(items, first) if item[0] in self._overlapping}
         jobs = [Job(index, item[0], partial(self._tried, item, phase, work)) for index, item in places.items()]
-        before, begin = self._clock.begin(), perf_counter()
+        before = self._clock.begin()
         done = self._overlap.run(jobs)
-        passed = perf_counter() - begin
-        usage, _ = self._clock.usage(before, passed)
+        usage, after = self._clock.usage(before)
+        passed = after.at - before.at
         outcomes = []
         for index, item in enumerate(items, first):
             if index in done:

@@ -45,7 +45,6 @@ class CodeEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
 
     config_class: ClassVar[Any] = CodeEnvConfig
     uses_global_rng = False
-    copies_midway = True
     cost_hint = "heavy"
     profile = PROGRAMS
     action_hint = "a Python program"
@@ -167,7 +166,7 @@ class CodeEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         return "\n".join(lines)
 
     def save(self) -> Any:
-        """All that an episode is, to go on from elsewhere; see :meth:`load`."""
+        """All that an episode is; see :class:`BaseEnv`."""
         if self.problem is None:
             return None
         return self._drawn, self.tries, self.passed, self.observation
@@ -179,13 +178,6 @@ class CodeEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
             return
         self._drawn, self.tries, self.passed, self.observation = saved
         self.problem = self._draw()
-
-    def copy_from(self, other: CodeEnv) -> bool:
-        """Become a copy of another, at any moment; see :meth:`BaseEnv.copy_from`."""
-        if other.problem is None:
-            return False
-        self.load(other.save())
-        return True
 
     def __getstate__(self) -> dict[str, Any]:
         """The problem is drawn again where this goes."""

@@ -17,7 +17,7 @@ class DeepCoderEnv(CodeEnv):
     """Write a program that passes a problem's tests; every try earns the share that it passes."""
 
     config_class = DeepCoderEnvConfig
-    copies_midway = True
+    save, load = CodeEnv.save, CodeEnv.load  # it adds nothing to the state
 
     def __init__(self, config: DeepCoderEnvConfig | None = None) -> None:
         """Take a configuration; see :class:`CodeEnv`."""

@@ -58,7 +58,6 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
 
     config_class = TerminalEnvConfig
     uses_global_rng = False
-    copies_midway = True
     cost_hint = "heavy"
     profile = SHELL
     action_hint = "a shell command, or: submit"
@@ -210,7 +209,7 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         return f"agent@sandbox:{shown.encode('utf-8', 'replace').decode()}$"
 
     def save(self) -> Any:
-        """All that an episode is, the layer with its contents among it; see :meth:`load`."""
+        """All that an episode is, the layer with its contents among it; see :class:`BaseEnv`."""
         if self.task is None:
             return None
         return self._drawn, dict(self.layer), self.folder, self.steps, self.observation
@@ -223,13 +222,6 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         self._drawn, layer, self.folder, self.steps, self.observation = saved
         self.layer = dict(layer)
         self._draw()
-
-    def copy_from(self, other: TerminalEnv) -> bool:
-        """Become a copy of another, at any moment; see :meth:`BaseEnv.copy_from`."""
-        if other.task is None:
-            return False
-        self.load(other.save())
-        return True
 
     def __getstate__(self) -> dict[str, Any]:
         """The task is drawn again where this goes."""

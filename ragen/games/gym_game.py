@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from ragen.games import snapshots
 from ragen.games.slab import Place, left
 from ragen.games.values import NUMBERS, detached, detached_info, digest_of
 from ragen.parallel.episode.game import EpisodeStart, Game, Options
@@ -175,6 +176,26 @@ class GymGame(Game):
     def step(self, env: Any, action: Any) -> Any:
         """Step it; observation, reward, terminated, truncated and info."""
         return env.step(action)
+
+    def has_snapshots(self, env: Any) -> bool:
+        """Whether it, and all its wrappers, declare some or have ready-made ones."""
+        return snapshots.can_save(env)
+
+    def saves_midway(self, env: Any) -> bool:
+        """Not Atari's."""
+        return snapshots.are_midway(env)
+
+    def save(self, env: Any) -> Any:
+        """The state of each layer."""
+        return snapshots.save(env)
+
+    def load(self, env: Any, state: Any) -> None:
+        """Put it back."""
+        snapshots.load(env, state)
+
+    def generator_state(self, env: Any) -> Any:
+        """Those of ``np_random``, of spaces, and of generators in attributes; None where another one decides."""
+        return None if snapshots.has_native_generator(env) else super().generator_state(env)
 
     def start(self, action: GymTurn, result: GymResult) -> EpisodeStart | None:
         """The episode that began in this turn."""

@@ -3,7 +3,7 @@
 Drop-in for RAGEN's ``EnvStateManager``. Where the environments live and what happens when a worker fails is the
 engine's business (:mod:`ragen.parallel.engine`); what the manager returns does not depend on it::
 
-    step -> checked_turns -> _step_parallel or _step_sequential -> engine.play -> _log_env_state, in input order
+    step -> _step_parallel or _step_sequential -> checked_turns -> engine.play -> _log_env_state, in input order
 """
 
 from __future__ import annotations
@@ -133,7 +133,6 @@ class EnvStateManager(Closing):
         self.rollout_cache = caches
         return caches
 
-    @holds_interrupts
     def step(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Play one turn in the environments named by the inputs.
 
@@ -149,20 +148,31 @@ class EnvStateManager(Closing):
             StateError: There was no reset yet.
             EnvError, LaneError: An environment failed with ``on_env_failure: raise``; all others were stepped.
         """
-        self._caches()
-        return self._play(checked_turns(all_env_inputs, self.envs, self.branches))
+        if self._engine.may_use_workers:
+            return self._step_parallel(all_env_inputs)
+        return self._step_sequential(all_env_inputs)
 
     @holds_interrupts
     def _step_sequential(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """:meth:`step` in the main process, one environment after the other; those in lanes are brought home for it."""
-        self._caches()
-        asked = checked_turns(all_env_inputs, self.envs, self.branches)
+        """:meth:`step` in the main process, one environment after the other; those in workers are brought home for it.
+
+        What :meth:`step` does where no environment may live in a worker.
+        """
+        asked = self._checked(all_env_inputs)
         self._engine.bring_home(asked)
         return self._play(asked)
 
+    @holds_interrupts
     def _step_parallel(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """:meth:`step` where the environments live: lanes work while main plays its own share."""
-        return self.step(all_env_inputs)
+        """:meth:`step` where the environments live: workers play while the main process plays its own share.
+
+        What :meth:`step` does where some environments may live in workers.
+        """
+        return self._play(self._checked(all_env_inputs))
+
+    def _checked(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> Asked:
+        self._caches()
+        return checked_turns(all_env_inputs, self.envs, self.branches)
 
     def _play(self, asked: Asked) -> list[dict[str, Any]]:
         """Play the turns, and write them into statuses and histories in the order of the inputs."""

@@ -325,6 +325,11 @@ class EnvEngine(Closing):
             if changed and any(record.journal.has_begun for record in self.records.values()):
                 self.homes.switch(mode)
 
+    @property
+    def may_use_workers(self) -> bool:
+        """Whether an environment lives in a worker, or ``"auto"`` may have one moved there in the next call."""
+        return self._use_lanes == "auto" or any(record.lane is not None for record in self.records.values())
+
     @holds_interrupts
     def bring_home(self, env_ids: Iterable[int]) -> None:
         """Make main the home of these environments; one that cannot be replayed follows at its next reset."""

@@ -75,6 +75,10 @@ class Game(ABC):
         """Whether the environment's own class declares ``save`` and ``load``; a subclass may add to its state."""
         return {"save", "load"} <= vars(type(env)).keys()
 
+    def saves_midway(self, env: Any) -> bool:
+        """Whether its snapshots may be of any moment, and not of the one after a reset alone."""
+        return True
+
     def save(self, env: Any) -> Any:
         """What ``save()`` gives: a picklable value that is its whole state, generators included."""
         return env.save()
@@ -83,7 +87,7 @@ class Game(ABC):
         """Have a just built environment stand where another of its class and configuration was saved."""
         env.load(state)
 
-    def shown(self, env: Any) -> Any:
+    def observe(self, env: Any) -> Any:
         """What an environment shows between two turns, where it can be asked for it; else None."""
         return None
 
@@ -92,7 +96,10 @@ class Game(ABC):
         return action
 
     def generator_state(self, env: Any) -> Any:
-        """The states of the environment's own generators before a reset without a seed; none where it has none."""
+        """The states of the environment's own generators before a reset without a seed, which decide the episode.
+
+        Empty where none was found; None where it is known that something else decides.
+        """
         return generators.states(env)
 
     def restore_generator(self, env: Any, state: Any) -> None:

@@ -269,11 +269,11 @@ class EnvHost:
         first = {} if order.env_id in self._overlapping else first  # threads do not wait for each other
         group = (replica.spec.group_id, seed, repr(order.options))
         if group in first:
-            observation = replicas.load(replica, first[group])
+            observation, _ = replicas.load(replica, first[group])
             return ResetResult(observation, game.digest(observation), None)
         start = perf_counter()
         observation = replicas.reset(replica, seed, order.options)
-        if replica.has_snapshots and perf_counter() - start > replicas.DEAR_RESET_S:
+        if replica.saves_midway and perf_counter() - start > replicas.DEAR_RESET_S:
             first[group] = replicas.save(replica, observation)
         return ResetResult(observation, game.digest(observation), None)
 

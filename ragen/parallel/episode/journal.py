@@ -205,7 +205,7 @@ class EpisodeJournal:
 
 def is_known(before: tuple[Any, Any] | None) -> bool:
     """Whether states of generators are such that they decide an episode: the global ones, or some of its own."""
-    return before is not None and (before[0] is not None or bool(before[1]))
+    return before is not None and before[1] is not None and (before[0] is not None or bool(before[1]))
 
 
 def difference(turn: int, names: tuple[str, ...], expected: tuple[Any, ...], got: tuple[Any, ...]) -> Divergence | None:

@@ -39,6 +39,7 @@ class Replica:
         was_reset: Whether an episode has begun on it.
         is_slow: Whether its processor time is looked at; looked at once, and then as long as it is.
         has_snapshots: Whether its class declares ``save`` and ``load``; known once it is built.
+        saves_midway: Whether they may be of any moment; else of the one after a reset.
         unsaved_s: Seconds of the turns since its last snapshot.
         save_s: What that snapshot cost.
         saved: A snapshot that is still to be handed on.
@@ -51,6 +52,7 @@ class Replica:
     was_reset: bool = False
     is_slow: bool = True
     has_snapshots: bool = False
+    saves_midway: bool = False
     unsaved_s: float = 0.0
     save_s: float = 0.0
     saved: Sealed | None = None
@@ -66,6 +68,7 @@ def build_if_needed(replica: Replica) -> None:
     with replica.rng.in_place() if replica.rng else nullcontext():
         replica.env = spec.game.build(spec)
     replica.has_snapshots = spec.game.has_snapshots(replica.env)
+    replica.saves_midway = replica.has_snapshots and spec.game.saves_midway(replica.env)
 
 
 def reset(replica: Replica, seed: int | None, options: dict[str, Any] | None) -> Any:
@@ -146,8 +149,8 @@ def _replay_episode(replica: Replica, journal: EpisodeJournal, tick: Callable[[]
     game, turn = replica.spec.game, journal.left_out
     if journal.snapshots:
         _, state, digest = journal.snapshots[0]
-        shown, found = load(replica, state), None
-        if digest is not None:
+        (shown, is_observed), found = load(replica, state), None
+        if is_observed and digest is not None:
             found = difference(turn - 1, ("snapshot",), (digest,), (game.digest(shown),))
     else:
         if journal.before is not None:
@@ -182,17 +185,21 @@ def save(replica: Replica, shown: Any) -> Sealed:
     return Sealed.of((state, replica.rng.state() if replica.rng is not None else None, shown))
 
 
-def load(replica: Replica, saved: Sealed) -> Any:
-    """Have a just built environment stand where another one was saved; what it shows."""
+def load(replica: Replica, saved: Sealed) -> tuple[Any, bool]:
+    """Have a just built environment stand where another one was saved.
+
+    Returns:
+        What it shows, and whether it was asked for that; else it is what the other one has shown.
+    """
     state, generators, shown = saved.open()
     game = replica.spec.game
     if replica.rng is not None:
         replica.rng.restore(generators)
     with replica.rng.in_place() if replica.rng else nullcontext():
         game.load(replica.env, state)
-        now = game.shown(replica.env)
+        now = game.observe(replica.env)
     replica.was_reset = True
-    return shown if now is None else now
+    return (shown, False) if now is None else (now, True)
 
 
 def save_if_due(replica: Replica, shown: Any, seconds: float, begins_unseeded: bool) -> None:
@@ -210,6 +217,8 @@ def save_if_due(replica: Replica, shown: Any, seconds: float, begins_unseeded: b
         begins_unseeded: Whether an episode has just begun that no seed decides.
     """
     replica.unsaved_s += seconds
+    if not (begins_unseeded or replica.saves_midway):
+        return
     is_needed = begins_unseeded or not replica.spec.is_replayable
     if not is_needed and replica.unsaved_s < max(REPLAY_S, DEAR_SAVE * replica.save_s):
         return

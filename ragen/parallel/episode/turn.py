@@ -138,7 +138,7 @@ class RagenGame(Game):
         """A text itself; digests of images."""
         return digest_observation(observation)
 
-    def shown(self, env: Any) -> Observation:
+    def observe(self, env: Any) -> Observation:
         """What it renders."""
         return observe(env)
 

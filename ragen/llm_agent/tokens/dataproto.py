@@ -9,18 +9,20 @@ from collections.abc import Iterable, Sequence
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ragen.extras import needs
-from ragen.llm_agent.tokens.encoding import EncodedChat
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
     from verl import DataProto
+
+    from ragen.llm_agent.tokens.encoding import EncodedChat
 
 
 def object_array(values: Iterable[Any]) -> np.ndarray:
     """A one-dimensional object array, also of lists of equal length, which ``np.array`` would make a matrix."""
+    import numpy as np
+
     items = list(values)
     array = np.empty(len(items), dtype=object)
     array[:] = items

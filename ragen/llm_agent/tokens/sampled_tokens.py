@@ -11,9 +11,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from ragen.llm_agent.prompting.chat_template import Message
+if TYPE_CHECKING:
+    from ragen.llm_agent.prompting.chat_template import Message
 
 
 @dataclass(frozen=True)

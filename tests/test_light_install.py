@@ -5,6 +5,7 @@ It makes a virtual environment and needs a package index, so only CI and ``pytes
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib.metadata import distributions
@@ -85,10 +86,15 @@ if __name__ == "__main__":
 @pytest.fixture(scope="module")
 def light(tmp_path_factory):
     """A function that runs a program of the environment; what it printed."""
-    venv = tmp_path_factory.mktemp("light") / "venv"
+    folder = tmp_path_factory.mktemp("light")
+    venv, clone = folder / "venv", folder / "clone"
+    for name in ("ragen", "config"):
+        shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.py", "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "MANIFEST.in"):
+        shutil.copy(ROOT / name, clone / name)  # not ROOT itself, whose build/ may have modules that are gone
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     built = subprocess.run(
-        [venv / "bin" / "python", "-m", "pip", "install", "-q", "-c", "constraints.txt", "."], cwd=ROOT,
+        [venv / "bin" / "python", "-m", "pip", "install", "-q", "-c", "constraints.txt", "."], cwd=clone,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert built.returncode == 0, built.stderr

@@ -12,8 +12,7 @@ from ragen.errors import ConfigError, EnvError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Backend, Reply, create_backend
 from ragen.llm_agent.rollout.metrics import mean_metrics
-from ragen.llm_agent.rollout.overlapping import ParallelRolloutManager
-from ragen.llm_agent.rollout.shards import ShardedEnvManager
+from ragen.llm_agent.rollout.overlapping import ParallelRolloutManager, ShardedEnvManager
 from ragen.llm_agent.testing.equivalence import Recording
 from ragen.llm_agent.tokenizer import load_tokenizer
 from support.configurations import composed

@@ -9,8 +9,7 @@ import pytest
 
 from ragen.errors import InputError, StateError
 from ragen.llm_agent.rollout.actor import Actor
-from ragen.llm_agent.rollout.rows import joined, row_count, rows_of
-from ragen.llm_agent.rollout.shared_inference import SharedLLMInferenceManager
+from ragen.llm_agent.rollout.shared_inference import SharedLLMInferenceManager, joined, row_count, rows_of
 from ragen.llm_agent.tokens.dataproto import object_array
 from support.later import torch
 from support.rollouts import batch_of, no_prompts

@@ -10,8 +10,7 @@ from typing import Any, Self
 
 from ragen.llm_agent.backends.prompt import read_prompt, text_of
 from ragen.llm_agent.evaluation.replies import JUDGED, kinds_of, outcome
-from ragen.llm_agent.rollout.rollout_file import ABOUT, RUNS, about_run
-from ragen.llm_agent.rollout.this_run import this_run
+from ragen.llm_agent.rollout.rollout_file import ABOUT, RUNS, about_run, this_run
 from ragen.llm_agent.rollout.timeline import Timeline
 from ragen.llm_agent.rollout.trajectories import played_turns
 

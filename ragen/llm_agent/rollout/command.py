@@ -34,13 +34,19 @@ from ragen.llm_agent.config.loading import (
 )
 from ragen.llm_agent.config.report import wants_live, wants_report
 from ragen.llm_agent.rollout.actor import read_sampling
-from ragen.llm_agent.rollout.limits import Limits
 from ragen.llm_agent.rollout.player import MODES
 from ragen.llm_agent.rollout.progress import Progress
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.llm_agent.rollout.reporting import live_report, write_report_of
-from ragen.llm_agent.rollout.stopping import Stop, command_that_goes_on, counted, sigterm_as_ctrl_c, wait_for_replies
-from ragen.llm_agent.rollout.this_run import this_run
+from ragen.llm_agent.rollout.rollout_file import this_run
+from ragen.llm_agent.rollout.stopping import (
+    Limits,
+    Stop,
+    command_that_goes_on,
+    counted,
+    sigterm_as_ctrl_c,
+    wait_for_replies,
+)
 from ragen.output import printable
 from ragen.settings import choice
 

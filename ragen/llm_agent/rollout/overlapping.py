@@ -26,15 +26,84 @@ from typing import Any, Self
 
 from ragen.errors import ConfigError, EnvError, LaneError
 from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.rollout.actor import failures_of, name_requests
-from ragen.llm_agent.rollout.growth import PromptWriter
-from ragen.llm_agent.rollout.lockstep import play_together
-from ragen.llm_agent.rollout.player import Rollout, RolloutLoop, RolloutPlayer
-from ragen.llm_agent.rollout.shards import AUTO, ShardedEnvManager
+from ragen.llm_agent.rollout.player import PromptWriter, Rollout, RolloutPlayer, Schedule
+from ragen.llm_agent.rollout.schedules import play_together
 from ragen.llm_agent.rollout.shared_inference import Batch, SharedLLMInferenceManager, client_of
 from ragen.llm_agent.rollout.stopping import wait_for_replies
 from ragen.llm_agent.rollout.timeline import Span
+from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.placement import spread
+from ragen.parallel.stats import LaneStats
 from ragen.settings import count, number
+
+Cache = dict[str, Any]
+
+
+AUTO = -1
+MOST_SHARDS = 16  # threads of an automatic number of shards
+
+
+class ShardedEnvManager(EnvStateManager):
+    """An :class:`~ragen.llm_agent.es_manager.EnvStateManager` whose shards may be stepped by a thread each.
+
+    Lanes are dealt out by shard, as far as there are enough, since a lane serves one thread at a time.
+
+    Attributes:
+        shards: The environment ids of each shard: every tag is spread evenly over them, and groups stay whole where
+            that stays even.
+    """
+
+    def __init__(self, config: Any, mode: str = "train", jobs: int = AUTO) -> None:
+        """See :class:`~ragen.llm_agent.es_manager.EnvStateManager`.
+
+        Args:
+            config: The whole configuration.
+            mode: ``"train"`` or ``"val"``.
+            jobs: How many shards; -1 is two for each worker, so that one of them can think while the other acts.
+        """
+        self._shard_of: dict[int, int] = {}
+        super().__init__(config, mode, spread=self._spread)
+        specs = self._engine.specs()
+        count = min(MOST_SHARDS, max(2, 2 * self.max_workers)) if jobs == AUTO else jobs
+        self._shard_of = spread(specs, max(1, min(count, len(specs))))
+        found = sorted(set(self._shard_of.values()))
+        self.shards = [[env_id for env_id, shard in self._shard_of.items() if shard == index] for index in found]
+
+    def step_shard(self, inputs: Sequence[Mapping[str, Any]]) -> list[Cache]:
+        """:meth:`step` for environments of one shard, in any thread. A shard is one thread's at a time."""
+        return self.step(inputs) if inputs else []
+
+    def thread_stats(self) -> list[LaneStats]:
+        """:meth:`lane_stats` of what this thread has asked for alone."""
+        return self._engine.stats(of_this_thread=True)
+
+    def disturbed_by_threads(self) -> list[str]:
+        """The tags whose environments cannot be played while other threads run.
+
+        They draw from the process's own random numbers, and live in the main process, where others draw too.
+        """
+        return sorted({r.spec.tag for r in self._engine.records.values() if r.lane is None and r.spec.uses_global_rng})
+
+    def _spread(self, specs: Sequence[EnvSpec], lanes: int) -> dict[int, int]:
+        """Give the environments of each shard lanes of its own, or one that it shares with other shards."""
+        shards: dict[int, list[EnvSpec]] = {}
+        for spec in specs:
+            shards.setdefault(self._shard_of.get(spec.env_id, 0), []).append(spec)
+        homes: dict[int, int] = {}
+        for place, members in enumerate(shards[shard] for shard in sorted(shards)):
+            own = _lanes_of(place, len(shards), lanes)
+            homes.update({env_id: own[index] for env_id, index in spread(members, len(own)).items()})
+        return homes
+
+
+def _lanes_of(place: int, shards: int, lanes: int) -> range:
+    """The lanes of one of several shards: several of its own, or one that it shares with others."""
+    if lanes <= shards:
+        return range(place % lanes, place % lanes + 1)
+    return range(place * lanes // shards, (place + 1) * lanes // shards)
+
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +112,8 @@ _JOBS = "agent_proxy.parallel_n_jobs"
 _BATCH = "agent_proxy.parallel_max_batch_size"
 _WAIT = "agent_proxy.parallel_max_wait"
 
-Cache = dict[str, Any]
 
-
-class OverlappingLoop(RolloutLoop):
+class Overlapping(Schedule):
     """Plays the turns of a player's rollouts in shards.
 
     Attributes:
@@ -76,7 +143,7 @@ class OverlappingLoop(RolloutLoop):
         return ShardedEnvManager(config, mode, self.n_jobs)
 
     def play(self, rollout: Rollout) -> None:
-        """See :class:`~ragen.llm_agent.rollout.player.RolloutLoop`.
+        """See :class:`~ragen.llm_agent.rollout.player.Schedule`.
 
         ``on_turn`` is told the turn of the slowest shard. The callbacks are called from the shards' threads, one at a
         time.
@@ -108,7 +175,7 @@ class ParallelRolloutManager(RolloutPlayer):
         Raises:
             ConfigError: A key has a value that cannot work.
         """
-        self.parallel = OverlappingLoop(config, n_jobs)
+        self.parallel = Overlapping(config, n_jobs)
         super().__init__(config, actor_rollout_wg, tokenizer, self.parallel)
 
     parallel_rollout = RolloutPlayer.rollout
@@ -132,7 +199,7 @@ class ParallelRolloutManager(RolloutPlayer):
 class _ShardedRollout:
     """One rollout: what its shards share, and who has come how far."""
 
-    def __init__(self, loop: OverlappingLoop, rollout: Rollout) -> None:
+    def __init__(self, loop: Overlapping, rollout: Rollout) -> None:
         self._loop, self._rollout, self._player = loop, rollout, rollout.player
         assert isinstance(rollout.es_manager, ShardedEnvManager)
         self._es_manager, self._ctx_manager = rollout.es_manager, rollout.ctx_manager

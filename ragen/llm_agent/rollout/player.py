@@ -4,14 +4,14 @@ One turn is: states to prompts (:mod:`~ragen.llm_agent.ctx_manager`), prompts to
 actions, actions into the environments (:mod:`~ragen.llm_agent.es_manager`)::
 
     reset -> [ get_lm_inputs -> generate_sequences -> get_env_inputs -> step ] x max_turn -> formulate_rollouts
-    |         |-------------------------- loop -------------------------------|          |
+    |         |------------------------ schedule -----------------------------|          |
     |------------------------------- play ---------------------------------------------|
     |------------------------------- rollout --------------------------------------------------------------|
 
 ``rollout`` is for training. An evaluation needs no batch of tokens, in which every row is as wide as the longest
-trajectory, and calls ``play``. How the turns of many environments follow on one another is the loop's business:
-:mod:`~ragen.llm_agent.rollout.lockstep`, :mod:`~.overlapping`, :mod:`~.paced` or :mod:`~.trees`. A player has a loop;
-a loop is given the player for the time of a rollout, and keeps none.
+trajectory, and calls ``play``. How the turns of many environments follow on one another is decided by a schedule:
+lockstep or streaming (:mod:`~ragen.llm_agent.rollout.schedules`), :mod:`~.overlapping` or :mod:`~.trees`. A player has a
+schedule; a schedule is given the player for the time of a rollout, and keeps none.
 
 Importing this module imports neither torch nor verl: the command answers ``--help`` and refuses a bad configuration at
 once, and worker processes, which may import the main module, stay small.
@@ -26,7 +26,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ragen.closing import Closing
 from ragen.errors import ConfigError
@@ -43,7 +43,6 @@ from ragen.llm_agent.rollout.actor import (
     failures_of,
     name_requests,
 )
-from ragen.llm_agent.rollout.growth import Growth, PromptWriter
 from ragen.llm_agent.rollout.timeline import Timeline
 from ragen.llm_agent.rollout.worker_modes import WorkerModes
 
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 
     from ragen.llm_agent.ctx_manager import ContextManager
     from ragen.llm_agent.es_manager import EnvStateManager
-    from ragen.llm_agent.tokens.prompt_batch import AnyBatch
+    from ragen.llm_agent.tokens.prompt_batch import AnyBatch, PromptBatch
 
 MODES, TENSOR_MODULES = ("train", "val"), ("tensordict", "verl")
 PARTS, IMPORTS = ("generation", "environments", "tokenising"), "imports"
@@ -61,13 +60,52 @@ TurnCallback = Callable[[int, int], None]
 OverCallback = Callable[[list[dict[str, Any]]], None]
 
 
+class PromptWriter(Protocol):
+    """Writes a turn's prompts and reads its replies, such as a ``ContextManager``, whose methods these are."""
+
+    def get_lm_inputs(self, env_outputs: Sequence[dict[str, Any]]) -> DataProto:
+        """The prompts as tensors."""
+
+    def get_prompts(self, env_outputs: Sequence[dict[str, Any]], with_tokens: bool = True) -> PromptBatch:
+        """The prompts without tensors."""
+
+    def get_env_inputs(self, lm_outputs: AnyBatch) -> list[dict[str, Any]]:
+        """The replies as inputs of environments."""
+
+
+class Growth(Protocol):
+    """The trees of one rollout while they grow. Several threads may use it, if each tree is one thread's."""
+
+    def begin_turn(self, active: Sequence[dict[str, Any]]) -> tuple[Sequence[dict[str, Any]], PromptWriter]:
+        """Branch before a turn.
+
+        Args:
+            active: Those that go on, of each tree all or none; of a tree whose last prompts got no reply, since the
+                actor failed, they are branched already.
+
+        Returns:
+            Who plays the turn, and who writes their prompts and reads the replies.
+        """
+
+    def whole(self, over: Sequence[int], going_on: Collection[int]) -> list[int]:
+        """The leaves of the trees that are over with these.
+
+        Args:
+            over: Environments whose episodes ended now.
+            going_on: Those that go on.
+
+        Returns:
+            By tree, its root last: where that was taken down, the rest was.
+        """
+
+
 @dataclass(frozen=True)
 class Rollout:
     """One rollout: whose parts play it, what is played, and who is told.
 
     Attributes:
         player: Its ``failures`` and ``timeline`` are told what happens.
-        es_manager: The environments, as :meth:`RolloutLoop.new_es_manager` made them.
+        es_manager: The environments, as :meth:`Schedule.new_es_manager` made them.
         ctx_manager: Writes their prompts and reads the replies.
         episodes: The caches of those that play; they were just reset.
         meta_info: See :meth:`RolloutPlayer.play`, as for the rest.
@@ -106,11 +144,11 @@ class Rollout:
         return self.es_manager.episode_states(over) if over else []
 
 
-class RolloutLoop(ABC):
+class Schedule(ABC):
     """How the turns of many environments follow on one another."""
 
     def new_es_manager(self, config: Any, mode: str) -> EnvStateManager:
-        """The environments of a mode, in the form in which this loop steps them."""
+        """The environments of a mode, in the form in which this schedule steps them."""
         from ragen.llm_agent.es_manager import EnvStateManager
 
         return EnvStateManager(config, mode=mode)
@@ -133,7 +171,7 @@ class RolloutPlayer(Closing):
         names_requests: Whether prompts say which tag and turn they are of. With quirks, only those for this package's
             own backends do: workers and wrappers of RAGEN's kind are given RAGEN's columns alone.
         tokenizer: The actor's tokenizer.
-        loop: What plays the turns.
+        schedule: Plays the turns.
         max_turn: The most turns of a rollout.
         failures: Environment id to what kept it from getting a reply, in the last rollout.
         rollout_states: The last rollout as ``EnvStateManager.get_rollout_states()`` gave it.
@@ -142,7 +180,7 @@ class RolloutPlayer(Closing):
     """
 
     def __init__(
-        self, config: Any, actor_rollout_wg: Any, tokenizer: Any, loop: RolloutLoop, actor: Actor | None = None
+        self, config: Any, actor_rollout_wg: Any, tokenizer: Any, schedule: Schedule, actor: Actor | None = None
     ) -> None:
         """Take the parts; the managers of a mode are made when they are first needed.
 
@@ -151,7 +189,7 @@ class RolloutPlayer(Closing):
             actor_rollout_wg: A :class:`~ragen.llm_agent.backends.Backend`, or anything with
                 ``generate_sequences(DataProto) -> DataProto``, such as a verl worker group or RAGEN's wrappers.
             tokenizer: The actor's tokenizer.
-            loop: What plays the turns.
+            schedule: Plays the turns.
             actor: What :func:`~ragen.llm_agent.rollout.actor.actor_of` made of ``actor_rollout_wg``; None makes it.
 
         Raises:
@@ -159,7 +197,7 @@ class RolloutPlayer(Closing):
         """
         self.config = config
         self.tokenizer = tokenizer
-        self.loop = loop
+        self.schedule = schedule
         self.max_turn = read_max_turn(config)
         self.generation = Generation.read(config)
         self.actor_wg = actor_rollout_wg
@@ -175,12 +213,12 @@ class RolloutPlayer(Closing):
     @cached_property
     def train_es_manager(self) -> EnvStateManager:
         """The environments of ``es_manager.train``."""
-        return self.loop.new_es_manager(self.config, "train")
+        return self.schedule.new_es_manager(self.config, "train")
 
     @cached_property
     def val_es_manager(self) -> EnvStateManager:
         """The environments of ``es_manager.val``."""
-        return self.loop.new_es_manager(self.config, "val")
+        return self.schedule.new_es_manager(self.config, "val")
 
     @cached_property
     def train_ctx_manager(self) -> ContextManager:
@@ -280,7 +318,7 @@ class RolloutPlayer(Closing):
         with self.timed("environments"), self.timeline.lanes(es_manager.lane_stats):
             episodes = [cache for cache in es_manager.reset() if cache["env_id"] not in skip]
         ctx_manager.reset_memory_managers()
-        self.loop.play(Rollout(self, es_manager, ctx_manager, episodes, meta_info, on_turn, on_over))
+        self.schedule.play(Rollout(self, es_manager, ctx_manager, episodes, meta_info, on_turn, on_over))
         return self.keep_states(es_manager, skip)
 
     def play_turn(

@@ -1,4 +1,4 @@
-"""``LLMAgentProxy``: a player whose loop the configuration chooses.
+"""``LLMAgentProxy``: a player whose schedule the configuration chooses.
 
 Where the backend answers requests one by one, such as that of a server
 (:class:`~ragen.llm_agent.backends.streaming.StreamingBackend`), each trajectory goes at its own pace; where it answers
@@ -23,9 +23,8 @@ from ragen.llm_agent.backends.verl import is_worker_group
 from ragen.llm_agent.config.branching import SECTION, BranchingSettings
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.rollout.actor import Actor, BackendActor
-from ragen.llm_agent.rollout.lockstep import LockstepLoop
-from ragen.llm_agent.rollout.paced import PacedLoop
-from ragen.llm_agent.rollout.player import OverCallback, RolloutLoop, RolloutPlayer, TurnCallback, actor_of
+from ragen.llm_agent.rollout.player import OverCallback, RolloutPlayer, Schedule, TurnCallback, actor_of
+from ragen.llm_agent.rollout.schedules import Lockstep, Streaming
 
 if TYPE_CHECKING:
     from verl import DataProto
@@ -35,17 +34,17 @@ if TYPE_CHECKING:
     from ragen.llm_agent.collecting.rollouts import TurnRollouts
     from ragen.llm_agent.ctx_manager import ContextManager
     from ragen.llm_agent.es_manager import EnvStateManager
-    from ragen.llm_agent.rollout.overlapping import OverlappingLoop
+    from ragen.llm_agent.rollout.overlapping import Overlapping
 
 
 class LLMAgentProxy(RolloutPlayer):
-    """Plays rollouts by the loop that ``agent_proxy.use_parallel_rollout`` names.
+    """Plays rollouts by the schedule that ``agent_proxy.use_parallel_rollout`` names.
 
     A context manager; ``close`` may be called twice. The rest of its attributes are those of
     :class:`~ragen.llm_agent.rollout.player.RolloutPlayer`.
 
     Attributes:
-        parallel: The loop, where ``agent_proxy.use_parallel_rollout`` is true; else None.
+        parallel: The schedule, where ``agent_proxy.use_parallel_rollout`` is true; else None.
         use_parallel_envs: Whether rollouts are collected in rows by turn, as far as that can be made.
     """
 
@@ -66,7 +65,7 @@ class LLMAgentProxy(RolloutPlayer):
         self._turn_rollouts: TurnRollouts | None = None
         actor = actor_of(actor_rollout_wg, config, tokenizer)
         streams = isinstance(actor, BackendActor) and isinstance(actor.backend, StreamingBackend)
-        chains = self.parallel or (PacedLoop() if streams else LockstepLoop())
+        chains = self.parallel or (Streaming() if streams else Lockstep())
         super().__init__(
             config, actor_rollout_wg, tokenizer, _branching(config, chains, actor, actor_rollout_wg), actor
         )
@@ -144,8 +143,8 @@ class LLMAgentProxy(RolloutPlayer):
                 self._turn_rollouts.close()
 
 
-def _branching(config: Any, chains: RolloutLoop, actor: Actor, given: Any) -> RolloutLoop:
-    """The loop that plays trees, where the configuration wants them; else the one that plays chains.
+def _branching(config: Any, chains: Schedule, actor: Actor, given: Any) -> Schedule:
+    """The schedule that plays trees, where the configuration wants them; else the one that plays chains.
 
     Raises:
         ConfigError: The actor is a worker group as RAGEN's trainers hand it over, who cannot learn from trees.
@@ -160,16 +159,16 @@ def _branching(config: Any, chains: RolloutLoop, actor: Actor, given: Any) -> Ro
             "trees with trainer.backend=tiny; a loop of your own that reads 'group_ids' hands over "
             "ragen.llm_agent.backends.verl.VerlBackend(worker_group, tokenizer)."
         )
-    from ragen.llm_agent.rollout.trees import TreeLoop
+    from ragen.llm_agent.rollout.trees import Trees
 
-    turns = LockstepLoop() if isinstance(chains, PacedLoop) else chains
-    return TreeLoop(settings, chains, turns, config, actor)
+    turns = Lockstep() if isinstance(chains, Streaming) else chains
+    return Trees(settings, chains, turns, config, actor)
 
 
-def _overlapping(config: Any) -> OverlappingLoop | None:
-    """The loop whose turns overlap, where the configuration wants it; it imports more than the other."""
+def _overlapping(config: Any) -> Overlapping | None:
+    """The schedule whose turns overlap, where the configuration wants it; it imports more than the other."""
     if not setting(config, "agent_proxy.use_parallel_rollout", bool, False):
         return None
-    from ragen.llm_agent.rollout.overlapping import OverlappingLoop
+    from ragen.llm_agent.rollout.overlapping import Overlapping
 
-    return OverlappingLoop(config)
+    return Overlapping(config)

@@ -14,21 +14,27 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import platform
+import shlex
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+import ragen
 from ragen.closing import Closing
 from ragen.errors import ConfigError, StorageError
 from ragen.files import why_no_folder, write_whole
 from ragen.llm_agent.backends.journal import ReplyJournal, storage_error
+from ragen.llm_agent.backends.openai_settings import OPENAI_URL, Access
 from ragen.llm_agent.config.branching import without_idle
+from ragen.llm_agent.config.command_line import called_as
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import differing, flat_settings, one_line, setting
 from ragen.llm_agent.evaluation.results import is_branch, with_pass_at_k
 from ragen.llm_agent.rollout.trajectories import line_of, write_jsonl
-from ragen.output import shown_address
+from ragen.output import shown_address, shown_override
 
 ROWS = "rollouts.jsonl"
 ABOUT = "run.json"
@@ -110,7 +116,7 @@ class RolloutFile(Closing):
 
         Args:
             run: What is to be kept of this run, beside those that went before; see
-                :func:`~ragen.llm_agent.rollout.this_run.this_run`.
+                :func:`~ragen.llm_agent.rollout.rollout_file.this_run`.
 
         Raises:
             ConfigError: They cannot be made, or another run is writing them.
@@ -345,3 +351,35 @@ def about_run(config: Any, mode: str) -> dict[str, Any]:
     if not setting(config, "raw", bool, True):
         about["raw"] = False
     return {key: value for key, value in without_idle(about).items() if not key.startswith(ONLY_HOW_FAST)}
+
+
+def this_run(config: Any) -> dict[str, Any]:
+    """What is known of the run that begins now, with nothing secret in it.
+
+    Args:
+        config: The whole configuration.
+
+    Returns:
+        ``began`` (local time, with its distance from UTC), ``version``, ``server`` (None where none is asked) and
+        ``command`` (empty where no command runs).
+
+    Raises:
+        ConfigError: A key cannot be read.
+    """
+    has_server = setting(config, "actor.backend", str, "") == "openai"
+    url = setting(config, "actor.base_url", str, OPENAI_URL) if has_server else None
+    return {
+        "began": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "version": f"ragen {ragen.__version__}, Python {platform.python_version()}",
+        "server": None if url is None else shown_address(url),
+        "command": command_to_repeat(),
+    }
+
+
+def command_to_repeat() -> str:
+    """The command that runs now, with nothing secret in it; empty where none does."""
+    called = called_as()
+    if not called:
+        return ""
+    program, *words = called
+    return " ".join([program, *(shlex.quote(Access().redacted(shown_override(word))) for word in words)])

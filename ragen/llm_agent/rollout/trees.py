@@ -14,27 +14,31 @@ equal trees, in whatever company they grow.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.branching import ENTROPY, SECTION, BranchingSettings
-from ragen.llm_agent.rollout.actor import Actor, read_sampling
-from ragen.llm_agent.rollout.growth import Growth
-from ragen.llm_agent.rollout.player import Rollout, RolloutLoop
-from ragen.llm_agent.rollout.shared_prompts import SharedPrompts
-from ragen.llm_agent.tokens.sampled_tokens import raw_reply
+from ragen.llm_agent.rollout.actor import Actor, read_sampling, requests_of
+from ragen.llm_agent.rollout.player import Growth, Rollout, Schedule
+from ragen.llm_agent.tokens.dataproto import object_array
+from ragen.llm_agent.tokens.prompt_batch import AnyBatch, PromptBatch
+from ragen.llm_agent.tokens.sampled_tokens import RawReply, raw_reply
+from ragen.llm_agent.trees.counts import sizes
 from ragen.llm_agent.trees.policy import OpenNode, Use, widths
 
 if TYPE_CHECKING:
+    from verl import DataProto
+
     from ragen.llm_agent.es_manager import EnvStateManager
+    from ragen.llm_agent.rollout.player import PromptWriter
 
 Cache = dict[str, Any]
 
 
-class TreeLoop(RolloutLoop):
+class Trees(Schedule):
     """Plays trees in the modes that the settings name, and chains in others.
 
     Attributes:
@@ -44,7 +48,7 @@ class TreeLoop(RolloutLoop):
     """
 
     def __init__(
-        self, settings: BranchingSettings, chains: RolloutLoop, turns: RolloutLoop, config: Any, actor: Actor
+        self, settings: BranchingSettings, chains: Schedule, turns: Schedule, config: Any, actor: Actor
     ) -> None:
         """Take the settings.
 
@@ -65,11 +69,11 @@ class TreeLoop(RolloutLoop):
         _check_actor(config, settings, actor)
 
     def new_es_manager(self, config: Any, mode: str) -> EnvStateManager:
-        """See :class:`~ragen.llm_agent.rollout.player.RolloutLoop`."""
+        """See :class:`~ragen.llm_agent.rollout.player.Schedule`."""
         return self.chains.new_es_manager(config, mode)
 
     def play(self, rollout: Rollout) -> None:
-        """See :class:`~ragen.llm_agent.rollout.player.RolloutLoop`."""
+        """See :class:`~ragen.llm_agent.rollout.player.Schedule`."""
         if rollout.es_manager.mode in self.settings.modes:
             self.turns.play(replace(rollout, growth=GrowingTrees(self.settings, rollout)))
         else:
@@ -95,7 +99,7 @@ class GrowingTrees(Growth):
         self._over: dict[int, list[int]] = {root: [] for root in roots}
 
     def begin_turn(self, active: Sequence[Cache]) -> tuple[list[Cache], SharedPrompts]:
-        """See :class:`~ragen.llm_agent.rollout.growth.Growth`."""
+        """See :class:`~ragen.llm_agent.rollout.player.Growth`."""
         trees = dict.fromkeys(self._tree_of[cache["env_id"]] for cache in active)
         fresh = [cache for cache in active if not self._asking[self._tree_of[cache["env_id"]]]]
         for alike in self._branched(fresh):
@@ -112,7 +116,7 @@ class GrowingTrees(Growth):
             self._asking[tree] = []
 
     def whole(self, over: Sequence[int], going_on: Collection[int]) -> list[int]:
-        """See :class:`~ragen.llm_agent.rollout.growth.Growth`."""
+        """See :class:`~ragen.llm_agent.rollout.player.Growth`."""
         for env_id in over:
             self._over[self._tree_of[env_id]].append(env_id)
         grow = {self._tree_of[env_id] for env_id in going_on}
@@ -160,3 +164,71 @@ def _open_node(cache: Cache, tree: int) -> OpenNode:
     exchange = raw_reply(played[-1]).exchange if played else None
     known = exchange.log_probs if exchange is not None else None
     return OpenNode(cache["env_id"], tree, cache["tag"], len(played), -fmean(known) if known else None, history)
+
+
+class SharedPrompts:
+    """Writes the prompts of one turn, and reads the replies.
+
+    Attributes:
+        tokens: Environment id to what its turn took: its reply, and of those that share a prompt the first one the
+            prompt too. Known once the replies were read.
+    """
+
+    def __init__(
+        self,
+        ctx_manager: PromptWriter,
+        shared: Sequence[Sequence[Cache]],
+        tokenizer: Any,
+        on_read: Callable[[Mapping[int, int]], None],
+    ) -> None:
+        """Take who shares a prompt.
+
+        Args:
+            ctx_manager: Writes and reads.
+            shared: The rollout caches of those that play, in stretches of such that stand at the same point.
+            tokenizer: Counts the tokens of replies of which nobody tells them.
+            on_read: Is told ``tokens`` as soon as the replies were read.
+        """
+        self._ctx_manager = ctx_manager
+        self._shared = shared
+        self._tokenizer = tokenizer
+        self._on_read = on_read
+        self.tokens: dict[int, int] = {}
+
+    def get_prompts(self, _: Sequence[Cache], with_tokens: bool = True) -> PromptBatch:
+        """See :meth:`~ragen.llm_agent.ctx_manager.ContextManager.get_prompts`; a row for each reply to ask for.
+
+        Tokens are there in any case, since trees count them.
+        """
+        return self._repeated(self._ctx_manager.get_prompts([alike[0] for alike in self._shared]))
+
+    def get_lm_inputs(self, _: Sequence[Cache]) -> DataProto:
+        """See :meth:`~ragen.llm_agent.ctx_manager.ContextManager.get_lm_inputs`; a row for each reply to ask for."""
+        return self._repeated(self._ctx_manager.get_lm_inputs([alike[0] for alike in self._shared]))
+
+    def _repeated(self, batch: Any) -> Any:
+        """Every row as often as its prompt is shared, each with the id of who asks."""
+        for alike, request in zip(self._shared, requests_of(batch), strict=True):
+            self.tokens |= {cache["env_id"]: 0 for cache in alike}
+            self.tokens[alike[0]["env_id"]] = len(request.prompt_ids or ())
+        places = [place for place, alike in enumerate(self._shared) for _ in alike]
+        columns = {name: values[places] for name, values in batch.non_tensor_batch.items()}
+        kind = columns["env_ids"].dtype
+        columns["env_ids"] = object_array(cache["env_id"] for alike in self._shared for cache in alike).astype(kind)
+        if isinstance(batch, PromptBatch):
+            return PromptBatch(columns, batch.meta_info)
+        return type(batch)(None if batch.batch is None else batch.batch[places], columns, batch.meta_info)
+
+    def get_env_inputs(self, lm_outputs: AnyBatch) -> list[dict[str, Any]]:
+        """See :meth:`~ragen.llm_agent.ctx_manager.ContextManager.get_env_inputs`."""
+        inputs = self._ctx_manager.get_env_inputs(lm_outputs)
+        for each in inputs:
+            self.tokens[each["env_id"]] += self._reply_size(each["llm_raw_response"])
+        self._on_read(self.tokens)
+        return inputs
+
+    def _reply_size(self, raw: Any) -> int:
+        exchange = raw.exchange if isinstance(raw, RawReply) else None
+        if exchange is not None and exchange.has_tokens:
+            return sizes(exchange)[1]
+        return len(self._tokenizer([str(raw)], add_special_tokens=False)["input_ids"][0])

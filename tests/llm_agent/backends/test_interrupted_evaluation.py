@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ragen.llm_agent.rollout import command, proxy
-from ragen.llm_agent.rollout.lockstep import LockstepLoop
+from ragen.llm_agent.rollout.schedules import Lockstep
 from support.chat_server import chat_server, fail, say
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -141,7 +141,7 @@ def test_a_run_that_was_killed_again_and_again_loses_no_reply(whole, tmp_path):
 @pytest.mark.parametrize("loop", ["lockstep", "overlapping"])
 def test_the_rollouts_are_those_of_the_other_loops_bit_for_bit(loop, whole, tmp_path, monkeypatch):
     folder, requests = whole
-    monkeypatch.setattr(proxy, "PacedLoop", LockstepLoop)
+    monkeypatch.setattr(proxy, "Streaming", Lockstep)
     with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
         assert run(server, tmp_path, f"agent_proxy.use_parallel_rollout={loop == 'overlapping'}") == 0
     assert len(server.bodies) == requests

@@ -1,19 +1,21 @@
-"""Every trajectory at its own pace: as soon as its reply is there, its environment is stepped and the next one asked.
+"""When the turns of many environments are played: all together, or each trajectory at its own pace.
 
-::
+``Lockstep`` waits after every turn for the slowest reply and the slowest environment. ``Streaming`` is for backends
+that answer requests one by one (``submit``)::
 
     env 0   ask ......... step ask .... step ask ............ step          replies arrive in a queue; whatever has
     env 1   ask ... step ask ....................... step ask .. step      arrived is played together, in the order
     env 2   ask ................................................. step      of environments, while the rest is under way
 
-For actors that answer requests one by one (``submit``). A trajectory depends on its seed and its replies alone, so the
-rollouts are those of the ordinary loop, bit for bit; a reply that does not come holds up its own trajectory alone.
+A trajectory depends on its seed and its replies alone, so both give the same rollouts, bit for bit; with ``Streaming``
+a reply that does not come holds up its own trajectory alone. :mod:`~.overlapping` and :mod:`~.trees` are further
+schedules.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -23,25 +25,68 @@ from ragen.errors import LimitReachedError
 from ragen.llm_agent.backends.base import Reply, Request
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.rollout.actor import BackendActor, exchange_of, name_requests, requests_of
-from ragen.llm_agent.rollout.player import Rollout, RolloutLoop
-
-MOST_AT_A_TIME = 64  # replies that are played together, so that nobody waits long for the next prompts
-LOOK_UP_S = 1.0  # between two looks at the limits while nothing arrives
+from ragen.llm_agent.rollout.player import PromptWriter, Rollout, Schedule
+from ragen.llm_agent.rollout.worker_modes import WorkerModes
 
 Cache = dict[str, Any]
 
 
-class PacedLoop(RolloutLoop):
+class Lockstep(Schedule):
+    """Every turn waits for the slowest reply and for the slowest environment."""
+
+    def play(self, rollout: Rollout) -> None:
+        """See :class:`~ragen.llm_agent.rollout.player.Schedule`."""
+        player, active = rollout.player, rollout.episodes
+        modes = WorkerModes.of(player.generation, player.max_turn, rollout.meta_info)
+        for turn in range(player.max_turn):
+            rollout.tell_turn(turn, len(active))
+            told = rollout.meta_info if modes is None else modes.of_turn(turn)
+            playing, active = play_together(rollout, active, told)
+            rollout.tell_over(playing, active if turn + 1 < player.max_turn else [])
+            if not active:
+                break
+        if modes is not None:
+            player.end_turns(modes)
+        rollout.tell_turn(turn + 1, len(active))
+
+
+def play_together(
+    rollout: Rollout, active: Sequence[Cache], told: Mapping[str, Any]
+) -> tuple[Sequence[Cache], Sequence[Cache]]:
+    """Play a turn of some environments, branching first where the rollout does.
+
+    Args:
+        rollout: What is played.
+        active: Those that go on.
+        told: What the actor is told.
+
+    Returns:
+        Those that played it, who may be more, and those that go on.
+    """
+    player, es_manager = rollout.player, rollout.es_manager
+    playing: Sequence[Cache] = active
+    talks: PromptWriter = rollout.ctx_manager
+    if rollout.growth is not None:
+        with player.timed("environments"), player.timeline.lanes(es_manager.lane_stats):
+            playing, talks = rollout.growth.begin_turn(active)
+    return playing, player.play_turn(es_manager, talks, playing, told)
+
+
+MOST_AT_A_TIME = 64  # replies that are played together, so that nobody waits long for the next prompts
+LOOK_UP_S = 1.0  # between two looks at the limits while nothing arrives
+
+
+class Streaming(Schedule):
     """See the module."""
 
     def play(self, rollout: Rollout) -> None:
-        """See :class:`~ragen.llm_agent.rollout.player.RolloutLoop`.
+        """See :class:`~ragen.llm_agent.rollout.player.Schedule`.
 
         ``on_turn`` is told the turn of the slowest trajectory, whenever something has arrived and every second. Where
         it raises :class:`~ragen.errors.LimitReachedError`, nothing more is asked, what is under way is waited for and
         played, and then it is raised again.
         """
-        _PacedRollout(rollout).run()
+        _StreamingRollout(rollout).run()
 
 
 @dataclass
@@ -53,7 +98,7 @@ class _Replies:
     batch: None = None
 
 
-class _PacedRollout:
+class _StreamingRollout:
     """One rollout: who waits for a reply, and what has arrived."""
 
     def __init__(self, rollout: Rollout) -> None:

@@ -31,14 +31,14 @@ from ragen.llm_agent.backends.base import (
 )
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.tokens.dataproto import object_array
-from ragen.llm_agent.tokens.prompt_batch import AnyBatch, PromptBatch
-from ragen.llm_agent.tokens.sampled_tokens import Exchange
 from ragen.settings import count, number
 
 if TYPE_CHECKING:
     from torch import Tensor
     from verl import DataProto
+
+    from ragen.llm_agent.tokens.prompt_batch import AnyBatch, PromptBatch
+    from ragen.llm_agent.tokens.sampled_tokens import Exchange
 
 _ROLLOUT = "actor_rollout_ref.rollout"
 
@@ -221,6 +221,9 @@ def outputs_of(lm_inputs: AnyBatch, replies: Sequence[Reply], pad_id: int) -> An
         replies: One for each.
         pad_id: Fills up rows of tokens.
     """
+    from ragen.llm_agent.tokens.dataproto import object_array
+    from ragen.llm_agent.tokens.prompt_batch import PromptBatch
+
     columns = {
         "env_ids": lm_inputs.non_tensor_batch["env_ids"],
         "group_ids": lm_inputs.non_tensor_batch["group_ids"],
@@ -252,6 +255,8 @@ def exchange_of(chat: Sequence[dict[str, Any]], row: Sequence[int] | None, reply
         row: Its tokens; None where only the reply may know them.
         reply: The reply.
     """
+    from ragen.llm_agent.tokens.sampled_tokens import Exchange
+
     prompt_ids = row if reply.prompt_ids is None else reply.prompt_ids
     if prompt_ids is None or reply.token_ids is None:
         return Exchange(cut_off=reply.cut_off)
@@ -303,6 +308,8 @@ def requests_of(lm_inputs: AnyBatch) -> list[Request]:
 
 
 def _prompt_rows(lm_inputs: AnyBatch, count: int) -> list[list[int] | None]:
+    from ragen.llm_agent.tokens.prompt_batch import PromptBatch
+
     if isinstance(lm_inputs, PromptBatch):
         return list(lm_inputs.non_tensor_batch["prompt_ids"])
     if lm_inputs.batch is None or "input_ids" not in set(lm_inputs.batch.keys()):
@@ -337,6 +344,8 @@ def _padded(rows: Sequence[Sequence[Any]], filler: float) -> Tensor:
 
 def name_requests(lm_inputs: AnyBatch, active: Sequence[Mapping[str, Any]]) -> None:
     """Say of every prompt which tag it is of and which turn of its episode it asks for, from 0."""
+    from ragen.llm_agent.tokens.dataproto import object_array
+
     caches = {cache["env_id"]: cache for cache in active}
     rows = [caches[env_id] for env_id in lm_inputs.non_tensor_batch["env_ids"]]
     lm_inputs.non_tensor_batch["tags"] = object_array(cache["tag"] for cache in rows)

@@ -10,8 +10,8 @@ actions, actions into the environments (:mod:`~ragen.llm_agent.es_manager`)::
 
 ``rollout`` is for training. An evaluation needs no batch of tokens, in which every row is as wide as the longest
 trajectory, and calls ``play``. How the turns of many environments follow on one another is decided by a schedule:
-lockstep or streaming (:mod:`~ragen.llm_agent.rollout.schedules`), :mod:`~.overlapping` or :mod:`~.trees`. A player has a
-schedule; a schedule is given the player for the time of a rollout, and keeps none.
+lockstep or streaming (:mod:`~ragen.llm_agent.rollout.schedules`), :mod:`~.overlapping` or :mod:`~.trees`. A player has
+a schedule; a schedule is given the player for the time of a rollout, and keeps none.
 
 Importing this module imports neither torch nor verl: the command answers ``--help`` and refuses a bad configuration at
 once, and worker processes, which may import the main module, stay small.

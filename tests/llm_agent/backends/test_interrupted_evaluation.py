@@ -76,7 +76,7 @@ def interrupting(server, after, how):
         return reply_to(prompt)
 
     server.script = script
-    threading.Thread(target=lambda: server.asked.wait(60) and how(), daemon=True).start()
+    threading.Thread(target=lambda: server.asked.wait(600) and how(), daemon=True).start()
     return given
 
 
@@ -128,7 +128,7 @@ def test_a_run_that_was_killed_again_and_again_loses_no_reply(whole, tmp_path):
             program = [sys.executable, "-m", "ragen.llm_agent.agent_proxy", *arguments(server, tmp_path)]
             silent = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
             started.append(subprocess.Popen(program, env=environment, **silent))
-            assert started[-1].wait(100) == -signal.SIGKILL
+            assert started[-1].wait(600) == -signal.SIGKILL
         asked = len(server.bodies)
         server.script = lambda prompt, tries: reply_to(prompt)
         assert run(server, tmp_path) == 0

@@ -26,7 +26,7 @@ from support.sandboxes import RIGHT, SECRET, UNGUESSABLE, needs_programs, needs_
 
 
 def programs_env() -> CodeEnv:
-    env = CodeEnv(CodeEnvConfig(max_tries=1000, cpu_seconds=0.2, memory_mb=200))
+    env = CodeEnv(CodeEnvConfig(max_tries=1000, cpu_seconds=0.3, memory_mb=96))
     env.reset(1)
     return env
 

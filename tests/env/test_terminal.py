@@ -68,6 +68,7 @@ def test_a_command_does_each_task_and_nothing_does_none(name: str) -> None:
         text = env.reset(seed)
         assert env.step("true")[1] == 0.0
         said = env.step(solve(text) or "")[0]
+        assert "not permitted" not in said, "a call that a common command makes is missing from the list"
         observation, reward, done, info = env.step(SUBMIT)
         assert (reward, done, info["success"]) == (1.0, True, True), (text, said, observation)
         env.reset(seed)

@@ -56,10 +56,10 @@ COMMANDS = re.findall(
     """
     execve execveat fork vfork wait4 waitid kill tgkill tkill rt_sigsuspend rt_sigtimedwait rt_sigpending pause
     setpgid setsid setitimer getitimer alarm timer_create timer_settime timer_gettime timer_delete timer_getoverrun
-    sendfile splice tee copy_file_range chown fchown lchown fchownat mknod mknodat getxattr lgetxattr fgetxattr
-    listxattr llistxattr flistxattr flock fallocate sync syncfs prlimit64 setrlimit inotify_init1 inotify_add_watch
-    inotify_rm_watch sched_getparam sched_getscheduler getpriority capget memfd_create utime utimes futimesat
-    pidfd_open pidfd_send_signal mincore
+    sendfile splice tee copy_file_range chown fchown lchown fchownat mknod mknodat setxattr lsetxattr fsetxattr
+    removexattr lremovexattr fremovexattr getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr flock
+    fallocate sync syncfs prlimit64 setrlimit inotify_init1 inotify_add_watch inotify_rm_watch sched_getparam
+    sched_getscheduler getpriority capget memfd_create utime utimes futimesat pidfd_open pidfd_send_signal mincore
     """,
 )
 """What a shell and its commands need besides."""

@@ -133,8 +133,9 @@ class EnvRecord:
 
     def keep(self, state: Sealed) -> None:
         """Keep a snapshot that was taken after the last turn, or the reset."""
-        entries, place = self.journal.entries, self.spec.game.recorded.index("digest")
-        self.journal.keep(state, entries[-1].recorded[place] if entries else self.journal.digest)
+        last = self.journal.entries[-1] if self.journal.entries else None
+        place = self.spec.game.recorded.index("digest")
+        self.journal.keep(state, last.recorded[place] if isinstance(last, JournalTurn) else self.journal.digest)
 
     def commit_change(self, change: Change | None, value: Any) -> Any:
         """Make a change part of the episode, None for what changes nothing; what came of it, an error if it raised."""

@@ -176,7 +176,7 @@ _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 def to_columns(values: Sequence[Any]) -> tuple[str | None, list[Any]]:
     """Named tuples of one of the package's classes by column, with the name of the class; other values as they are."""
     kind = type(values[0])
-    is_ours = kind.__module__.startswith(OURS) and getattr(kind, "_fields", ())
+    is_ours = kind.__module__.startswith(OURS) and bool(getattr(kind, "_fields", None))
     if not is_ours or set(map(type, values)) != {kind}:
         return None, list(values)
     columns = [column if type(column[0]) in _PLAIN else packed(column) for column in zip(*values, strict=True)]
@@ -213,7 +213,7 @@ def packed(values: Sequence[Any]) -> tuple[Any, ...] | list[Any]:
         whole = np.array(values, dtype)
         if whole.dtype.char != np.dtype(whole.dtype.str).char:  # a type that has the same name as another
             return tuple(values)
-        content = whole.tobytes() if whole.nbytes <= _IN_MESSAGE else pickle.PickleBuffer(whole)
+        content = whole.tobytes() if whole.nbytes <= _IN_MESSAGE else pickle.PickleBuffer(whole)  # type: ignore[arg-type]
         return [_ARRAYS, whole.dtype.str, content, whole.shape]
     if (kind is not dict and kind is not tuple) or not values[0] or set(map(type, values)) != {kind}:
         return tuple(values)

@@ -24,7 +24,7 @@ from ragen.cage2.layout import N_ACTIONS, N_BITS
 from ragen.closing import Closing
 from ragen.errors import ConfigError, EnvError, InputError, StateError
 from ragen.games import AT_END, GYM, Began, GymResult, GymTurn, Shown
-from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, LaneStats, Mode, Settings
+from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, LaneStats, Mode, Settings, holds_interrupts
 
 Infos = list[dict[str, Any]]
 Stepped = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_], Infos]
@@ -107,6 +107,7 @@ class ParallelEnvWrapper(Closing):
 
     # Episodes
 
+    @holds_interrupts
     def reset(self, seed: int | None = None) -> NDArray[np.float32]:
         """Begin new episodes everywhere.
 
@@ -132,6 +133,7 @@ class ParallelEnvWrapper(Closing):
         self._is_begun = True
         return self._shown.copy()
 
+    @holds_interrupts
     def step(self, actions: Sequence[int] | NDArray[Any]) -> Stepped:
         """Step all environments; one whose episode ends is reset at once.
 

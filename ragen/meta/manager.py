@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from ragen.errors import ConfigError, EnvError, InputError, RagenError, StateErr
 from ragen.meta.game import META, NotAValue, Transition, four
 from ragen.meta.remotes import FirstEnv, Remote
 from ragen.meta.task_set import TaskSet
-from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings
+from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings, holds_interrupts
 
 
 class ParallelEnvManager(Closing):
@@ -171,6 +172,7 @@ class ParallelEnvManager(Closing):
 
     # Any copies
 
+    @holds_interrupts
     def reset_some(
         self, options: Mapping[int, Mapping[str, Any]], seeds: Mapping[int, int | None] | None = None
     ) -> dict[int, Any]:
@@ -188,9 +190,11 @@ class ParallelEnvManager(Closing):
             TaskError: There is no such task; nothing was reset.
             EnvError: A copy could not be reset; the others were.
         """
-        each = {index: self._with_task(index, given, seeds) for index, given in options.items()}
-        return _values(self._reset(each, seeds))
+        drawing: dict[int, np.random.Generator] = {}
+        each = {index: self._with_task(index, given, seeds, drawing) for index, given in options.items()}
+        return _values(self._reset(each, seeds, drawing))
 
+    @holds_interrupts
     def step_some(self, actions: Mapping[int, Any]) -> dict[int, Transition]:
         """Step some copies.
 
@@ -205,19 +209,21 @@ class ParallelEnvManager(Closing):
             self._check_begun(index)
         return _values(self._step(actions))
 
+    @holds_interrupts
     def try_some(self, command: str, items: Mapping[int, Any]) -> dict[int, Any]:
         """:meth:`reset_some` or :meth:`step_some`, where each copy's error stands in its result's place."""
         fit, results = {}, {}
+        drawing: dict[int, np.random.Generator] = {}
         for index, item in items.items():
             try:
                 if command == "reset":
-                    fit[index] = self._with_task(index, item, None)
+                    fit[index] = self._with_task(index, item, None, drawing)
                 else:
                     self._check_begun(index)
                     fit[index] = item
             except RagenError as error:
                 results[index] = error
-        return {**results, **(self._reset(fit, None) if command == "reset" else self._step(fit))}
+        return {**results, **(self._reset(fit, None, drawing) if command == "reset" else self._step(fit))}
 
     # The end
 
@@ -233,21 +239,35 @@ class ParallelEnvManager(Closing):
             self._engine.close()
 
     def _with_task(
-        self, index: int, given: Mapping[str, Any], seeds: Mapping[int, int | None] | None
+        self,
+        index: int,
+        given: Mapping[str, Any],
+        seeds: Mapping[int, int | None] | None,
+        drawing: dict[int, np.random.Generator],
     ) -> dict[str, Any]:
-        """The options of a copy's reset, with the parameters of its task; drawn where seeds are not the caller's."""
+        """The options of a copy's reset, with the parameters of its task; drawn where seeds are not the caller's.
+
+        What it is drawn with goes into ``drawing``: a reset that is interrupted has drawn nothing.
+        """
         task = given.get("task")
         if task is None and seeds is None:
-            task = self.tasks.draw(self._drawing[self._known(index)])
+            drawing[index] = copy.deepcopy(self._drawing[self._known(index)])
+            task = self.tasks.draw(drawing[index])
         task = self.tasks.parameters(task)
         rest = {name: value for name, value in given.items() if name != "task"}
         return rest if task is None else {**rest, "task": task}
 
-    def _reset(self, each: Mapping[int, Mapping[str, Any]], seeds: Mapping[int, int | None] | None) -> dict[int, Any]:
+    def _reset(
+        self,
+        each: Mapping[int, Mapping[str, Any]],
+        seeds: Mapping[int, int | None] | None,
+        drawing: Mapping[int, np.random.Generator],
+    ) -> dict[int, Any]:
         self._check_open()
         chosen = {self._known(index): (self._seeds if seeds is None else seeds)[index] for index in each}
         shown = self._engine.reset(chosen, own_options={index: dict(given) or None for index, given in each.items()})
         for index in each:
+            self._drawing[index] = drawing.get(index, self._drawing[index])
             self._seeds[index] = None
             self._over[index] = isinstance(shown[index], EnvFailed)
             if self._over[index]:

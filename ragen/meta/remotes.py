@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from ragen.errors import InputError, RagenError, StateError
 from ragen.meta.game import four
+from ragen.parallel import holds_interrupts
 
 Command = tuple[str, Any]
 
@@ -127,9 +128,10 @@ class FirstEnv:
         return f"<env 0 of {self._manager.num_envs}, without its wrappers>"
 
 
+@holds_interrupts
 def exchange(manager: Copies) -> None:
     """Play the first command that waits at each remote."""
-    firsts = {index: remote.waiting.popleft() for index, remote in enumerate(manager.remotes) if remote.waiting}
+    firsts = {index: remote.waiting[0] for index, remote in enumerate(manager.remotes) if remote.waiting}
     resets = {index: data for index, (command, data) in firsts.items() if command == "reset"}
     steps = {index: data["action"] for index, (command, data) in firsts.items() if command == "step"}
     answers: dict[int, Command | RagenError] = {}
@@ -137,7 +139,8 @@ def exchange(manager: Copies) -> None:
         if command in ("get_attr", "seed"):
             answers[index] = _asked(manager, index, command, data)
     answers |= _played(manager, "reset", resets) | _played(manager, "step", steps)
-    for index, answer in answers.items():
+    for index, answer in answers.items():  # an exchange that is interrupted has answered nothing
+        manager.remotes[index].waiting.popleft()
         manager.remotes[index].answers.append(answer)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ragen.parallel.episode.journal import Change
     from ragen.parallel.episode.returned import wrong_reset, wrong_step
     from ragen.parallel.episode.spec import EnvSpec
+    from ragen.parallel.interrupts import holds_interrupts
     from ragen.parallel.lanes.handle import LaneKind
     from ragen.parallel.settings import Mode, Settings
     from ragen.parallel.stats import LaneStats
@@ -42,6 +43,7 @@ __all__ = [
     "Options",
     "PythonRng",
     "Settings",
+    "holds_interrupts",
     "outer_state_kept",
     "wrong_reset",
     "wrong_step",
@@ -62,6 +64,7 @@ __getattr__, __dir__ = attach(
         "Options": "episode.game",
         "PythonRng": "episode.global_rng",
         "Settings": "settings",
+        "holds_interrupts": "interrupts",
         "outer_state_kept": "episode.global_rng",
         "wrong_reset": "episode.returned",
         "wrong_step": "episode.returned",

@@ -171,20 +171,15 @@ def _config_of(spec: EnvSpec) -> tuple[str | None, Any]:
     return None, config
 
 
-def _lived(failure: Failure) -> EpisodeJournal:
-    """What it lived through before it failed; of a fork, what it was to live through."""
-    return (failure.item[1].journal or failure.journal) if failure.asked is Fork else failure.journal
-
-
 def _episode(failure: Failure) -> EpisodeJournal:
-    journal = _lived(failure)
+    journal = failure.journal
     if failure.asked is Reset:  # the journal is still that of the episode before
         return EpisodeJournal(failure.item.seed, failure.item.options, settings=journal.lasting())
     entries = [
         entry if isinstance(entry, Change) else JournalTurn(entry.action, tuple(map(shown, entry.recorded)))
         for entry in journal.entries
     ]
-    return dataclasses.replace(journal, digest=shown(journal.digest), entries=entries)
+    return dataclasses.replace(journal, digest=shown(journal.digest), entries=entries, snapshots=[])
 
 
 def _failed(failure: Failure) -> JournalTurn | Change | None:
@@ -285,6 +280,8 @@ def _checked(report: CrashReport) -> CrashReport:
     journal = report.journal
     if not isinstance(journal.entries, list) or not isinstance(journal.settings, dict):
         raise ValueError("its journal has no list of entries, or no settings")
+    if journal.snapshots:
+        raise ValueError("its journal has snapshots, which are pickled and never loaded from a file")
     for entry in report.entries():
         if not isinstance(entry, JournalTurn | Change):
             raise ValueError(f"an entry of its journal is {in_short(entry)}")
@@ -427,7 +424,7 @@ class CrashReportWriter:
         )
 
     def _keep(self, failure: Failure, folder: Path) -> Path | None:
-        spec, journal, kind, written = failure.spec, _lived(failure), _kind(failure.error), _written[folder]
+        spec, journal, kind, written = failure.spec, failure.journal, _kind(failure.error), _written[folder]
         moment = failure.item.seed if failure.asked is Reset else (journal.seed, journal.turns)
         key = (spec.env_id, moment, kind)
         if key in self._paths:

@@ -19,6 +19,7 @@ from gymnasium.vector import AutoresetMode
 
 from ragen.errors import ConfigError
 from ragen.extras import needs
+from ragen.parallel.interrupts import holds_interrupts
 from ragen.vector.lane_vector_env import LaneVectorEnv
 
 with needs("sb3", "LaneVecEnv"):
@@ -48,6 +49,7 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
         self.envs = envs
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
 
+    @holds_interrupts
     def reset(self) -> Any:
         """Begin new episodes, with the seeds and options that were set since the last reset; observations."""
         seeds = None if all(seed is None for seed in self._seeds) else list(self._seeds)
@@ -59,12 +61,13 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
         return observations
 
     def step_async(self, actions: Any) -> None:
-        """Begin a step."""
-        self.envs.step_async(actions)
+        """Keep the actions; :meth:`step_wait` plays them, and can be called again if it was interrupted."""
+        self._actions = actions
 
+    @holds_interrupts
     def step_wait(self) -> tuple[Any, np.ndarray, np.ndarray, list[dict[str, Any]]]:
         """Observations, rewards, ends, and an info for each; that of an end holds the last observation."""
-        observations, rewards, terminated, truncated, infos = self.envs.step_wait()
+        observations, rewards, terminated, truncated, infos = self.envs.step(self._actions)
         over = terminated | truncated
         told = []
         for index in range(self.num_envs):

@@ -1,0 +1,171 @@
+"""Ctrl-C at any moment of a call of any surface: it has not happened, and the same call again gives the same run."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from ragen.cage2 import ParallelEnvWrapper
+from ragen.container.container import MultiProcessEnvironmentContainer
+from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.meta import make_parallel_env
+from ragen.vector import LaneVectorEnv
+from support.episodes import config, freeze, inputs
+
+TURNS, INTERRUPTS = 12, 40
+Do = Callable[[Callable[[], Any]], Any]
+
+
+class Walks(gym.Env):
+    """Draws its steps, takes a moment for each, and ends now and then."""
+
+    observation_space = gym.spaces.Box(-1e9, 1e9, (200,), np.float64)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.count = 0
+        return self.np_random.random(200), {}
+
+    def step(self, action: int) -> Any:
+        self.count += 1
+        time.sleep(2e-4)
+        return self.np_random.random(200), float(self.count), self.count == 5, False, {"count": self.count}
+
+
+def manager(workers: int, do: Do) -> Any:
+    tags = {"Walk": {"env_type": "support.faulty_envs:Walk"}, "Draws": {"env_type": "support.faulty_envs:GlobalDraws"}}
+    given = config(tags, [("Walk", 2), ("Draws", 1)], use_multiprocessing=bool(workers), max_workers=workers or None)
+    with EnvStateManager(given) as envs:
+        active = do(envs.reset)
+        for turn in range(4):
+            given = inputs([cache["env_id"] for cache in active], turn)
+            active = do(lambda given=given: envs.step(given))
+        return freeze(envs.get_rollout_states())
+
+
+def vector(workers: int, do: Do) -> Any:
+    envs = LaneVectorEnv([Walks] * 6, workers=workers)
+    seen = [do(lambda: envs.reset(seed=1))[0].tolist()]
+    for turn in range(TURNS):
+        seen.append([np.asarray(each).tolist() for each in do(lambda: envs.step(np.zeros(6, int)))[:3]])
+        if turn == 6:
+            seen.append(do(lambda: envs.reset())[0].tolist())
+    envs.close()
+    return seen
+
+
+def waited(workers: int, do: Do) -> Any:
+    envs = LaneVectorEnv([Walks] * 6, workers=workers)
+    seen = [do(lambda: envs.reset(seed=1))[0].tolist()]
+    for _ in range(TURNS):
+        envs.step_async(np.zeros(6, int))
+        seen.append([np.asarray(each).tolist() for each in do(envs.step_wait)[:3]])
+    envs.close()
+    return seen
+
+
+def stable_baselines(workers: int, do: Do) -> Any:
+    pytest.importorskip("stable_baselines3")
+    from ragen.vector.sb3 import LaneVecEnv
+
+    envs = LaneVecEnv(LaneVectorEnv([Walks] * 6, workers=workers, autoreset_mode="SameStep"))
+    envs.seed(3)
+    seen = [do(envs.reset).tolist()]
+    for _ in range(TURNS):
+        observations, rewards, dones, infos = do(lambda: envs.step(np.zeros(6, int)))
+        seen.append([observations.tolist(), rewards.tolist(), dones.tolist(), [info.get("count") for info in infos]])
+    envs.close()
+    return seen
+
+
+def container(workers: int, do: Do) -> Any:
+    settings = {"use_lanes": bool(workers), "max_workers": workers or None}
+    with MultiProcessEnvironmentContainer("frozen_lake", 3, 2, 7, settings=settings) as envs:
+        seen = [do(envs.reset)]
+        for turn in range(TURNS):
+            seen.append(do(lambda turn=turn: envs.step([1 + (turn + each) % 4 for each in range(6)])))
+            if turn == 6:
+                seen.append(do(envs.reset))
+        return seen
+
+
+def meta(workers: int, do: Do) -> Any:
+    settings = {"use_lanes": bool(workers), "max_workers": workers or None}
+    with make_parallel_env("ragen/SparsePointRobot-v0", 2, 4, seed=3, n_tasks=5, settings=settings) as envs:
+        seen = [np.array(do(envs.reset_all)).tolist()]
+        for turn in range(TURNS):
+            observations, rewards, *_ = do(lambda: envs.step_all([np.full(2, 0.1)] * 4))
+            seen.append([np.array(observations).tolist(), rewards])
+            if turn % 3 == 2:
+                seen.append(np.array(do(envs.reset_all)).tolist())
+                for remote in envs.remotes:
+                    remote.send(("step", {"action": np.full(2, -0.1)}))
+                seen.append([np.array(do(remote.recv)[1][0]).tolist() for remote in envs.remotes])
+        return seen
+
+
+def cage2(workers: int, do: Do) -> Any:
+    with ParallelEnvWrapper(4, simulator="embedded", max_steps=5, seed=4, workers=workers) as envs:
+        seen = [do(envs.reset).tolist()]
+        for turn in range(TURNS):
+            observations, rewards, dones, _ = do(lambda turn=turn: envs.step([turn % 145] * 4))
+            seen.append([observations.tolist(), rewards.tolist(), dones.tolist()])
+            if turn == 6:
+                seen.append(do(envs.reset).tolist())
+        return seen
+
+
+class Interrupted:
+    """Does calls with a SIGINT at a random moment of each, and again until they have happened."""
+
+    def __init__(self) -> None:
+        self.count, self._is_inside, self._taken, self._chance = 0, False, 0.004, random.Random(5)
+
+    def handler(self, *_: Any) -> None:
+        if self._is_inside:
+            raise KeyboardInterrupt
+
+    def __call__(self, call: Callable[[], Any]) -> Any:
+        done: list[Any] = []
+        while not done:
+            moment = self._chance.uniform(0, 1.2) * self._taken
+            timer = threading.Timer(moment, os.kill, (os.getpid(), signal.SIGINT))
+            timer.start()
+            start = time.perf_counter()
+            try:
+                self._is_inside = True
+                done.append(call())
+                self._is_inside = False
+                self._taken = min(0.05, 0.8 * self._taken + 0.2 * (time.perf_counter() - start))
+            except KeyboardInterrupt:
+                self._is_inside = False
+                self.count += 1
+            timer.join()
+            if self.count >= INTERRUPTS and not done:
+                done.append(call())
+        return done[0]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("surface", [manager, vector, waited, stable_baselines, container, meta, cage2])
+def test_what_was_interrupted_and_called_again_equals_the_uninterrupted_run(
+    surface: Callable[[int, Do], Any], workers: int
+) -> None:
+    expected = surface(workers, lambda call: call())
+    do = Interrupted()
+    before = signal.signal(signal.SIGINT, do.handler)
+    try:
+        assert surface(workers, do) == expected
+    finally:
+        signal.signal(signal.SIGINT, before)

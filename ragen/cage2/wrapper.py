@@ -12,7 +12,6 @@ whether some are killed or not.
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,18 +20,15 @@ from numpy.typing import NDArray
 
 from ragen.cage2.env import Cage2Config
 from ragen.cage2.layout import N_ACTIONS, N_BITS
-from ragen.closing import Closing
 from ragen.errors import ConfigError, EnvError, InputError, StateError
 from ragen.games import AT_END, GYM, Began, GymResult, GymTurn, Shown
-from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, LaneStats, Mode, Settings, holds_interrupts
+from ragen.parallel import EnvFailed, EnvSet, EnvSpec, Mode, Settings, holds_interrupts
 
 Infos = list[dict[str, Any]]
 Stepped = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_], Infos]
 
-CHAPTER = 32  # steps after which homes are decided on again, and old failures forgotten
 
-
-class ParallelEnvWrapper(Closing):
+class ParallelEnvWrapper(EnvSet):
     """Environments of CAGE Challenge 2, stepped together; a context manager, and one that is forgotten closes itself.
 
     Attributes:
@@ -42,6 +38,8 @@ class ParallelEnvWrapper(Closing):
         seed: What all episodes' seeds follow from.
         closed: Whether it is closed.
     """
+
+    holder = "ParallelEnvWrapper"
 
     def __init__(
         self,
@@ -80,7 +78,6 @@ class ParallelEnvWrapper(Closing):
         Raises:
             ConfigError: An argument cannot work; nothing was started.
         """
-        self.closed = True
         if isinstance(n_envs, bool) or not isinstance(n_envs, int | np.integer) or n_envs < 1:
             raise ConfigError(f"n_envs = {n_envs!r}: expected a number of environments, at least 1.")
         self.n_envs, self.seed = int(n_envs), _seed(seed)
@@ -94,12 +91,9 @@ class ParallelEnvWrapper(Closing):
             reset_timeout=reset_timeout,
         )
         specs = [EnvSpec.of(self.config, env_id=i, tag="cage2", game=GYM) for i in range(self.n_envs)]
-        self._engine = EnvEngine(specs, settings)
-        self._finalizer = weakref.finalize(self, self._engine.close, forgotten=True)
-        self.closed = False
+        self._hold(specs, settings)
         self._rounds = -1  # resets since the seed was set
         self._is_begun = False
-        self._steps = 0
         self._episodes = [0] * self.n_envs  # number of each environment's present episode; 0 before the first reset
         self._returns, self._lengths = np.zeros(self.n_envs), np.zeros(self.n_envs, int)
         self._shown = np.zeros((self.n_envs, N_BITS), np.float32)
@@ -160,8 +154,7 @@ class ParallelEnvWrapper(Closing):
         if not self._is_begun:
             raise StateError("ParallelEnvWrapper was stepped before a reset that worked: call reset first.")
         chosen = _actions(actions, self.n_envs)
-        if self._steps and self._steps % CHAPTER == 0:
-            self._engine.begin_chapter()
+        self._count_turns(self.n_envs)
         results = self._engine.play({index: self._turn(index, action) for index, action in enumerate(chosen)})
         failed = {i: each for i, each in results.items() if isinstance(each, EnvFailed)}
         if failed:
@@ -169,7 +162,6 @@ class ParallelEnvWrapper(Closing):
             begun = self._begin({i: self._episode_seed(i, self._episodes[i] + 1) for i in failed})
             self._is_begun = True
             results |= {i: self._truncated(i, failed[i], begun[i]) for i in failed}
-        self._steps += 1
         return self._taken(results)
 
     def _turn(self, index: int, action: int) -> GymTurn:
@@ -229,26 +221,7 @@ class ParallelEnvWrapper(Closing):
         """How far Red is on each host of each environment: ``"None"``, ``"User"`` or ``"Privileged"`` by its name."""
         self._check_open()
         found = self._engine.read(range(self.n_envs), "access_levels")
-        for value in found.values():
-            if isinstance(value, Exception):
-                raise value
-        return list(found.values())
-
-    def stats(self) -> list[LaneStats]:
-        """What each home of environments has done, the main process first."""
-        return self._engine.stats()
-
-    # The end
-
-    def close(self) -> None:
-        """Close all environments, and the workers; may be called twice."""
-        self.closed = True
-        if self._finalizer.detach():
-            self._engine.close()
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise StateError("this ParallelEnvWrapper is closed; make a new one.")
+        return list(self._values_of(found))
 
 
 def _seed(seed: Any) -> int:

@@ -11,20 +11,18 @@ each; there are no pipes to look at. What is returned does not depend on where t
 from __future__ import annotations
 
 import dataclasses
-import weakref
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ragen.closing import Closing
 from ragen.container.game import ACTIONS, ActionResult
 from ragen.container.specs import checked_seed, env_specs
 from ragen.container.state import Answer, EnvState
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.errors import ConfigError, InputError, StateError
-from ragen.parallel.engine import EnvEngine
-from ragen.parallel.environments import EnvFailed, raise_failures
+from ragen.parallel.env_set import EnvSet, group_seeds
+from ragen.parallel.environments import EnvFailed
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.values import copied
 from ragen.parallel.failures import OnFailure, say_nothing
@@ -36,7 +34,7 @@ NO_MOVE = 0
 """The action that does nothing, for environments of numbered actions that have no other use for it."""
 
 
-class EnvironmentContainer(Closing):
+class EnvironmentContainer(EnvSet):
     """Environments of one or several types, in groups of equal size; a context manager.
 
     Attributes:
@@ -50,6 +48,8 @@ class EnvironmentContainer(Closing):
         configs: What each environment is configured with.
         seed_counter: How far seeds have counted on; a run that is resumed sets it.
     """
+
+    holder = "container"
 
     def __init__(
         self,
@@ -84,9 +84,7 @@ class EnvironmentContainer(Closing):
         self.configs = [spec.config for spec in specs]
         self._specs = [dataclasses.replace(spec, game=ACTIONS) for spec in specs]
         self._limits = limits
-        self._engine = EnvEngine(self._specs, settings, on_failure=on_failure)
-        self._raises = self._engine.settings.on_env_failure == "raise"
-        self._finalizer = weakref.finalize(self, self._engine.close, forgotten=True)
+        self._hold(self._specs, settings, on_failure=on_failure)
         self._states: list[EnvState] = []
         self.seed_counter = 0
 
@@ -119,7 +117,7 @@ class EnvironmentContainer(Closing):
         chosen = [checked_seed(given.get("seed", seed)) for given, seed in zip(each, chosen, strict=True)]
         self._states = []
         shown = self._reset(chosen, [{key: given[key] for key in given if key != "seed"} for given in each])
-        raise_failures(shown, self._raises, at_build=True)
+        self._raise_failures(shown, at_build=True)
         states = [EnvState() for _ in self._specs]
         for i, state in enumerate(states):
             if isinstance(value := shown[i], EnvFailed):
@@ -168,7 +166,7 @@ class EnvironmentContainer(Closing):
         answers = []
         for i, state in enumerate(self._states):
             answers.append(self._took(i, state, results[i]) if i in results else state.unasked(was_over[i]))
-        raise_failures(results, self._raises)
+        self._raise_failures(results)
         observations, rewards, dones, infos = map(list, zip(*answers, strict=True))
         return observations, rewards, dones, infos
 
@@ -200,9 +198,7 @@ class EnvironmentContainer(Closing):
         wanted = range(self.num_processes) if env_idx is None else [env_idx]
         living = [i for i in wanted if "env_error" not in self._states[i].info]
         shown = self._engine.read(living, "render", mode)
-        for value in shown.values():
-            if isinstance(value, Exception):
-                raise value
+        self._values_of(shown)
         views = [shown.get(i, self._states[i].raw) for i in wanted]
         return views if env_idx is None else views[0]
 
@@ -223,23 +219,12 @@ class EnvironmentContainer(Closing):
 
     def lane_stats(self) -> list[LaneStats]:
         """What each home (the main process first, then lanes) hosts and has done."""
-        return self._engine.stats()
-
-    # The end
-
-    def close(self) -> None:
-        """Close all environments, and the workers unless somebody else uses them; may be called twice."""
-        if self._finalizer.detach():
-            self._engine.close()
+        return self.stats()
 
     def __len__(self) -> int:
         return self.num_processes
 
     # Checks
-
-    def _check_open(self) -> None:
-        if not self._finalizer.alive:
-            raise StateError("this container is closed; make a new one.")
 
     def _check_reset(self) -> None:
         self._check_open()
@@ -248,7 +233,7 @@ class EnvironmentContainer(Closing):
 
     def _seeds(self, seeds: Sequence[int] | None) -> list[int]:
         if seeds is None:
-            return [self.seed + self.seed_counter + i // self.group_n for i in range(self.num_processes)]
+            return group_seeds(self.seed + self.seed_counter, self.env_num, self.group_n)
         self._check_count("seeds", seeds)
         return [checked_seed(seed) for seed in seeds]
 

@@ -9,13 +9,11 @@ engine's business (:mod:`ragen.parallel.engine`); what the manager returns does 
 from __future__ import annotations
 
 import logging
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from PIL import Image
 
-from ragen.closing import Closing
 from ragen.errors import InputError, StateError
 from ragen.llm_agent.config.environments import ManagerConfig, read_config
 from ragen.llm_agent.manager.branching import Branches
@@ -27,11 +25,11 @@ from ragen.llm_agent.manager.inputs import (
     checked_turns,
     counted_on,
     first_seed,
-    group_seeds,
+    seeds_from,
 )
 from ragen.llm_agent.manager.metrics import add_metrics, add_pass_at_k, add_rollout_info, largest_tiles
-from ragen.parallel.engine import EnvEngine
-from ragen.parallel.environments import EnvFailed, raise_failures
+from ragen.parallel.env_set import EnvSet
+from ragen.parallel.environments import EnvFailed
 from ragen.parallel.episode.turn import Observation, TurnResult, digest_observation, failed_turn, state_hash
 from ragen.parallel.interrupts import holds_interrupts
 from ragen.parallel.placement import spread as spread_evenly
@@ -41,7 +39,7 @@ from ragen.parallel.stats import LaneStats
 log = logging.getLogger(__name__)
 
 
-class EnvStateManager(Closing):
+class EnvStateManager(EnvSet):
     """Resets and steps all environments of one mode, and keeps their rollouts.
 
     A context manager; ``close`` may be called twice, and a manager that is forgotten closes itself.
@@ -78,13 +76,11 @@ class EnvStateManager(Closing):
         self.config = _part(_part(config, "es_manager"), mode)
         self.env_groups, self.group_size = self._settings.env_groups, self._settings.group_size
         self.base_seed, self.seed_counter = self._settings.base_seed, 0
-        self._raises = self._settings.engine.on_env_failure == "raise"
         self._is_2026, self._hashes_states = self._settings.generation.is_2026, self._settings.env_state_hash
         self.max_workers = self._settings.engine.workers
         self.sequential_env_types = list(self._settings.engine.sequential_env_types)
         specs = [entry.spec for entry in self._settings.entries]
-        self._engine = EnvEngine(specs, self._settings.engine, spread=spread, on_failure=self._settings.keep_failure())
-        self._finalizer = weakref.finalize(self, self._engine.close, forgotten=True)
+        self._hold(specs, self._settings.engine, spread=spread, on_failure=self._settings.keep_failure())
         self.envs = [public_entry(entry, self._engine) for entry in self._settings.entries]
         self.rollout_cache: list[dict[str, Any]] | None = None
         self._branches = Branches(self._engine, self.envs, self._settings.format_penalty)
@@ -121,12 +117,12 @@ class EnvStateManager(Closing):
         self._check_open()
         seed = checked_seed(seed)
         first = first_seed(self.mode, self.base_seed, self.seed_counter) if seed is None else seed
-        seeds = group_seeds(first, self.env_groups, seed)
+        seeds = seeds_from(first, self.env_groups, seed)
         self.rollout_cache = None
         self._branches.begin_episode()
         by_id = {entry["env_id"]: seeds[entry["group_id"]] for entry in self.envs}
         observations = self._engine.reset(by_id, {"mode": self.mode})
-        raise_failures(observations, self._raises, at_build=True)
+        self._raise_failures(observations, at_build=True)
         caches = [self._begin_cache(entry, by_id[i], observations[i]) for i, entry in enumerate(self.envs)]
         # last, so that a reset that is interrupted can be made again
         self.seed_counter = counted_on(self.mode, self.base_seed, self.seed_counter, seed, self.env_groups)
@@ -185,7 +181,7 @@ class EnvStateManager(Closing):
                 result = failed_turn(result.text, self._engine.records[env_id].observation)
             if not self._log_env_state(entry, cache, env_input, result):
                 going_on.append(cache)
-        raise_failures(results, self._raises)
+        self._raise_failures(results)
         return going_on
 
     @holds_interrupts
@@ -265,7 +261,7 @@ class EnvStateManager(Closing):
 
     def lane_stats(self) -> list[LaneStats]:
         """What each home (main first, then lanes) hosts and has done since this manager was made."""
-        return self._engine.stats()
+        return self.stats()
 
     def home(self, env_id: int) -> str:
         """Where an environment lives now: ``"main"``, or the name of a lane."""
@@ -274,11 +270,6 @@ class EnvStateManager(Closing):
     def placement(self) -> dict[str, str]:
         """Where each tag's environments live, and why."""
         return self._engine.placement()
-
-    def close(self) -> None:
-        """Close all environments, and the workers unless another manager uses them; may be called twice."""
-        if self._finalizer.detach():
-            self._engine.close()
 
     # Turns
 
@@ -329,10 +320,6 @@ class EnvStateManager(Closing):
         return [Image.fromarray(pixels) for pixels in observation]
 
     # Entries
-
-    def _check_open(self) -> None:
-        if not self._finalizer.alive:
-            raise StateError("this manager is closed; make a new one.")
 
     def _caches(self) -> list[dict[str, Any]]:
         self._check_open()

@@ -11,21 +11,19 @@
 from __future__ import annotations
 
 import copy
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ragen.closing import Closing
 from ragen.errors import ConfigError, EnvError, InputError, RagenError, StateError
 from ragen.meta.game import META, NotAValue, Transition, four
 from ragen.meta.remotes import FirstEnv, Remote
 from ragen.meta.task_set import TaskSet
-from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings, holds_interrupts
+from ragen.parallel import EnvFailed, EnvSet, EnvSpec, Settings, holds_interrupts
 
 
-class ParallelEnvManager(Closing):
+class ParallelEnvManager(EnvSet):
     """Copies of an environment; a context manager, and one that is forgotten closes itself.
 
     Attributes:
@@ -39,6 +37,8 @@ class ParallelEnvManager(Closing):
         unwrapped: Stands for the first copy, without its wrappers.
         closed: Whether it is.
     """
+
+    holder = "ParallelEnvManager"
 
     def __init__(
         self,
@@ -62,7 +62,6 @@ class ParallelEnvManager(Closing):
             ConfigError: An argument cannot work.
             EnvError: The first copy cannot be built.
         """
-        self.closed = True
         if not env_fns:
             raise ConfigError("env_fns is empty: expected at least one function that builds an environment.")
         chosen = settings if isinstance(settings, Settings) else Settings.of(**dict(settings or {}))
@@ -72,9 +71,7 @@ class ParallelEnvManager(Closing):
         self.num_envs = len(env_fns)
         self.settings = chosen
         specs = [EnvSpec.of(each, env_id=index, game=META, tag="env") for index, each in enumerate(env_fns)]
-        self._engine = EnvEngine(specs, chosen)
-        self._finalizer = weakref.finalize(self, self._engine.close, forgotten=True)
-        self.closed = False
+        self._hold(specs, chosen)
         self._over: dict[int, bool] = dict.fromkeys(range(self.num_envs), True)
         self._drawing = [np.random.default_rng() for _ in range(self.num_envs)]
         self._seeds: list[int | None] = [None] * self.num_envs
@@ -230,13 +227,7 @@ class ParallelEnvManager(Closing):
     @property
     def workers(self) -> list[Any]:
         """What each home of copies has done, the main process first."""
-        return self._engine.stats()
-
-    def close(self) -> None:
-        """Close all copies, and the workers; may be called twice."""
-        self.closed = True
-        if self._finalizer.detach():
-            self._engine.close()
+        return self.stats()
 
     def _with_task(
         self,
@@ -308,10 +299,6 @@ class ParallelEnvManager(Closing):
         if isinstance(env_idx, bool) or not isinstance(env_idx, int | np.integer) or not 0 <= env_idx < self.num_envs:
             raise InputError(f"env_idx = {env_idx!r}: expected 0 to {self.num_envs - 1}.")
         return int(env_idx)
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise StateError("this ParallelEnvManager is closed; make a new one.")
 
 
 def _values(results: dict[int, Any]) -> dict[int, Any]:

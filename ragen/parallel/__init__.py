@@ -19,6 +19,7 @@ from ragen.lazy import attach
 
 if TYPE_CHECKING:
     from ragen.parallel.engine import EnvEngine
+    from ragen.parallel.env_set import EnvSet
     from ragen.parallel.environments import EnvFailed
     from ragen.parallel.episode.game import Game, Options
     from ragen.parallel.episode.global_rng import EnvRng, PythonRng, outer_state_kept
@@ -35,6 +36,7 @@ __all__ = [
     "EnvEngine",
     "EnvFailed",
     "EnvRng",
+    "EnvSet",
     "EnvSpec",
     "Game",
     "LaneKind",
@@ -56,6 +58,7 @@ __getattr__, __dir__ = attach(
         "EnvEngine": "engine",
         "EnvFailed": "environments",
         "EnvRng": "episode.global_rng",
+        "EnvSet": "env_set",
         "EnvSpec": "episode.spec",
         "Game": "episode.game",
         "LaneKind": "lanes.handle",

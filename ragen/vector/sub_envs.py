@@ -19,15 +19,14 @@ from gymnasium.vector import AutoresetMode
 from ragen.errors import EpisodeOverError
 from ragen.games.gym_game import AT_END, NEVER, NOW, GymResult, GymTurn, Shown
 from ragen.games.slab import IN_SLAB, Place, Slab
-from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings
+from ragen.parallel import EnvFailed, EnvSet, EnvSpec, Settings
 from ragen.parallel.episode.turn import named
 from ragen.vector.arguments import Options
 
-REBALANCE_INTERVAL = 32  # turns of each after which placement is decided on again, and old failures are forgotten
 UNKNOWN = object()  # the last observation of an environment that has shown none yet
 
 
-class SubEnvs:
+class SubEnvs(EnvSet):
     """Environments by index.
 
     Attributes:
@@ -55,7 +54,8 @@ class SubEnvs:
             next_options: Options of an autoreset, by index and number of the episode: a reset begins number 1.
             next_seed: The seed of an autoreset likewise; None goes on with the environment's generators.
         """
-        self.engine = EnvEngine(specs, settings)
+        self._hold(specs, settings)
+        self.engine = self._engine
         self.engine.settle()
         self.autoreset = autoreset
         self._next_options, self._next_seed = next_options, next_seed
@@ -70,7 +70,6 @@ class SubEnvs:
         self._planned: list[tuple[int | None, Options] | None] = [None] * count
         self._seeds: list[int | None] = [None] * count
         self.slab: Slab | None = None
-        self._turns = 0  # since placement was decided on
         self._slots = [0] * count  # which row holds what each showed last
 
     def reset(self, ids: Sequence[int], seeds: Sequence[int | None], options: Sequence[Options]) -> list[Shown]:
@@ -110,7 +109,7 @@ class SubEnvs:
             Exception: With ``on_env_failure="raise"``, that of an environment that failed; the others were stepped.
         """
         self._refuse_unready(ids)
-        self._count(len(ids))
+        self._count_turns(len(ids))
         lost = [index for index in ids if index in self._failed] if self._failed else []
         turns = {i: self._turn(i, action) for i, action in zip(ids, actions, strict=True) if i not in lost}
         results: dict[int, Any] = self.engine.play(turns) if turns else {}
@@ -146,12 +145,6 @@ class SubEnvs:
             self.last = [UNKNOWN] * len(self._ids)
 
     # What is asked
-
-    def _count(self, turns: int) -> None:
-        self._turns += turns
-        if self._turns > REBALANCE_INTERVAL * len(self._ids):
-            self._turns = 0
-            self.engine.begin_chapter()
 
     def _refuse_unready(self, ids: Sequence[int]) -> None:
         if self._unset and (never := [index for index in ids if index in self._unset]):

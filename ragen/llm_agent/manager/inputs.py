@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ragen.errors import InputError, in_short
+from ragen.parallel.env_set import group_seeds
 from ragen.parallel.episode.turn import Turn, named
 
 DEFAULT_VAL_SEED = 123
@@ -136,7 +137,7 @@ def checked_seed(seed: Any) -> int | None:
         raise InputError(f"reset(seed={seed!r}): expected an integer from 0 to {MAX_SEED}, or None.") from None
 
 
-def group_seeds(first: int, groups: int, given: int | None) -> list[int]:
+def seeds_from(first: int, groups: int, given: int | None) -> list[int]:
     """Seeds of the groups, counted from the first one's.
 
     Raises:
@@ -147,7 +148,7 @@ def group_seeds(first: int, groups: int, given: int | None) -> list[int]:
             f"reset(seed={given!r}): {groups} groups would get the seeds {first} to {first + groups - 1}; "
             f"seeds go from 0 to {MAX_SEED}."
         )
-    return list(range(first, first + groups))
+    return group_seeds(first, groups)
 
 
 def _no_bool(value: Any) -> Any:

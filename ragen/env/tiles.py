@@ -61,7 +61,7 @@ def bricks(size: int) -> np.ndarray:
 
 
 def stone(size: int) -> np.ndarray:
-    """A floor slab."""
+    """A floor buffer."""
     return _fill(_plain(size, _STONE), _border(size, 0.07), _STONE_EDGE)
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ragen.games import snapshots
-from ragen.games.slab import Place, left
+from ragen.games.shared_buffer import Place, left
 from ragen.games.values import NUMBERS, detached, detached_info, digest_of
 from ragen.parallel.episode.game import EpisodeStart, Game, Options
 from ragen.parallel.episode.global_rng import state_in_place

@@ -38,9 +38,9 @@ from ragen.parallel.homes import Homes
 from ragen.parallel.interrupts import holds_interrupts
 from ragen.parallel.lanes import worker
 from ragen.parallel.lanes.orders import Call, Fork, Play, Reset
-from ragen.parallel.notices import Notices
 from ragen.parallel.placement import Spread
 from ragen.parallel.placement import spread as spread_evenly
+from ragen.parallel.repeated_messages import RepeatedMessageFilter
 from ragen.parallel.round import Round
 from ragen.parallel.settings import Mode, Settings
 from ragen.parallel.stats import LaneStats, Stats, home_name
@@ -56,7 +56,7 @@ class EnvEngine(Closing):
         environments: What is known of each environment, and which calls are using them.
         records: The same by env_id.
         homes: Where environments live.
-        notices, stats_book, failures: What it logs, counts, and does about failures.
+        messages, stats_book, failures: What it logs, counts, and does about failures.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class EnvEngine(Closing):
         self._use_lanes: Mode = self.settings.use_lanes
         self.environments = Environments()
         self.records = self.environments.records
-        self.notices = Notices(logging.getLogger(__name__))
+        self.messages = RepeatedMessageFilter(logging.getLogger(__name__))
         self.stats_book = Stats(self.environments)
         number = next(_numbers)  # never used twice in this process
         self.homes = Homes(number, self.settings, self.environments)
-        told = self.stats_book, self.notices, on_failure
+        told = self.stats_book, self.messages, on_failure
         self.failures = Failures(self.settings, self.environments, self.homes, *told)
         for spec in specs:
             self.add(spec)
@@ -132,7 +132,7 @@ class EnvEngine(Closing):
                 self.failures.came_through(record)
             self._forget(leaving)
             if not self.records:
-                self.notices.forget()
+                self.messages.forget()
 
     def _forget(self, leaving: Collection[EnvRecord]) -> None:
         self.homes.evict(leaving)
@@ -212,8 +212,8 @@ class EnvEngine(Closing):
                     self.failures.came_through(record)
                     record.forget_failures()
                 if is_whole:
-                    self.notices.forget()
-                    self._begin_chapter({env_id for env_id, seed in seeds.items() if seed is not None})
+                    self.messages.forget()
+                    self._rebalance({env_id for env_id, seed in seeds.items() if seed is not None})
             asked = self._round(Reset, orders, self.settings.reset_timeout)
             asked.looks = is_whole and self._use_lanes == "auto"
             values = asked.run()
@@ -344,14 +344,14 @@ class EnvEngine(Closing):
                 self.homes.decide(self._use_lanes, self.stats_book.take_episode())
 
     @holds_interrupts
-    def begin_chapter(self) -> None:
+    def rebalance(self) -> None:
         """Now and then, where episodes begin one by one: forget old failures of lanes, and decide on homes again."""
         with self.environments.lock:
             self.environments.check_open()
             if not self.environments.in_use:  # of other threads
-                self._begin_chapter()
+                self._rebalance()
 
-    def _begin_chapter(self, reseeded: Collection[int] = ()) -> None:
+    def _rebalance(self, reseeded: Collection[int] = ()) -> None:
         self.failures.begin_episode()
         self.homes.begin_episode()
         self.homes.decide(self._use_lanes, self.stats_book.take_episode(), reseeded)
@@ -384,7 +384,7 @@ class EnvEngine(Closing):
         """
         self.environments.is_closed = True
         try:
-            self.notices.forget()
+            self.messages.forget()
             self.homes.main.close(self.settings.step_timeout)
         finally:
             self.homes.close(forgotten)

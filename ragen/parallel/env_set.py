@@ -82,7 +82,7 @@ class EnvSet(Closing):
         self._turns += count
         if self._turns > REBALANCE_INTERVAL * len(self._engine.records):
             self._turns = 0
-            self._engine.begin_chapter()
+            self._engine.rebalance()
 
     def _values_of(self, found: Mapping[int, Any]) -> Sequence[Any]:
         """What environments gave to a call; the first exception among it is raised."""

@@ -17,7 +17,7 @@ from ragen.parallel.episode.game import EpisodeStart
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
 from ragen.parallel.episode.outcome import Raised
-from ragen.parallel.episode.sealed import Sealed
+from ragen.parallel.episode.pickled import Pickled
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.interrupts import interrupts_held
 from ragen.parallel.lanes.lane import Lane
@@ -131,7 +131,7 @@ class EnvRecord:
         self.observation, self.in_sync = result.observation, True
         self.failures = self.kills = 0
 
-    def keep(self, state: Sealed) -> None:
+    def keep(self, state: Pickled) -> None:
         """Keep a snapshot that was taken after the last turn, or the reset."""
         last = self.journal.entries[-1] if self.journal.entries else None
         place = self.spec.game.recorded.index("digest")

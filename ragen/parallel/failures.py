@@ -18,8 +18,8 @@ from ragen.parallel.homes import Homes
 from ragen.parallel.lanes.failure import Cause, LaneFailure
 from ragen.parallel.lanes.lane import Lane
 from ragen.parallel.lanes.orders import Call, Fork, Order, Play, Rebuild, Reset
-from ragen.parallel.notices import Notices
 from ragen.parallel.recovery import Decision, Facts, LaneThen, Then, Trouble
+from ragen.parallel.repeated_messages import RepeatedMessageFilter
 from ragen.parallel.settings import Settings
 from ragen.parallel.stats import Stats
 
@@ -94,11 +94,11 @@ class Failures:
         environments: Environments,
         homes: Homes,
         stats: Stats,
-        notices: Notices,
+        messages: RepeatedMessageFilter,
         on_failure: OnFailure,
     ) -> None:
         self._settings, self._environments, self._homes = settings, environments, homes
-        self._stats, self._notices, self._on_failure = stats, notices, on_failure
+        self._stats, self._messages, self._on_failure = stats, messages, on_failure
         self._restarts: dict[Lane, int] = defaultdict(int)
 
     def begin_episode(self) -> None:
@@ -120,7 +120,7 @@ class Failures:
 
     def sum_up(self) -> None:
         """A call is over: log what was only counted, where it has become much more."""
-        self._notices.sum_up()
+        self._messages.sum_up()
 
     # Environments
 
@@ -154,7 +154,7 @@ class Failures:
             cure = "reset it with a seed, or declare `save` and `load` in its class"
             story = f"began its episode without a seed, with a generator that cannot be restored, and {text}: {cure}"
             text = f"{text} (its episode began without a seed: {cure})"
-        self._notices.say(f"{record.spec.describe()} {story}", (record.spec.tag, "diverged"))
+        self._messages.say(f"{record.spec.describe()} {story}", (record.spec.tag, "diverged"))
         error = DivergenceError(f"{record.describe()} {text}.")
         self._decide(record, Trouble.DIVERGED, asked.failure(record, order, text, error))
 
@@ -183,7 +183,7 @@ class Failures:
         spec, error, what = failure.spec, failure.error, failure.text
         if decision.then is Then.STAY_IN_MAIN:
             story = f"{spec.describe()} cannot work in a worker, so it stays in the main process: {what}"
-            self._notices.say(story, (spec.tag, what))
+            self._messages.say(story, (spec.tag, what))
             return
         if decision.counts == "kills":
             return
@@ -194,10 +194,10 @@ class Failures:
             what = f"{what} (while: {failure.phase})"
         cause = error.__cause__
         if decision.then is Then.FAIL:
-            self._notices.warn(spec, what, "Its episode is over.", str(error), after=_ONCE_MORE)
+            self._messages.warn(spec, what, "Its episode is over.", str(error), after=_ONCE_MORE)
         else:
             shown = None if isinstance(cause, ReturnError) else cause  # where it was noticed tells nobody anything
-            self._notices.warn(spec, what, _ONCE_MORE, str(error), shown)
+            self._messages.warn(spec, what, _ONCE_MORE, str(error), shown)
 
     # Lanes
 
@@ -212,7 +212,7 @@ class Failures:
             return
         first = self._environments.records[blamed[0]]
         story = f"{failure.describe()} at {first.spec.describe()}.{_indented(failure.stacks)}"
-        self._notices.warn(first.spec, f"its worker {failure.what}", "", story)
+        self._messages.warn(first.spec, f"its worker {failure.what}", "", story)
         for env_id in blamed:
             self._worker_lost(self._environments.records[env_id], failure, order, asked, is_shared)
 
@@ -245,20 +245,20 @@ class Failures:
         self._restarts[lane] += 1
         then = recovery.decide_lane(failure, self._restarts[lane], self._settings)
         story = f"{failure.describe()}.{_indented(failure.stacks)}"
-        self._notices.say(story, failure.what if failure.cause is Cause.START else None)
+        self._messages.say(story, failure.what if failure.cause is Cause.START else None)
         if then is LaneThen.RESTART:
             return
         records = [record for record in self._environments.records.values() if record.home is lane]
         if then is LaneThen.QUARANTINE:
             text = f"{failure.describe()}; its {len(records)} environments take turns in processes of their own."
-            self._notices.say(text)
+            self._messages.say(text)
             for record in records:
                 if not record.is_suspect:
                     record.is_suspect, record.in_sync, record.generation = True, False, NOT_LOADED
             return
         episodes = self._homes.leave_alone(lane)
         text = f"{failure.describe()}; its {len(records)} environments stay in the main process."
-        self._notices.say(f"{text} It is tried again in {episodes} episodes.", (failure.what, then))
+        self._messages.say(f"{text} It is tried again in {episodes} episodes.", (failure.what, then))
         self._homes.move_to_main(records)
 
 

@@ -27,7 +27,7 @@ from typing import Any
 from ragen.parallel.environments import IN_MAIN, Environments, EnvRecord
 from ragen.parallel.episode.journal import Divergence, EpisodeJournal
 from ragen.parallel.episode.outcome import Outcome, Raised, TimedOut
-from ragen.parallel.episode.sealed import Sealed
+from ragen.parallel.episode.pickled import Pickled
 from ragen.parallel.failures import Asked, Failures
 from ragen.parallel.homes import Homes
 from ragen.parallel.interrupts import interrupts_come_too_late
@@ -58,7 +58,7 @@ class Round:
         """Ask this of an engine's environments."""
         self.asked = asked
         self.values: dict[int, Any] = {}
-        self.saved: dict[int, Sealed] = {}
+        self.saved: dict[int, Pickled] = {}
         self._busy_s: dict[Lane | None, float] = defaultdict(float)
         self._idle_s = 0.0
         self.time = CallTime(0.0, 0)

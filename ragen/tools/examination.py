@@ -13,7 +13,7 @@ from typing import Any
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import Change
 from ragen.parallel.episode.outcome import Outcome
-from ragen.parallel.episode.sealed import SealedSpecs
+from ragen.parallel.episode.pickled import PickledSpecs
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import Turn
 from ragen.parallel.lanes.orders import Call, Order, Play, Rebuild, Reset, Unload
@@ -86,7 +86,7 @@ class Examination:
         """Look at this environment; see :func:`ragen.tools.check.check_parallel` for the arguments."""
         self._spec, self._seeds, self._turns, self._actions = spec, seeds, turns, list(actions)
         self._timeout, self._budget = timeout, budget
-        self._sealed = SealedSpecs.of([spec])
+        self._pickled = PickledSpecs.of([spec])
         self._costs = EnvCosts()
         self._replays = False
         self._has_examples = False
@@ -334,7 +334,7 @@ class Examination:
 
     def _load(self, sandbox: Sandbox, descriptors: int = 0) -> None:
         """Bring the probe and the environment (several, for comparing) into a worker."""
-        sandbox.load([EnvSpec.of(Probe, self._sealed, _PROBE)])
+        sandbox.load([EnvSpec.of(Probe, self._pickled, _PROBE)])
         sandbox.ask(Call([(_PROBE, Change("take_descriptors", (descriptors,)))]))
         sandbox.load([replace(self._spec, env_id=i, group_id=g) for i, g in _GROUPS.items()])
 

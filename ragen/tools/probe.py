@@ -18,7 +18,7 @@ from typing import Any
 
 from ragen.errors import in_short
 from ragen.parallel import linux
-from ragen.parallel.episode.sealed import SealedSpecs
+from ragen.parallel.episode.pickled import PickledSpecs
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import action_lookup, map_actions
 from ragen.parallel.episode.values import options_taken
@@ -33,9 +33,9 @@ class Probe:
 
     uses_global_rng = False
 
-    def __init__(self, sealed: SealedSpecs) -> None:
+    def __init__(self, pickled: PickledSpecs) -> None:
         """Have this process print nowhere, and remember what it is like before the environment's class is imported."""
-        self._sealed = sealed
+        self._pickled = pickled
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for standard in (1, 2):
             os.dup2(nowhere, standard)
@@ -147,7 +147,7 @@ class Probe:
 
     @cached_property
     def _spec(self) -> EnvSpec:
-        return self._sealed.open()[0]
+        return self._pickled.open()[0]
 
     def _reset(self, seed: int) -> Any:
         taken = options_taken(type(self._env).reset)

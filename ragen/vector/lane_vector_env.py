@@ -190,7 +190,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self.render_mode = described[0].render_mode
         if self.shared_memory and engine.settings.backend != "ray":  # whose lanes are on other machines
             spaces.refuse_shared_memory(self.single_observation_space)
-            self._envs.slab = spaces.slab_for(self.single_observation_space, self.num_envs)
+            self._envs.buffer = spaces.buffer_for(self.single_observation_space, self.num_envs)
         shared = spaces.dumped((self.single_observation_space, self.single_action_space))
         spaces.raise_if_differing(mode, found, fits(engine, mode == "same", shared))
 

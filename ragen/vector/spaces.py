@@ -13,7 +13,7 @@ from gymnasium import spaces as gym_spaces
 from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
 from ragen.games.gym_game import Description
-from ragen.games.slab import Slab
+from ragen.games.shared_buffer import SharedBuffer
 
 log = logging.getLogger(__name__)
 
@@ -110,14 +110,14 @@ def refuse_shared_memory(space: Space) -> None:
         )
 
 
-def slab_for(space: Space[Any], count: int) -> Slab | None:
+def buffer_for(space: Space[Any], count: int) -> SharedBuffer | None:
     """Shared memory for observations that are large arrays; None where a pipe does as well, or there is none."""
     if not isinstance(space, gym_spaces.Box) or space.dtype is None or not hasattr(os, "memfd_create"):
         return None
     if int(np.prod(space.shape)) * space.dtype.itemsize < LARGE:
         return None
     try:
-        return Slab(count, space.shape, space.dtype.str)
+        return SharedBuffer(count, space.shape, space.dtype.str)
     except OSError as error:
         log.warning("there is no shared memory for observations (%s): they come through pipes.", error)
         return None

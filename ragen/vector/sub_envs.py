@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode
 
 from ragen.errors import EpisodeOverError
 from ragen.games.gym_game import AT_END, NEVER, NOW, GymResult, GymTurn, Shown
-from ragen.games.slab import IN_SLAB, Place, Slab
+from ragen.games.shared_buffer import IN_BUFFER, Place, SharedBuffer
 from ragen.parallel import EnvFailed, EnvSet, EnvSpec, Settings
 from ragen.parallel.episode.turn import named
 from ragen.vector.arguments import Options
@@ -32,7 +32,7 @@ class SubEnvs(EnvSet):
     Attributes:
         engine: Where they live.
         autoreset: When an environment whose episode has ended begins the next one.
-        slab: Where large observations are left, if some are.
+        buffer: Where large observations are left, if some are.
         last: What each showed last.
         over: Those whose episodes have ended, so that the next step begins another one or is refused.
     """
@@ -69,7 +69,7 @@ class SubEnvs(EnvSet):
         self._episodes = [0] * count
         self._planned: list[tuple[int | None, Options] | None] = [None] * count
         self._seeds: list[int | None] = [None] * count
-        self.slab: Slab | None = None
+        self.buffer: SharedBuffer | None = None
         self._slots = [0] * count  # which row holds what each showed last
 
     def reset(self, ids: Sequence[int], seeds: Sequence[int | None], options: Sequence[Options]) -> list[Shown]:
@@ -113,8 +113,8 @@ class SubEnvs(EnvSet):
         lost = [index for index in ids if index in self._failed] if self._failed else []
         turns = {i: self._turn(i, action) for i, action in zip(ids, actions, strict=True) if i not in lost}
         results: dict[int, Any] = self.engine.play(turns) if turns else {}
-        if self.slab is not None:
-            self._find_in_slab(results, self.slab)
+        if self.buffer is not None:
+            self._find_in_buffer(results, self.buffer)
         if lost:
             results |= {index: self._as_result(shown) for index, shown in self._reset_lost(lost).items()}
         failed = (
@@ -139,9 +139,9 @@ class SubEnvs(EnvSet):
 
     def forget(self) -> None:
         """Give up shared memory, once the engine is closed."""
-        slab, self.slab = self.slab, None
-        if slab is not None:
-            slab.close()
+        buffer, self.buffer = self.buffer, None
+        if buffer is not None:
+            buffer.close()
             self.last = [UNKNOWN] * len(self._ids)
 
     # What is asked
@@ -156,7 +156,7 @@ class SubEnvs(EnvSet):
             )
 
     def _turn(self, index: int, action: Any) -> GymTurn:
-        place = None if self.slab is None else Place(self.slab.address, 1 - self._slots[index], index)
+        place = None if self.buffer is None else Place(self.buffer.address, 1 - self._slots[index], index)
         if index in self.over:
             return GymTurn(action, NOW, *self._plan(index), place)
         if self.autoreset is AutoresetMode.SAME_STEP:
@@ -224,12 +224,12 @@ class SubEnvs(EnvSet):
         self._failed.add(index)
         self.over.add(index)
 
-    def _find_in_slab(self, results: dict[int, Any], slab: Slab) -> None:
+    def _find_in_buffer(self, results: dict[int, Any], buffer: SharedBuffer) -> None:
         """Put the rows in place of what stands for them; they hold what environments show now."""
         for index, result in results.items():
-            if type(result) is GymResult and type(result.observation) is str and result.observation == IN_SLAB:
+            if type(result) is GymResult and type(result.observation) is str and result.observation == IN_BUFFER:
                 slot = self._slots[index] = 1 - self._slots[index]
-                results[index] = result._replace(observation=slab.rows[slot, index])
+                results[index] = result._replace(observation=buffer.rows[slot, index])
 
     def _as_result(self, shown: Any) -> Any:
         """A reset that stands for a turn."""

@@ -16,7 +16,7 @@ import pytest
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel.episode.journal import Divergence, EpisodeJournal
 from ragen.parallel.episode.outcome import Raised
-from ragen.parallel.episode.sealed import PlainPickler, is_plain
+from ragen.parallel.episode.pickled import PlainPickler, is_plain
 from ragen.parallel.episode.turn import Turn, TurnResult
 from support.episodes import config, errors, freeze, play, sequential
 from support.faulty_envs import Walk

@@ -16,7 +16,7 @@ import pytest
 from ragen.env.webshop.env import WebShopEnv
 from ragen.errors import DivergenceError, ForkError, InputError, StateError
 from ragen.games.gym_game import AT_END, GYM, GymTurn
-from ragen.games.slab import Place, Slab
+from ragen.games.shared_buffer import Place, SharedBuffer
 from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings
 from ragen.parallel.episode.replicas import REPLAY_S
 from ragen.parallel.episode.turn import Turn
@@ -537,16 +537,16 @@ def test_a_gymnasium_environment_is_forked_within_its_present_episode(make: Make
 def test_a_fork_writes_into_no_memory_that_its_parent_shows(make: Make) -> None:
     engine = make([EnvSpec.of(gym_envs.Walk, None, 0, game=GYM)])
     engine.reset({0: SEED})
-    slab = Slab(1, (3,), "float32")
+    buffer = SharedBuffer(1, (3,), "float32")
     for turn in range(3):
-        engine.play({0: GymTurn(2, place=Place(slab.address, turn % 2, 0))})
-    shown = slab.rows.copy()
+        engine.play({0: GymTurn(2, place=Place(buffer.address, turn % 2, 0))})
+    shown = buffer.rows.copy()
     forked = engine.fork(0, [1], 2)
-    slab.rows[:] = 0
+    buffer.rows[:] = 0
     forked |= engine.fork(0, [2])
-    assert not slab.rows.any()
+    assert not buffer.rows.any()
     assert (forked[1] == shown[1, 0]).all() and (forked[2] == shown[0, 0]).all()
-    slab.close()
+    buffer.close()
 
 
 # Many

@@ -63,7 +63,7 @@ def switched(envs: LaneVectorEnv) -> None:
 
 
 def rebalanced(envs: LaneVectorEnv) -> None:
-    envs._envs.engine.begin_chapter()
+    envs._envs.engine.rebalance()
 
 
 def nothing(envs: Any) -> None:

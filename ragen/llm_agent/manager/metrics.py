@@ -109,7 +109,7 @@ def add_rollout_info(caches: Sequence[dict[str, Any]], engine: EnvEngine) -> Non
         if isinstance(info, RagenError):
             tag = cache["tag"]
             story = f"env {cache['env_id']} (tag {tag!r}) has no rollout_info: {info}"
-            engine.notices.say(story, (tag, "rollout_info"))
+            engine.messages.say(story, (tag, "rollout_info"))
             continue
         cache.update({key: value for key, value in info.items() if key not in cache})
 

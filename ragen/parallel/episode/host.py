@@ -21,8 +21,8 @@ from ragen.parallel.episode.global_rng import outer_state_kept
 from ragen.parallel.episode.journal import Change, EpisodeJournal, Snapshot
 from ragen.parallel.episode.outcome import Outcome, Overdue, Raised, TimedOut
 from ragen.parallel.episode.overlap import Job, Mark, Overlap
+from ragen.parallel.episode.pickled import Pickled
 from ragen.parallel.episode.replicas import Replica
-from ragen.parallel.episode.sealed import Sealed
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import named
 from ragen.parallel.interrupts import interrupts_let_through, let_signals_pass
@@ -95,7 +95,7 @@ class EnvHost:
 
     def reset(self, orders: Sequence[ResetOrder]) -> list[Outcome]:
         """Begin new episodes. Outcomes hold a :class:`ResetResult`."""
-        first: dict[Any, Sealed] = {}
+        first: dict[Any, Pickled] = {}
         return self._each(orders, "reset", lambda replica, order: self._reset_one(replica, order, first))
 
     def play(self, items: Sequence[tuple[int, Any]]) -> list[Outcome]:
@@ -165,7 +165,7 @@ class EnvHost:
                 saved = None
                 try:
                     self.since = start
-                    if type(item[1]) is Sealed:
+                    if type(item[1]) is Pickled:
                         item = (env_id, item[1].open())
                     value = work(replica, item)
                     if replica.has_snapshots:
@@ -217,7 +217,7 @@ class EnvHost:
         """What came of an item, in its environment's thread."""
         replica = self._replicas[item[0]]
         try:
-            if type(item[1]) is Sealed:
+            if type(item[1]) is Pickled:
                 item = (item[0], item[1].open())
             start = perf_counter()
             value = work(replica, item)
@@ -256,9 +256,9 @@ class EnvHost:
             self.mark(self._at)
         self.since = perf_counter()
 
-    def _reset_one(self, replica: Replica, order: ResetOrder, first: dict[Any, Sealed]) -> ResetResult:
+    def _reset_one(self, replica: Replica, order: ResetOrder, first: dict[Any, Pickled]) -> ResetResult:
         """Reset a member of a group, or load what the first member of this batch has saved after its reset."""
-        if type(order.options) is Sealed:
+        if type(order.options) is Pickled:
             order = order._replace(options=order.options.open())
         replicas.build_if_needed(replica)
         game, seed = replica.spec.game, order.seed
@@ -282,7 +282,7 @@ class EnvHost:
 
 
 def _doing(replica: Replica, item: Any, phase: str) -> str:
-    """What was being done to an environment when it raised; an item that is sealed still could not be opened."""
-    if type(item[1]) is Sealed:
+    """What was being done to an environment when it raised; an item that is pickled still could not be opened."""
+    if type(item[1]) is Pickled:
         return "load"
     return phase if replica.env is not None else "build"

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ragen.errors import in_short
-from ragen.parallel.episode.sealed import Sealed
+from ragen.parallel.episode.pickled import Pickled
 from ragen.parallel.episode.values import copied
 
 
@@ -102,7 +102,7 @@ class Snapshot(NamedTuple):
     """
 
     position: int
-    state: Sealed
+    state: Pickled
     digest: Any
 
 
@@ -147,7 +147,7 @@ class EpisodeJournal:
         """Whether nothing has to be replayed."""
         return bool(self.snapshots) and self.snapshots[-1].position == len(self.entries)
 
-    def keep(self, state: Sealed, digest: Any) -> None:
+    def keep(self, state: Pickled, digest: Any) -> None:
         """Keep a snapshot of now; of older ones every other goes, where they take too much memory."""
         self.snapshots.append(Snapshot(len(self.entries), state, digest))
         older = self.snapshots[:-1]

@@ -22,7 +22,7 @@ class Outcome(NamedTuple):
         value: The result, a :class:`Raised`, or a :class:`~ragen.parallel.episode.journal.Divergence`.
         seconds: Time it took where the environment lives.
         usage: How it was spent; None where that was not looked at, since it took no time to speak of.
-        saved: A snapshot that was taken after it, where one was; a :class:`~ragen.parallel.episode.sealed.Sealed`.
+        saved: A snapshot that was taken after it, where one was; a :class:`~ragen.parallel.episode.pickled.Pickled`.
     """
 
     env_id: int

@@ -16,7 +16,7 @@ from typing import Any
 from ragen.parallel.episode.global_rng import EnvRng
 from ragen.parallel.episode.journal import Change, EpisodeJournal, difference
 from ragen.parallel.episode.outcome import Overdue
-from ragen.parallel.episode.sealed import Sealed
+from ragen.parallel.episode.pickled import Pickled
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.interrupts import let_signals_pass
 
@@ -55,7 +55,7 @@ class Replica:
     saves_midway: bool = False
     unsaved_s: float = 0.0
     save_s: float = 0.0
-    saved: Sealed | None = None
+    saved: Pickled | None = None
 
 
 def build_if_needed(replica: Replica) -> None:
@@ -174,7 +174,7 @@ def _replay_episode(replica: Replica, journal: EpisodeJournal, tick: Callable[[]
 # Snapshots
 
 
-def save(replica: Replica, shown: Any) -> Sealed:
+def save(replica: Replica, shown: Any) -> Pickled:
     """The whole state of an environment, its own states of the global generators included, and what it shows.
 
     Raises:
@@ -182,10 +182,10 @@ def save(replica: Replica, shown: Any) -> Sealed:
     """
     with replica.rng.in_place() if replica.rng else nullcontext():
         state = replica.spec.game.save(replica.env)
-    return Sealed.of((state, replica.rng.state() if replica.rng is not None else None, shown))
+    return Pickled.of((state, replica.rng.state() if replica.rng is not None else None, shown))
 
 
-def load(replica: Replica, saved: Sealed) -> tuple[Any, bool]:
+def load(replica: Replica, saved: Pickled) -> tuple[Any, bool]:
     """Have a just built environment stand where another one was saved.
 
     Returns:

@@ -1,9 +1,9 @@
 """Bytes on both sides of a lane: a request is a number, an engine and an order; a reply a number and outcomes.
 
 A message is a header, one pickle, and the buffers of large arrays, which are not copied into the pickle. What is plain
-data travels as it is; anything else is sealed (:mod:`ragen.parallel.episode.sealed`), so that opening a message runs no
-code of a user's, and one item that cannot travel costs that item alone. Turns and results of many environments travel
-by column, and a column of small arrays as one array.
+data travels as it is; anything else is pickled apart (:mod:`ragen.parallel.episode.pickled`), so that opening a message
+runs no code of a user's, and one item that cannot travel costs that item alone. Turns and results of many environments
+travel by column, and a column of small arrays as one array.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.outcome import Outcome, Raised
-from ragen.parallel.episode.sealed import OURS, PlainPickler, Sealed, sealed
+from ragen.parallel.episode.pickled import OURS, Pickled, PlainPickler, pickled_items
 from ragen.parallel.interrupts import let_signals_pass
 from ragen.parallel.lanes.handle import Message, WorkerGone, WorkerHandle
 from ragen.parallel.lanes.orders import Call, CloseAll, Order, Play, Rebuild, Reset, Save, Unload
@@ -37,7 +37,7 @@ def pack_request(number: int, engine: int, order: Order) -> Message:
     try:
         return _packed(_taken_apart(order), number, engine)
     except Exception:  # whatever the pickling of something that is not plain raises
-        return _packed(_taken_apart(_sealed_order(order)), number, engine)
+        return _packed(_taken_apart(_pickled_order(order)), number, engine)
 
 
 def unpack_request(message: Message) -> tuple[int, int, Order]:
@@ -66,14 +66,14 @@ def _taken_apart(order: Order) -> tuple[Any, ...]:
     return name, order.items
 
 
-def _sealed_order(order: Order) -> Order:
-    """The same order with what is not plain sealed, item by item."""
+def _pickled_order(order: Order) -> Order:
+    """The same order with what is not plain pickled, item by item."""
     if isinstance(order, Rebuild):
-        return Rebuild(order.loads, sealed(order.journals))
+        return Rebuild(order.loads, pickled_items(order.journals))
     if isinstance(order, Reset):
-        options = sealed([(item.env_id, item.options) for item in order.items])
+        options = pickled_items([(item.env_id, item.options) for item in order.items])
         return Reset([item._replace(options=given) for item, (_, given) in zip(order.items, options, strict=True)])
-    return order if isinstance(order, Unload) else type(order)(sealed(order.items))
+    return order if isinstance(order, Unload) else type(order)(pickled_items(order.items))
 
 
 def pack_reply(number: int, outcomes: Sequence[Outcome]) -> Message:
@@ -96,8 +96,8 @@ def unpack_reply(message: Message) -> list[Outcome]:
         return []
     env_ids, values, seconds, usages, saved = found
     values = from_columns(values)
-    if Sealed in set(map(type, values)):
-        values = [_opened(value) if type(value) is Sealed else value for value in values]
+    if Pickled in set(map(type, values)):
+        values = [_opened(value) if type(value) is Pickled else value for value in values]
     fields = zip(env_ids, values, seconds, usages, saved or [None] * len(values), strict=True)
     return list(map(Outcome._make, fields))
 
@@ -137,7 +137,7 @@ def _packed(content: Any, number: int = 0, engine: int = 0) -> Message:
 
 
 def _fit(outcome: Outcome) -> Outcome:
-    """An outcome whose value may travel: sealed if it is not plain, and opened once, where that harms nobody else."""
+    """An outcome whose value may travel: pickled apart if it is not plain, and opened once, where that harms none."""
     value, phase = outcome.value, "send"
     try:
         _packed(value)
@@ -145,7 +145,7 @@ def _fit(outcome: Outcome) -> Outcome:
     except BaseException as error:
         let_signals_pass(error)
     try:
-        value = Sealed.of(value)
+        value = Pickled.of(value)
         phase = "receive"
         value.open()
     except BaseException as error:
@@ -155,7 +155,7 @@ def _fit(outcome: Outcome) -> Outcome:
     return outcome._replace(value=value)
 
 
-def _opened(value: Sealed) -> Any:
+def _opened(value: Pickled) -> Any:
     try:
         return value.open()
     except BaseException as error:

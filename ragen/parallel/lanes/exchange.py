@@ -30,7 +30,7 @@ from selectors import EVENT_READ, EVENT_WRITE
 from typing import NamedTuple, TypeVar
 
 from ragen.parallel.episode.outcome import Outcome
-from ragen.parallel.episode.sealed import CannotTravel
+from ragen.parallel.episode.pickled import CannotTravel
 from ragen.parallel.interrupts import interrupts_held, interrupts_let_through
 from ragen.parallel.lanes.failure import LaneFailure
 from ragen.parallel.lanes.lane import Lane, Request

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from ragen.parallel.episode.host import EnvHost, ResetOrder
 from ragen.parallel.episode.journal import EpisodeJournal
 from ragen.parallel.episode.outcome import Outcome, Raised
-from ragen.parallel.episode.sealed import SealedSpecs
+from ragen.parallel.episode.pickled import PickledSpecs
 from ragen.parallel.episode.spec import EnvSpec, by_tag
 from ragen.parallel.interrupts import let_signals_pass
 from ragen.parallel.this_process import node_name
@@ -131,14 +131,14 @@ class Rebuild(Order):
     phase = "replay"
     rebuilds = True
 
-    def __init__(self, loads: Sequence[SealedSpecs], journals: Sequence[tuple[int, EpisodeJournal]]) -> None:
+    def __init__(self, loads: Sequence[PickledSpecs], journals: Sequence[tuple[int, EpisodeJournal]]) -> None:
         super().__init__([*loads, *journals])
         self.loads, self.journals = loads, journals
 
     @classmethod
     def of(cls, specs: Sequence[EnvSpec], journals: Sequence[tuple[int, EpisodeJournal]]) -> Rebuild:
-        """An order for a worker: specs are sealed by tag."""
-        return cls([SealedSpecs.of(members) for members in by_tag(specs).values()], journals)
+        """An order for a worker: specs are pickled by tag."""
+        return cls([PickledSpecs.of(members) for members in by_tag(specs).values()], journals)
 
     def envs_at(self, index: int) -> list[int]:
         """All environments of a tag that is loaded, or the one that is replayed."""
@@ -175,7 +175,7 @@ class Rebuild(Order):
 
 
 class RebuildHere(Rebuild):
-    """The same for the main process, where nothing is sealed."""
+    """The same for the main process, where nothing is pickled."""
 
     def __init__(self, specs: Sequence[EnvSpec], journals: Sequence[tuple[int, EpisodeJournal]]) -> None:
         super().__init__((), journals)

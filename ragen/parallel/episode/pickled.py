@@ -1,7 +1,7 @@
 """What a user defined, on its way to another process and back: in bytes of its own, and never to change a class.
 
 A batch travels as one pickle as long as it holds nothing but built-in types, NumPy's and the engine's own, which run no
-other code as they are unpickled (:func:`is_plain`). Anything else is sealed: pickled by itself, tried out where that
+other code as they are unpickled (:func:`is_plain`). Anything else is pickled by itself, tried out where that
 harms nobody else, and opened where whatever its own code raises is that item's failure alone.
 
 Classes of the main script travel to workers by value, since workers never run that script. On the way back they are
@@ -60,7 +60,7 @@ def is_plain(value: Any) -> bool:
     return True
 
 
-class Sealed:
+class Pickled:
     """A value in bytes of its own.
 
     Attributes:
@@ -74,8 +74,8 @@ class Sealed:
         self.pickled = pickled
 
     @classmethod
-    def of(cls, value: Any) -> Sealed:
-        """Seal a value.
+    def of(cls, value: Any) -> Pickled:
+        """Pickle a value.
 
         Raises:
             Exception: It cannot be pickled.
@@ -96,11 +96,11 @@ class Sealed:
         return pickle.loads(self.pickled)
 
     def __reduce__(self) -> Any:
-        return Sealed, (self.pickled,)
+        return Pickled, (self.pickled,)
 
 
-def sealed(items: Sequence[tuple[int, Any]]) -> list[tuple[int, Any]]:
-    """Items ``(env_id, value)`` fit to travel in one message: values that are not plain are sealed.
+def pickled_items(items: Sequence[tuple[int, Any]]) -> list[tuple[int, Any]]:
+    """Items ``(env_id, value)`` fit to travel in one message: values that are not plain are pickled.
 
     Raises:
         CannotTravel: Some values cannot be pickled.
@@ -108,7 +108,7 @@ def sealed(items: Sequence[tuple[int, Any]]) -> list[tuple[int, Any]]:
     fit, failed = [], {}
     for env_id, value in items:
         try:
-            fit.append((env_id, value if is_plain(value) else Sealed.of(value)))
+            fit.append((env_id, value if is_plain(value) else Pickled.of(value)))
         except Exception as error:
             failed[env_id] = Raised.of(error, "send")
     if failed:
@@ -124,7 +124,7 @@ class CannotTravel(Exception):
         self.failed = failed
 
 
-class SealedSpecs:
+class PickledSpecs:
     """Specs of one tag, pickled apart from others, with the import path that they need to be unpickled.
 
     A class that cannot be loaded in a worker thus harms no environment of another tag.
@@ -135,8 +135,8 @@ class SealedSpecs:
         self._path, self._pickled = path, pickled
 
     @classmethod
-    def of(cls, specs: Sequence[EnvSpec]) -> SealedSpecs:
-        """Seal specs of one tag; what cannot be pickled raises where they are opened."""
+    def of(cls, specs: Sequence[EnvSpec]) -> PickledSpecs:
+        """Pickle specs of one tag; what cannot be pickled raises where they are opened."""
         env_ids = [spec.env_id for spec in specs]
         try:
             pickled, classes = _carried(list(specs))

@@ -10,7 +10,7 @@ import pytest
 
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel import EnvSpec
-from ragen.parallel.notices import Notices
+from ragen.parallel.repeated_messages import RepeatedMessageFilter
 from support.episodes import config, errors, play
 
 each_kind = pytest.mark.usefixtures("backend")
@@ -77,22 +77,22 @@ def spec(env_id: int) -> EnvSpec:
 
 
 def test_the_counted_are_listed_in_short(caplog: pytest.LogCaptureFixture) -> None:
-    notices = Notices(logging.getLogger("listed"))
+    messages = RepeatedMessageFilter(logging.getLogger("listed"))
     for env_id in (4, 9, 2, 3, 3, 7, 1):
-        notices.warn(spec(env_id), "it broke", "It is over.", f"env {env_id} broke.")
-    notices.sum_up()
-    notices.sum_up()
+        messages.warn(spec(env_id), "it broke", "It is over.", f"env {env_id} broke.")
+    messages.sum_up()
+    messages.sum_up()
     said = [record.getMessage() for record in caplog.records]
     assert said == ["env 4 broke. It is over.", "and 5 more of tag 'T' (env 1-3, 7, 9): it broke. It is over."]
 
 
 def test_what_lasts_is_a_warning_once_and_then_information(caplog: pytest.LogCaptureFixture) -> None:
-    notices = Notices(logging.getLogger("once"))
+    messages = RepeatedMessageFilter(logging.getLogger("once"))
     with caplog.at_level(logging.INFO):
         for _ in range(2):
-            notices.say("it stays so", "key")
-            notices.say("its workers do not start", "lane")
-            notices.say("its worker was killed")
+            messages.say("it stays so", "key")
+            messages.say("its workers do not start", "lane")
+            messages.say("its worker was killed")
     levels: dict[str, list[str]] = {record.getMessage(): [] for record in caplog.records}
     for record in caplog.records:
         levels[record.getMessage()].append(record.levelname)
@@ -106,11 +106,11 @@ def test_what_lasts_is_a_warning_once_and_then_information(caplog: pytest.LogCap
 def test_failures_that_come_one_by_one_are_told_ever_more_rarely_and_all_are_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    notices = Notices(logging.getLogger("one by one"))
+    messages = RepeatedMessageFilter(logging.getLogger("one by one"))
     for env_id in range(100):
-        notices.warn(spec(env_id), f"seed {1000 + env_id} broke", "It is over.", f"env {env_id} broke.")
-        notices.sum_up()
-    notices.forget()
+        messages.warn(spec(env_id), f"seed {1000 + env_id} broke", "It is over.", f"env {env_id} broke.")
+        messages.sum_up()
+    messages.forget()
     first, *others = [record.getMessage() for record in caplog.records]
     assert first == "env 0 broke. It is over." and len(others) < 9
     assert sum(int(re.match(r"and (\d+) more", line)[1]) for line in others) == 99  # type: ignore[index]

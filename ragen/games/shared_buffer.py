@@ -1,8 +1,8 @@
 """Memory that the main process and its workers share, for observations that are too large for a pipe.
 
-A slab has two rows for each environment. A turn is told which one to write, and it is the one that does not hold what
-the environment showed last: a turn that fails, is interrupted, or is played again after its worker was killed half-way
-through writing, harms nothing that anybody has been shown.
+A shared buffer has two rows for each environment. A turn is told which one to write, and it is the one that does not
+hold what the environment showed last: a turn that fails, is interrupted, or is played again after its worker was killed
+half-way through writing, harms nothing that was shown before.
 
 The memory belongs to a descriptor of the main process and is gone with the last process that has it mapped, however
 that ended. Workers find it by the main process's number and the descriptor's.
@@ -22,15 +22,15 @@ from ragen.games.values import detached
 
 _numbers = itertools.count(1)
 
-IN_SLAB = "ragen:in slab"  # stands for an observation that lies in its row
+IN_BUFFER = "ragen:in buffer"  # stands for an observation that lies in its row
 
 
-class SlabAddress(NamedTuple):
-    """Where a slab is, and what it holds.
+class BufferAddress(NamedTuple):
+    """Where a buffer is, and what it holds.
 
     Attributes:
         path: A file to map.
-        number: Of the slab: descriptors are used again.
+        number: Of the buffer: descriptors are used again.
         envs: How many have rows.
         shape: Of one observation.
         dtype: Likewise, as text.
@@ -43,8 +43,8 @@ class SlabAddress(NamedTuple):
     dtype: str
 
 
-class Slab:
-    """A slab of this process.
+class SharedBuffer:
+    """A shared buffer of this process.
 
     Attributes:
         address: For workers.
@@ -59,7 +59,7 @@ class Slab:
         """
         self._descriptor = os.memfd_create("ragen observations", os.MFD_CLOEXEC)
         path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
-        self.address = SlabAddress(path, next(_numbers), envs, shape, dtype)
+        self.address = BufferAddress(path, next(_numbers), envs, shape, dtype)
         os.ftruncate(self._descriptor, _bytes(self.address))
         self.rows = _mapped(self._descriptor, self.address)
 
@@ -75,12 +75,12 @@ class Place(NamedTuple):
     """Where a turn may leave its observation.
 
     Attributes:
-        address: Of the slab.
+        address: Of the buffer.
         slot: Which of the two rows.
         env: Whose rows.
     """
 
-    address: SlabAddress
+    address: BufferAddress
     slot: int
     env: int
 
@@ -94,12 +94,12 @@ def left(observation: Any, place: Place) -> Any:
         attached(address)[place.slot, place.env] = observation
     except OSError:  # where processes may not see each other's descriptors
         return detached(observation)
-    return IN_SLAB
+    return IN_BUFFER
 
 
 @lru_cache(maxsize=4)
-def attached(address: SlabAddress) -> np.ndarray:
-    """The rows of a slab, which may be another process's."""
+def attached(address: BufferAddress) -> np.ndarray:
+    """The rows of a buffer, which may be another process's."""
     descriptor = os.open(address.path, os.O_RDWR | os.O_CLOEXEC)
     try:
         return _mapped(descriptor, address)
@@ -107,11 +107,11 @@ def attached(address: SlabAddress) -> np.ndarray:
         os.close(descriptor)
 
 
-def _mapped(descriptor: int, address: SlabAddress) -> np.ndarray:
+def _mapped(descriptor: int, address: BufferAddress) -> np.ndarray:
     memory = mmap.mmap(descriptor, _bytes(address))
     return np.frombuffer(memory, address.dtype).reshape(2, address.envs, *address.shape)
 
 
-def _bytes(address: SlabAddress) -> int:
+def _bytes(address: BufferAddress) -> int:
     size = np.dtype(address.dtype).itemsize * int(np.prod(address.shape, dtype=np.int64))
     return 2 * address.envs * size

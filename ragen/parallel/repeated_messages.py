@@ -37,7 +37,7 @@ class _Counted:
     whats: set[str] = field(default_factory=set)
 
 
-class Notices:
+class RepeatedMessageFilter:
     """The warnings of one engine."""
 
     def __init__(self, log: logging.Logger) -> None:

@@ -173,7 +173,7 @@ class EnvStateManager(EnvSet):
     def _play(self, asked: Asked) -> list[dict[str, Any]]:
         """Play the turns, and write them into statuses and histories in the order of the inputs."""
         results = self._engine.play({env_id: turn for env_id, (turn, _) in asked.items()})
-        going_on, envs, caches = [], self.envs, self._caches()
+        going_on, envs, caches = [], self.envs, self.rollout_cache or []
         for env_id, (_, env_input) in asked.items():
             entry, cache = (envs[env_id], caches[env_id]) if env_id < len(envs) else self.branches[env_id]
             result = results[env_id]

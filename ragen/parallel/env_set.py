@@ -70,7 +70,7 @@ class EnvSet(Closing):
             self._engine.close()
 
     def _check_open(self) -> None:
-        if self.closed:
+        if self._finalizer is None or not self._finalizer.alive:
             raise StateError(f"this {self.holder} is closed; make a new one.")
 
     def _raise_failures(self, values: Mapping[int, Any], at_build: bool = False) -> None:

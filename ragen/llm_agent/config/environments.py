@@ -100,6 +100,9 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
         raise ConfigError(f"mode = {mode!r}: expected 'train' or 'val'.")
     generation, max_turn = Generation.read(config), _max_turn(config)
     config = {name: _section(name, config) for name in ("es_manager", "custom_envs", "seed")}
+    if "capsule_dir" in (config["es_manager"] or {}):  # what crash_report_dir was called before
+        folder = {"crash_report_dir": config["es_manager"]["capsule_dir"]}
+        config["es_manager"] = {**folder, **{k: v for k, v in config["es_manager"].items() if k != "capsule_dir"}}
     _check_manager_keys(config)
     where = f"es_manager.{mode}"
     env_groups, group_size = (count(config, f"{where}.{name}", low=1) for name in ("env_groups", "group_size"))

@@ -103,7 +103,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         server = self.server
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        prompt = body["messages"][-1]["content"]
+        prompt = body["messages"][-1]["content"] if "messages" in body else body["prompt"]
         key = json.dumps(prompt)
         with server.lock:
             tries = server.tries[key]

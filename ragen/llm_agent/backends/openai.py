@@ -117,7 +117,7 @@ class OpenAIBackend(StreamingBackend):
     @property
     def title(self) -> str:
         """The model and its server, for people."""
-        return self._shown(f"{self.settings.model} at {self.settings.base_url}")
+        return self.shown(f"{self.settings.model} at {self.settings.base_url}")
 
     @property
     def lacks_log_probs(self) -> str:
@@ -161,7 +161,7 @@ class OpenAIBackend(StreamingBackend):
     async def _models(self) -> list[dict[str, Any]]:
         """The server's models; empty where it does not list them."""
         url = self.settings.base_url
-        client = self._new_client()
+        client = self.new_client()
         try:
             async with asyncio.timeout(CHECK_S), client:
                 answer = await client.models.with_raw_response.list()
@@ -169,18 +169,18 @@ class OpenAIBackend(StreamingBackend):
         except AuthenticationError as error:
             raise ConfigError(
                 f"the server at {url} refuses the key of environment variable {self.settings.api_key_env!r}: "
-                f"{self._shown(one_line(error))}"
+                f"{self.shown(one_line(error))}"
             ) from None
         except (APIConnectionError, TimeoutError) as error:
             raise ConfigError(
                 f"configuration key 'actor.base_url' is {url!r}, and no server answers there: "
-                f"{self._shown(cause_of(error)).rstrip('.')}. Start it, or correct the address."
+                f"{self.shown(cause_of(error)).rstrip('.')}. Start it, or correct the address."
             ) from None
         except APIStatusError as error:
             if target := redirect_of(error):
                 raise ConfigError(
                     f"configuration key 'actor.base_url' is {url!r}, and the server there redirects to "
-                    f"{self._shown(target)}; no redirect is followed, since requests carry a key. Set 'actor.base_url' "
+                    f"{self.shown(target)}; no redirect is followed, since requests carry a key. Set 'actor.base_url' "
                     "to the address that is meant."
                 ) from None
             return []  # a server is there; not all of them list their models, or to everyone
@@ -231,7 +231,12 @@ class OpenAIBackend(StreamingBackend):
                 await asyncio.wait(left, timeout=1.0)
             self._is_settling = False
 
-    def _new_client(self) -> AsyncOpenAI:
+    def new_client(self) -> AsyncOpenAI:
+        """A client of the server, which retries nothing.
+
+        Raises:
+            ConfigError: None can be made.
+        """
         try:
             return AsyncOpenAI(
                 api_key=self._access.key or "none",
@@ -244,7 +249,7 @@ class OpenAIBackend(StreamingBackend):
             )
         except Exception as error:  # such as an environment variable with a proxy that is none
             raise ConfigError(
-                f"no client can be made for the server at {self.settings.base_url}: {self._shown(one_line(error))}"
+                f"no client can be made for the server at {self.settings.base_url}: {self.shown(one_line(error))}"
             ) from None
 
     async def _answer(self, request: Request, sampling: Sampling) -> Reply:
@@ -264,7 +269,7 @@ class OpenAIBackend(StreamingBackend):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if self._client is None:
-            self._client = self._new_client()
+            self._client = self.new_client()
 
     def _call(self, request: Request, sampling: Sampling) -> Call:
         messages, body = api_messages(request.messages), self.settings.body(sampling)
@@ -289,7 +294,7 @@ class OpenAIBackend(StreamingBackend):
                 attempts.failure = diagnose(error)
             self._note_failure(call, attempts, number)
         tries = "" if attempts.count == 1 else f" ({attempts.count} tries)"
-        reason = self._shown(attempts.failure.reason)
+        reason = self.shown(attempts.failure.reason)
         return Reply("", error=f"{reason}{tries}", usage=attempts.usage | {"failed_requests": 1})
 
     def _note_failure(self, call: Call, attempts: Attempts, number: int) -> None:
@@ -298,7 +303,7 @@ class OpenAIBackend(StreamingBackend):
             self._slots.pace.refused()
         if self.journal is not None:
             is_last = not failure.passing or attempts.count > self.settings.max_retries
-            reason = self._shown(failure.reason)
+            reason = self.shown(failure.reason)
             self.journal.failed(call.key, call.request, number, reason, is_last, failure.has_left)
 
     async def _ask(self, call: Call, attempts: Attempts, number: int) -> Reply:
@@ -331,7 +336,7 @@ class OpenAIBackend(StreamingBackend):
         wait = max(attempts.failure.wait or 0.0, doubled * self._jitter.uniform(0.5, 1.0))
         return min(wait, LONGEST_WAIT_S)
 
-    def _shown(self, reason: str) -> str:
+    def shown(self, reason: str) -> str:
         """A reason as it may be shown: cut only after the key is out, since half a key is no key to look for."""
         return printable(valid_text(self._access.redacted(reason))[:_LONGEST_REASON])
 

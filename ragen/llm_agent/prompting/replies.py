@@ -37,6 +37,17 @@ THINK, END_THINK, ANSWER, END_ANSWER = REPLY_TAGS = ("<think>", "</think>", "<an
 _TURN_TO_ANSWER = re.compile(rf"{END_THINK}\s*{ANSWER}")
 
 
+def thought_of(reply: str) -> str:
+    """What a reply has between its first pair of thinking tags, without tags; empty where it has no such pair."""
+    _, tag, rest = reply.partition(THINK)
+    text, end, _ = rest.partition(END_THINK)
+    if not (tag and end):
+        return ""
+    for each in (*REPLY_TAGS, "<|im_start|>", "<|im_end|>"):
+        text = text.replace(each, "")
+    return text.strip()
+
+
 def reply_texts(outputs: Any, tokenizer: Any) -> list[str]:
     """The replies of a batch that an actor answered, as texts.
 

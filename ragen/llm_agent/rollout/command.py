@@ -260,6 +260,7 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
     from rich.console import Console
 
     from ragen.llm_agent.evaluation.results import evaluate, independent, print_results, states_of, write_results
+    from ragen.llm_agent.evaluation.scanners import scan, scan_line
     from ragen.llm_agent.evaluation.tables import print_summary, summarise
 
     es_manager, _ = proxy.prepare(val=mode == "val")
@@ -273,6 +274,7 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
     tags = summarise(states_of(counted_ones), penalty)
     print_summary(console, proxy.seconds, total, es_manager.lane_stats(), es_manager.placement())
     print_results(console, results, usage, tags)
+    console.print(scan_line(scan(records)), soft_wrap=True)
     console.print(f"{counted(len(records), 'trajectory', 'trajectories')} in {file.path}", soft_wrap=True)
     if branches := len(records) - len(counted_ones):
         console.print(f"{branches} of them are branches, which share turns: results are of the others", soft_wrap=True)

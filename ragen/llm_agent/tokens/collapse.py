@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from ragen.llm_agent.prompting.chat_template import Message
-from ragen.llm_agent.prompting.replies import END_THINK, REPLY_TAGS, THINK
+from ragen.llm_agent.prompting.replies import THINK, thought_of
 from ragen.settings import key
 
-_REMOVED = (*REPLY_TAGS, "<|im_start|>", "<|im_end|>")
 Chats = Callable[[dict[str, Any], int], list[Message]]
 
 
@@ -98,13 +97,8 @@ class CollapseColumns:
         return self._ids(self.render(self.chat(rollout, place)) + THINK * self.enable_think)
 
     def _thought(self, turn: dict[str, Any]) -> list[int]:
-        _, tag, rest = str(turn["llm_response"]).partition(THINK)
-        text, end, _ = rest.partition(END_THINK)
-        if not (self.enable_think and tag and end):
-            return []
-        for each in _REMOVED:
-            text = text.replace(each, "")
-        return self._ids(text.strip())
+        thought = thought_of(str(turn["llm_response"])) if self.enable_think else ""
+        return self._ids(thought) if thought else []
 
     def _ids(self, text: str) -> list[int]:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -1,0 +1,390 @@
+"""The command ``ragen diagnose RUN``: whether thoughts depend on prompts, and which trajectories to look at.
+
+It reads what a run has written so far, whoever played it, and asks a scorer how likely each sampled thought is after
+each sampled prompt; :mod:`~ragen.llm_agent.evaluation.collapse` says what is computed of that. Sampling is RAGEN-2's:
+
+first turns
+    As many pairs of a prompt and a thought as are asked for, drawn from the first turns that have a thought. A group's
+    members share a prompt.
+trajectories
+    As many pairs, each of a trajectory drawn uniformly and a turn of it drawn uniformly; every pair has a prompt of its
+    own, and trajectories without a thought are skipped.
+
+A prompt is the chat up to the reply's thinking tag. Where the model was shown less than the whole chat, prompts are not
+known and nothing is scored. Without a scorer the rates and scanners are printed alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ragen.commands import refusing
+from ragen.errors import ConfigError
+from ragen.llm_agent.backends.prompt import text_of
+from ragen.llm_agent.evaluation.collapse import collapse_metrics
+from ragen.llm_agent.evaluation.results import ALL, independent, print_whole
+from ragen.llm_agent.evaluation.scanners import SCANNERS, Finding, scan, scan_json, scanner_of
+from ragen.llm_agent.evaluation.tables import plain_table
+from ragen.llm_agent.prompting.replies import THINK, thought_of
+from ragen.llm_agent.rollout.rollout_file import ABOUT, read_records, rows_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ragen.llm_agent.evaluation.scanners import Record
+    from ragen.llm_agent.evaluation.scorers import Scorer
+
+PROG = "ragen diagnose"
+FIRST_TURNS, TRAJECTORIES = "first turns", "trajectories"
+SAMPLES = 64
+_SHOWN = 3  # examples of each scanner
+_COLUMNS = {
+    "MI": "mi_estimate",
+    "at most": "mi_upper_bound",
+    "H(Z|X)": "conditional_entropy_est",
+    "H(Z)": "reasoning_entropy_est",
+    "z": "mi_zscore",
+    "MI whole": "mi_seq_estimate",
+    "top 1": "retrieval_accuracy",
+    "chance": "retrieval_chance_level",
+    "top 8": "retrieval_accuracy@8",
+    "chance@8": "retrieval_chance_level@8",
+}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A prompt and the thought that came of it.
+
+    Attributes:
+        trajectory: Place of the trajectory among those that are looked at.
+        group_id: Of the trajectory.
+        turn: From 1.
+        prompt: The chat up to the reply.
+        thought: Without tags.
+    """
+
+    trajectory: int
+    group_id: int
+    turn: int
+    prompt: Sequence[Mapping[str, Any]]
+    thought: str
+
+
+def pairs_of(records: Sequence[Record]) -> list[Pair]:
+    """All turns that have a thought.
+
+    Args:
+        records: With their chats.
+    """
+    found = []
+    for trajectory, record in enumerate(records):
+        chat = record["messages"]
+        places = [place for place, message in enumerate(chat) if message["role"] == "assistant"]
+        for turn, place in enumerate(places, 1):
+            if thought := thought_of(text_of(chat[place])):
+                found.append(Pair(trajectory, record["group_id"], turn, chat[:place], thought))
+    return found
+
+
+def sampled(pairs: Sequence[Pair], trajectories: int, how: str, samples: int, seed: int) -> list[Pair]:
+    """Some pairs, drawn as RAGEN-2 draws them.
+
+    Args:
+        pairs: All of them.
+        trajectories: How many trajectories there are, those without a thought too.
+        how: ``FIRST_TURNS`` or ``TRAJECTORIES``.
+        samples: The most pairs.
+        seed: Of the draws.
+    """
+    draw = np.random.default_rng(seed)
+    if how == FIRST_TURNS:
+        first = [pair for pair in pairs if pair.turn == 1]
+        if samples >= len(first):
+            return first
+        return [first[place] for place in sorted(draw.choice(len(first), samples, replace=False))]
+    of: dict[int, list[Pair]] = {}
+    for pair in pairs:
+        of.setdefault(pair.trajectory, []).append(pair)
+    drawn = draw.integers(trajectories, size=min(samples, len(pairs))) if pairs else ()
+    return [of[place][draw.integers(len(of[place]))] for place in map(int, drawn) if place in of]
+
+
+def scored(scorer: Scorer, pairs: Sequence[Pair], by_group: bool) -> dict[str, Any]:
+    """The measures of some pairs.
+
+    Args:
+        scorer: Says how likely thoughts are.
+        pairs: The sample.
+        by_group: Whether pairs of one group with equal prompts share a column; else each pair has its own.
+
+    Returns:
+        ``scorer``, ``thoughts`` and ``prompts`` (how many there were), ``too_long`` (how many pairs were left out
+        because the scorer's context is shorter), and the keys of :func:`collapse_metrics`.
+    """
+    prompts, thoughts = _tokens(scorer, pairs)
+    longest = max(map(len, thoughts), default=0)
+    room = None if scorer.context is None else scorer.context - longest
+    kept = [at for at in range(len(pairs)) if thoughts[at] and (room is None or len(prompts[at]) <= room)]
+    columns: dict[Any, int] = {}
+    owner = [columns.setdefault((pairs[at].group_id, prompts[at]) if by_group else at, len(columns)) for at in kept]
+    told = {"scorer": scorer.name, "thoughts": len(kept), "prompts": len(columns), "too_long": len(pairs) - len(kept)}
+    if len(columns) < 2:
+        return told
+    shown = [key[1] if by_group else prompts[key] for key in columns]
+    asked, said = list(dict.fromkeys(shown)), list(dict.fromkeys(thoughts[at] for at in kept))
+    matrix = scorer.log_probs(asked, said)
+    rows = [said.index(thoughts[at]) for at in kept]
+    log_probs = matrix[np.ix_(rows, [asked.index(prompt) for prompt in shown])]
+    return told | collapse_metrics(log_probs, owner, [len(thoughts[at]) for at in kept], shown)
+
+
+def _tokens(scorer: Scorer, pairs: Sequence[Pair]) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    from ragen.llm_agent.prompting.chat_template import ChatTemplate
+
+    template = ChatTemplate(scorer.tokenizer)
+    texts = template.render([list(pair.prompt) for pair in pairs], add_generation_prompt=True)
+    opened = [text if text.rstrip().endswith(THINK) else text + THINK for text in texts]
+
+    def ids(text: str) -> tuple[int, ...]:
+        return tuple(scorer.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    return [ids(text) for text in opened], [ids(pair.thought) for pair in pairs]
+
+
+def diagnose(
+    records: Sequence[Record], scorer: Scorer | None = None, samples: int = SAMPLES, seed: int = 0
+) -> list[dict[str, Any]]:
+    """What each tag's thoughts are worth, and those of all tags if there are several.
+
+    Args:
+        records: Of trajectories, with their chats; branches, which share turns, are left out.
+        scorer: Says how likely thoughts are; without, only rates are told.
+        samples: The most pairs of each sample.
+        seed: Decides which.
+
+    Returns:
+        For each tag ``tag``, ``trajectories``, ``replies``, ``thoughts``, ``valid_thinking_rate`` (None without
+        replies) and, with a scorer, ``samples``, ``first turns`` and ``trajectories`` to what :func:`scored` returns.
+    """
+    tags: dict[str, list[Record]] = {}
+    for record in independent(records):
+        tags.setdefault(record["tag"], []).append(record)
+    parts = list(tags.items())
+    parts += [(ALL, independent(records))] if len(tags) > 1 else []
+    return [_tag(tag, members, scorer, samples, seed) for tag, members in parts]
+
+
+def _tag(tag: str, records: Sequence[Record], scorer: Scorer | None, samples: int, seed: int) -> dict[str, Any]:
+    pairs = pairs_of(records)
+    replies = sum(message["role"] == "assistant" for record in records for message in record["messages"])
+    told: dict[str, Any] = {
+        "tag": tag,
+        "trajectories": len(records),
+        "replies": replies,
+        "thoughts": len(pairs),
+        "valid_thinking_rate": len(pairs) / replies if replies else None,
+    }
+    if scorer is None:
+        return told
+    later = any(pair.turn > 1 for pair in pairs)
+    return told | {
+        "samples": {
+            how: scored(scorer, sampled(pairs, len(records), how, samples, seed), how == FIRST_TURNS)
+            for how in (FIRST_TURNS, *([TRAJECTORIES] if later else []))
+        }
+    }
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line, under this name."""
+    top = argparse.ArgumentParser(
+        prog=prog,
+        description="Say what a run is worth: whether its thoughts depend on its prompts, and which trajectories to "
+        "look at. Works on finished and on running rollouts, evaluations and API runs.",
+        epilog=f"Examples: {prog} outputs/evaluate/NAME; {prog} RUN --scorer Qwen/Qwen2.5-0.5B-Instruct; "
+        f"{prog} RUN actor.base_url=http://localhost:8000/v1 actor.tokenizer=NAME",
+    )
+    top.add_argument("run", type=Path, metavar="RUN", help="the output_dir of a rollout, or its rollouts.jsonl")
+    top.add_argument(
+        "overrides",
+        nargs="*",
+        default=[],
+        metavar="key=value",
+        help="keys of actor: a server that scores prompts (actor.base_url, actor.model, actor.tokenizer), or "
+        "actor.hf.device and the like for --scorer",
+    )
+    top.add_argument("--scorer", metavar="MODEL", help="a transformers model, a folder or the hub's name")
+    top.add_argument("--samples", type=int, default=SAMPLES, metavar="N", help="the most pairs a sample (default: 64)")
+    top.add_argument("--seed", type=int, default=0, metavar="N", help="decides which pairs are drawn (default: 0)")
+    top.add_argument(
+        "--scanner",
+        action="append",
+        default=[],
+        metavar="PACKAGE.MODULE:FUNCTION",
+        help="one more scanner; may be given several times",
+    )
+    top.add_argument("--json", action="store_true", help="print everything as JSON, with all findings")
+    return top
+
+
+@refusing
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run the command.
+
+    Args:
+        argv: Its arguments; None takes the process's own.
+        prog: The program's name.
+
+    Returns:
+        The exit code: 0 whatever is found, or 2 where there is nothing to look at, or no scorer where one was named.
+    """
+    options = parser(prog).parse_intermixed_args(argv)
+    if options.samples < 2:
+        raise ConfigError(f"--samples is {options.samples}; expected at least 2.")
+    scanners = SCANNERS | {name: scanner_of(name) for name in options.scanner}
+    path = rows_of(options.run)
+    records = read_records(path)
+    if not records:
+        raise ConfigError(f"{path} has no trajectory yet.")
+    notes = _unknown_prompts(records, path)
+    scorer = _scorer(options.scorer, options.overrides) if _wants_scorer(options) and not notes else None
+    has_chats = all("messages" in record for record in records)
+    tags = diagnose(records, scorer, options.samples, options.seed) if has_chats else []
+    found = scan(records, scanners)
+    notes += _notes(tags, _wants_scorer(options), prog) if has_chats else []
+    if options.json:
+        about = {"run": str(path), "scorer": scorer.name if scorer else None, "seed": options.seed}
+        print(json.dumps(about | {"tags": tags, "notes": notes, "scanners": scan_json(found)}, indent=1))
+        return 0
+    _print(tags, scorer, notes, found, len(records))
+    return 0
+
+
+def _wants_scorer(options: argparse.Namespace) -> bool:
+    return options.scorer is not None or bool(options.overrides)
+
+
+def _scorer(model: str | None, overrides: Sequence[str]) -> Scorer:
+    """The scorer that the command line names.
+
+    Raises:
+        ConfigError: It names two, none, or one that cannot be had.
+    """
+    from omegaconf import OmegaConf
+
+    from ragen.llm_agent.config.loading import load_config, setting
+    from ragen.llm_agent.evaluation.scorers import HfScorer, ServerScorer
+    from ragen.llm_agent.rollout.command import create_tokenizer
+
+    if wrong := [word for word in overrides if not word.lstrip("+~").startswith("actor.")]:
+        raise ConfigError(f"{wrong[0]!r} is no key of a scorer; expected keys that begin with 'actor.'.")
+    config = load_config("base", overrides)
+    address = setting(config, "actor.base_url", str, None)
+    if (model is None) == (address is None):
+        raise ConfigError("name one scorer: --scorer MODEL, or a server with actor.base_url=ADDRESS.")
+    OmegaConf.update(config, "actor.backend", "openai" if model is None else "hf")
+    OmegaConf.update(config, "actor_rollout_ref.rollout.max_model_len", None)  # the scorer's own context counts
+    if model is not None:
+        OmegaConf.update(config, "actor.model", model)
+    made = ServerScorer if model is None else HfScorer
+    return made.from_config(config, create_tokenizer(config))
+
+
+def _unknown_prompts(records: Sequence[Record], path: Path) -> list[str]:
+    """Why nothing can be scored, as sentences; empty where it can."""
+    if any("messages" not in record for record in records):
+        return ["The run was written with raw=false: without texts there are no thoughts to score."]
+    try:
+        about = json.loads(path.with_name(ABOUT).read_text("utf-8"))
+    except (OSError, ValueError):
+        about = {}
+    window, mode = about.get("agent_proxy.max_context_window"), about.get("agent_proxy.context_window_mode")
+    if mode in (None, "full") and not (isinstance(window, int) and window > 0):
+        return []
+    return [
+        "The model was shown only the last turns of each chat, so its prompts are not in the file: nothing is scored, "
+        "as RAGEN-2 measures collapse in context mode 'full' alone."
+    ]
+
+
+def _notes(tags: Sequence[Mapping[str, Any]], wants_scorer: bool, prog: str) -> list[str]:
+    notes = []
+    if not any(tag["thoughts"] for tag in tags):
+        notes.append(
+            "No reply has a thought between <think> and </think>: a policy that does not think (many scripted ones, "
+            "enable_think=false) has nothing that could collapse."
+        )
+    elif not wants_scorer:
+        notes.append(f"For MI, entropies and retrieval name a scorer: {prog} RUN --scorer MODEL.")
+    for tag in tags:
+        for how, figures in tag.get("samples", {}).items():
+            where = f"{tag['tag']}, {how}"
+            if count := figures["too_long"]:
+                told = "1 pair is" if count == 1 else f"{count} pairs are"
+                notes.append(f"{where}: {told} left out, longer than the scorer's context.")
+            if tag["thoughts"] and figures["prompts"] < 2:
+                notes.append(f"{where}: fewer than two prompts are left, so there is nothing to measure.")
+    return notes
+
+
+def _print(
+    tags: Sequence[Mapping[str, Any]],
+    scorer: Scorer | None,
+    notes: Sequence[str],
+    found: Mapping[str, Sequence[Finding]],
+    count: int,
+) -> None:
+    from rich.console import Console
+
+    console = Console(markup=False, emoji=False, highlight=False)
+    if tags:
+        table = plain_table("Thoughts", "tag", "trajectories", "replies", "valid thinking")
+        for tag in tags:
+            rate = tag["valid_thinking_rate"]
+            shown = "-" if rate is None else f"{rate:.1%}"
+            table.add_row(tag["tag"], str(tag["trajectories"]), str(tag["replies"]), shown)
+        print_whole(console, table)
+    if scorer is not None:
+        _print_collapse(console, tags, scorer)
+    for note in notes:
+        console.print(note, soft_wrap=True)
+    console.print(f"\nScanners, over {count} {'trajectory' if count == 1 else 'trajectories'}")
+    for name, findings in found.items():
+        ids = {each.env_id for each in findings}
+        console.print(f"{name}: {len(ids) or 'none'}", soft_wrap=True)
+        for each in findings[:_SHOWN]:
+            console.print(f"  {finding_line(each)}", soft_wrap=True)
+        if len(findings) > _SHOWN:
+            console.print(f"  and {len(findings) - _SHOWN} more; --json lists them all")
+
+
+def finding_line(finding: Finding) -> str:
+    """A finding as words, such as ``env 3, turn 2: the reply refuses: I cannot help``."""
+    where = f"env {finding.env_id}" + ("" if finding.turn is None else f", turn {finding.turn}")
+    return f"{where}: {finding.why}" + (f": {finding.excerpt}" if finding.excerpt else "")
+
+
+def _print_collapse(console: Console, tags: Sequence[Mapping[str, Any]], scorer: Scorer) -> None:
+    table = plain_table(f"Do thoughts depend on prompts? Scorer: {scorer.name}", "tag", "sample", "pairs", *_COLUMNS)
+    table.caption, table.caption_justify = _CAPTION, "left"
+    for tag in tags:
+        for how, figures in tag.get("samples", {}).items():
+            if "collapse/mi_estimate" in figures:
+                cells = [f"{figures[f'collapse/{name}']:.3f}" for name in _COLUMNS.values()]
+                table.add_row(tag["tag"], how, str(figures["thoughts"]), *cells)
+    if table.row_count:
+        print_whole(console, table)
+
+
+_CAPTION = (
+    "MI, H(Z|X), H(Z) and z: per token, in nats; MI whole: of whole thoughts. top k: how often the k likeliest prompts "
+    "have the thought's own. Another model than the player gives cross-entropies: compare within one scorer."
+)

@@ -1,0 +1,301 @@
+"""Scanners look through the trajectories of a run for what makes its results mean less than they seem to.
+
+A scanner is a function that takes the records of a run (see :mod:`~ragen.llm_agent.rollout.trajectories`) and yields a
+:class:`Finding` for each place that it objects to. :data:`SCANNERS` has those that run after every rollout and in
+``ragen diagnose``; :func:`scan` takes any others, and ``ragen diagnose --scanner PACKAGE.MODULE:FUNCTION`` too. Records
+without texts (``raw: false``) are looked through as far as they go.
+
+None of them changes a result or an exit code: a finding is a trajectory to open and read.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import re
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ragen.errors import ConfigError, InputError
+from ragen.llm_agent.backends.prompt import read_prompt, text_of
+from ragen.llm_agent.evaluation.replies import JUDGED, outcome
+
+Record: TypeAlias = Mapping[str, Any]
+
+SAME_STATES = 4
+"""Turns with an executed action and the same state, from which on an environment is said to loop."""
+REPEATS = 4
+"""Copies in a row of the same words from which on a text repeats itself."""
+MANY = 20
+"""Rewards, or successes, of a tag that are needed to say which rewards are usual."""
+_LONGEST = 160  # characters of an excerpt
+_LEAST_REPEATED = 30  # letters of all copies
+_LONGEST_PERIOD = 60  # words
+_REFUSALS = re.compile(
+    r"(?:\bI(?: a|')m (?:sorry|afraid),? (?:but )?I (?:can(?:no|')t|am (?:unable|not able)|won't)"
+    r"|\bI (?:can(?:no|')t|won't|am unable to|am not able to|must decline to) "
+    r"(?:assist|help|comply|participate|provide)"
+    r"|\bas an AI(?: language)? model\b)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A place in a run to look at.
+
+    Attributes:
+        env_id: Of the trajectory.
+        why: What was found, in a few words.
+        turn: Counted from 1, as in a chat and a report; None for the whole trajectory.
+        excerpt: The text that it is about, if any.
+    """
+
+    env_id: int
+    why: str
+    turn: int | None = None
+    excerpt: str = ""
+
+
+Scanner: TypeAlias = Callable[[Sequence[Record]], Iterable[Finding]]
+
+
+def refusals(records: Sequence[Record]) -> Iterator[Finding]:
+    """Replies in which the model, its provider or a filter refuses to play."""
+    for record in records:
+        told = record.get("replies", ())
+        for turn, reply in enumerate(_replies(record), 1):
+            if found := _REFUSALS.search(reply.replace("’", "'")):
+                yield Finding(record["env_id"], "the reply refuses", turn, _excerpt(reply, found.start()))
+        for turn, facts in enumerate(told, 1):
+            if facts.get("refused") or facts.get("filtered"):
+                yield Finding(record["env_id"], "refused or filtered by the server", turn)
+
+
+def broken_environments(records: Sequence[Record]) -> Iterator[Finding]:
+    """Environments that failed, or show one state again and again while one action is said to have an effect.
+
+    A tag whose state never changes in any episode, as a bandit's, has no state to stand still.
+    """
+    changing = {record["tag"] for record in records if len(set(_states(record))) > 1}
+    for record in records:
+        if "env_error" in record:
+            yield Finding(record["env_id"], "the environment failed", excerpt=_excerpt(str(record["env_error"])))
+        run, before = 0, None
+        for turn, (state, actions) in enumerate(zip(_states(record), record["actions"], strict=False), 1):
+            acted = bool(actions) and _info(record, turn - 1).get("action_is_effective") is True
+            now = (state, json.dumps(actions, default=str)) if acted else None
+            run = run + 1 if acted and now == before else int(acted)
+            before = now
+            if run == SAME_STATES and record["tag"] in changing:
+                why = f"the same state {SAME_STATES} times, though the same action was said to have an effect"
+                yield Finding(record["env_id"], why, turn, _excerpt(state))
+
+
+def cut_off_replies(records: Sequence[Record]) -> Iterator[Finding]:
+    """Replies that ended because they reached the token limit."""
+    for record in records:
+        for turn, facts in enumerate(record.get("replies", ()), 1):
+            if facts.get("cut_off"):
+                yield Finding(record["env_id"], "the reply was cut off", turn, _tail(_nth(_replies(record), turn)))
+
+
+def repeated_text(records: Sequence[Record]) -> Iterator[Finding]:
+    """Replies that say the same words again and again; a list of the same short action is none."""
+    for record in records:
+        for turn, reply in enumerate(_replies(record), 1):
+            thought = reply.partition("<answer>")[0]
+            if again := _repeated(thought.split()):
+                yield Finding(record["env_id"], f"the same words {REPEATS} times in a row", turn, _excerpt(again))
+
+
+def never_valid(records: Sequence[Record]) -> Iterator[Finding]:
+    """Episodes of at least two turns none of whose replies gave a valid action."""
+    for record in records:
+        turns = range(len(record["actions"]))
+        if len(turns) < 2 or outcome(record) != JUDGED:
+            continue
+        if not any(record["actions"][at] and _info(record, at).get("action_is_valid", True) for at in turns):
+            why = f"none of {len(turns)} turns had a valid action"
+            yield Finding(record["env_id"], why, excerpt=_excerpt(_nth(_replies(record), 1)))
+
+
+def odd_rewards(records: Sequence[Record]) -> Iterator[Finding]:
+    """Rewards that are no finite numbers, or far outside of what the tag usually gives for a turn.
+
+    Far is ten times the distance from the median within which 95 % of the tag's rewards lie, and at least 10; a tag
+    with fewer than ``MANY`` rewards has no usual range.
+    """
+    usual: dict[str, list[float]] = {}
+    for record in records:
+        usual.setdefault(record["tag"], []).extend(value for value in record["rewards"] if _is_finite(value))
+    ranges = {tag: _range(values) for tag, values in usual.items() if len(values) >= MANY}
+    for record in records:
+        low, high = ranges.get(record["tag"], (-math.inf, math.inf))
+        for turn, reward in enumerate(record["rewards"], 1):
+            if not _is_finite(reward):
+                yield Finding(record["env_id"], f"reward {reward!r} is no finite number", turn)
+            elif not low <= reward <= high:
+                why = f"reward {reward:.6g}; those of {record['tag']} lie between {low:.6g} and {high:.6g}"
+                yield Finding(record["env_id"], why, turn)
+
+
+def suspicious_successes(records: Sequence[Record]) -> Iterator[Finding]:
+    """Successes without the goal, and full rewards without success.
+
+    A success counts as one without the goal where nothing was ever executed, or where no turn's ``success`` is true
+    though turns have one. A reward is one without the goal's state where an episode that failed got more than each of
+    at least ``MANY`` successful ones of its tag.
+    """
+    totals: dict[str, list[float]] = {}
+    for record in records:
+        if record["success"] and outcome(record) == JUDGED and _is_finite(_total(record)):
+            totals.setdefault(record["tag"], []).append(_total(record))
+    best = {tag: max(values) for tag, values in totals.items() if len(values) >= MANY}
+    for record in records:
+        told = [info["success"] for info in record.get("infos", ()) if "success" in info]
+        env_id, total = record["env_id"], _total(record)
+        if record["success"] and not any(record["actions"]):
+            yield Finding(env_id, "a success, and no action was ever executed")
+        elif record["success"] and told and not any(told):
+            yield Finding(env_id, "a success, and no turn's info has success")
+        elif not record["success"] and total > best.get(record["tag"], math.inf):
+            why = f"no success, and reward {total:.6g}; the best success has {best[record['tag']]:.6g}"
+            yield Finding(env_id, why)
+
+
+SCANNERS: dict[str, Scanner] = {
+    "refusals": refusals,
+    "broken environments": broken_environments,
+    "cut off": cut_off_replies,
+    "repeated text": repeated_text,
+    "never valid": never_valid,
+    "odd rewards": odd_rewards,
+    "suspicious successes": suspicious_successes,
+}
+"""By name, in the order in which they are printed."""
+
+
+def scan(records: Sequence[Record], scanners: Mapping[str, Scanner] | None = None) -> dict[str, list[Finding]]:
+    """Run scanners over a run.
+
+    Args:
+        records: Of trajectories.
+        scanners: Name to function; None runs those of :data:`SCANNERS`.
+
+    Returns:
+        Name to findings, also of scanners that found nothing.
+
+    Raises:
+        InputError: A scanner raised, or yields something else than findings.
+    """
+    found: dict[str, list[Finding]] = {}
+    for name, scanner in (SCANNERS if scanners is None else scanners).items():
+        try:
+            found[name] = list(scanner(records))
+        except Exception as error:  # whatever a plug-in does
+            raise InputError(f"scanner {name!r} failed: {type(error).__name__}: {error}") from error
+        if wrong := [each for each in found[name] if not isinstance(each, Finding)]:
+            raise InputError(f"scanner {name!r} yields {wrong[0]!r}; expected ragen's Finding.")
+    return found
+
+
+def scanner_of(name: str) -> Scanner:
+    """A scanner by where it lives.
+
+    Args:
+        name: ``package.module:function``.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"scanner {name!r} cannot be imported: {error}; expected PACKAGE.MODULE:FUNCTION.") from error
+    if not callable(found):
+        raise ConfigError(f"scanner {name!r} is no function that takes records and yields findings.")
+    return found
+
+
+def scan_line(found: Mapping[str, Sequence[Finding]]) -> str:
+    """What scanners found, in a line."""
+    counts = {name: len({each.env_id for each in findings}) for name, findings in found.items() if findings}
+    if not counts:
+        return f"scanners: nothing found by {len(found)}"
+    words = ", ".join(f"{name} {count}" for name, count in counts.items())
+    return f"scanners: trajectories with {words}; `ragen diagnose` shows them"
+
+
+def scan_json(found: Mapping[str, Sequence[Finding]]) -> dict[str, list[dict[str, Any]]]:
+    """What scanners found, as plain values."""
+    return {name: [asdict(each) for each in findings] for name, findings in found.items()}
+
+
+def _replies(record: Record) -> list[str]:
+    return [text_of(each) for each in record.get("messages", ()) if each["role"] == "assistant"]
+
+
+def _states(record: Record) -> list[str]:
+    chat = record.get("messages", ())
+    asked = [at for at, message in enumerate(chat) if message["role"] == "user"]
+    return [read_prompt(chat[at : at + 1], 1).state for at in asked]
+
+
+def _info(record: Record, turn: int) -> Mapping[str, Any]:
+    infos = record.get("infos", ())
+    return infos[turn] if turn < len(infos) and isinstance(infos[turn], Mapping) else {}
+
+
+def _nth(texts: Sequence[str], turn: int) -> str:
+    return texts[turn - 1] if turn <= len(texts) else ""
+
+
+def _total(record: Record) -> float:
+    values = record["rewards"]
+    return float(sum(values)) if all(map(_is_finite, values)) else math.nan
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    middle = statistics.median(values)
+    distances = sorted(abs(value - middle) for value in values)
+    far = max(10.0, 10.0 * distances[int(0.95 * (len(distances) - 1))])
+    return middle - far, middle + far
+
+
+def _repeated(words: Sequence[str]) -> str:
+    """The first words that stand ``REPEATS`` times in a row, all copies of them; empty where there are none.
+
+    Boards and rows of numbers are no words: most of what is repeated has to be letters.
+    """
+    known: dict[str, int] = {}
+    ids = np.array([known.setdefault(word, len(known)) for word in words])
+    for period in range(1, min(_LONGEST_PERIOD, len(words) // REPEATS) + 1):
+        same = np.concatenate([[False], ids[period:] == ids[:-period], [False]])
+        starts, ends = np.flatnonzero(same[1:] & ~same[:-1]), np.flatnonzero(~same[1:] & same[:-1])
+        for start, end in zip(starts, ends, strict=True):
+            if end - start >= (REPEATS - 1) * period:
+                whole = " ".join(words[start : end + period])
+                if sum(map(str.isalpha, whole)) >= max(_LEAST_REPEATED, len(whole) // 2):
+                    return whole
+    return ""
+
+
+def _excerpt(text: str, start: int = 0) -> str:
+    words = " ".join(text[max(0, start - 20) :].split())
+    return words if len(words) <= _LONGEST else words[: _LONGEST - 2] + ".."
+
+
+def _tail(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= _LONGEST else ".." + words[2 - _LONGEST :]

@@ -1,0 +1,172 @@
+"""``ragen diagnose``: scorers agree with a plain reading of the model, and the command says what it can and cannot do."""
+
+import json
+
+import numpy as np
+import pytest
+
+from ragen.errors import BackendError
+from ragen.llm_agent.evaluation.diagnose import FIRST_TURNS, TRAJECTORIES, diagnose, main, pairs_of, sampled
+from ragen.llm_agent.evaluation.scorers import HfScorer, ServerScorer
+from support.chat_server import chat_server, raw
+from support.later import openai, torch
+from support.random_qwen import tiny_model, tokenizer
+
+PROMPTS = [[5, 6, 7], [9], [11, 12, 13, 14, 15]]
+THOUGHTS = [[3], [4, 5, 6, 7], [8, 9], [4, 5]]
+
+
+def record(env_id, thoughts, tag="Walk", group_id=None, question="Where is {}?"):
+    group_id = env_id if group_id is None else group_id
+    messages = [{"role": "system", "content": "Play."}]
+    for thought in thoughts:
+        said = f"<think>{thought}</think>" if thought else ""
+        messages += [
+            {"role": "user", "content": question.format(group_id)},
+            {"role": "assistant", "content": f"{said}<answer>Up</answer>"},
+        ]
+    count = len(thoughts)
+    return {
+        "env_id": env_id, "group_id": group_id, "tag": tag, "seed": group_id, "mode": "val", "success": False,
+        "messages": messages, "actions": [[1]] * count, "rewards": [0.0] * count, "infos": [{}] * count,
+        "penalty": 0, "metrics": {},
+    }  # fmt: skip
+
+
+def write(folder, records):
+    folder.mkdir(exist_ok=True)
+    (folder / "rollouts.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records), "utf-8")
+    return str(folder)
+
+
+def plainly(model, prompt, thought):
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([[*prompt, *thought]])).logits[0].double()
+    scores = torch.log_softmax(logits, -1)
+    return sum(scores[len(prompt) + at - 1, token].item() for at, token in enumerate(thought))
+
+
+def test_a_model_scores_from_kept_prompts_as_it_reads_whole_texts():
+    model = tiny_model()
+    found = HfScorer(model, tokenizer(), "tiny").log_probs(PROMPTS, THOUGHTS)
+    expected = [[plainly(model, prompt, thought) for prompt in PROMPTS] for thought in THOUGHTS]
+    assert found == pytest.approx(np.array(expected), abs=1e-4)
+
+
+def echoing(prompt, _):
+    return raw(json.dumps({"choices": [{"logprobs": {"token_logprobs": [None, *(-t / 8 for t in prompt[1:]), -7.0]}}]}))
+
+
+def of_prompt(prompt, _):
+    rest = [{str(token): {"logprob": -token / 8}, "1": {"logprob": -99.0}} for token in prompt[1:]]
+    return raw(json.dumps({"choices": [{"text": "", "prompt_logprobs": [None, *rest]}]}))
+
+
+def without(prompt, _):
+    return raw(json.dumps({"choices": [{"text": "hello", "logprobs": None}]}))
+
+
+def scorer_at(server):
+    settings = openai.ApiSettings(model="tiny", base_url=server.url, max_retries=0)
+    return ServerScorer(openai.OpenAIBackend(settings), tokenizer())
+
+
+@pytest.mark.parametrize("script", [echoing, of_prompt])
+def test_a_server_scores_what_it_is_sent(script):
+    with chat_server(script) as server:
+        found = scorer_at(server).log_probs(PROMPTS, THOUGHTS)
+    assert found == pytest.approx(np.array([[-sum(each) / 8] * len(PROMPTS) for each in THOUGHTS]))
+
+
+def test_a_server_that_scores_no_prompts_is_refused():
+    with chat_server(without) as server:
+        with pytest.raises(BackendError, match="gives no log-probabilities of prompts.*--scorer"):
+            scorer_at(server).log_probs(PROMPTS, THOUGHTS)
+
+
+def test_every_tag_is_measured_and_the_scorer_is_named():
+    records = [record(at, ["up it is", "and up"], "AB"[at % 2], at // 4) for at in range(16)]
+    scorer = HfScorer(tiny_model(), tokenizer(), "tiny")
+    results = diagnose(records, scorer)
+    assert [each["tag"] for each in results] == ["A", "B", "all"]
+    first = results[0]["samples"][FIRST_TURNS]
+    assert first["scorer"] == "tiny" and (first["thoughts"], first["prompts"]) == (8, 4)
+    assert first["collapse/mi_estimate"] <= np.log(4) == first["collapse/mi_upper_bound"]
+    assert results[0]["samples"][TRAJECTORIES]["thoughts"] == 16
+
+
+def test_the_rate_of_thoughts_is_over_all_replies():
+    (result,) = diagnose([record(0, ["a", ""]), record(1, ["b", "c"])])
+    assert (result["replies"], result["thoughts"], result["valid_thinking_rate"]) == (4, 3, 0.75)
+
+
+def test_samples_are_bounded_and_those_of_a_seed():
+    pairs = pairs_of([record(at, ["a", "b", "c"]) for at in range(40)])
+    for how in (FIRST_TURNS, TRAJECTORIES):
+        drawn = sampled(pairs, 40, how, 16, 0)
+        assert len(drawn) == 16 and drawn == sampled(pairs, 40, how, 16, 0) != sampled(pairs, 40, how, 16, 1)
+    assert {pair.turn for pair in sampled(pairs, 40, FIRST_TURNS, 64, 0)} == {1}
+
+
+def test_pairs_longer_than_the_context_are_left_out_and_counted():
+    long = record(2, ["up"], question="far " * 600)
+    scorer = HfScorer(tiny_model(), tokenizer(), "tiny")
+    (result,) = diagnose([record(0, ["up"]), record(1, ["down"]), long], scorer)
+    assert (result["samples"][FIRST_TURNS]["thoughts"], result["samples"][FIRST_TURNS]["too_long"]) == (2, 1)
+
+
+def test_the_command_prints_rates_and_scanners_without_a_scorer(tmp_path, capsys):
+    assert main([write(tmp_path / "run", [record(at, ["up"]) for at in range(4)])]) == 0
+    out = capsys.readouterr().out
+    assert "100.0%" in out and "--scorer MODEL" in out and "refusals: none" in out
+
+
+def test_the_command_scores_with_a_model_of_a_folder(tmp_path, capsys):
+    tiny_model().save_pretrained(tmp_path / "tiny")
+    tokenizer().save_pretrained(tmp_path / "tiny")
+    run = write(tmp_path / "run", [record(at, [f"up {at}"]) for at in range(4)])
+    assert main([run, "--scorer", str(tmp_path / "tiny"), "--json", "actor.hf.device=cpu"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert str(tmp_path / "tiny") in told["scorer"]
+    assert "collapse/retrieval_accuracy@8" in told["tags"][0]["samples"][FIRST_TURNS]
+
+
+def test_a_policy_without_thoughts_gets_a_clear_sentence(tmp_path, capsys):
+    assert main([write(tmp_path / "run", [record(at, ["", ""]) for at in range(3)])]) == 0
+    assert "No reply has a thought" in capsys.readouterr().out
+
+
+def test_a_run_whose_prompts_are_not_known_is_not_scored(tmp_path, capsys):
+    run = write(tmp_path / "run", [record(0, ["up"]), record(1, ["up"])])
+    (tmp_path / "run" / "run.json").write_text('{"agent_proxy.max_context_window": 2}')
+    assert main([run, "--scorer", "never loaded"]) == 0
+    assert "nothing is scored" in capsys.readouterr().out
+
+
+def test_a_run_that_is_still_written_is_read_as_far_as_it_goes(tmp_path, capsys):
+    run = write(tmp_path / "run", [record(0, ["up"])])
+    with (tmp_path / "run" / "rollouts.jsonl").open("a") as file:
+        file.write('{"env_id": 1, "gro')
+    assert main([run, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tags"][0]["trajectories"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--samples", "1"], "--samples"),
+        (["--scorer", "m", "actor.base_url=http://localhost:1/v1"], "one scorer"),
+        (["actor.model=m"], "one scorer"),
+        (["trainer.x=1"], "'actor.'"),
+        (["actor.base_url=http://localhost:1/v1"], "actor.tokenizer"),
+        (["--scanner", "nothing"], "'nothing'"),
+    ],
+)
+def test_what_cannot_work_is_refused(tmp_path, capsys, arguments, message):
+    assert main([write(tmp_path / "run", [record(0, ["up"])]), *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_run_without_trajectories_is_refused(tmp_path, capsys):
+    assert main([write(tmp_path / "run", [])]) == 2
+    assert "no trajectory yet" in capsys.readouterr().err

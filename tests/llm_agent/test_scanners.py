@@ -1,0 +1,160 @@
+"""Each scanner finds the fault that is planted among fifty trajectories, and nothing in those that are clean."""
+
+import copy
+import math
+
+import pytest
+
+from ragen.errors import ConfigError, InputError
+from ragen.llm_agent.evaluation.scanners import SCANNERS, Finding, scan, scan_line, scanner_of
+
+PLANTED = 17
+TURNS = 5
+
+
+def record(env_id):
+    """An episode of five turns on a walk, in which the state changes; three of four succeed."""
+    success = env_id % 4 != 0
+    messages = [{"role": "system", "content": "Play."}]
+    for turn in range(TURNS):
+        thought = f"I am at {turn + env_id} and the goal is to the right, so I go there."
+        messages += [
+            {"role": "user", "content": f"You are at {turn + env_id} of 60."},
+            {"role": "assistant", "content": f"<think>{thought}</think><answer>Right</answer>"},
+        ]
+    infos = [{"action_is_effective": True, "action_is_valid": True, "success": False} for _ in range(TURNS)]
+    infos[-1]["success"] = success
+    return {
+        "env_id": env_id, "group_id": env_id // 2, "tag": "Walk", "seed": env_id // 2, "success": success,
+        "messages": messages, "actions": [[2]] * TURNS, "rewards": [-0.1] * (TURNS - 1) + [10.0 if success else -0.1],
+        "infos": infos, "penalty": 0, "metrics": {},
+        "replies": [{"finish_reason": "stop"} for _ in range(TURNS)],
+    }  # fmt: skip
+
+
+def rollouts(count=50):
+    return [record(env_id) for env_id in range(count)]
+
+
+def say(text):
+    def plant(episode):
+        episode["messages"][4]["content"] = text
+
+    return plant
+
+
+def stand_still(episode):
+    for message in episode["messages"][1::2]:
+        message["content"] = "You are at 3 of 60."
+
+
+def never_act(episode):
+    episode.update(actions=[[] for _ in range(TURNS)], success=False)
+    for info in episode["infos"]:
+        info.update(action_is_valid=False, success=False)
+
+
+def win_without_goal(episode):
+    episode["infos"][-1]["success"] = False
+
+
+def earn_without_goal(episode):
+    episode.update(success=False)
+    episode["infos"][-1]["success"] = False
+    episode["rewards"][0] = 3.0
+
+
+FAULTS = {
+    "an English refusal": ("refusals", say("I'm sorry, but I can't help with this game.")),
+    "a refusal with a curly apostrophe": ("refusals", say("<think>I can’t assist with that</think>")),
+    "a refusal of the server": ("refusals", lambda episode: episode["replies"][1].update(refused="policy")),
+    "a filtered reply": ("refusals", lambda episode: episode["replies"][1].update(filtered=True)),
+    "a failed environment": ("broken environments", lambda episode: episode.update(env_error="it hung")),
+    "an environment that stands still": ("broken environments", stand_still),
+    "a reply that is cut off": ("cut off", lambda episode: episode["replies"][4].update(cut_off=True)),
+    "a sentence again and again": ("repeated text", say("<think>" + "I should go right now. " * 6 + "</think>")),
+    "a word again and again": ("repeated text", say("<think>so " + "wait " * 30 + "</think>")),
+    "actions that are never valid": ("never valid", never_act),
+    "a reward that is no number": ("odd rewards", lambda episode: episode["rewards"].__setitem__(2, math.nan)),
+    "a reward that is far too large": ("odd rewards", lambda episode: episode["rewards"].__setitem__(2, 1e6)),
+    "a success without the goal": ("suspicious successes", win_without_goal),
+    "a success without an action": ("suspicious successes", lambda episode: episode.update(actions=[[]] * TURNS)),
+    "a reward without the goal": ("suspicious successes", earn_without_goal),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_scanner_finds_its_planted_fault_and_no_other_trajectory(fault):
+    scanner, plant = FAULTS[fault]
+    records = rollouts()
+    plant(records[PLANTED])
+    found = list(SCANNERS[scanner](records))
+    assert {each.env_id for each in found} == {PLANTED}, found
+
+
+def test_every_scanner_has_a_planted_fault():
+    assert {scanner for scanner, _ in FAULTS.values()} == SCANNERS.keys()
+
+
+def test_clean_trajectories_have_nothing():
+    assert all(not findings for findings in scan(rollouts(500)).values())
+
+
+def test_boards_and_lists_of_moves_are_no_repeated_text():
+    board = "\n".join(["# # # # # # # # # # # # # # # # # # # # # # # # # #"] * 8)
+    reply = f"<think>The board is\n{board}\nso I go up.</think><answer>{'Up || ' * 40}Up</answer>"
+    records = rollouts()
+    say(reply)(records[PLANTED])
+    assert not list(SCANNERS["repeated text"](records))
+
+
+def test_findings_name_the_turn_and_quote_the_text():
+    records = rollouts()
+    say("No. I will not: I must decline to participate.")(records[PLANTED])
+    (found,) = SCANNERS["refusals"](records)
+    assert found.turn == 2 and "decline to participate" in found.excerpt
+
+
+def test_records_without_texts_are_looked_through_as_far_as_they_go():
+    records = [
+        {name: value for name, value in each.items() if name not in ("messages", "infos")} for each in rollouts()
+    ]
+    records[PLANTED]["rewards"] = [math.inf] * TURNS
+    found = scan(records)
+    assert [name for name, findings in found.items() if findings] == ["odd rewards"]
+
+
+def test_scanners_leave_records_as_they_were():
+    records = rollouts()
+    before = copy.deepcopy(records)
+    scan(records)
+    assert records == before
+
+
+def shouting(records):
+    return [Finding(each["env_id"], "it shouts") for each in records if each["env_id"] == 3]
+
+
+def test_a_function_is_a_scanner():
+    assert scan(rollouts(), {"shouting": shouting}) == {"shouting": [Finding(3, "it shouts")]}
+    assert scanner_of("math:floor") is math.floor
+
+
+@pytest.mark.parametrize("name", ["nothing", "math:nothing", "no_such_module:f", "math:pi"])
+def test_what_is_no_scanner_is_refused_by_its_name(name):
+    with pytest.raises(ConfigError, match=name):
+        scanner_of(name)
+
+
+@pytest.mark.parametrize("wrong", [lambda _: 1 / 0, lambda _: ["a word"], lambda _: None])
+def test_a_scanner_that_fails_is_named(wrong):
+    with pytest.raises(InputError, match="'mine'"):
+        scan(rollouts(2), {"mine": wrong})
+
+
+def test_the_line_counts_trajectories_and_not_findings():
+    records = rollouts()
+    for reply in records[PLANTED]["replies"]:
+        reply["cut_off"] = True
+    assert "cut off 1" in scan_line(scan(records))
+    assert scan_line(scan(rollouts())) == f"scanners: nothing found by {len(SCANNERS)}"

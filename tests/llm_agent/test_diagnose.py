@@ -1,4 +1,4 @@
-"""``ragen diagnose``: scorers agree with a plain reading of the model, and the command says what it can and cannot do."""
+"""``ragen diagnose``: scorers agree with a plain reading of the model; the command prints, and refuses clearly."""
 
 import json
 
@@ -79,9 +79,9 @@ def test_a_server_scores_what_it_is_sent(script):
 
 
 def test_a_server_that_scores_no_prompts_is_refused():
-    with chat_server(without) as server:
-        with pytest.raises(BackendError, match="gives no log-probabilities of prompts.*--scorer"):
-            scorer_at(server).log_probs(PROMPTS, THOUGHTS)
+    refused = pytest.raises(BackendError, match=r"gives no log-probabilities of prompts.*--scorer")
+    with chat_server(without) as server, refused:
+        scorer_at(server).log_probs(PROMPTS, THOUGHTS)
 
 
 def test_every_tag_is_measured_and_the_scorer_is_named():

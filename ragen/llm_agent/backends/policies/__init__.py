@@ -19,6 +19,7 @@ POLICIES = {
     "game_2048": f"{_HERE}.tiles:TilePolicy",
     "metamathqa": f"{_HERE}.numbers:MathPolicy",
     "rubikscube": f"{_HERE}.puzzles:CubePolicy",
+    "search": f"{_HERE}.questions:SearchPolicy",
     "sokoban": f"{_HERE}.grids:SokobanPolicy",
     "sudoku": f"{_HERE}.puzzles:SudokuPolicy",
     "terminal": f"{_HERE}.programs:TerminalPolicy",

@@ -1,0 +1,153 @@
+"""What the search environment can be told: where passages and questions come from, how they are found, what counts."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from ragen.env.checks import is_integer, is_number, require
+from ragen.env.rows import RowSource, absolute, check_source
+from ragen.env.search.world import MOST_HOPS
+
+_TYPE = "search"
+BACKENDS = ("fts5", "tantivy", "http")
+REWARDS = ("exact", "f1")
+SERVER = "http://127.0.0.1:8000"
+
+
+@dataclass
+class SearchEnvConfig:
+    """Configuration of :class:`~ragen.env.search.env.SearchEnv`; a configuration of RAGEN 2026's environment is one.
+
+    Attributes:
+        corpus: A JSONL file of ``{title, text}``, or of ``{contents}`` as Search-R1 has it; None for a generated world.
+        questions: A ``.jsonl``, ``.json`` or ``.parquet`` file of rows, a directory of such files named after splits,
+            or a data set on the Hugging Face hub; None for questions about the generated world.
+        question_column: The column of questions.
+        answer_column: The column of right answers: a text, or a list of texts of which each is right.
+        max_instances: The first so many rows are used; None for all.
+        backend: ``"fts5"`` (SQLite), ``"tantivy"`` (the extra ``search``) or ``"http"`` (a retrieval server); None is
+            ``"http"`` where ``retrieval_server_url`` is given, else ``"fts5"``.
+        retrieval_server_url: The address of a server; None is ``http://127.0.0.1:8000`` for ``"http"``.
+        retrieval_timeout: Seconds to wait for it.
+        k: Passages that a search shows; None is 5.
+        max_searches: Searches that are answered in an episode; None for no limit of their own.
+        max_steps: Actions of an episode, after which it is over without an answer.
+        max_total_chars: Characters of all passages of one search together.
+        reward: ``"exact"``: an answer has to equal a right one; ``"f1"``: or to share enough words with it.
+        correct_reward: For a right answer; with ``"f1"``, times the F1 score.
+        incorrect_reward: For another one.
+        f1_threshold: The least F1 score that counts with ``"f1"``.
+        world_seed: Decides the generated world, for both splits.
+        entities: How many it has.
+        hops: How many relations a generated question may follow.
+        dataset_name: RAGEN 2026's; nothing follows from it.
+        train_path: RAGEN 2026's name of ``questions``.
+        max_search_results: RAGEN 2026's name of ``k``.
+        mock_mode: RAGEN 2026's; True makes sure that no server is asked.
+        render_mode: ``"text"``.
+    """
+
+    corpus: str | None = None
+    questions: str | None = None
+    question_column: str = "question"
+    answer_column: str = "ground_truth"
+    max_instances: int | None = None
+    backend: str | None = None
+    retrieval_server_url: str | None = None
+    retrieval_timeout: float = 30.0
+    k: int | None = None
+    max_searches: int | None = None
+    max_steps: int = 10
+    max_total_chars: int = 4000
+    reward: str = "exact"
+    correct_reward: float = 1.0
+    incorrect_reward: float = 0.0
+    f1_threshold: float = 0.3
+    world_seed: int = 0
+    entities: int = 600
+    hops: list[int] = field(default_factory=lambda: [1, 2, 3])
+    dataset_name: str = ""
+    train_path: str | None = None
+    max_search_results: int | None = None
+    mock_mode: bool = False
+    render_mode: str = "text"
+
+    def __post_init__(self) -> None:
+        """Check every value; files are read when an environment is built.
+
+        Raises:
+            ConfigError: A value cannot work, or two do not go together.
+        """
+        self._take_names_of_ragen()
+        self._choose_backend()
+        self._check_data()
+        for key, low in (("k", 1), ("max_steps", 1), ("max_total_chars", 1)):
+            require(is_integer(getattr(self, key), low), _TYPE, key, getattr(self, key), "an integer of at least 1")
+        for key, low in (("max_searches", 0), ("max_instances", 1)):
+            value = getattr(self, key)
+            ok = value is None or is_integer(value, low)
+            require(ok, _TYPE, key, value, f"null or an integer of at least {low}")
+        require(self.reward in REWARDS, _TYPE, "reward", self.reward, " or ".join(map(repr, REWARDS)))
+        for key in ("correct_reward", "incorrect_reward"):
+            require(is_number(getattr(self, key)), _TYPE, key, getattr(self, key), "a number")
+        require(is_number(self.f1_threshold, 0, 1), _TYPE, "f1_threshold", self.f1_threshold, "a number from 0 to 1")
+        timeout_ok = is_number(self.retrieval_timeout, 0.001)
+        require(timeout_ok, _TYPE, "retrieval_timeout", self.retrieval_timeout, "seconds, more than 0")
+        require(is_integer(self.world_seed, 0), _TYPE, "world_seed", self.world_seed, "an integer of at least 0")
+        entities_ok = is_integer(self.entities, 50, 20_000)
+        require(entities_ok, _TYPE, "entities", self.entities, "an integer from 50 to 20000")
+        hops_ok = isinstance(self.hops, list | tuple) and bool(self.hops)
+        hops_ok = hops_ok and all(is_integer(each, 1, MOST_HOPS) for each in self.hops)
+        require(hops_ok, _TYPE, "hops", self.hops, f"a list of integers from 1 to {MOST_HOPS}")
+        require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
+
+    def _take_names_of_ragen(self) -> None:
+        for theirs, ours in (("train_path", "questions"), ("max_search_results", "k")):
+            given = getattr(self, theirs)
+            if given is not None:
+                both = getattr(self, ours) not in (None, given)
+                require(not both, _TYPE, theirs, given, f"null, since {ours}, which is the same, is given too")
+                setattr(self, ours, given)
+        self.k = 5 if self.k is None else self.k
+
+    def _choose_backend(self) -> None:
+        url = self.retrieval_server_url
+        if self.backend is None:
+            self.backend = "fts5" if url is None or self.mock_mode else "http"
+        require(self.backend in BACKENDS, _TYPE, "backend", self.backend, f"null or one of {', '.join(BACKENDS)}")
+        mock_ok = isinstance(self.mock_mode, bool) and not (self.mock_mode and self.backend == "http")
+        require(mock_ok, _TYPE, "mock_mode", self.mock_mode, "a truth value; true does not go with backend='http'")
+        if self.backend == "http":
+            self.retrieval_server_url = url = SERVER if url is None else url
+            url_ok = isinstance(url, str) and url.startswith(("http://", "https://"))
+            require(url_ok, _TYPE, "retrieval_server_url", url, "an address that begins with http:// or https://")
+
+    def _check_data(self) -> None:
+        for key in ("question_column", "answer_column"):
+            value = getattr(self, key)
+            require(isinstance(value, str) and bool(value), _TYPE, key, value, "the name of a column")
+        if self.corpus is not None:
+            found = isinstance(self.corpus, str) and os.path.isfile(self.corpus)
+            require(found, _TYPE, "corpus", self.corpus, "null or a JSONL file that is there")
+            require(self.backend != "http", _TYPE, "corpus", self.corpus, "null with backend='http', which has its own")
+            self.corpus = os.path.abspath(self.corpus)
+        if self.questions is not None:
+            check_source(self.source("train"))
+            self.questions = absolute(self.questions)
+        has_passages = self.corpus is not None or self.backend == "http"
+        if has_passages:
+            require(self.questions is not None, _TYPE, "questions", None, "questions about the corpus or the server's")
+        else:
+            expected = "null, or a corpus (or backend='http') beside it: the generated world has questions of its own"
+            require(self.questions is None, _TYPE, "questions", self.questions, expected)
+
+    @property
+    def replayable(self) -> bool:
+        """Whether seed and actions rebuild an episode: not where a server answers, which may answer differently."""
+        return self.backend != "http"
+
+    def source(self, split: str) -> RowSource:
+        """Where the user's questions of a split are."""
+        columns = (self.question_column, self.answer_column)
+        return RowSource(_TYPE, "questions", self.questions or "", columns, split)

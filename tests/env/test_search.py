@@ -1,0 +1,519 @@
+"""Search: the generated world, indexes, servers, answers, data of the user's, and rollouts in workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragen.env.search.config import SearchEnvConfig
+from ragen.env.search.env import SearchEnv, f1_score, normalized, read_action
+from ragen.env.search.index import hold_index
+from ragen.env.search.world import RELATIONS, ask, generate, read_question, solve
+from ragen.errors import ConfigError, InputError, SearchError, StateError
+from ragen.llm_agent.es_manager import EnvStateManager
+from support import env_contract
+from support.episodes import config, freeze
+
+SMALL = {"entities": 120}
+ACTIONS = ["search[Song]", "<search>river</search>", "search[]", "", "answer[nothing]"]
+MODES = ["train", "val"]
+DOCUMENTS = [
+    {"id": "0", "title": "Oak", "text": "The oak is a tree with acorns."},
+    {"id": "1", "contents": '"Elm"\nThe elm is a tree that beetles kill.'},
+    {"title": "Pike", "text": "The pike is a fish."},
+]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RAGEN_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., SearchEnv]]:
+    made: list[SearchEnv] = []
+
+    def build(**settings: Any) -> SearchEnv:
+        made.append(SearchEnv(SearchEnvConfig(**settings)))
+        return made[-1]
+
+    yield build
+    for env in made:
+        env.close()
+
+
+def lines(path: Path, *rows: Any) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def own(tmp_path: Path, rows: int = 40, **settings: Any) -> dict[str, Any]:
+    questions = [{"question": f"Question number {n}?", "ground_truth": [f"the {n}.", "one"]} for n in range(rows)]
+    corpus = lines(tmp_path / "corpus.jsonl", *DOCUMENTS)
+    return {"corpus": corpus, "questions": lines(tmp_path / "questions.jsonl", *questions), **settings}
+
+
+def solved(env: SearchEnv, seed: int, mode: str = "train") -> float:
+    """The reward of the player that reads everything."""
+    told, done, reward = env.reset(seed, mode), False, 0.0
+    while not done:
+        shown, reward, done, _ = env.step(solve(told) or "")
+        told += f"\n{shown}"
+    return reward
+
+
+# The generated world
+
+
+def test_a_world_follows_from_its_seed() -> None:
+    assert generate(3, 200).passages == generate.__wrapped__(3, 200).passages
+    assert generate(3, 200).passages != generate(4, 200).passages
+    assert len(generate(3, 200).passages) >= 190
+
+
+def test_no_two_relations_begin_alike_in_questions() -> None:
+    beginnings = [relation.phrase.partition("@")[0] for relation in RELATIONS]
+    assert not [(a, b) for a in beginnings for b in beginnings if a is not b and b.startswith(a)]
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3, 4])
+def test_a_question_is_read_back_and_its_answer_follows_from_the_facts(hops: int) -> None:
+    world = generate(0, 300)
+    for seed in range(50):
+        question = ask(world, seed, "train", [hops])
+        read = read_question(f"Question: {question.text}")
+        assert read is not None
+        value, relations = read
+        assert len(relations) == hops
+        for relation in relations:
+            value = world.facts[value][relation.phrase]
+        assert question.answers == (value,)
+
+
+def test_no_question_is_in_two_splits() -> None:
+    world = generate(0, 600)
+    train, val = ({ask(world, seed, mode, [1, 2, 3]).text for seed in range(1000)} for mode in MODES)
+    assert len(train) > 500 and len(val) > 300
+    assert not train & val
+
+
+@pytest.mark.parametrize("backend", ["fts5", "tantivy"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_player_that_follows_the_passages_answers_generated_questions(
+    backend: str, mode: str, make: Callable[..., SearchEnv]
+) -> None:
+    if backend == "tantivy":
+        pytest.importorskip("tantivy")
+    env = make(backend=backend)
+    assert sum(solved(env, seed, mode) for seed in range(40)) >= 38
+
+
+def test_no_answer_stands_in_a_question(make: Callable[..., SearchEnv]) -> None:
+    env = make(**SMALL)
+    for seed in range(100):
+        text = env.reset(seed)
+        assert env.question is not None
+        assert env.question.answers[0] not in text
+
+
+# Promises of every environment
+
+
+def test_seed_and_actions_decide_everything() -> None:
+    env_contract.assert_seed_and_actions_decide_everything(lambda: SearchEnv(SearchEnvConfig(**SMALL)), ACTIONS)
+
+
+def test_it_is_saved_and_pickled_at_any_moment() -> None:
+    def made() -> SearchEnv:
+        return SearchEnv(SearchEnvConfig(max_searches=2, **SMALL))
+
+    env_contract.assert_saves_at_any_moment(made, ACTIONS)
+    env_contract.assert_pickles_in_mid_episode(made, ACTIONS)
+    env_contract.assert_leaves_the_global_generators_alone(made, ACTIONS)
+
+
+def test_an_environment_that_was_never_reset_is_pickled_and_refuses_to_step(make: Callable[..., SearchEnv]) -> None:
+    env = pickle.loads(pickle.dumps(make(**SMALL)))
+    with pytest.raises(StateError):
+        env.step("search[x]")
+
+
+def test_bad_seeds_are_refused(make: Callable[..., SearchEnv]) -> None:
+    env = make(**SMALL)
+    for seed in (-1, 2**32, "1"):
+        with pytest.raises(InputError, match="seed"):
+            env.reset(seed)  # type: ignore[arg-type]
+
+
+def test_an_example_action_follows_from_state_and_generator(make: Callable[..., SearchEnv]) -> None:
+    env = make(**SMALL)
+    env.reset(1)
+    actions = [env.example_action(random.Random(seed)) for seed in range(30)]
+    assert actions == [env.example_action(random.Random(seed)) for seed in range(30)]
+    assert len(set(actions)) > 3
+
+
+# Actions and answers
+
+
+@pytest.mark.parametrize(
+    ("action", "read"),
+    [
+        (" search[ blue whale ] ", ("search", "blue whale")),
+        ("Search[a [b] c]", ("search", "a [b] c")),
+        ("finish[Paris]", ("answer", "Paris")),
+        ("I look. <search>blue\nwhale</search>", ("search", "blue\nwhale")),
+        ("<search>x</search><answer>Paris</answer>", ("answer", "Paris")),
+        ("Paris", ("answer", "Paris")),
+        ("search[]", ("search", "")),
+        ("  ", ("none", "")),
+        ("x" * 10_001, ("none", "")),
+    ],
+)
+def test_actions_are_read_in_every_form(action: str, read: tuple[str, str]) -> None:
+    assert read_action(action) == read
+
+
+def test_answers_are_compared_as_squad_does() -> None:
+    assert normalized(" The  U.S.A.,  an Answer") == "usa answer"
+    assert f1_score("the red fox", "red wolf") == 0.5
+    assert f1_score("yes it is", "yes") == 0.0
+    assert f1_score("", "") == f1_score("a", "b") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "answer", "reward", "success"),
+    [
+        ({}, "ONE!", 1.0, True),
+        ({}, "one of them", 0.0, False),
+        ({"reward": "f1"}, "one of them", 0.5, True),
+        ({"reward": "f1", "f1_threshold": 0.6, "incorrect_reward": -1}, "one of them", -1.0, False),
+        ({"correct_reward": 2, "reward": "f1"}, "one", 2.0, True),
+    ],
+)
+def test_rewards_follow_the_configuration(
+    settings: dict[str, Any], answer: str, reward: float, success: bool, tmp_path: Path, make: Callable[..., SearchEnv]
+) -> None:
+    env = make(**own(tmp_path), **settings)
+    env.reset(0)
+    _, got, done, info = env.step(f"answer[{answer}]")
+    assert (got, done, info["success"]) == (reward, True, success)
+    assert env.rollout_info()["answers"][1] == "one"
+
+
+def test_searches_and_steps_have_an_end(make: Callable[..., SearchEnv]) -> None:
+    env = make(max_searches=1, max_steps=3, incorrect_reward=-0.5, **SMALL)
+    assert "Searches left: 1" in env.reset(0)
+    assert "[1]" in env.step("search[town]")[0]
+    shown, reward, done, info = env.step("search[town]")
+    assert "no searches left" in shown and (reward, done, info["action_is_valid"]) == (0.0, False, False)
+    shown, reward, done, info = env.step("search[town]")
+    assert (reward, done, info["success"], info["searches"]) == (-0.5, True, False, 1)
+
+
+@pytest.mark.parametrize("backend", ["fts5", "tantivy"])
+def test_any_text_can_be_searched_for(backend: str, make: Callable[..., SearchEnv]) -> None:
+    if backend == "tantivy":
+        pytest.importorskip("tantivy")
+    env = make(backend=backend, max_steps=100, **SMALL)
+    env.reset(0)
+    for query in (
+        '" OR title:x',
+        "a AND NOT (b",
+        "*",
+        "ä\0ö\ud800",
+        "NEAR(a b)",
+        "_",
+        "ﷺ",
+        "town " * 900,
+        "'; drop table",
+    ):
+        shown, _, done, _ = env.step(f"search[{query}]")
+        assert shown.encode() and not done
+    assert "[5]" in env.step("search[and or not in town]")[0]
+
+
+# Indexes and data of the user's
+
+
+@pytest.mark.parametrize("backend", ["fts5", "tantivy"])
+def test_a_corpus_is_searched_by_stems_in_both_forms_of_rows(
+    backend: str, tmp_path: Path, make: Callable[..., SearchEnv]
+) -> None:
+    if backend == "tantivy":
+        pytest.importorskip("tantivy")
+    env = make(**own(tmp_path, backend=backend, k=1))
+    env.reset(0)
+    assert env.step("search[beetle]")[0].startswith("[1] Elm: The elm is a tree that beetles kill.\n")
+    assert env.step("search[fishes]")[0].startswith("[1] Pike: ")
+    assert env.step("search[quasar]")[0].startswith("Nothing was found.")
+
+
+def test_an_index_is_built_once_and_anew_for_another_corpus(tmp_path: Path, cache: Path) -> None:
+    def folders() -> int:
+        return sum(path.is_dir() for path in (cache / "search").iterdir())
+
+    settings = own(tmp_path)
+    for _ in range(2):
+        SearchEnv(SearchEnvConfig(**settings)).close()
+        assert folders() == 1
+    lines(tmp_path / "corpus.jsonl", *DOCUMENTS, {"text": "more"})
+    SearchEnv(SearchEnvConfig(**settings)).close()
+    assert folders() == 2
+
+
+def test_environments_of_a_process_share_one_index_that_closes_with_the_last() -> None:
+    world = generate(0, 120)
+    first, second = hold_index("fts5", None, world), hold_index("fts5", None, world)
+    assert first.value is second.value
+    first.release()
+    assert second.value.search("town", 1)
+    second.release()
+
+
+def test_long_passages_are_cut(tmp_path: Path, make: Callable[..., SearchEnv]) -> None:
+    env = make(**own(tmp_path, max_total_chars=20))
+    env.reset(0)
+    assert env.step("search[tree]")[0].partition("\n")[0] in ("[1] Oak: The oak is  ...", "[1] Elm: The elm is  ...")
+
+
+def test_a_single_file_is_divided_and_a_directory_is_used_as_it_is(
+    tmp_path: Path, make: Callable[..., SearchEnv]
+) -> None:
+    settings = own(tmp_path)
+    env = make(**settings)
+    train, val = ({env.reset(seed, mode) for seed in range(300)} for mode in MODES)
+    assert len(train) + len(val) == 40 and not train & val and val
+    folder = tmp_path / "splits"
+    folder.mkdir()
+    for split in ("train", "test"):
+        lines(folder / f"{split}.jsonl", {"question": f"{split}?", "ground_truth": 5})
+    env = make(**{**settings, "questions": str(folder)})
+    assert "train?" in env.reset(0, "train") and "test?" in env.reset(0, "val")
+    assert env.step("5")[1] == 1.0
+
+
+def test_a_configuration_of_ragen_is_read() -> None:
+    read = SearchEnvConfig(max_steps=10, max_search_results=7, mock_mode=True)
+    assert (read.k, read.backend) == (7, "fts5")
+    served = SearchEnvConfig(retrieval_server_url="http://127.0.0.1:8000", train_path=__file__)
+    assert (served.backend, served.questions, served.replayable) == ("http", __file__, False)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("corpus", "/nowhere.jsonl"),
+        ("backend", "elastic"),
+        ("k", 0),
+        ("max_searches", -1),
+        ("max_steps", True),
+        ("reward", "rouge"),
+        ("f1_threshold", 2),
+        ("hops", []),
+        ("hops", [9]),
+        ("entities", 3),
+        ("world_seed", -1),
+        ("retrieval_timeout", 0),
+        ("render_mode", "rgb_array"),
+        ("questions", "/nowhere.jsonl"),
+        ("questions", __file__),
+        ("answer_column", ""),
+        ("mock_mode", 1),
+    ],
+)
+def test_values_that_cannot_work_are_refused(key: str, value: Any) -> None:
+    env_contract.assert_refused(SearchEnvConfig, key, value)
+
+
+def test_values_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
+    given = own(tmp_path)
+    for settings, key in (
+        ({"corpus": given["corpus"]}, "questions"),
+        ({"backend": "http"}, "questions"),
+        ({"backend": "http", **given}, "corpus"),
+        ({"k": 3, "max_search_results": 4}, "max_search_results"),
+        (
+            {"backend": "http", "questions": given["questions"], "retrieval_server_url": "ftp://x"},
+            "retrieval_server_url",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=key):
+            SearchEnvConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("corpus", "questions", "message"),
+    [
+        ("", '{"question": "a", "ground_truth": "b"}', "no passages"),
+        ("{", '{"question": "a", "ground_truth": "b"}', "JSON lines"),
+        ('{"name": 1}', '{"question": "a", "ground_truth": "b"}', "line 1 of .* needs a text"),
+        ('{"text": "x"}', "", "no rows"),
+        ('{"text": "x"}', '{"question": "a", "golden_answers": ["b"]}', "ground_truth"),
+        ('{"text": "x"}', '{"question": "a", "ground_truth": []}', "row 1"),
+    ],
+)
+def test_files_that_cannot_be_read_are_named(corpus: str, questions: str, message: str, tmp_path: Path) -> None:
+    settings = own(tmp_path)
+    Path(settings["corpus"]).write_text(corpus)
+    Path(settings["questions"]).write_text(questions)
+    with pytest.raises(ConfigError, match=message):
+        SearchEnv(SearchEnvConfig(**settings))
+
+
+# A retrieval server
+
+
+class Served(ThreadingHTTPServer):
+    """A retrieval server of RAGEN's form or of Search-R1's, whose every answer is another one."""
+
+    daemon_threads = True
+
+    def __init__(self, form: str) -> None:
+        super().__init__(("127.0.0.1", 0), Reply)
+        self.form, self.asked = form, list[dict[str, Any]]()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Reply(BaseHTTPRequestHandler):
+    """One answer."""
+
+    server: Served
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append(asked)
+        number, form = len(self.server.asked), self.server.form
+        text = f"answer {number} to {asked['query']}"
+        replies: dict[str, Any] = {
+            "ragen": {"results": [{"id": "1", "content": text, "score": 0.5}] * asked["top_k"]},
+            "search-r1": {"result": [[{"document": {"contents": f'"T"\n{text}'}, "score": 1}] * asked["topk"]]},
+            "other": {"hits": []},
+        }
+        self.send_response(500 if form == "broken" else 302 if form == "elsewhere" else 200)
+        self.send_header("Location", "/other")
+        self.end_headers()
+        self.wfile.write(json.dumps(replies.get(form, {})).encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing is printed."""
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[str], Served]]:
+    servers: list[Served] = []
+
+    def start(form: str) -> Served:
+        servers.append(Served(form))
+        threading.Thread(target=servers[-1].serve_forever, args=(0.05,), daemon=True).start()
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def served_config(server: Served, tmp_path: Path) -> dict[str, Any]:
+    return {"questions": own(tmp_path)["questions"], "retrieval_server_url": server.url, "k": 2}
+
+
+@pytest.mark.parametrize(("form", "title"), [("ragen", ""), ("search-r1", "T: ")])
+def test_both_kinds_of_servers_are_asked_and_read(
+    form: str, title: str, serve: Callable[[str], Served], tmp_path: Path, make: Callable[..., SearchEnv]
+) -> None:
+    server = serve(form)
+    env = make(**served_config(server, tmp_path))
+    env.reset(0)
+    assert env.step("search[Elm]")[0].startswith(f"[1] {title}answer 1 to Elm\n[2] {title}answer 1 to Elm\n")
+    (asked,) = server.asked
+    assert (asked["query"], asked["top_k"], asked["queries"], asked["topk"]) == ("Elm", 2, ["Elm"], 2)
+
+
+@pytest.mark.parametrize("form", ["broken", "other", "elsewhere"])
+def test_a_server_that_does_not_answer_is_an_error_of_the_environment(
+    form: str, serve: Callable[[str], Served], tmp_path: Path, make: Callable[..., SearchEnv]
+) -> None:
+    server = serve(form)
+    env = make(**served_config(server, tmp_path))
+    env.reset(0)
+    with pytest.raises(SearchError, match=server.url):
+        env.step("search[Elm]")
+
+
+# Behind the manager
+
+
+def answers(cache: dict[str, Any], turn: int) -> list[str]:
+    """What a player might say: mostly what is right."""
+    told = "\n".join(each["state"] for each in cache["history"] if "state" in each)
+    rng = random.Random(f"{cache['env_id']}/{turn}")
+    return [solve(told) or ""] if rng.random() < 0.8 else [rng.choice(ACTIONS)]
+
+
+def episode(manager: EnvStateManager, before_turn: Callable[[int], object] = lambda turn: None) -> Any:
+    active = manager.reset()
+    for turn in range(5):
+        before_turn(turn)
+        active = manager.step(
+            [
+                {"env_id": c["env_id"], "actions": answers(c, turn), "llm_response": "", "llm_raw_response": ""}
+                for c in active
+            ]
+        )
+    return freeze(manager.get_rollout_states())
+
+
+def kill_workers(manager: EnvStateManager) -> None:
+    pids = [lane.pid for lane in manager.lane_stats() if lane.lane != "main" and lane.pid]
+    assert pids
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_rollouts_are_equal_in_workers_and_after_kills(tmp_path: Path) -> None:
+    tags = {
+        "World": {"env_type": "search", "env_config": {"max_searches": 3, **SMALL}, "max_actions_per_traj": 9},
+        "Own": {"env_type": "search", "env_config": own(tmp_path), "max_actions_per_traj": 9},
+    }
+
+    def made(mode: Any) -> EnvStateManager:
+        return EnvStateManager(config(tags, [("World", 3), ("Own", 1)], group_size=2, use_multiprocessing=mode))
+
+    with made(False) as manager:
+        expected = [episode(manager) for _ in range(2)]
+    with made(True) as manager:
+        assert episode(manager) == expected[0]
+        assert episode(manager, lambda turn: turn == 1 and kill_workers(manager)) == expected[1]
+    rewards = [turn.get("reward", 0) for cache in expected[0] + expected[1] for turn in cache["history"]]
+    assert max(rewards) == 1.0, "something was solved"
+
+
+def test_what_a_server_said_before_a_kill_stands(serve: Callable[[str], Served], tmp_path: Path) -> None:
+    server = serve("ragen")
+    tags = {"Served": {"env_type": "search", "env_config": served_config(server, tmp_path), "max_actions_per_traj": 9}}
+    with EnvStateManager(config(tags, [("Served", 2)], use_multiprocessing=True)) as manager:
+        active = manager.reset()
+        for turn in range(3):
+            if turn == 2:
+                kill_workers(manager)
+            said = {"actions": [f"search[turn {turn}]"], "llm_response": "", "llm_raw_response": ""}
+            active = manager.step([{"env_id": cache["env_id"], **said} for cache in active])
+        states = manager.get_rollout_states()
+    for state in states:
+        shown = [turn["state"] for turn in state["history"][1:]]
+        assert len(shown) == 3
+        assert all(f"to turn {turn}" in text for turn, text in enumerate(shown))
+    queries = [asked["query"] for asked in server.asked]
+    assert queries.count("turn 0") == queries.count("turn 1") == queries.count("turn 2") == 2

@@ -130,8 +130,7 @@ def test_what_a_killed_program_with_executors_left_is_removed_by_the_next(tmp_pa
     main = scripts.start(scripts.write(tmp_path, body))
     assert main.stdout is not None
     os.kill(int(main.stdout.readline()), signal.SIGKILL)  # this kind looks for no families
-    main.communicate()
-    assert list(folder.glob("ragen-*/*/*/file"))
+    main.communicate()  # the worker may still be quick enough to remove its folder itself
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     TemporaryFolder().remove()
     assert not list(folder.glob("ragen-*"))  # the standard library's own folder for its fork server stays

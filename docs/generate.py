@@ -75,6 +75,8 @@ CURES = {
     "CollectError": "Raise `algorithm.filter_groups.max_num_gen_batches`, or take tasks that are solved sometimes.",
     "CheckpointError": "Give it another `output_dir`, or begin anew with `trainer.resume_mode=disable`.",
     "SessionLostError": "Open the environment again; whoever holds a session must close it, or ask within its time.",
+    "AmbiguousCallError": "Ask for the state and compare its `step_count`: then go on, or reset. A client that sends a "
+    "`request_id` gets the lost answer instead; see [Serving environments](../serve.md).",
     "ServiceTimeoutError": "The message tells waiting from working. Waiting: more lanes (`es_manager.max_workers`), or "
     "a longer `agent_loop.queue_timeout`. Working: `es_manager.step_timeout`, or the environment that hangs.",
     "ServiceFullError": "Close sessions that are over, play fewer trajectories at a time, or raise "

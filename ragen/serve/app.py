@@ -1,0 +1,439 @@
+"""The wire: OpenEnv 0.10's messages over WebSocket, its HTTP beside them, and who may speak.
+
+=====================================  ==========================================================================
+``/ws``                                a session that ends with its connection
+``/s/TOKEN/ws``                        a session that is found again under its token, of the client's choice
+``POST /s/TOKEN/reset``, ``/step``     the same session over HTTP; ``GET /s/TOKEN/state``, ``DELETE /s/TOKEN``
+``POST /reset``, ``/step``             one call on a fresh environment, as OpenEnv has it
+``GET /health`` ...                    ``/metadata``, ``/schema``, ``/state``, ``/openapi.json``, ``/list_environments``
+``POST /mcp``                          JSON-RPC; the server has no tools
+=====================================  ==========================================================================
+
+One call of a connection is under way at a time: the next message is read when its answer was sent, so that a client
+that sends faster than it is served waits in its own connection. Messages are JSON and nothing else; what does not fit
+is refused with a code. The event loop plays no environment and waits for no disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import ragen
+from ragen.errors import (
+    AmbiguousCallError,
+    DivergenceError,
+    InputError,
+    RagenError,
+    ServiceFullError,
+    SessionLostError,
+    in_short,
+)
+from ragen.extras import needs
+from ragen.serve.sessions import ServedSession, Sessions
+
+with needs("serve", "ragen serve"):
+    from starlette.applications import Starlette
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import JSONResponse, Response
+    from starlette.routing import Route, WebSocketRoute
+    from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+log = logging.getLogger(__name__)
+
+MAX_FRAME = 1 << 20
+"""Bytes of a message or of a request's body."""
+SWEEPS = 10  # in the time after which a session counts as idle
+CODES = {
+    InputError: "VALIDATION_ERROR",
+    ServiceFullError: "CAPACITY_REACHED",
+    SessionLostError: "SESSION_ERROR",
+    AmbiguousCallError: "SESSION_ERROR",
+    DivergenceError: "SESSION_ERROR",
+}
+STATUS = {"VALIDATION_ERROR": 422, "INVALID_JSON": 400, "CAPACITY_REACHED": 503, "SESSION_ERROR": 409}
+TAKEN_OVER, ENDED, TOO_BIG = 4001, 1001, 1009
+"""Codes of a connection's end: another one has the session now; the session was idle; a message was too long."""
+NO_METHOD, NO_REQUEST = -32601, -32600
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class _Refused(Exception):
+    """A message that is none, and its code."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def create_app(sessions: Sessions, auth_token: str | None = None, hosts: tuple[str, ...] = ()) -> Starlette:
+    """The ASGI application.
+
+    Args:
+        sessions: What is served; shut down with the application.
+        auth_token: What clients must show as ``Authorization: Bearer ...``; None asks for nothing.
+        hosts: Without a token, the names under which a browser's pages may ask for this server; empty for any.
+    """
+    server = _Server(sessions)
+
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[None]:
+        sweeper = asyncio.create_task(server.sweep())
+        try:
+            yield
+        finally:
+            sweeper.cancel()
+            await sessions.shut_down()
+
+    routes = [
+        WebSocketRoute("/ws", server.socket),
+        WebSocketRoute("/s/{token}/ws", server.socket),
+        Route("/health", server.health),
+        Route("/metadata", server.metadata),
+        Route("/schema", server.schema),
+        Route("/openapi.json", server.openapi),
+        Route("/list_environments", server.environments),
+        Route("/mcp", server.mcp, methods=["POST"]),
+    ]
+    for prefix in ("", "/s/{token}"):
+        routes += [
+            Route(f"{prefix}/reset", server.reset, methods=["POST"]),
+            Route(f"{prefix}/step", server.step, methods=["POST"]),
+            Route(f"{prefix}/state", server.state),
+        ]
+    routes.append(Route("/s/{token}", server.delete, methods=["DELETE"]))
+    app = Starlette(routes=routes, lifespan=lifespan)
+    app.add_middleware(_Guard, auth_token=auth_token, hosts=hosts)
+    return app
+
+
+class _Guard:
+    """Lets those in who show the token; without one, no page of another site that a browser on this machine shows."""
+
+    def __init__(self, app: Any, auth_token: str | None, hosts: tuple[str, ...]) -> None:
+        self._app, self._hosts = app, hosts
+        self._expected = None if auth_token is None else f"Bearer {auth_token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Any, send: Send) -> None:
+        if scope["type"] == "lifespan" or scope["path"] == "/health" or self._lets_in(dict(scope["headers"])):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008, "reason": "not authorized"})
+        else:
+            await _error("UNAUTHORIZED", "show the server's token in Authorization: Bearer", 401)(scope, receive, send)
+
+    def _lets_in(self, headers: Mapping[bytes, bytes]) -> bool:
+        if self._expected is not None:
+            return hmac.compare_digest(headers.get(b"authorization", b""), self._expected)
+        host, origin = headers.get(b"host", b"").decode("latin-1"), headers.get(b"origin")
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+        is_ours = not self._hosts or name.strip("[]") in self._hosts
+        return is_ours and (origin is None or origin.decode("latin-1").partition("://")[2] == host)
+
+
+class _Server:
+    """The endpoints."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    async def sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self._sessions.settings.idle_timeout / SWEEPS)
+            with suppress(RagenError):
+                await self._sessions.sweep()
+
+    # WebSocket
+
+    async def socket(self, socket: WebSocket) -> None:
+        """A connection, from its beginning to its end."""
+        await socket.accept()
+        token = socket.path_params.get("token")
+        try:
+            session = self._sessions.attach(token)
+        except RagenError as error:
+            with suppress(WebSocketDisconnect, RuntimeError):
+                await _say(socket, self._fault(error))
+                await socket.close(1013)
+            return
+        before, mine = session.on_end, _Closer(socket)
+        session.on_end = mine.ended
+        if before is not None:
+            await before(TAKEN_OVER)
+        try:
+            await self._converse(socket, session)
+        finally:
+            if session.on_end == mine.ended:
+                session.on_end = None
+            if token is None:
+                await session.end(keeps_journal=False)
+
+    async def _converse(self, socket: WebSocket, session: ServedSession) -> None:
+        while True:
+            try:
+                raw = await _received(socket)
+            except (WebSocketDisconnect, RuntimeError):
+                return
+            call = ""
+            try:
+                if len(raw) > MAX_FRAME:
+                    raise _Refused("VALIDATION_ERROR", f"a message has at most {MAX_FRAME} bytes.")
+                message = _object(raw)
+                call = str(message.get("type"))
+                if call == "close":
+                    session.on_end = None
+                    await session.end(keeps_journal=False)
+                    with suppress(WebSocketDisconnect, RuntimeError):
+                        await socket.close()
+                    return
+                answer = await self._answer(session, call, message)
+            except Exception as error:
+                answer = self._fault(error)
+            try:
+                await _say(socket, answer)
+            except (WebSocketDisconnect, RuntimeError):  # the client is gone
+                if answer["type"] == "observation":
+                    session.note_lost(call)
+                return
+
+    async def _answer(self, session: ServedSession, call: str, message: Mapping[str, Any]) -> dict[str, Any]:
+        data, request_id = message.get("data"), message.get("request_id")
+        if call == "state":
+            return {"type": "state", "data": await session.state()}
+        if call == "mcp":
+            return {"type": "mcp", "data": _rpc(data)}
+        if call not in ("reset", "step"):
+            raise _Refused(
+                "UNKNOWN_TYPE",
+                f"unknown type {in_short(message.get('type'))}; expected reset, step, state, mcp or close.",
+            )
+        data = {} if data is None and call == "reset" else data
+        if not isinstance(data, dict):
+            raise _Refused("VALIDATION_ERROR", f"the data of a {call} is an object, not {in_short(data)}.")
+        played = await (session.reset if call == "reset" else session.step)(data, request_id)
+        return {"type": "observation", "data": played}
+
+    def _fault(self, error: Exception) -> dict[str, Any]:
+        code, text = _code(error)
+        data: dict[str, Any] = {"message": text, "code": code}
+        if code == "CAPACITY_REACHED":
+            data |= {"active_sessions": len(self._sessions), "max_sessions": self._sessions.settings.max_sessions}
+        return {"type": "error", "data": data}
+
+    # HTTP
+
+    async def reset(self, request: Request) -> Response:
+        """An episode's beginning, of a session or of a fresh environment."""
+
+        async def call(session: ServedSession, body: Mapping[str, Any]) -> Any:
+            return await session.reset(body, body.get("request_id"))
+
+        return await self._called(request, call)
+
+    async def step(self, request: Request) -> Response:
+        """A turn, of a session or of a fresh environment that is reset for it."""
+
+        async def call(session: ServedSession, body: Mapping[str, Any]) -> Any:
+            action = body.get("action")
+            if not isinstance(action, dict):
+                raise InputError(f"the body of a step is {{'action': {{...}}}}; action is {in_short(action)}.")
+            if "token" not in request.path_params:
+                await session.reset({})
+            return await session.step(action, body.get("request_id"))
+
+        return await self._called(request, call)
+
+    async def state(self, request: Request) -> Response:
+        """Where a session's episode is; without a session, that there is none."""
+
+        async def call(session: ServedSession, _: Mapping[str, Any]) -> Any:
+            return await session.state()
+
+        return await self._called(request, call)
+
+    async def delete(self, request: Request) -> Response:
+        """A session's end."""
+
+        async def call(session: ServedSession, _: Mapping[str, Any]) -> Any:
+            await session.end(keeps_journal=False)
+            return {"status": "closed"}
+
+        return await self._called(request, call)
+
+    async def _called(
+        self, request: Request, call: Callable[[ServedSession, Mapping[str, Any]], Awaitable[Any]]
+    ) -> Response:
+        token = request.path_params.get("token")
+        session = None
+        try:
+            body = {} if request.method in ("GET", "DELETE") else _object(await _body(request) or b"{}")
+            session = self._sessions.attach(token)
+            return JSONResponse(await call(session, body))
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception as error:
+            data = self._fault(error)["data"]
+            return JSONResponse({"detail": data["message"], **data}, STATUS.get(data["code"], 500))
+        finally:
+            if session is not None and token is None:
+                await session.end(keeps_journal=False)
+
+    async def health(self, _: Request) -> Response:
+        """That the server answers."""
+        return JSONResponse({"status": "healthy"})
+
+    async def environments(self, _: Request) -> Response:
+        """What may be played."""
+        return JSONResponse(list(self._sessions.settings.tags))
+
+    async def metadata(self, _: Request) -> Response:
+        """What is served."""
+        tags = list(self._sessions.settings.tags)
+        described = (
+            f"Text environments in worker processes: {', '.join(tags)}. reset takes env, seed, mode, episode_id."
+        )
+        return JSONResponse(
+            {"name": tags[0], "description": described, "version": ragen.__version__, "environments": tags}
+        )
+
+    async def schema(self, _: Request) -> Response:
+        """What actions, observations and states look like."""
+        return JSONResponse(SCHEMA)
+
+    async def openapi(self, _: Request) -> Response:
+        """The HTTP endpoints."""
+        return JSONResponse(_openapi())
+
+    async def mcp(self, request: Request) -> Response:
+        """An answer of JSON-RPC."""
+        try:
+            message = json.loads(await _body(request))
+        except (ValueError, _Refused):
+            message = None
+        return JSONResponse(_rpc(message))
+
+
+class _Closer:
+    """Ends a connection from elsewhere than its own conversation."""
+
+    def __init__(self, socket: WebSocket) -> None:
+        self._socket = socket
+
+    async def ended(self, code: int = ENDED) -> None:
+        with suppress(WebSocketDisconnect, RuntimeError):
+            await self._socket.close(code)
+
+
+def _code(error: Exception) -> tuple[str, str]:
+    """The code of an error, and what to say; of one that is not ours, no more than its kind."""
+    if isinstance(error, _Refused):
+        return error.code, str(error)
+    if isinstance(error, RagenError):
+        return next((code for kind, code in CODES.items() if isinstance(error, kind)), "EXECUTION_ERROR"), str(error)
+    log.error("a call failed", exc_info=error)
+    return "EXECUTION_ERROR", f"the server failed ({type(error).__name__}); its log says more."
+
+
+def _error(code: str, text: str, status: int) -> Response:
+    return JSONResponse({"detail": text, "message": text, "code": code}, status)
+
+
+async def _say(socket: WebSocket, answer: Mapping[str, Any]) -> None:
+    if socket.client_state is WebSocketState.DISCONNECTED:
+        raise WebSocketDisconnect
+    await socket.send_text(json.dumps(answer))
+
+
+async def _received(socket: WebSocket) -> str | bytes:
+    message = await socket.receive()
+    if message["type"] != "websocket.receive":
+        raise WebSocketDisconnect(message.get("code", 1000))
+    text = message.get("text")
+    return text if text is not None else message.get("bytes") or b""
+
+
+async def _body(request: Request) -> bytes:
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > MAX_FRAME:
+            raise _Refused("VALIDATION_ERROR", f"a body has at most {MAX_FRAME} bytes.")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _object(raw: str | bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise _Refused("INVALID_JSON", f"Invalid JSON: {error}") from error
+    if not isinstance(message, dict):
+        raise _Refused("VALIDATION_ERROR", f"a message is an object, not {in_short(message)}.")
+    return message
+
+
+def _rpc(message: Any) -> dict[str, Any]:
+    """The answer to a message of MCP: there are no tools."""
+    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0" or not isinstance(message.get("method"), str):
+        error = {"code": NO_REQUEST, "message": "Invalid Request"}
+        return {"jsonrpc": "2.0", "id": None, "error": error}
+    if message["method"] == "tools/list":
+        return {"jsonrpc": "2.0", "id": message.get("id"), "result": {"tools": []}}
+    error = {"code": NO_METHOD, "message": f"Method not found: {in_short(message['method'])}"}
+    return {"jsonrpc": "2.0", "id": message.get("id"), "error": error}
+
+
+def _schema(title: str, required: list[str], **properties: Any) -> dict[str, Any]:
+    return {"title": title, "type": "object", "properties": properties, "required": required}
+
+
+_OBSERVATION = _schema(
+    "Observation",
+    ["text"],
+    text={"type": "string", "description": "what the environment shows"},
+    images={"type": "array", "items": {"type": "string"}, "description": "PNG in base64, of environments that draw"},
+)
+SCHEMA = {
+    "action": _schema(
+        "Action",
+        ["text"],
+        text={"type": "string", "description": "a model's reply, or an action; several named ones stand between ||"},
+        metadata={"type": "object", "description": "passed over"},
+    )
+    | {"additionalProperties": False},
+    "observation": _OBSERVATION,
+    "state": _schema(
+        "State",
+        ["step_count"],
+        episode_id={"anyOf": [{"type": "string"}, {"type": "null"}]},
+        step_count={"type": "integer", "minimum": 0},
+        env={"type": "string"},
+        seed={"type": "integer"},
+        mode={"type": "string"},
+        actions_left={"type": "integer"},
+        done={"type": "boolean"},
+    ),
+    "reset_observation": _OBSERVATION,
+}
+"""What ``/schema`` answers."""
+
+
+def _openapi() -> dict[str, Any]:
+    named = {"200": {"description": "done", "content": {"application/json": {}}}}
+    gets = ("health", "metadata", "schema", "state", "list_environments", "s/{token}/state")
+    posts = ("reset", "step", "mcp", "s/{token}/reset", "s/{token}/step")
+    paths: dict[str, Any] = {f"/{path}": {"get": {"responses": named}} for path in gets}
+    paths |= {f"/{path}": {"post": {"responses": named}} for path in posts}
+    paths["/s/{token}"] = {"delete": {"responses": named}}
+    for path in paths:
+        if "{token}" in path:
+            place = {"name": "token", "in": "path", "required": True, "schema": {"type": "string"}}
+            paths[path]["parameters"] = [place]
+    return {"openapi": "3.1.0", "info": {"title": "ragen serve", "version": ragen.__version__}, "paths": paths}

@@ -1,0 +1,177 @@
+"""The command ``ragen serve``: environments over OpenEnv's WebSocket and HTTP."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import socket
+from collections.abc import Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from ragen.commands import STOPPED, refusing
+from ragen.errors import ConfigError
+from ragen.extras import needs
+from ragen.settings import setting
+
+PROG = "ragen serve"
+LOCAL = ("localhost", "127.0.0.1", "::1")
+GRACE_S = 5  # that calls under way have at the end
+SHORTEST_TOKEN = 8
+SECTIONS = ("es_manager", "custom_envs", "agent_loop", "generation", "seed")
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line, under this name."""
+    top = argparse.ArgumentParser(
+        prog=prog,
+        description="Serve environments over OpenEnv's WebSocket and HTTP. Sessions are played in worker processes; "
+        "one under /s/TOKEN outlives cuts of its connection, and with --journal-dir a restart of the server.",
+        epilog=f"Examples: {prog} --env frozen_lake --port 8000; "
+        f"{prog} --config-name _2_sokoban --journal-dir journals es_manager.max_workers=4",
+    )
+    what = top.add_argument_group("what is served")
+    what.add_argument(
+        "--env", action="append", metavar="TYPE", help="a type of environment, or module:Class; repeatable"
+    )
+    what.add_argument(
+        "--max-actions", type=_positive, default=100, help="of an episode, with --env (default: %(default)s)"
+    )
+    what.add_argument("-cn", "--config-name", help="a configuration: all tags of its custom_envs, instead of --env")
+    what.add_argument("-cp", "--config-path", metavar="FOLDER", help="where the configuration lies")
+    what.add_argument(
+        "overrides", nargs="*", default=[], metavar="key=value", help="what to change in the configuration"
+    )
+    where = top.add_argument_group("where, and to whom")
+    where.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    where.add_argument("--port", type=int, default=8000, help="0 for any that is free (default: %(default)s)")
+    where.add_argument("--auth-token-file", type=Path, metavar="FILE", help="holds the token that clients must show")
+    limits = top.add_argument_group("sessions")
+    limits.add_argument("--max-sessions", type=_positive, default=1024, help="at a time (default: %(default)s)")
+    limits.add_argument(
+        "--idle-timeout", type=_seconds, default=3600.0, metavar="SECONDS", help="(default: %(default)s)"
+    )
+    limits.add_argument("--journal-dir", type=Path, metavar="FOLDER", help="keeps open episodes for the next server")
+    return top
+
+
+@refusing
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Serve until Ctrl-C or SIGTERM; the exit code."""
+    arguments = parser(prog).parse_intermixed_args(argv)
+    token = read_token(arguments.auth_token_file, arguments.host)
+    with needs("serve", prog):
+        import uvicorn
+        import websockets  # noqa: F401  # which uvicorn needs for WebSocket, and would only miss at the first one
+
+    from ragen.serve.app import MAX_FRAME, create_app
+    from ragen.serve.sessions import Sessions
+
+    sessions = Sessions(_settings(arguments))
+    app = create_app(sessions, token, (*LOCAL, arguments.host))
+    listening = _listening(arguments.host, arguments.port)
+    config = uvicorn.Config(
+        app, ws_max_size=MAX_FRAME, access_log=False, log_level="warning", timeout_graceful_shutdown=GRACE_S
+    )
+    with listening:
+        host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+        print(f"serving {', '.join(sessions.settings.tags)} at http://{host}:{listening.getsockname()[1]}", flush=True)
+        try:
+            uvicorn.Server(config).run(sockets=[listening])
+        except KeyboardInterrupt:
+            return STOPPED
+    return 0
+
+
+def read_token(file: Path | None, host: str) -> str | None:
+    """The token that clients must show; None if the server asks for none.
+
+    Args:
+        file: Holds it; blanks around it do not count.
+        host: Where the server will listen.
+
+    Raises:
+        ConfigError: The file cannot be read or is empty, or there is none and others than this machine could connect.
+    """
+    if file is None:
+        if host not in LOCAL and not _is_loopback(host):
+            raise ConfigError(
+                f"--host {host} can be reached from other machines, and would let anyone play; give it "
+                "--auth-token-file FILE, or listen on 127.0.0.1."
+            )
+        return None
+    try:
+        token = file.read_text("utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--auth-token-file {file} cannot be read: {error}.") from error
+    if not token.isascii() or not token.isprintable() or len(token) < SHORTEST_TOKEN:
+        raise ConfigError(
+            f"--auth-token-file {file}: a token has at least {SHORTEST_TOKEN} printable ASCII characters."
+        )
+    return token
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048
+        )
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"cannot listen on {host}, port {port}: {error}.") from error
+
+
+def _settings(arguments: argparse.Namespace) -> Any:
+    """What the command line asks for."""
+    from ragen.llm_agent.config.loading import load_config, plain_sections
+    from ragen.serve.sessions import ServeSettings
+
+    if (arguments.env is None) == (arguments.config_name is None):
+        raise ConfigError("name what to serve: --env TYPE, once or more, or --config-name NAME, and not both.")
+    config = load_config(arguments.config_name or "base", arguments.overrides, arguments.config_path)
+    sections = plain_sections(config, SECTIONS)
+    separator, most = setting(config, "agent_proxy.action_sep", str, "||"), None
+    if arguments.env is not None:
+        tags = list(dict.fromkeys(arguments.env))
+        kinds = {tag: {"env_type": tag, "max_actions_per_traj": arguments.max_actions} for tag in tags}
+        part = {"env_groups": len(tags), "group_size": 1, "env_configs": {"tags": tags, "n_groups": [1] * len(tags)}}
+        sections["custom_envs"] = kinds
+        sections["es_manager"] = {**sections["es_manager"], "sequential_env_types": [], "train": part, "val": part}
+    else:
+        most = setting(config, "agent_proxy.max_actions_per_turn", int, None)
+        parts = (sections["es_manager"].get(mode) or {} for mode in ("train", "val"))
+        tags = list(
+            dict.fromkeys(str(tag) for part in parts for tag in (part.get("env_configs") or {}).get("tags", ()))
+        )
+    return ServeSettings(
+        config=sections,
+        tags=tags,
+        max_sessions=arguments.max_sessions,
+        idle_timeout=arguments.idle_timeout,
+        journal_dir=arguments.journal_dir,
+        action_sep=separator,
+        max_actions_per_turn=most,
+    )
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time of more than 0 seconds")
+    return value

@@ -1,0 +1,473 @@
+"""What a client's session is: an episode at a time on the environment service, which a cut does not end.
+
+::
+
+    WebSocket or HTTP            Sessions                       EnvService (ragen.agent_loop.service)
+      attach(token) ---------->  ServedSession ---------------> lanes: worker processes
+      reset, step, state         |  agent_loop's Session: replays where an environment was lost
+                                 |  Journal: the same turns on disk, if there is a folder for them
+
+A session with a token is found again by whoever has the token; one without ends with its connection. Calls of a session
+follow one another. A call that has begun is finished also where its client is gone, and is in the journal before it is
+answered. If a call fails or cannot be kept, it has not happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ragen.agent_loop.service import EnvService
+from ragen.agent_loop.session import Session
+from ragen.env.checks import SEED_LIMIT
+from ragen.errors import (
+    AmbiguousCallError,
+    ConfigError,
+    DivergenceError,
+    EpisodeOverError,
+    InputError,
+    RagenError,
+    ServiceFullError,
+    StateError,
+    in_short,
+)
+from ragen.llm_agent.config.environments import read_config
+from ragen.llm_agent.prompting.replies import tagged
+from ragen.parallel.episode.turn import Observation, Turn, TurnResult
+from ragen.serve.journal import Journal
+from ragen.tools.json_codec import encode
+
+log = logging.getLogger(__name__)
+
+MODES = ("train", "val")
+LONGEST_ID = 200
+"""Characters of an id that a client chooses."""
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """What a server offers, and its limits.
+
+    Attributes:
+        config: RAGEN's configuration as plain dicts; of ``agent_loop`` the limits are read.
+        tags: Keys of ``custom_envs`` that may be played; the first one is played where a client names none.
+        max_sessions: Sessions at a time.
+        idle_timeout: Seconds after which a session that nothing was asked of is closed.
+        journal_dir: Where open episodes are kept for the next server; None keeps them in memory alone.
+        action_sep: What stands between two named actions of one text.
+        max_actions_per_turn: Further ones are dropped; None keeps all.
+    """
+
+    config: Mapping[str, Any]
+    tags: Sequence[str]
+    max_sessions: int = 1024
+    idle_timeout: float = 3600.0
+    journal_dir: Path | None = None
+    action_sep: str = "||"
+    max_actions_per_turn: int | None = None
+
+
+@dataclass
+class _Episode:
+    """An episode, and the last answer of it."""
+
+    session: Session
+    head: dict[str, Any]  # env, seed, mode, episode_id, max_actions
+    answer: Answer
+    request_id: str | None = None
+    turns: int = 0
+    num_actions: int = 0
+    done: bool = False
+
+    @property
+    def actions_left(self) -> int:
+        return int(self.head["max_actions"]) - self.num_actions
+
+    def note(self, answer: Answer, request_id: str | None, executed: int) -> None:
+        """A turn was played."""
+        self.turns += 1
+        self.num_actions += executed
+        self.done = answer["done"]
+        self.answer, self.request_id = answer, request_id
+
+
+class Sessions:
+    """All sessions of a server; used in one event loop."""
+
+    def __init__(self, settings: ServeSettings) -> None:
+        """Check the configuration; workers start with the first environment.
+
+        Args:
+            settings: What is offered.
+
+        Raises:
+            ConfigError: No environment is offered, the configuration cannot work, or the folder for journals cannot be
+                made.
+        """
+        if not settings.tags:
+            raise ConfigError("no environment is named; there is nothing to serve.")
+        self.settings = settings
+        sections = dict(settings.config)
+        # Each session has one environment, and for the moment of a reset two; the limit of sessions is kept here.
+        sections["agent_loop"] = {**(sections.get("agent_loop") or {}), "max_sessions": 2 * settings.max_sessions}
+        self.named = {tag: _has_names(sections, tag) for tag in settings.tags}
+        self.service = EnvService(sections)
+        if settings.journal_dir is not None:
+            try:
+                settings.journal_dir.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(f"--journal-dir {settings.journal_dir}: {error.strerror}.") from error
+        self._open: dict[str, ServedSession] = {}
+
+    def __len__(self) -> int:
+        """How many sessions there are."""
+        return len(self._open)
+
+    def attach(self, token: str | None) -> ServedSession:
+        """The session of a token, made if there is none; None makes one that ends with its connection.
+
+        Raises:
+            InputError: The token is too long.
+            ServiceFullError: There are as many as there may be.
+        """
+        if token is not None and not 0 < len(token) <= LONGEST_ID:
+            raise InputError(f"a session's token has 1 to {LONGEST_ID} characters.")
+        key = token if token is not None else f"/{secrets.token_hex(16)}"  # no token has a slash
+        session = self._open.get(key)
+        if session is None:
+            if len(self._open) >= self.settings.max_sessions:
+                raise ServiceFullError(
+                    f"{len(self._open)} sessions are open, and there may be {self.settings.max_sessions}; close one, "
+                    "or start the server with a higher --max-sessions."
+                )
+            folder = self.settings.journal_dir
+            journal = Journal(folder, token) if token is not None and folder is not None else None
+            session = self._open[key] = ServedSession(self, key, journal)
+        session.used = time.monotonic()
+        return session
+
+    def drop(self, session: ServedSession) -> None:
+        """A session has ended, or could not be loaded."""
+        if self._open.get(session.key) is session:
+            del self._open[session.key]
+
+    async def sweep(self) -> None:
+        """Close idle sessions; those with a journal go on from it when their clients come back."""
+        oldest = time.monotonic() - self.settings.idle_timeout
+        for session in [each for each in self._open.values() if each.used < oldest and not each.is_busy]:
+            log.warning("a session was idle for %g s; it is closed", self.settings.idle_timeout)
+            await session.end(keeps_journal=True)
+
+    async def shut_down(self) -> None:
+        """Close all environments and end the workers; journals stay."""
+        for session in list(self._open.values()):
+            await session.let_go()
+        self._open.clear()
+        await self.service.shut_down()
+
+
+class ServedSession:
+    """One client's session.
+
+    Attributes:
+        key: Its token, or a name of its own.
+        used: When something was last asked of it, in seconds of the monotonic clock.
+        on_end: Closes the connection that has the session now; None if there is none.
+    """
+
+    def __init__(self, sessions: Sessions, key: str, journal: Journal | None) -> None:
+        """Begin without an episode; a journal's is read by the first call."""
+        self.key = key
+        self.used = time.monotonic()
+        self.on_end: Callable[[], Awaitable[None]] | None = None
+        self._sessions = sessions
+        self._journal = journal
+        self._is_loaded = journal is None
+        self._episode: _Episode | None = None
+        self._lock = asyncio.Lock()
+        self._lost: str | None = None  # the call whose answer was lost with its connection
+        self._has_ended = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is under way."""
+        return self._lock.locked()
+
+    def note_lost(self, call: str) -> None:
+        """An answer could not be sent; the next call without an id of its own is refused once, and says so."""
+        self._lost = call
+
+    async def reset(self, data: Mapping[str, Any], request_id: str | None = None) -> Answer:
+        """Begin an episode.
+
+        Args:
+            data: Of ``env``, ``seed``, ``mode`` and ``episode_id`` those that the client sent; others are passed over.
+            request_id: The client's own name of this call.
+
+        Raises:
+            InputError: A value cannot be.
+            RagenError: The environment could not be opened; the episode before goes on.
+        """
+        return await self._finish(self._reset(data, _checked_id("request_id", request_id)))
+
+    async def step(self, action: Mapping[str, Any], request_id: str | None = None) -> Answer:
+        """Play a turn.
+
+        Args:
+            action: ``{"text": ...}``.
+            request_id: The client's own name of this call; of one that was played before, the answer comes again.
+
+        Raises:
+            InputError: The action is none.
+            StateError: There is no episode, or it is over.
+            RagenError: The turn was not played.
+        """
+        return await self._finish(self._step(_checked_text(action), _checked_id("request_id", request_id)))
+
+    async def state(self) -> Answer:
+        """Where the episode is; this plays nothing, and so it also settles whether a lost answer's call was played."""
+        return await self._finish(self._state())
+
+    async def end(self, keeps_journal: bool) -> None:
+        """Close the environment and the connection."""
+        async with self._lock:
+            self._has_ended = True
+            if not keeps_journal and self._journal is not None:
+                with suppress(RagenError):
+                    await self._load()
+                    await asyncio.to_thread(self._journal.remove)
+            await self._let_go()
+            self._sessions.drop(self)
+        if self.on_end is not None:
+            await self.on_end()
+
+    async def let_go(self) -> None:
+        """Leave the session to the next server."""
+        self._has_ended = True
+        if self._journal is not None:
+            self._journal.release()
+
+    async def _let_go(self) -> None:
+        episode, self._episode = self._episode, None
+        if self._journal is not None:
+            self._journal.release()
+        if episode is not None:
+            await episode.session.close()
+
+    async def _finish(self, call: Coroutine[Any, Any, Answer]) -> Answer:
+        """Finish a call also where nobody waits for it any more: what was begun is played and kept."""
+        return await asyncio.shield(asyncio.ensure_future(self._alone(call)))
+
+    async def _alone(self, call: Coroutine[Any, Any, Answer]) -> Answer:
+        async with self._lock:
+            try:
+                self._check_open()
+                await self._load()
+            except BaseException:
+                call.close()
+                raise
+            try:
+                return await call
+            finally:
+                self.used = time.monotonic()
+
+    async def _load(self) -> None:
+        if self._is_loaded:
+            return
+        assert self._journal is not None
+        try:
+            lines = await asyncio.to_thread(self._journal.load)
+        except BaseException:
+            self._has_ended = True
+            self._sessions.drop(self)
+            raise
+        self._is_loaded = True
+        if lines:
+            self._episode = self._resumed(lines)
+
+    def _resumed(self, lines: Sequence[Mapping[str, Any]]) -> _Episode:
+        head, *turns = lines
+        played = [(Turn(tuple(each["actions"]), each["actions_left"]), each["recorded"]) for each in turns]
+        order = (head["head"]["env"], head["head"]["seed"], head["head"]["mode"])
+        session = Session.resumed(self._sessions.service, order, head["first"], played)
+        episode = _Episode(session, head["head"], head["answer"], head["request_id"])
+        for each in turns:
+            episode.note(each["answer"], each["request_id"], each["executed"])
+        return episode
+
+    def _known(self, request_id: str | None, call: str) -> Answer | None:
+        """The answer that a call had before; none of a call that is new."""
+        episode, lost = self._episode, self._lost
+        self._lost = None
+        if request_id is not None:
+            return episode.answer if episode is not None and episode.request_id == request_id else None
+        if lost is not None:
+            raise AmbiguousCallError(
+                f"the answer to this session's last call, a {lost}, was lost with its connection: that call was "
+                f"played. This {call} was not; if it repeats that call, ask for the state and go on from there, "
+                "else send it again. With a request_id, the lost answer is given again instead."
+            )
+        return None
+
+    async def _reset(self, data: Mapping[str, Any], request_id: str | None) -> Answer:
+        head = self._head(data)
+        known = self._known(request_id, "reset")
+        if known is not None:
+            return known
+        before = self._episode
+        session = Session(self._sessions.service, head["env"], head["seed"], head["mode"])
+        try:
+            opened = await session.open()
+            head["max_actions"] = opened.max_actions
+            shown = await _shown(opened.observation)
+            about = {"turn": 0, "env": head["env"], "seed": head["seed"], "episode_id": head["episode_id"]}
+            answer = {"observation": shown, "reward": None, "done": False, "metadata": about}
+            if self._journal is not None:
+                line = {"head": head, "first": session.first, "request_id": request_id, "answer": answer}
+                await asyncio.to_thread(self._journal.begin, line)
+        except BaseException:
+            await session.close()
+            raise
+        self._episode = _Episode(session, head, answer, request_id)
+        if before is not None:
+            await before.session.close()
+        return answer
+
+    async def _step(self, text: str, request_id: str | None) -> Answer:
+        known = self._known(request_id, "step")
+        if known is not None:
+            return known
+        episode = self._episode
+        if episode is None:
+            raise StateError("there is no episode yet; send reset first.")
+        if episode.done:
+            raise EpisodeOverError(f"the episode is over after {episode.turns} turns; send reset.")
+        actions, left = self._actions(episode.head["env"], text), episode.actions_left
+        try:
+            result = await episode.session.play(actions, left)
+        except DivergenceError:
+            await self._go_back(episode, episode.turns)
+            raise
+        try:
+            answer = await _answered(result, episode)
+            if self._journal is not None:
+                _, recorded = episode.session.played[-1]
+                line = {
+                    "turn": episode.turns,
+                    "actions": actions,
+                    "actions_left": left,
+                    "recorded": encode(list(recorded)),
+                }
+                line |= {"executed": len(result.executed), "request_id": request_id, "answer": answer}
+                await asyncio.to_thread(self._journal.append, line)
+        except BaseException:
+            await self._go_back(episode, episode.turns)
+            raise
+        episode.note(answer, request_id, len(result.executed))
+        return answer
+
+    async def _go_back(self, episode: _Episode, turns: int) -> None:
+        """Go on after so many turns, on an environment that is rebuilt: what was played since cannot be kept."""
+        played, head = episode.session, episode.head
+        order = (head["env"], head["seed"], head["mode"])
+        episode.session = Session.resumed(self._sessions.service, order, played.first, played.played[:turns])
+        await played.close()
+
+    async def _state(self) -> Answer:
+        self._lost = None
+        episode = self._episode
+        if episode is None:
+            return {"episode_id": None, "step_count": 0}
+        head = {name: episode.head[name] for name in ("episode_id", "env", "seed", "mode")}
+        return {**head, "step_count": episode.turns, "actions_left": episode.actions_left, "done": episode.done}
+
+    def _check_open(self) -> None:
+        if self._has_ended:
+            raise StateError("this session has ended; connect again.")
+
+    def _head(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """How an episode begins, of what the client sent."""
+        tags = self._sessions.settings.tags
+        env, mode = data.get("env") or tags[0], data.get("mode") or "train"
+        if env not in tags:
+            raise InputError(f"env is {in_short(env)}; this server has {', '.join(tags)}.")
+        if mode not in MODES:
+            raise InputError(f"mode is {in_short(mode)}; expected one of {', '.join(MODES)}.")
+        seed = data.get("seed")
+        if seed is None:
+            seed = secrets.randbelow(SEED_LIMIT)
+        if type(seed) is not int or not 0 <= seed < SEED_LIMIT:
+            raise InputError(f"seed is {in_short(seed)}; expected a whole number from 0 to {SEED_LIMIT - 1}.")
+        episode_id = _checked_id("episode_id", data.get("episode_id")) or secrets.token_hex(8)
+        return {"env": env, "seed": seed, "mode": mode, "episode_id": episode_id}
+
+    def _actions(self, env: str, text: str) -> list[str]:
+        """The actions of a text: what stands in its last ``<answer>`` or ``<action>``, or else all of it."""
+        content = tagged(text, "answer", "action")
+        content = text.strip() if content is None else content
+        if not self._sessions.named[env]:
+            return [content]
+        settings = self._sessions.settings
+        actions = [action for part in content.split(settings.action_sep) if (action := part.strip())]
+        return actions[: settings.max_actions_per_turn]
+
+
+def _has_names(config: Mapping[str, Any], tag: str) -> bool:
+    """Whether a tag's actions have names, of which a text may hold several; checks the tag's entry."""
+    part = {"env_groups": 1, "group_size": 1, "env_configs": {"tags": [tag], "n_groups": [1]}}
+    checked = read_config({**config, "es_manager": {**(config.get("es_manager") or {}), "train": part}}, "train")
+    return bool(getattr(checked.entries[0].spec.config, "action_lookup", None))
+
+
+def _checked_id(name: str, value: Any) -> str | None:
+    if value is None or (isinstance(value, str) and 0 < len(value) <= LONGEST_ID):
+        return value
+    raise InputError(f"{name} is {in_short(value)}; expected a text of 1 to {LONGEST_ID} characters.")
+
+
+def _checked_text(action: Mapping[str, Any]) -> str:
+    text = action.get("text")
+    others = sorted(set(action) - {"text", "metadata"})
+    if not isinstance(text, str) or others:
+        wrong = f"unknown fields: {in_short(others)}" if others else f"text is {in_short(text)}"
+        raise InputError(f"an action is {{'text': '...'}}, with a text alone; {wrong}.")
+    return text
+
+
+async def _answered(result: TurnResult, episode: _Episode) -> Answer:
+    """What a client is sent for a turn; the reward is the environment's own, without a format penalty."""
+    left = episode.actions_left - len(result.executed)
+    is_over = bool(result.done) or left <= 0
+    info = encode(dict(result.info))
+    about = {"turn": episode.turns + 1, "malformed": result.malformed, "actions_left": left, "info": info}
+    about["truncated"] = is_over and not (result.done and "env_error" not in result.info)
+    shown = await _shown(result.observation)
+    return {"observation": shown, "reward": float(result.reward), "done": is_over, "metadata": about}
+
+
+async def _shown(observation: Observation) -> dict[str, Any]:
+    if isinstance(observation, str):
+        return {"text": observation}
+    return {"text": "", "images": await asyncio.to_thread(_pictures, observation)}
+
+
+def _pictures(images: Sequence[Any]) -> list[str]:
+    """Images as PNG in base64."""
+    from PIL import Image
+
+    texts = []
+    for image in images:
+        buffer = io.BytesIO()
+        Image.fromarray(image).save(buffer, "PNG")
+        texts.append(base64.b64encode(buffer.getvalue()).decode())
+    return texts

@@ -1,0 +1,37 @@
+"""OpenEnv's own validator, unmodified, against ``ragen serve`` as it is typed."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("websockets")
+pytest.importorskip("openenv")
+pytestmark = pytest.mark.timeout(240)  # its import looks for a network
+
+
+@pytest.fixture
+def start(tmp_path):
+    """A function that starts a server on a port, 0 for a free one; the process and the port."""
+    processes = []
+
+    def begin(port=0):
+        words = ["serve", "--env", "frozen_lake", "--port", str(port), "--journal-dir", str(tmp_path)]
+        process = subprocess.Popen([sys.executable, "-m", "ragen", *words], stdout=subprocess.PIPE, text=True)
+        processes.append(process)
+        told = process.stdout.readline()
+        return process, int(re.search(r":(\d+)$", told.strip())[1])
+
+    yield begin
+    for process in processes:
+        process.terminate()
+        process.wait(30)
+        process.stdout.close()
+
+
+def test_the_validator_of_openenv_is_content(start):
+    from openenv.cli._validation import validate_running_environment
+
+    report = validate_running_environment(f"http://127.0.0.1:{start()[1]}")
+    assert report["passed"], report

@@ -1,0 +1,151 @@
+"""The wire: its messages, its errors, its limits, and who may speak."""
+
+import pytest
+from starlette.websockets import WebSocketDisconnect
+
+from ragen.errors import ConfigError
+from ragen.serve.app import MAX_FRAME
+from ragen.serve.command import main, parser, read_token
+
+
+def error_of(socket, text):
+    socket.send_text(text)
+    answer = socket.receive_json()
+    assert answer["type"] == "error"
+    return answer["data"]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "says"),
+    [
+        ("{", "INVALID_JSON", "Invalid JSON"),
+        ("[" * 100_000, "INVALID_JSON", "Invalid JSON"),
+        ("[]", "VALIDATION_ERROR", "object"),
+        ('{"type": "jump"}', "UNKNOWN_TYPE", "'jump'"),
+        ('{"type": ["reset"]}', "UNKNOWN_TYPE", "reset"),
+        ('{"type": "step", "data": {"text": "Up"}}', "EXECUTION_ERROR", "send reset first"),
+        ('{"type": "step", "data": {"move": "Up"}}', "VALIDATION_ERROR", "move"),
+        ('{"type": "step", "data": {"text": 3}}', "VALIDATION_ERROR", "text is 3"),
+        ('{"type": "step", "data": "Up"}', "VALIDATION_ERROR", "an object"),
+        ('{"type": "reset", "data": {"seed": -1}}', "VALIDATION_ERROR", "seed is -1"),
+        ('{"type": "reset", "data": {"seed": true}}', "VALIDATION_ERROR", "seed is True"),
+        ('{"type": "reset", "data": {"env": "os:system"}}', "VALIDATION_ERROR", "Lake"),
+        ('{"type": "reset", "data": {"mode": "test"}}', "VALIDATION_ERROR", "mode"),
+        ('{"type": "reset", "data": {}, "request_id": 7}', "VALIDATION_ERROR", "request_id"),
+        (f'{{"type": "{"x" * MAX_FRAME}"}}', "VALIDATION_ERROR", "at most"),
+    ],
+)
+def test_a_message_that_is_none_is_refused_and_the_session_goes_on(serve, text, code, says):
+    with serve().websocket_connect("/ws") as socket:
+        fault = error_of(socket, text)
+        assert fault["code"] == code and says in fault["message"]
+        socket.send_json({"type": "reset", "data": {"seed": 1}})
+        assert socket.receive_json()["type"] == "observation"
+
+
+def test_a_full_server_says_how_full(serve):
+    client = serve(max_sessions=1)
+    with client.websocket_connect("/ws") as first:
+        first.send_json({"type": "reset"})
+        first.receive_json()
+        with client.websocket_connect("/ws") as second:
+            fault = second.receive_json()["data"]
+            assert fault["code"] == "CAPACITY_REACHED"
+            assert (fault["active_sessions"], fault["max_sessions"]) == (1, 1)
+        assert client.post("/reset", json={}).status_code == 503
+
+
+def test_http_answers_what_openenv_asks_for(serve):
+    client = serve()
+    assert client.get("/health").json() == {"status": "healthy"}
+    assert client.get("/list_environments").json() == ["Lake", "Walk", "Box"]
+    metadata, schema = client.get("/metadata").json(), client.get("/schema").json()
+    assert metadata["name"] == "Lake" and metadata["description"]
+    assert set(schema) == {"action", "observation", "state", "reset_observation"}
+    assert schema["action"]["required"] == ["text"]
+    paths = client.get("/openapi.json").json()
+    assert paths["info"]["version"] and {"/reset", "/step", "/state"} <= set(paths["paths"])
+    assert client.post("/mcp", json={}).json()["jsonrpc"] == "2.0"
+    tools = client.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).json()
+    assert tools == {"jsonrpc": "2.0", "id": 1, "result": {"tools": []}}
+    assert client.get("/state").json() == {"episode_id": None, "step_count": 0}
+
+
+def test_http_without_a_session_plays_one_call_on_a_fresh_environment(serve):
+    client = serve()
+    one, other = (client.post("/reset", json={"seed": 4}).json() for _ in range(2))
+    assert one["observation"] == other["observation"] and one["done"] is False
+    assert client.post("/step", json={"action": {"text": "Up"}}).json()["metadata"]["turn"] == 1
+    assert client.post("/step", json={"text": "Up"}).status_code == 422
+    assert client.post("/reset", content=b"{").status_code == 400
+    assert len(client.sessions) == 0
+
+
+def test_a_session_is_the_same_over_http_and_websocket(serve):
+    client = serve()
+    begun = client.post("/s/mine/reset", json={"seed": 4}).json()
+    with client.websocket_connect("/s/mine/ws") as socket:
+        socket.send_json({"type": "step", "data": {"text": "Up"}})
+        assert socket.receive_json()["data"]["metadata"]["turn"] == 1
+    again = client.post("/s/mine/step", json={"action": {"text": "Up"}, "request_id": "a"}).json()
+    assert again["metadata"]["turn"] == 2
+    assert client.post("/s/mine/step", json={"action": {"text": "Up"}, "request_id": "a"}).json() == again
+    state = client.get("/s/mine/state").json()
+    assert (state["step_count"], state["episode_id"]) == (2, begun["metadata"]["episode_id"])
+    assert client.delete("/s/mine").json() == {"status": "closed"} and len(client.sessions) == 0
+
+
+@pytest.mark.parametrize("shown", [None, "Bearer wrong-token", "Bearer ", "secret-token"])
+def test_without_the_token_nothing_is_answered_but_health(serve, shown):
+    client = serve(auth_token="secret-token")
+    headers = {} if shown is None else {"Authorization": shown}
+    assert client.get("/health", headers=headers).status_code == 200
+    assert client.post("/reset", json={}, headers=headers).status_code == 401
+    with pytest.raises(WebSocketDisconnect), client.websocket_connect("/ws", headers=headers) as socket:
+        socket.receive_json()
+
+
+def test_the_token_lets_in(serve):
+    client, headers = serve(auth_token="secret-token"), {"Authorization": "Bearer secret-token"}
+    assert client.get("/schema", headers=headers).status_code == 200
+    with client.websocket_connect("/ws", headers=headers) as socket:
+        socket.send_json({"type": "state"})
+        assert socket.receive_json()["type"] == "state"
+
+
+@pytest.mark.parametrize("headers", [{"Origin": "http://evil.example"}, {"Host": "evil.example:8000"}])
+def test_a_page_of_another_site_is_not_let_in_without_a_token(serve, headers):
+    client = serve(hosts=("localhost", "testserver"))
+    assert client.get("/schema").status_code == 200
+    assert client.get("/schema", headers={"Origin": "http://testserver"}).status_code == 200
+    assert client.get("/schema", headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "box-1", "10.0.0.1"])
+def test_listening_beyond_this_machine_needs_a_token(host, tmp_path, capsys):
+    with pytest.raises(ConfigError, match="--auth-token-file"):
+        read_token(None, host)
+    assert main(["--env", "bandit", "--host", host]) == 2
+    assert "--auth-token-file" in capsys.readouterr().err
+    (tmp_path / "token").write_text(" secret-token\n")
+    assert read_token(tmp_path / "token", host) == "secret-token"
+
+
+def test_a_token_that_is_none_is_refused(tmp_path):
+    (tmp_path / "short").write_text("abc\n")
+    for name in ("short", "missing"):
+        with pytest.raises(ConfigError, match=name):
+            read_token(tmp_path / name, "127.0.0.1")
+
+
+@pytest.mark.parametrize("words", [[], ["--env", "bandit", "--config-name", "base"], ["--env", "no_such_env"]])
+def test_what_cannot_be_served_is_refused(words, capsys):
+    assert main([*words, "--port", "0"]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_limits_are_numbers_that_can_be(capsys):
+    for words in (["--max-sessions", "0"], ["--idle-timeout", "nan"], ["--idle-timeout", "0"]):
+        with pytest.raises(SystemExit):
+            parser().parse_args(words)
+    assert "--max-sessions" in capsys.readouterr().err

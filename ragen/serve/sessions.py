@@ -189,7 +189,7 @@ class ServedSession:
         """Begin without an episode; a journal's is read by the first call."""
         self.key = key
         self.used = time.monotonic()
-        self.on_end: Callable[[], Awaitable[None]] | None = None
+        self.on_end: Callable[[int], Awaitable[None]] | None = None
         self._sessions = sessions
         self._journal = journal
         self._is_loaded = journal is None

@@ -41,7 +41,7 @@ COMMANDS = {
         Command("rollout", "play one rollout, and write its trajectories", "ragen.llm_agent.rollout.command"),
         Command("eval", "evaluate a model behind an OpenAI-compatible server", "ragen.llm_agent.evaluation.command"),
         Command("compare", "compare two evaluations, seed by seed", "ragen.llm_agent.evaluation.compare"),
-        Command("diagnose", "say what a run is worth: collapse, and faults", "ragen.llm_agent.evaluation.diagnose"),
+        Command("diagnose", "say what a run is worth: collapse, faults", "ragen.llm_agent.evaluation.diagnose_command"),
         Command("report", "write a page about a rollout that was played", "ragen.llm_agent.report.command"),
         Command("train", "train a model on rollouts", "ragen.training.command"),
         Command("serve", "serve environments over OpenEnv's WebSocket and HTTP", "ragen.serve.command"),

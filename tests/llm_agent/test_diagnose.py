@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ragen.errors import BackendError
-from ragen.llm_agent.evaluation.diagnose import FIRST_TURNS, TRAJECTORIES, diagnose, main, pairs_of, sampled
+from ragen.llm_agent.evaluation.diagnose import FIRST_TURNS, TRAJECTORIES, diagnose, pairs_of, sampled
+from ragen.llm_agent.evaluation.diagnose_command import main
 from ragen.llm_agent.evaluation.scorers import HfScorer, ServerScorer
 from support.chat_server import chat_server, raw
 from support.later import openai, torch

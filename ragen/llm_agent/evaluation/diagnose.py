@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ragen.commands import refusing
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.prompt import text_of
 from ragen.llm_agent.evaluation.collapse import collapse_metrics
+from ragen.llm_agent.evaluation.diagnose_command import PROG, SAMPLES
 from ragen.llm_agent.evaluation.results import ALL, independent, print_whole
 from ragen.llm_agent.evaluation.scanners import SCANNERS, Finding, scan, scan_json, scanner_of
 from ragen.llm_agent.evaluation.tables import plain_table
@@ -41,9 +41,7 @@ if TYPE_CHECKING:
     from ragen.llm_agent.evaluation.scanners import Record
     from ragen.llm_agent.evaluation.scorers import Scorer
 
-PROG = "ragen diagnose"
 FIRST_TURNS, TRAJECTORIES = "first turns", "trajectories"
-SAMPLES = 64
 _SHOWN = 3  # examples of each scanner
 _COLUMNS = {
     "MI": "mi_estimate",
@@ -203,50 +201,19 @@ def _tag(tag: str, records: Sequence[Record], scorer: Scorer | None, samples: in
     }
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line, under this name."""
-    top = argparse.ArgumentParser(
-        prog=prog,
-        description="Say what a run is worth: whether its thoughts depend on its prompts, and which trajectories to "
-        "look at. Works on finished and on running rollouts, evaluations and API runs.",
-        epilog=f"Examples: {prog} outputs/evaluate/NAME; {prog} RUN --scorer Qwen/Qwen2.5-0.5B-Instruct; "
-        f"{prog} RUN actor.base_url=http://localhost:8000/v1 actor.tokenizer=NAME",
-    )
-    top.add_argument("run", type=Path, metavar="RUN", help="the output_dir of a rollout, or its rollouts.jsonl")
-    top.add_argument(
-        "overrides",
-        nargs="*",
-        default=[],
-        metavar="key=value",
-        help="keys of actor: a server that scores prompts (actor.base_url, actor.model, actor.tokenizer), or "
-        "actor.hf.device and the like for --scorer",
-    )
-    top.add_argument("--scorer", metavar="MODEL", help="a transformers model, a folder or the hub's name")
-    top.add_argument("--samples", type=int, default=SAMPLES, metavar="N", help="the most pairs a sample (default: 64)")
-    top.add_argument("--seed", type=int, default=0, metavar="N", help="decides which pairs are drawn (default: 0)")
-    top.add_argument(
-        "--scanner",
-        action="append",
-        default=[],
-        metavar="PACKAGE.MODULE:FUNCTION",
-        help="one more scanner; may be given several times",
-    )
-    top.add_argument("--json", action="store_true", help="print everything as JSON, with all findings")
-    return top
-
-
-@refusing
-def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+def run(options: argparse.Namespace, prog: str = PROG) -> int:
     """Run the command.
 
     Args:
-        argv: Its arguments; None takes the process's own.
+        options: What :func:`ragen.llm_agent.evaluation.diagnose_command.parser` has read.
         prog: The program's name.
 
     Returns:
-        The exit code: 0 whatever is found, or 2 where there is nothing to look at, or no scorer where one was named.
+        The exit code: 0 whatever is found.
+
+    Raises:
+        ConfigError: There is nothing to look at, or no scorer where one was named.
     """
-    options = parser(prog).parse_intermixed_args(argv)
     if options.samples < 2:
         raise ConfigError(f"--samples is {options.samples}; expected at least 2.")
     scanners = SCANNERS | {name: scanner_of(name) for name in options.scanner}

@@ -1,0 +1,60 @@
+"""The command line of ``ragen diagnose``; what it does is imported when it is done, since it needs numpy."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from ragen.commands import refusing
+
+PROG = "ragen diagnose"
+SAMPLES = 64
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line, under this name."""
+    top = argparse.ArgumentParser(
+        prog=prog,
+        description="Say what a run is worth: whether its thoughts depend on its prompts, and which trajectories to "
+        "look at. Works on finished and on running rollouts, evaluations and API runs.",
+        epilog=f"Examples: {prog} outputs/evaluate/NAME; {prog} RUN --scorer Qwen/Qwen2.5-0.5B-Instruct; "
+        f"{prog} RUN actor.base_url=http://localhost:8000/v1 actor.tokenizer=NAME",
+    )
+    top.add_argument("run", type=Path, metavar="RUN", help="the output_dir of a rollout, or its rollouts.jsonl")
+    top.add_argument(
+        "overrides",
+        nargs="*",
+        default=[],
+        metavar="key=value",
+        help="keys of actor: a server that scores prompts (actor.base_url, actor.model, actor.tokenizer), or "
+        "actor.hf.device and the like for --scorer",
+    )
+    top.add_argument("--scorer", metavar="MODEL", help="a transformers model, a folder or the hub's name")
+    top.add_argument("--samples", type=int, default=SAMPLES, metavar="N", help="the most pairs a sample (default: 64)")
+    top.add_argument("--seed", type=int, default=0, metavar="N", help="decides which pairs are drawn (default: 0)")
+    top.add_argument(
+        "--scanner",
+        action="append",
+        default=[],
+        metavar="PACKAGE.MODULE:FUNCTION",
+        help="one more scanner; may be given several times",
+    )
+    top.add_argument("--json", action="store_true", help="print everything as JSON, with all findings")
+    return top
+
+
+@refusing
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run the command.
+
+    Args:
+        argv: Its arguments; None takes the process's own.
+        prog: The program's name.
+
+    Returns:
+        The exit code: 0 whatever is found, or 2 where there is nothing to look at, or no scorer where one was named.
+    """
+    from ragen.llm_agent.evaluation.diagnose import run
+
+    return run(parser(prog).parse_intermixed_args(argv), prog)

@@ -28,7 +28,6 @@ import numpy as np
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.prompt import text_of
 from ragen.llm_agent.evaluation.collapse import collapse_metrics
-from ragen.llm_agent.evaluation.diagnose_command import PROG, SAMPLES
 from ragen.llm_agent.evaluation.results import ALL, independent, print_whole
 from ragen.llm_agent.evaluation.scanners import SCANNERS, Finding, scan, scan_json, scanner_of
 from ragen.llm_agent.evaluation.tables import plain_table
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from ragen.llm_agent.evaluation.scanners import Record
     from ragen.llm_agent.evaluation.scorers import Scorer
 
+SAMPLES = 64  # the most pairs of a sample
 FIRST_TURNS, TRAJECTORIES = "first turns", "trajectories"
 _SHOWN = 3  # examples of each scanner
 _COLUMNS = {
@@ -201,7 +201,7 @@ def _tag(tag: str, records: Sequence[Record], scorer: Scorer | None, samples: in
     }
 
 
-def run(options: argparse.Namespace, prog: str = PROG) -> int:
+def run(options: argparse.Namespace, prog: str) -> int:
     """Run the command.
 
     Args:

@@ -55,6 +55,7 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     Returns:
         The exit code: 0 whatever is found, or 2 where there is nothing to look at, or no scorer where one was named.
     """
+    options = parser(prog).parse_intermixed_args(argv)
     from ragen.llm_agent.evaluation.diagnose import run
 
-    return run(parser(prog).parse_intermixed_args(argv), prog)
+    return run(options, prog)

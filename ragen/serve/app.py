@@ -57,8 +57,8 @@ CODES = {
     DivergenceError: "SESSION_ERROR",
 }
 STATUS = {"VALIDATION_ERROR": 422, "INVALID_JSON": 400, "CAPACITY_REACHED": 503, "SESSION_ERROR": 409}
-TAKEN_OVER, ENDED, TOO_BIG = 4001, 1001, 1009
-"""Codes of a connection's end: another one has the session now; the session was idle; a message was too long."""
+TAKEN_OVER, TOO_BIG = 4001, 1009
+"""Codes of a connection's end: another one has the session now; a message was too long."""
 NO_METHOD, NO_REQUEST = -32601, -32600
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -326,7 +326,7 @@ class _Closer:
     def __init__(self, socket: WebSocket) -> None:
         self._socket = socket
 
-    async def ended(self, code: int = ENDED) -> None:
+    async def ended(self, code: int) -> None:
         with suppress(WebSocketDisconnect, RuntimeError):
             await self._socket.close(code)
 

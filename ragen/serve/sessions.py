@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 MODES = ("train", "val")
 LONGEST_ID = 200
 """Characters of an id that a client chooses."""
+ENDED = 1001
+"""The code of a connection whose session has ended, as WebSocket numbers them."""
 Answer = dict[str, Any]
 
 
@@ -249,7 +251,7 @@ class ServedSession:
             await self._let_go()
             self._sessions.drop(self)
         if self.on_end is not None:
-            await self.on_end()
+            await self.on_end(ENDED)
 
     async def let_go(self) -> None:
         """Leave the session to the next server."""

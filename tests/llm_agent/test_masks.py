@@ -194,7 +194,7 @@ def test_a_template_that_fails_on_a_user_message_is_refused():
 
 
 def test_a_template_that_leaves_out_what_the_user_says_is_refused():
-    with pytest.raises(ConfigError, match="leaves out what the user says"):
+    with pytest.raises(ConfigError, match="leaves out the user message"):
         ChatTemplate(broken("hello"))
 
 
@@ -217,7 +217,7 @@ def test_a_tokenizer_without_character_offsets_is_refused():
     class Slow:
         is_fast = False
 
-    with pytest.raises(ConfigError, match="Slow does not tell which characters"):
+    with pytest.raises(ConfigError, match="Slow does not know which characters"):
         ChatEncoder(Slow(), None, None)
 
 

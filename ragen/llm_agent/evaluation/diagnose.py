@@ -148,7 +148,7 @@ def _tokens(scorer: Scorer, pairs: Sequence[Pair]) -> tuple[list[tuple[int, ...]
     from ragen.llm_agent.prompting.chat_template import ChatTemplate
 
     template = ChatTemplate(scorer.tokenizer)
-    texts = template.render([list(pair.prompt) for pair in pairs], add_generation_prompt=True)
+    texts = template.render([[dict(message) for message in pair.prompt] for pair in pairs], add_generation_prompt=True)
     opened = [text if text.rstrip().endswith(THINK) else text + THINK for text in texts]
 
     def ids(text: str) -> tuple[int, ...]:

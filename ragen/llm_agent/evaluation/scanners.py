@@ -285,7 +285,7 @@ def _repeated(words: Sequence[str]) -> str:
         starts, ends = np.flatnonzero(same[1:] & ~same[:-1]), np.flatnonzero(~same[1:] & same[:-1])
         for start, end in zip(starts, ends, strict=True):
             if end - start >= (REPEATS - 1) * period:
-                whole = " ".join(words[start : end + period])
+                whole = " ".join(words[int(start) : int(end) + period])
                 if sum(map(str.isalpha, whole)) >= max(_LEAST_REPEATED, len(whole) // 2):
                     return whole
     return ""

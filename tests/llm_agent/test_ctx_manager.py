@@ -627,8 +627,8 @@ def test_a_window_shows_the_last_turns_and_keeps_their_numbers():
     assert "Turn 5:" in second
 
 
-@pytest.mark.parametrize("window", [-1, 0, None])
-def test_a_window_below_one_shows_all_turns(window):
+@pytest.mark.parametrize("window", [-1, None])
+def test_without_a_window_all_turns_are_shown(window):
     context = manager(agent_proxy={"max_context_window": window})
     assert len(user_texts(context.get_lm_inputs([rollout(turns=4)]))) == 5
 

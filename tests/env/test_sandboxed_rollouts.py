@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -14,7 +11,7 @@ import pytest
 from ragen.env.code.families import solve as program_for
 from ragen.env.terminal.families import solve as command_for
 from ragen.llm_agent.es_manager import EnvStateManager
-from support.episodes import config, freeze
+from support.episodes import config, kill_workers, play_answers
 from support.sandboxes import needs_programs, needs_shell
 
 TURNS = 3
@@ -47,27 +44,6 @@ def answers(cache: dict[str, Any], turn: int) -> list[str]:
     return [program_for(first) or ""] if rng.random() < 0.4 else [rng.choice(PROGRAMS)]
 
 
-def episode(manager: EnvStateManager, before_turn: Callable[[int], object] | None = None) -> Any:
-    active = manager.reset()
-    for turn in range(TURNS):
-        if before_turn is not None:
-            before_turn(turn)
-        active = manager.step(
-            [
-                {"env_id": c["env_id"], "actions": answers(c, turn), "llm_response": "", "llm_raw_response": ""}
-                for c in active
-            ]
-        )
-    return freeze(manager.get_rollout_states())
-
-
-def kill_workers(manager: EnvStateManager) -> None:
-    pids = [lane.pid for lane in manager.lane_stats() if lane.lane != "main" and lane.pid]
-    assert pids
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-
-
 def sandboxes() -> set[psutil.Process]:
     """Those of this process and its workers."""
     return {each for each in psutil.Process().children(recursive=True) if each.name() == "bwrap"}
@@ -86,11 +62,12 @@ def test_rollouts_are_equal_in_workers_and_after_kills_and_nothing_is_left(env_t
 
     before = sandboxes()
     with made(False) as manager:
-        expected = [episode(manager) for _ in range(2)]
+        expected = [play_answers(manager, answers, TURNS) for _ in range(2)]
     assert sandboxes() == before
     with made(True) as manager:
-        assert episode(manager) == expected[0]
-        assert episode(manager, lambda turn: turn == 1 and kill_workers(manager)) == expected[1]
+        assert play_answers(manager, answers, TURNS) == expected[0]
+        killed = play_answers(manager, answers, TURNS, lambda turn: turn == 1 and kill_workers(manager))
+        assert killed == expected[1]
         left = sandboxes() - before
     _, still = psutil.wait_procs(left, timeout=60)
     assert not still

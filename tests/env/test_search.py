@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import random
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,7 +20,7 @@ from ragen.env.search.world import RELATIONS, ask, generate, read_question, solv
 from ragen.errors import ConfigError, InputError, SearchError, StateError
 from ragen.llm_agent.es_manager import EnvStateManager
 from support import env_contract
-from support.episodes import config, freeze
+from support.episodes import config, kill_workers, play_answers
 
 SMALL = {"entities": 120}
 ACTIONS = ["search[Song]", "<search>river</search>", "search[]", "", "answer[nothing]"]
@@ -462,26 +460,6 @@ def answers(cache: dict[str, Any], turn: int) -> list[str]:
     return [solve(told) or ""] if rng.random() < 0.8 else [rng.choice(ACTIONS)]
 
 
-def episode(manager: EnvStateManager, before_turn: Callable[[int], object] = lambda turn: None) -> Any:
-    active = manager.reset()
-    for turn in range(5):
-        before_turn(turn)
-        active = manager.step(
-            [
-                {"env_id": c["env_id"], "actions": answers(c, turn), "llm_response": "", "llm_raw_response": ""}
-                for c in active
-            ]
-        )
-    return freeze(manager.get_rollout_states())
-
-
-def kill_workers(manager: EnvStateManager) -> None:
-    pids = [lane.pid for lane in manager.lane_stats() if lane.lane != "main" and lane.pid]
-    assert pids
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-
-
 def test_rollouts_are_equal_in_workers_and_after_kills(tmp_path: Path) -> None:
     tags = {
         "World": {"env_type": "search", "env_config": {"max_searches": 3, **SMALL}, "max_actions_per_traj": 9},
@@ -492,10 +470,11 @@ def test_rollouts_are_equal_in_workers_and_after_kills(tmp_path: Path) -> None:
         return EnvStateManager(config(tags, [("World", 3), ("Own", 1)], group_size=2, use_multiprocessing=mode))
 
     with made(False) as manager:
-        expected = [episode(manager) for _ in range(2)]
+        expected = [play_answers(manager, answers, 5) for _ in range(2)]
     with made(True) as manager:
-        assert episode(manager) == expected[0]
-        assert episode(manager, lambda turn: turn == 1 and kill_workers(manager)) == expected[1]
+        assert play_answers(manager, answers, 5) == expected[0]
+        killed = play_answers(manager, answers, 5, lambda turn: turn == 1 and kill_workers(manager))
+        assert killed == expected[1]
     rewards = [turn.get("reward", 0) for cache in expected[0] + expected[1] for turn in cache["history"]]
     assert max(rewards) == 1.0, "something was solved"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import signal
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -69,6 +70,33 @@ def play(
             before_turn(turn)
         active = manager.step(inputs([cache["env_id"] for cache in active], turn))
     return manager.get_rollout_states()
+
+
+def play_answers(
+    manager: EnvStateManager,
+    answers: Callable[[dict[str, Any], int], list[str]],
+    turns: int,
+    before_turn: Callable[[int], object] = lambda turn: None,
+) -> Any:
+    """Play an episode with what a player answers to a cache in a turn; what the manager has to say of it, frozen."""
+    active = manager.reset()
+    for turn in range(turns):
+        before_turn(turn)
+        active = manager.step(
+            [
+                {"env_id": c["env_id"], "actions": answers(c, turn), "llm_response": "", "llm_raw_response": ""}
+                for c in active
+            ]
+        )
+    return freeze(manager.get_rollout_states())
+
+
+def kill_workers(manager: EnvStateManager) -> None:
+    """Kill every worker that the manager has; there has to be one."""
+    pids = [lane.pid for lane in manager.lane_stats() if lane.lane != "main" and lane.pid]
+    assert pids
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
 
 
 def sequential(configuration: dict[str, Any], turns: int = 4, episodes: int = 1) -> list[list[dict[str, Any]]]:

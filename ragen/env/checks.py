@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import secrets
+from collections.abc import Collection
 from typing import Any
 
 from ragen.errors import ConfigError, InputError, StateError
@@ -26,6 +27,19 @@ def require(ok: bool, env_type: str, key: str, value: object, expected: str) -> 
     """
     if not ok:
         raise ConfigError(f"{env_type}: env_config key {key}={value!r}, expected {expected}.")
+
+
+def require_families(env_type: str, families: Any, known: Collection[str]) -> None:
+    """Refuse ``families`` of generated instances that are neither None nor a list of some that are known.
+
+    Raises:
+        ConfigError: They are not.
+    """
+    if families is None:
+        return
+    named = isinstance(families, list | tuple) and bool(families)
+    known_ok = named and all(name in known for name in families)
+    require(known_ok, env_type, "families", families, f"null or a list of some of {', '.join(known)}")
 
 
 def is_integer(value: Any, low: int | None = None, high: int | None = None) -> bool:

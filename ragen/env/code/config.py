@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from ragen.env.checks import is_integer, is_number, require
+from ragen.env.checks import is_integer, is_number, require, require_families
 from ragen.env.code.families import FAMILIES, LEVELS
 from ragen.env.code.problems import GENERATED, HUMANEVAL
 from ragen.env.sandbox import Limits
@@ -55,10 +55,8 @@ class CodeEnvConfig:
             isinstance(self.levels, list | tuple) and self.levels and all(each in LEVELS for each in self.levels)
         )
         require(bool(levels_ok), _TYPE, "levels", self.levels, f"a list of some of {', '.join(map(str, LEVELS))}")
+        require_families(_TYPE, self.families, FAMILIES)
         if self.families is not None:
-            named = isinstance(self.families, list | tuple) and bool(self.families)
-            known_ok = named and all(name in FAMILIES for name in self.families)
-            require(known_ok, _TYPE, "families", self.families, f"null or a list of some of {', '.join(FAMILIES)}")
             of_levels = [name for name in self.families if FAMILIES[name].level in self.levels]
             require(bool(of_levels), _TYPE, "families", self.families, f"one of the levels {self.levels}")
         require(is_integer(self.tests, 1, 100), _TYPE, "tests", self.tests, "an integer from 1 to 100")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from ragen.env.checks import is_integer, is_number, require
+from ragen.env.checks import is_integer, is_number, require, require_families
 from ragen.env.sandbox import Limits
 from ragen.env.terminal.families import FAMILIES
 
@@ -51,10 +51,7 @@ class TerminalEnvConfig:
         found = self.tasks == GENERATED or (isinstance(self.tasks, str) and os.path.isdir(self.tasks))
         require(found, _TYPE, "tasks", self.tasks, f"{GENERATED!r} or a folder that is there")
         self.tasks = self.tasks if self.tasks == GENERATED else os.path.abspath(self.tasks)
-        if self.families is not None:
-            named = isinstance(self.families, list | tuple) and bool(self.families)
-            known = named and all(name in FAMILIES for name in self.families)
-            require(known, _TYPE, "families", self.families, f"null or a list of some of {', '.join(FAMILIES)}")
+        require_families(_TYPE, self.families, FAMILIES)
         require(is_integer(self.files, 4, 1000), _TYPE, "files", self.files, "an integer from 4 to 1000")
         require(is_integer(self.max_steps, 1), _TYPE, "max_steps", self.max_steps, "an integer of at least 1")
         require(self.reward in REWARDS, _TYPE, "reward", self.reward, " or ".join(map(repr, REWARDS)))

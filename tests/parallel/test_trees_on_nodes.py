@@ -58,5 +58,5 @@ def test_trees_on_nodes_are_those_of_the_main_process(lost_before: tuple[int, ..
         branches = proxy.train_es_manager.branches
         at_last = {proxy.train_es_manager.home(env_id) for env_id in branches}
         assert len(branches) > 6 and "main" not in at_last
-        proxy.train_es_manager.reset(seed=1)  # asks every lane, also those whose episodes were over when their node went
+        proxy.train_es_manager.reset(seed=1)  # asks every lane, also one whose episodes were all over
         assert nodes() == set(THREE[len(lost_before) :])

@@ -188,7 +188,7 @@ def test_children_of_workers_end_even_if_the_supervisor_is_killed(tmp_path: Path
     tags = {"Faulty": {"env_type": "support.faulty_envs:Faulty", "env_config": fields}}
     with EnvStateManager(config(tags, [("Faulty", 1)], use_multiprocessing=True)) as manager:
         manager.reset()
-        assert until(lambda: len(processes()) == 7)  # supervisor, watcher, worker, and four children
+        assert until(lambda: len(processes()) == 7), processes()  # supervisor, watcher, worker, and four children
         left = set(processes())
         kill_supervisor()
         assert errors(play(manager, 1)[0]) == [None]

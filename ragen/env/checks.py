@@ -38,7 +38,7 @@ def require_families(env_type: str, families: Any, known: Collection[str]) -> No
     if families is None:
         return
     named = isinstance(families, list | tuple) and bool(families)
-    known_ok = named and all(name in known for name in families)
+    known_ok = named and all(isinstance(name, str) and name in known for name in families)
     require(known_ok, env_type, "families", families, f"null or a list of some of {', '.join(known)}")
 
 

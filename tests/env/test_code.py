@@ -246,6 +246,7 @@ def test_a_saved_episode_goes_on_elsewhere() -> None:
         ("levels", [4]),
         ("levels", []),
         ("families", ["nothing"]),
+        ("families", [["digit_sum"]]),
         ("tests", 0),
         ("max_tries", 0),
         ("reward", "some"),

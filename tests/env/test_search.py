@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from ragen.env.search.config import SearchEnvConfig
-from ragen.env.search.env import SearchEnv, f1_score, normalized, read_action
+from ragen.env.search.dialogue import extracted, f1_score, normalized, read_action
+from ragen.env.search.env import SearchEnv
 from ragen.env.search.index import hold_index
 from ragen.env.search.world import RELATIONS, ask, generate, read_question, solve
 from ragen.errors import ConfigError, InputError, SearchError, StateError
 from ragen.llm_agent.es_manager import EnvStateManager
-from support import env_contract
+from support import env_contract, golden
 from support.episodes import config, kill_workers, play_answers
 
 SMALL = {"entities": 120}
@@ -149,7 +150,7 @@ def test_an_environment_that_was_never_reset_is_pickled_and_refuses_to_step(make
 
 def test_bad_seeds_are_refused(make: Callable[..., SearchEnv]) -> None:
     env = make(**SMALL)
-    for seed in (-1, 2**32, "1"):
+    for seed in (-1, "1"):
         with pytest.raises(InputError, match="seed"):
             env.reset(seed)  # type: ignore[arg-type]
 
@@ -185,9 +186,9 @@ def test_actions_are_read_in_every_form(action: str, read: tuple[str, str]) -> N
 
 def test_answers_are_compared_as_squad_does() -> None:
     assert normalized(" The  U.S.A.,  an Answer") == "usa answer"
-    assert f1_score("the red fox", "red wolf") == 0.5
-    assert f1_score("yes it is", "yes") == 0.0
-    assert f1_score("", "") == f1_score("a", "b") == 0.0
+    assert f1_score("the red fox ran", "red wolf") == (0.4, 1 / 3, 0.5)
+    assert f1_score("yes it is", "yes") == (0.0, 0.0, 0.0)
+    assert f1_score("", "") == f1_score("a", "b") == (0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -304,9 +305,72 @@ def test_a_single_file_is_divided_and_a_directory_is_used_as_it_is(
 
 def test_a_configuration_of_ragen_is_read() -> None:
     read = SearchEnvConfig(max_steps=10, max_search_results=7, mock_mode=True)
-    assert (read.k, read.backend) == (7, "fts5")
-    served = SearchEnvConfig(retrieval_server_url="http://127.0.0.1:8000", train_path=__file__)
-    assert (served.backend, served.questions, served.replayable) == ("http", __file__, False)
+    assert (read.k, read.backend, read.style, read.reward, read.replayable) == (7, "mock", "ragen", "f1", True)
+    served = SearchEnvConfig(train_path=__file__)
+    assert (served.backend, served.retrieval_server_url) == ("http", "http://127.0.0.1:8000")
+    assert (served.questions, served.replayable) == (__file__, False)
+
+
+def golden_env(**more: Any) -> SearchEnv:
+    settings = golden.resets("up26", "SearchQAMock").env_config
+    return SearchEnv(SearchEnvConfig(**settings | {"train_path": str(golden.GOLDEN / settings["train_path"])} | more))
+
+
+def test_ragens_configuration_is_played_as_ragen_does() -> None:
+    goldens, env = golden.resets("up26", "SearchQAMock"), golden_env()
+    for record in goldens.valid():
+        for mode in MODES:
+            assert env.reset(record["seed"], mode) == record["state"]
+    for record in goldens.refused():
+        with pytest.raises(InputError):
+            env.reset(record["seed"])
+    for record in goldens.steps:
+        env.reset(record["seed"])
+        for step in record["steps"]:
+            if record["reset_before_each"]:
+                env.reset(record["seed"])
+            shown, reward, done, info = env.step(step["a"])
+            assert (shown, reward, done) == (step["obs"], step["reward"], step["done"]), step["a"]
+            assert list(info.items()) == list(step["info"].items()), step["a"]
+
+
+def test_ragens_style_keeps_what_every_environment_promises(tmp_path: Path) -> None:
+    rows = [{"question": f"Number {n}?", "ground_truth": str(n)} for n in range(5)]
+    path = lines(tmp_path / "train.jsonl", *rows)
+
+    def made() -> SearchEnv:
+        return SearchEnv(SearchEnvConfig(train_path=path, mock_mode=True, max_steps=3))
+
+    actions = ["search[x]", "", "finish[3]", "It is 3."]
+    env_contract.assert_seed_and_actions_decide_everything(made, actions)
+    env_contract.assert_saves_at_any_moment(made, actions)
+    env_contract.assert_pickles_in_mid_episode(made, actions)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<think>no</think> It is \\boxed{ 7 }. **x**", "7"),
+        ("It may be *Paris* or **Rome, Italy**.", "Rome, Italy"),
+        ("The correct answer is: the Nile! Or not.", "the Nile"),
+        ("Thus, it ends here. More", "it ends here"),
+        ("Yes. It rains today. So", "It rains today"),
+        ("x", "x"),
+    ],
+)
+def test_an_answer_is_taken_out_of_a_free_text(text: str, answer: str) -> None:
+    assert extracted(text) == answer
+
+
+def test_ragens_style_shows_passages_of_every_index(tmp_path: Path, make: Callable[..., SearchEnv]) -> None:
+    env = make(**own(tmp_path, rows=3, style="ragen", k=1))
+    assert [env.reset(seed).splitlines()[0] for seed in (0, 4)] == [f"Question: Question number {n}?" for n in (0, 1)]
+    shown = env.step("search[beetle]")[0]
+    assert shown.startswith("Search results for 'beetle':\n[Document 1] (ID: 1, Score: ")
+    assert shown.endswith(
+        ")\nElm\nThe elm is a tree that beetles kill.\n\nAvailable actions: search[<query>], finish[<answer>]"
+    )
+    assert env.step("search[quasar]")[0].startswith("Search results for 'quasar':\nNo relevant documents")
 
 
 @pytest.mark.parametrize(
@@ -327,6 +391,8 @@ def test_a_configuration_of_ragen_is_read() -> None:
         ("render_mode", "rgb_array"),
         ("questions", "/nowhere.jsonl"),
         ("questions", __file__),
+        ("style", "rllm"),
+        ("style", ["ragen"]),
         ("answer_column", ""),
         ("mock_mode", 1),
     ],
@@ -342,6 +408,9 @@ def test_values_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
         ({"backend": "http"}, "questions"),
         ({"backend": "http", **given}, "corpus"),
         ({"k": 3, "max_search_results": 4}, "max_search_results"),
+        ({"mock_mode": True, "backend": "fts5"}, "mock_mode"),
+        ({"mock_mode": True, "corpus": given["corpus"]}, "corpus"),
+        ({"style": "ragen", "max_searches": 2}, "max_searches"),
         (
             {"backend": "http", "questions": given["questions"], "retrieval_server_url": "ftp://x"},
             "retrieval_server_url",

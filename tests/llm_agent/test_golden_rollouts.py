@@ -212,8 +212,6 @@ def warm_lanes() -> Iterator[None]:
 
 def _skip_unknown(custom_envs: dict[str, Record]) -> None:
     for tag, entry in custom_envs.items():
-        if entry["env_type"] == "search":
-            pytest.skip(f"{tag}: search has no counterpart of RAGEN's mock retriever yet")
         if entry["env_type"] not in REGISTERED_ENVS and ":" not in entry["env_type"]:
             pytest.skip(f"{tag}: there is no environment type {entry['env_type']!r} here")
 

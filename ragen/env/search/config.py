@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from ragen.env.checks import is_integer, is_number, require
 from ragen.env.rows import RowSource, absolute, check_source
+from ragen.env.search.dialogue import STYLES
 from ragen.env.search.world import MOST_HOPS
 
 _TYPE = "search"
-BACKENDS = ("fts5", "tantivy", "http")
+BACKENDS = ("fts5", "tantivy", "http", "mock")
 REWARDS = ("exact", "f1")
 SERVER = "http://127.0.0.1:8000"
 
@@ -26,15 +27,19 @@ class SearchEnvConfig:
         question_column: The column of questions.
         answer_column: The column of right answers: a text, or a list of texts of which each is right.
         max_instances: The first so many rows are used; None for all.
-        backend: ``"fts5"`` (SQLite), ``"tantivy"`` (the extra ``search``) or ``"http"`` (a retrieval server); None is
-            ``"http"`` where ``retrieval_server_url`` is given, else ``"fts5"``.
+        backend: ``"fts5"`` (SQLite), ``"tantivy"`` (the extra ``search``), ``"http"`` (a retrieval server) or
+            ``"mock"`` (RAGEN 2026's two placeholders); None is ``"mock"`` with ``mock_mode``, ``"http"`` where
+            ``retrieval_server_url``, or ``train_path`` without a ``corpus``, is given, else ``"fts5"``.
+        style: How actions are read, replies worded and questions drawn: ``"own"``, or ``"ragen"`` as RAGEN 2026 does,
+            to the letter; None is ``"ragen"`` where ``train_path`` or ``mock_mode`` is given, else ``"own"``.
         retrieval_server_url: The address of a server; None is ``http://127.0.0.1:8000`` for ``"http"``.
         retrieval_timeout: Seconds to wait for it.
         k: Passages that a search shows; None is 5.
         max_searches: Searches that are answered in an episode; None for no limit of their own.
         max_steps: Actions of an episode, after which it is over without an answer.
         max_total_chars: Characters of all passages of one search together.
-        reward: ``"exact"``: an answer has to equal a right one; ``"f1"``: or to share enough words with it.
+        reward: ``"exact"``: an answer has to equal a right one; ``"f1"``: or to share enough words with it; None is
+            ``"f1"`` in RAGEN's style, else ``"exact"``.
         correct_reward: For a right answer; with ``"f1"``, times the F1 score.
         incorrect_reward: For another one.
         f1_threshold: The least F1 score that counts with ``"f1"``.
@@ -44,7 +49,7 @@ class SearchEnvConfig:
         dataset_name: RAGEN 2026's; nothing follows from it.
         train_path: RAGEN 2026's name of ``questions``.
         max_search_results: RAGEN 2026's name of ``k``.
-        mock_mode: RAGEN 2026's; True makes sure that no server is asked.
+        mock_mode: RAGEN 2026's; True is ``backend: mock``.
         render_mode: ``"text"``.
     """
 
@@ -54,13 +59,14 @@ class SearchEnvConfig:
     answer_column: str = "ground_truth"
     max_instances: int | None = None
     backend: str | None = None
+    style: str | None = None
     retrieval_server_url: str | None = None
     retrieval_timeout: float = 30.0
     k: int | None = None
     max_searches: int | None = None
     max_steps: int = 10
     max_total_chars: int = 4000
-    reward: str = "exact"
+    reward: str | None = None
     correct_reward: float = 1.0
     incorrect_reward: float = 0.0
     f1_threshold: float = 0.3
@@ -88,7 +94,9 @@ class SearchEnvConfig:
             value = getattr(self, key)
             ok = value is None or is_integer(value, low)
             require(ok, _TYPE, key, value, f"null or an integer of at least {low}")
-        require(self.reward in REWARDS, _TYPE, "reward", self.reward, " or ".join(map(repr, REWARDS)))
+        require(self.reward in REWARDS, _TYPE, "reward", self.reward, f"null or one of {', '.join(REWARDS)}")
+        searches_ok = self.max_searches is None or self.style == "own"
+        require(searches_ok, _TYPE, "max_searches", self.max_searches, "null with style='ragen', which has no limit")
         for key in ("correct_reward", "incorrect_reward"):
             require(is_number(getattr(self, key)), _TYPE, key, getattr(self, key), "a number")
         require(is_number(self.f1_threshold, 0, 1), _TYPE, "f1_threshold", self.f1_threshold, "a number from 0 to 1")
@@ -103,6 +111,13 @@ class SearchEnvConfig:
         require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
 
     def _take_names_of_ragen(self) -> None:
+        require(isinstance(self.mock_mode, bool), _TYPE, "mock_mode", self.mock_mode, "a truth value")
+        if self.style is None:
+            self.style = "ragen" if self.mock_mode or self.train_path is not None else "own"
+        style_ok = isinstance(self.style, str) and self.style in STYLES
+        require(style_ok, _TYPE, "style", self.style, f"null or one of {', '.join(STYLES)}")
+        if self.reward is None:
+            self.reward = STYLES[self.style].reward
         for theirs, ours in (("train_path", "questions"), ("max_search_results", "k")):
             given = getattr(self, theirs)
             if given is not None:
@@ -114,10 +129,11 @@ class SearchEnvConfig:
     def _choose_backend(self) -> None:
         url = self.retrieval_server_url
         if self.backend is None:
-            self.backend = "fts5" if url is None or self.mock_mode else "http"
+            served = url is not None or (self.train_path is not None and self.corpus is None)
+            self.backend = "mock" if self.mock_mode else "http" if served else "fts5"
         require(self.backend in BACKENDS, _TYPE, "backend", self.backend, f"null or one of {', '.join(BACKENDS)}")
-        mock_ok = isinstance(self.mock_mode, bool) and not (self.mock_mode and self.backend == "http")
-        require(mock_ok, _TYPE, "mock_mode", self.mock_mode, "a truth value; true does not go with backend='http'")
+        mock_ok = not self.mock_mode or self.backend == "mock"
+        require(mock_ok, _TYPE, "mock_mode", self.mock_mode, f"false with backend={self.backend!r}")
         if self.backend == "http":
             self.retrieval_server_url = url = SERVER if url is None else url
             url_ok = isinstance(url, str) and url.startswith(("http://", "https://"))
@@ -130,13 +146,15 @@ class SearchEnvConfig:
         if self.corpus is not None:
             found = isinstance(self.corpus, str) and os.path.isfile(self.corpus)
             require(found, _TYPE, "corpus", self.corpus, "null or a JSONL file that is there")
-            require(self.backend != "http", _TYPE, "corpus", self.corpus, "null with backend='http', which has its own")
+            own_ok = self.backend not in ("http", "mock")
+            require(own_ok, _TYPE, "corpus", self.corpus, f"null with backend={self.backend!r}, which needs none")
             self.corpus = os.path.abspath(self.corpus)
         if self.questions is not None:
             check_source(self.source("train"))
             self.questions = absolute(self.questions)
-        has_passages = self.corpus is not None or self.backend == "http"
-        if has_passages:
+        if self.backend == "mock":
+            return
+        if self.corpus is not None or self.backend == "http":
             require(self.questions is not None, _TYPE, "questions", None, "questions about the corpus or the server's")
         else:
             expected = "null, or a corpus (or backend='http') beside it: the generated world has questions of its own"

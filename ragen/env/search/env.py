@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import string
-from collections import Counter
-from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
 from random import Random
@@ -20,54 +17,14 @@ from ragen.env.base import BaseLanguageBasedEnv
 from ragen.env.checks import check_was_reset, checked_seed
 from ragen.env.rows import RowSource, load_rows
 from ragen.env.search.config import SearchEnvConfig
-from ragen.env.search.index import Index, Server, hold_index
-from ragen.env.search.world import Passage, Question, World, ask, generate, is_held_out, solve
+from ragen.env.search.dialogue import STYLES, Verdict, extracted, judge
+from ragen.env.search.index import Index, Placeholders, Server, hold_index
+from ragen.env.search.world import Question, World, ask, generate, is_held_out, solve
 from ragen.env.text import TextObservation
 from ragen.errors import ConfigError
 from ragen.resources import Lease
 
-READ_LIMIT = 10_000
-"""Characters of the longest action that is read."""
-
-_ACTION = re.compile(r"(search|answer|finish)\s*\[(.*)\]", re.S | re.I)
-_TAG = re.compile(r"<(search|answer)>(.*?)</\1>", re.S | re.I)
-_HINT = "search[...] or answer[...]"
 _SPLITS = {"train": ("train",), "val": ("val", "validation", "dev", "test"), "test": ("test", "val", "validation")}
-
-
-def read_action(action: str) -> tuple[str, str]:
-    """What an action does and with which words.
-
-    Args:
-        action: ``search[...]``, ``answer[...]``, RAGEN's ``finish[...]``, Search-R1's ``<search>`` or ``<answer>``, of
-            which the last counts; any other text is an answer, as it is where a rollout has taken the tag away.
-
-    Returns:
-        ``"search"``, ``"answer"`` or ``"none"``, and the words.
-    """
-    text = action.strip()
-    if not text or len(text) > READ_LIMIT:
-        return "none", ""
-    if found := _ACTION.fullmatch(text):
-        return ("search" if found[1].lower() == "search" else "answer"), found[2].strip()
-    if tags := _TAG.findall(text):
-        return tags[-1][0].lower(), tags[-1][1].strip()
-    return "answer", text
-
-
-def normalized(text: str) -> str:
-    """An answer as SQuAD's and HotpotQA's evaluations compare it: lower case, no punctuation, no articles."""
-    plain = "".join(letter for letter in text.lower() if letter not in string.punctuation)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", plain).split())
-
-
-def f1_score(answer: str, right: str) -> float:
-    """The harmonic mean of precision and recall of an answer's words; yes, no and no answer are right or wrong."""
-    given, wanted = normalized(answer), normalized(right)
-    if given != wanted and {given, wanted} & {"yes", "no", "noanswer"}:
-        return 0.0
-    shared = sum((Counter(given.split()) & Counter(wanted.split())).values())
-    return 2 * shared / (len(given.split()) + len(wanted.split())) if shared else 0.0
 
 
 class SearchEnv(TextObservation, BaseLanguageBasedEnv):
@@ -81,7 +38,7 @@ class SearchEnv(TextObservation, BaseLanguageBasedEnv):
 
     config_class = SearchEnvConfig
     uses_global_rng = False
-    action_hint = _HINT
+    action_hint = "search[...] or answer[...]"
 
     def __init__(self, config: SearchEnvConfig | None = None) -> None:
         """Take a configuration and look whether there are questions, and passages.
@@ -91,6 +48,7 @@ class SearchEnv(TextObservation, BaseLanguageBasedEnv):
             MissingExtraError: The backend's package is not installed.
         """
         self.config = config or SearchEnvConfig()
+        self._style = STYLES[str(self.config.style)]
         self.question: Question | None = None
         self.steps = self.searches = 0
         self._drawn: tuple[int, str] = (0, "train")
@@ -105,6 +63,8 @@ class SearchEnv(TextObservation, BaseLanguageBasedEnv):
 
     def _index(self) -> Index:
         config = self.config
+        if config.backend == "mock":
+            return Placeholders()
         if config.backend == "http":
             if self._server is None:
                 self._server = Server(str(config.retrieval_server_url), config.retrieval_timeout)
@@ -119,25 +79,22 @@ class SearchEnv(TextObservation, BaseLanguageBasedEnv):
         Raises:
             ConfigError: There is no question for this split.
         """
-        self._drawn = checked_seed("search", seed), mode if mode in _SPLITS else "train"
+        self._drawn = checked_seed("search", seed, limit=None), mode if mode in _SPLITS else "train"
         self.question = self._draw()
         self.steps = self.searches = 0
-        self.observation = f"Question: {self.question.text}\n{self._choices()}"
+        self.observation = self._style.opening(self.question, self._searches_left())
         return self.observation
 
     def _draw(self) -> Question:
         (seed, split), config = self._drawn, self.config
         if config.questions is None:
             return ask(self._world(), seed, split, config.hops)
+        if not self._style.by_splits:
+            rows = questions_of(config.source("train"), config.max_instances, "")
+            return rows[seed % len(rows)]
         source, part = split_of(config.source(split))
         rows = questions_of(source, config.max_instances, part)
         return rows[Random(seed).randrange(len(rows))]
-
-    def _choices(self) -> str:
-        left = self._searches_left()
-        if left is None:
-            return f"Say {_HINT}."
-        return f"Searches left: {left}. Say {_HINT if left else 'answer[...]'}."
 
     def _searches_left(self) -> int | None:
         most = self.config.max_searches
@@ -151,57 +108,43 @@ class SearchEnv(TextObservation, BaseLanguageBasedEnv):
 
         Returns:
             The passages that were found or what became of the answer, the reward (0 until the episode is over), whether
-            it is over, and info: ``success``, ``searches``, and in the end ``exact_match`` and ``f1``.
+            it is over, and info: ``success``, ``searches``, ``exact_match`` and ``f1``, or RAGEN 2026's.
 
         Raises:
             StateError: The environment was never reset.
             SearchError: The retrieval server did not answer.
         """
         check_was_reset("search", self.question is not None)
-        kind, words = read_action(action)
-        if kind == "search" and words and self._searches_left() != 0:
-            shown, effective = self._found(words), True
-        elif kind == "answer" and words:
-            return self._answered(words)
-        else:
-            shown, effective = _refusal(kind, words), False
+        style, config = self._style, self.config
+        kind, words = style.read(action)
+        effective, verdict = style.accepts(kind, words, self._searches_left()), None
         self.steps += 1
-        self.searches += effective
-        done = self.steps >= self.config.max_steps
-        self.observation = f"{shown}\n{'That was the last action; there is no answer.' if done else self._choices()}"
-        reward = float(self.config.incorrect_reward) if done else 0.0
-        return self.observation, reward, done, self._info(effective, effective)
+        done, reward = self.steps >= config.max_steps, 0.0
+        if effective and kind != "search":
+            verdict = self._judged(extracted(words) if kind == "free" else words)
+            done, reward, said = True, verdict.reward, style.answered(kind, verdict)
+        else:
+            said = self._found(words) if effective else style.refused(kind, words)
+            self.searches += effective
+            said = style.next(said, kind, done, self._searches_left())
+            if done and style.unanswered:
+                reward = float(config.incorrect_reward)
+        assert self.question is not None
+        more = self.question.answers, config.f1_threshold
+        self.observation = said.encode("utf-8", "replace").decode()
+        return self.observation, reward, done, style.info(kind, words, effective, self.searches, verdict, more)
 
     def _found(self, words: str) -> str:
-        count = self.config.k
-        assert count is not None
-        found = self._index().search(words, count)
-        return shown(found, self.config.max_total_chars)
+        config = self.config
+        assert config.k is not None
+        most = None if config.backend == "mock" else config.max_total_chars
+        return self._style.found(words, self._index().search(words, config.k), most)
 
-    def _answered(self, words: str) -> tuple[str, float, bool, dict[str, Any]]:
+    def _judged(self, answer: str) -> Verdict:
         assert self.question is not None
         config = self.config
-        exact = any(normalized(words) == normalized(right) for right in self.question.answers)
-        f1 = 1.0 if exact else max(f1_score(words, right) for right in self.question.answers)
-        success = exact or (config.reward == "f1" and f1 > 0 and f1 >= config.f1_threshold)
-        reward = config.correct_reward * f1 if success else config.incorrect_reward
-        self.steps += 1
-        self.observation = "The answer is right." if exact else "The answer is wrong."
-        if success and not exact:
-            self.observation = "The answer is right in part."
-        return self.observation, float(reward), True, self._info(True, True, success, exact, f1)
-
-    def _info(
-        self, valid: bool, effective: bool, success: bool = False, exact: bool = False, f1: float = 0.0
-    ) -> dict[str, Any]:
-        return {
-            "action_is_valid": valid,
-            "action_is_effective": effective,
-            "success": success,
-            "searches": self.searches,
-            "exact_match": exact,
-            "f1": f1,
-        }
+        threshold = config.f1_threshold if config.reward == "f1" else None
+        return judge(answer, self.question.answers, (config.correct_reward, config.incorrect_reward), threshold)
 
     def rollout_info(self) -> dict[str, Any]:
         """The right answers."""
@@ -228,6 +171,7 @@ class SearchEnv(TextObservation, BaseLanguageBasedEnv):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """See :meth:`load`."""
         self.config, self._held, self._server = state["config"], None, None
+        self._style = STYLES[str(self.config.style)]
         self.question, self._drawn = None, (0, "train")
         self.steps = self.searches = 0
         self.load(state["_saved"])
@@ -241,28 +185,10 @@ class SearchEnv(TextObservation, BaseLanguageBasedEnv):
     def example_action(self, rng: Random) -> str:
         """A search for a name in what is shown or for words of the question, or an answer."""
         assert self.question is not None
-        text = f"Question: {self.question.text}\n{self.observation}"
+        text, answer = f"Question: {self.question.text}\n{self.observation}", self._style.answer
         words = re.findall(r"\w{4,}", self.question.text) or ["nothing"]
         searches = [solve(text) or "", f"<search>{' '.join(words)}</search>", f"search[{rng.choice(words)}]"]
-        return rng.choice([*searches, *searches, f"answer[{rng.choice(words)}]", "search[]"])
-
-
-def _refusal(kind: str, words: str) -> str:
-    if kind == "search":
-        return "There are no searches left." if words else "There is nothing to search for."
-    return "That is no answer." if kind == "answer" else "That is no action."
-
-
-def shown(passages: Sequence[Passage], most: int) -> str:
-    """Passages as they are shown, in so many characters."""
-    if not passages:
-        return "Nothing was found."
-    lines = [
-        f"[{number}] {title}: {text}" if title else f"[{number}] {text}"
-        for number, (title, text) in enumerate(passages, 1)
-    ]
-    text = "\n".join(lines).encode("utf-8", "replace").decode()
-    return text if len(text) <= most else f"{text[:most]} ..."
+        return rng.choice([*searches, *searches, answer.format(rng.choice(words)), "search[]"])
 
 
 # Questions of the user's

@@ -12,13 +12,13 @@ import re
 import sqlite3
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from ragen.env.search.world import Passage, World
+from ragen.env.search.world import Hit, Passage, World
 from ragen.errors import ConfigError, SearchError
 from ragen.extras import needs
 from ragen.resources import Lease, machine_cache, worker_resource
@@ -39,7 +39,7 @@ _TANTIVY_HEAP = 64 * 2**20
 class Index(Protocol):
     """What answers queries."""
 
-    def search(self, query: str, count: int) -> list[Passage]:
+    def search(self, query: str, count: int) -> list[Hit]:
         """The best passages, the best first."""
 
     def close(self) -> None:
@@ -115,13 +115,17 @@ class SqliteIndex:
         self._database = sqlite3.connect(uri, uri=True, check_same_thread=False)
         self._database.execute(f"pragma mmap_size={_MAPPED}")
 
-    def search(self, query: str, count: int) -> list[Passage]:
+    def search(self, query: str, count: int) -> list[Hit]:
         """The best passages by BM25; of equal ones the one that stands first in the corpus."""
         terms = " OR ".join(f'"{word}"' for word in words_of(query))
         if not terms:
             return []
-        select = "select title, text from passages where passages match ? order by bm25(passages), rowid limit ?"
-        return [Passage(*row) for row in self._database.execute(select, (terms, count))]
+        select = (
+            "select title, text, rowid, -bm25(passages) from passages where passages match ? "
+            "order by bm25(passages), rowid limit ?"
+        )
+        rows = self._database.execute(select, (terms, count))
+        return [Hit(Passage(title, text), str(number - 1), score) for title, text, number, score in rows]
 
     def close(self) -> None:
         """Close the file."""
@@ -157,7 +161,7 @@ class TantivyIndex:
         self._index: Any = tantivy.Index.open(str(folder))
         self._searcher = self._index.searcher()
 
-    def search(self, query: str, count: int) -> list[Passage]:
+    def search(self, query: str, count: int) -> list[Hit]:
         """The best passages by BM25; of equal ones the one that stands first in the corpus."""
         words = words_of(query)
         if not words:
@@ -168,14 +172,17 @@ class TantivyIndex:
             for score, address in self._searcher.search(parsed, count).hits
             for document in [self._searcher.doc(address)]
         ]
-        return [passage for _, _, passage in sorted(found)]
+        return [Hit(passage, str(number), -score) for score, number, passage in sorted(found)]
 
     def close(self) -> None:
         """Let go of its files."""
         self._index = self._searcher = None
 
 
-_BACKENDS = {"fts5": (build_sqlite, SqliteIndex), "tantivy": (build_tantivy, TantivyIndex)}
+_BACKENDS: dict[str, tuple[Callable[[Path, Iterable[Passage]], None], Callable[[Path], Index]]] = {
+    "fts5": (build_sqlite, SqliteIndex),
+    "tantivy": (build_tantivy, TantivyIndex),
+}
 
 
 def hold_index(backend: str, corpus: str | None, world: World | None) -> Lease[Index]:
@@ -230,7 +237,7 @@ class Server:
         self._timeout = timeout
         self._opener = urllib.request.build_opener(_NoRedirects)
 
-    def search(self, query: str, count: int) -> list[Passage]:
+    def search(self, query: str, count: int) -> list[Hit]:
         """What the server finds.
 
         Raises:
@@ -249,7 +256,7 @@ class Server:
         if len(body) > LARGEST_REPLY:
             raise SearchError(f"search: the retrieval server {self._url} sent more than {LARGEST_REPLY // 2**20} MiB.")
         try:
-            return [passage_of(row, "a passage") for row in _rows(json.loads(body))][:count]
+            return [_hit(row, number) for number, row in enumerate(_rows(json.loads(body))[:count], 1)]
         except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
             raise SearchError(f"search: the reply of {self._url} cannot be read: {error!r}.") from error
 
@@ -269,4 +276,31 @@ def _rows(reply: Any) -> Sequence[Any]:
     if "results" in reply:
         found: Sequence[Any] = reply["results"]
         return found
-    return [row.get("document", row) for row in reply["result"][0]]
+    asked: Sequence[Any] = reply["result"][0]
+    return asked
+
+
+def _hit(row: Any, number: int) -> Hit:
+    """A row with what a server calls its passage, and its score; Search-R1's passage is in its ``document``."""
+    document = row.get("document", row)
+    name, score = document.get("id", f"doc_{number}"), row.get("score", 0.0)
+    return Hit(passage_of(document, "a passage"), str(name), float(score))
+
+
+# RAGEN's mock retriever
+
+
+class Placeholders:
+    """Finds two documents for any query, which say nothing but the query: RAGEN 2026's ``MockRetrievalClient``.
+
+    What it answers follows from the query alone, without a corpus or a server: for trying out a configuration.
+    """
+
+    def search(self, query: str, count: int) -> list[Hit]:
+        """Both of them, however many are wanted."""
+        first = f"Mock search result for query: '{query}'. This is a placeholder document for testing purposes."
+        second = f"Another mock document related to: '{query}'. Replace with real retrieval server for actual training."
+        return [Hit(Passage("", first), "mock_1", 0.9), Hit(Passage("", second), "mock_2", 0.75)]
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -33,6 +33,20 @@ class Passage(NamedTuple):
     text: str
 
 
+class Hit(NamedTuple):
+    """A passage that was found.
+
+    Attributes:
+        passage: The passage.
+        name: What the index knows it by.
+        score: How well it fits; of BM25, or a server's own.
+    """
+
+    passage: Passage
+    name: str = ""
+    score: float = 0.0
+
+
 class Question(NamedTuple):
     """A question.
 

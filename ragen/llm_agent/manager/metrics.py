@@ -22,20 +22,21 @@ def add_metrics(entry: dict[str, Any], cache: dict[str, Any], generation: Genera
         entry: The environment, as ``EnvStateManager.envs`` has it.
         cache: Its rollout cache.
         generation: 2026 adds ``episodic_return``, ``final_score`` and ``max_tile``, and tells WebShop's infos as sums
-            (``traj_sum/..``); with its quirks, an info that is no number is a metric of 0.
+            (``traj_sum/..``); with its quirks, a text that reads as a number is one, and an info that is
+            no number is a metric of 0.
         max_tile: The largest tile of a board now; None without one.
     """
     status, tag = entry["status"], entry["tag"]
     values: dict[str, list[float]] = {}
-    error = None
+    error, as_ragen = None, generation.is_2026 and generation.quirks
     for turn in cache["history"]:
         info = turn.get("info", {})
         error = info.get("env_error", error)
         for key, value in info.items():
-            number = number_of(value) if key != "success" else None
+            number = number_of(value, as_ragen) if key != "success" else None
             if number is not None:
                 values.setdefault(key, []).append(number)
-            elif key not in ("success", "env_error") and generation.is_2026 and generation.quirks:
+            elif key not in ("success", "env_error") and as_ragen:
                 values.setdefault(key, [])
     cache["history"][-1]["metrics"] = values
     metrics = {"success": float(status.terminated and not status.truncated), "num_actions": status.num_actions}
@@ -131,9 +132,9 @@ def _correct_answers(caches: Sequence[dict[str, Any]], engine: EnvEngine) -> dic
     }
 
 
-def number_of(value: Any) -> float | None:
-    """The value as a float; None for what is no number, which makes no metric."""
-    if isinstance(value, str | bytes):
+def number_of(value: Any, texts: bool = False) -> float | None:
+    """The value as a float; None for what is no number, which makes no metric. A text is one with ``texts`` alone."""
+    if isinstance(value, str | bytes) and not texts:
         return None
     try:
         return float(value)

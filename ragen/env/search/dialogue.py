@@ -1,0 +1,329 @@
+"""How actions are read, answers compared, and replies worded: in the way of this package, or in RAGEN 2026's.
+
+An episode is the same in both: searches, then one answer. A :class:`Style` is what differs between them.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from ragen.env.search.world import Hit, Question
+
+READ_LIMIT = 10_000
+"""Characters of the longest action that is read."""
+
+_ACTION = re.compile(r"(search|answer|finish)\s*\[(.*)\]", re.S | re.I)
+_TAG = re.compile(r"<(search|answer)>(.*?)</\1>", re.S | re.I)
+_HINT = "search[...] or answer[...]"
+_RAGEN_CHOICES = "Available actions: search[<query>], finish[<answer>]"
+_RAGEN_LONGEST = 800  # characters of one document
+
+
+def read_action(action: str) -> tuple[str, str]:
+    """What an action does and with which words.
+
+    Args:
+        action: ``search[...]``, ``answer[...]``, RAGEN's ``finish[...]``, Search-R1's ``<search>`` or ``<answer>``, of
+            which the last counts; any other text is an answer, as it is where a rollout has taken the tag away.
+
+    Returns:
+        ``"search"``, ``"answer"`` or ``"none"``, and the words.
+    """
+    text = action.strip()
+    if not text or len(text) > READ_LIMIT:
+        return "none", ""
+    if found := _ACTION.fullmatch(text):
+        return ("search" if found[1].lower() == "search" else "answer"), found[2].strip()
+    if tags := _TAG.findall(text):
+        return tags[-1][0].lower(), tags[-1][1].strip()
+    return "answer", text
+
+
+# Comparing answers
+
+
+class Verdict(NamedTuple):
+    """What an answer is worth.
+
+    Attributes:
+        answer: The answer.
+        best: The right answer that it is most like; "" where it shares no word with any.
+        f1: The F1 score of their words, 1 where they are equal.
+        precision: The share of its words that are right.
+        recall: The share of right words that it has.
+        exact: Whether they are equal.
+        success: Whether it counts as right.
+        reward: Its reward.
+    """
+
+    answer: str
+    best: str
+    f1: float
+    precision: float
+    recall: float
+    exact: bool
+    success: bool
+    reward: float
+
+
+def normalized(text: str) -> str:
+    """An answer as SQuAD's and HotpotQA's evaluations compare it: lower case, no punctuation, no articles."""
+    plain = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", plain).split())
+
+
+def f1_score(answer: str, right: str) -> tuple[float, float, float]:
+    """F1, precision and recall of an answer's words; yes, no and no answer are right or wrong, and nothing between."""
+    given, wanted = normalized(answer), normalized(right)
+    if given != wanted and {given, wanted} & {"yes", "no", "noanswer"}:
+        return 0.0, 0.0, 0.0
+    shared = sum((Counter(given.split()) & Counter(wanted.split())).values())
+    if not shared:
+        return 0.0, 0.0, 0.0
+    precision, recall = shared / len(given.split()), shared / len(wanted.split())
+    return 2 * precision * recall / (precision + recall), precision, recall
+
+
+def judge(answer: str, rights: Sequence[str], rewards: tuple[float, float], threshold: float | None) -> Verdict:
+    """Compare an answer with all that are right.
+
+    Args:
+        answer: The answer.
+        rights: The right ones.
+        rewards: For a right and for a wrong answer; the first is multiplied with the F1 score.
+        threshold: The least F1 score that counts; None if only equal ones do.
+    """
+    best, scores, exact = "", (0.0, 0.0, 0.0), False
+    for right in map(str.strip, rights):
+        if normalized(answer) == normalized(right):
+            best, scores, exact = right, (1.0, 1.0, 1.0), True
+            break
+        found = f1_score(answer, right)
+        if found > scores and found[0] > scores[0]:
+            best, scores = right, found
+    success = exact or (threshold is not None and scores[0] > 0 and scores[0] >= threshold)
+    reward = float(rewards[0] * scores[0] if success else rewards[1])
+    return Verdict(answer, best, *scores, exact, success, reward)
+
+
+# Styles
+
+
+class Style(Protocol):
+    """Reads actions and words replies.
+
+    Attributes:
+        reward: The ``reward`` of a configuration that does not say one.
+        by_splits: Whether questions are kept apart by split; else the seed counts through all of them.
+        unanswered: Whether an episode that ends without an answer has the reward of a wrong one; else 0.
+        answer: How an answer is said, to be formatted with it.
+    """
+
+    reward: str
+    by_splits: bool
+    unanswered: bool
+    answer: str
+
+    def opening(self, question: Question, searches_left: int | None) -> str:
+        """The first observation."""
+
+    def read(self, action: str) -> tuple[str, str]:
+        """What an action does (``"search"``, ``"answer"``, ``"free"`` or ``"none"``), and with which words."""
+
+    def accepts(self, kind: str, words: str, searches_left: int | None) -> bool:
+        """Whether an action does anything; else it is refused."""
+
+    def found(self, query: str, hits: Sequence[Hit], most: int | None) -> str:
+        """What a search shows, in so many characters."""
+
+    def refused(self, kind: str, words: str) -> str:
+        """What an action that does nothing shows."""
+
+    def next(self, shown: str, kind: str, done: bool, searches_left: int | None) -> str:
+        """The observation after a search or a refusal."""
+
+    def answered(self, kind: str, verdict: Verdict) -> str:
+        """The last observation."""
+
+    def info(
+        self, kind: str, words: str, effective: bool, searches: int, verdict: Verdict | None, more: Any
+    ) -> dict[str, Any]:
+        """The info of a turn."""
+
+
+class OwnStyle:
+    """This package's own: three forms of actions, short replies, numbers alone in infos."""
+
+    reward, by_splits, unanswered, answer = "exact", True, True, "answer[{}]"
+
+    def opening(self, question: Question, searches_left: int | None) -> str:
+        """See :class:`Style`."""
+        return f"Question: {question.text}\n{self._choices(searches_left)}"
+
+    def _choices(self, searches_left: int | None) -> str:
+        if searches_left is None:
+            return f"Say {_HINT}."
+        return f"Searches left: {searches_left}. Say {_HINT if searches_left else 'answer[...]'}."
+
+    def read(self, action: str) -> tuple[str, str]:
+        """See :func:`read_action`."""
+        return read_action(action)
+
+    def accepts(self, kind: str, words: str, searches_left: int | None) -> bool:
+        """See :class:`Style`."""
+        return bool(words) and (kind != "search" or searches_left != 0)
+
+    def found(self, query: str, hits: Sequence[Hit], most: int | None) -> str:
+        """See :class:`Style`."""
+        if not hits:
+            return "Nothing was found."
+        lines = [
+            f"[{number}] {title}: {text}" if title else f"[{number}] {text}"
+            for number, ((title, text), _, _) in enumerate(hits, 1)
+        ]
+        return _cut("\n".join(lines), most, " ...")
+
+    def refused(self, kind: str, words: str) -> str:
+        """See :class:`Style`."""
+        if kind == "search":
+            return "There are no searches left." if words else "There is nothing to search for."
+        return "That is no answer." if kind == "answer" else "That is no action."
+
+    def next(self, shown: str, kind: str, done: bool, searches_left: int | None) -> str:
+        """See :class:`Style`."""
+        return f"{shown}\n{'That was the last action; there is no answer.' if done else self._choices(searches_left)}"
+
+    def answered(self, kind: str, verdict: Verdict) -> str:
+        """See :class:`Style`."""
+        if verdict.success and not verdict.exact:
+            return "The answer is right in part."
+        return "The answer is right." if verdict.exact else "The answer is wrong."
+
+    def info(
+        self, kind: str, words: str, effective: bool, searches: int, verdict: Verdict | None, more: Any
+    ) -> dict[str, Any]:
+        """See :class:`Style`."""
+        return {
+            "action_is_valid": effective,
+            "action_is_effective": effective,
+            "success": verdict is not None and verdict.success,
+            "searches": searches,
+            "exact_match": verdict is not None and verdict.exact,
+            "f1": 0.0 if verdict is None else verdict.f1,
+        }
+
+
+class RagenStyle:
+    """RAGEN 2026's: ``search[...]`` and ``finish[...]`` to the letter, an answer taken out of any other text."""
+
+    reward, by_splits, unanswered, answer = "f1", False, False, "finish[{}]"
+
+    def opening(self, question: Question, searches_left: int | None) -> str:
+        """See :class:`Style`."""
+        return f"Question: {question.text}\n{_RAGEN_CHOICES}"
+
+    def read(self, action: str) -> tuple[str, str]:
+        """See :class:`Style`."""
+        text = action.strip()
+        for verb, kind in (("search", "search"), ("finish", "answer")):
+            if text.startswith(f"{verb}[") and text.endswith("]"):
+                return kind, text[len(verb) + 1 : -1]
+        return ("free", text) if text else ("none", "")
+
+    def accepts(self, kind: str, words: str, searches_left: int | None) -> bool:
+        """See :class:`Style`; a search for nothing is one."""
+        return kind != "none"
+
+    def found(self, query: str, hits: Sequence[Hit], most: int | None) -> str:
+        """See :class:`Style`; a document has at most 800 characters."""
+        if not hits:
+            return f"Search results for '{query}':\nNo relevant documents found for the query."
+        longest = None if most is None else _RAGEN_LONGEST
+        documents = []
+        for number, ((title, text), name, score) in enumerate(hits, 1):
+            content = _cut(f"{title}\n{text}" if title else text, longest, "...")
+            documents.append(f"[Document {number}] (ID: {name}, Score: {score:.3f})\n{content}")
+        return f"Search results for '{query}':\n{_cut(f'{chr(10)}{chr(10)}'.join(documents), most, '...')}"
+
+    def refused(self, kind: str, words: str) -> str:
+        """See :class:`Style`."""
+        return "Invalid action. Use search[<query>] to search or finish[<answer>] to answer."
+
+    def next(self, shown: str, kind: str, done: bool, searches_left: int | None) -> str:
+        """See :class:`Style`."""
+        if kind != "search":
+            return f"{shown}\n{_RAGEN_CHOICES}"
+        return (
+            f"{shown}\n\n{'Maximum search steps reached. Episode ended without an answer.' if done else _RAGEN_CHOICES}"
+        )
+
+    def answered(self, kind: str, verdict: Verdict) -> str:
+        """See :class:`Style`."""
+        way = " (extracted)" if kind == "free" else ""
+        return f"Your answer{way}: {verdict.answer}. Reward: {verdict.reward:.2f}"
+
+    def info(
+        self, kind: str, words: str, effective: bool, searches: int, verdict: Verdict | None, more: Any
+    ) -> dict[str, Any]:
+        """See :class:`Style`; ``more`` is the question's right answers and the least F1 score that counts."""
+        told: dict[str, Any] = {
+            "action_is_effective": effective,
+            "action_is_valid": effective and kind != "free",
+            "success": verdict is not None and verdict.success,
+            "action_type": {"search": "search", "answer": "finish", "free": "fallback"}.get(kind, "invalid"),
+        }
+        if kind == "search":
+            told["query"] = words
+        if verdict is None:
+            return told
+        if kind == "free":
+            told |= {"raw_action": words, "extracted_answer": verdict.answer}
+        else:
+            told["answer"] = words
+        rights, threshold = more
+        told["reward_metadata"] = {
+            "extracted_answer": verdict.answer,
+            "ground_truths": list(rights),
+            "best_match": verdict.best,
+            "f1_score": verdict.f1,
+            "precision": verdict.precision,
+            "recall": verdict.recall,
+            "exact_match": verdict.exact,
+            "evaluation_method": "exact_match" if verdict.exact else "f1_score" if verdict.f1 else None,
+            "f1_threshold": threshold,
+            "reward": verdict.reward,
+        }
+        return told
+
+
+STYLES: dict[str, Style] = {"own": OwnStyle(), "ragen": RagenStyle()}
+
+
+def extracted(text: str) -> str:
+    r"""The answer in a free text, as RAGEN 2026 takes it out.
+
+    The first that is there of: what stands in ``\boxed{}``; bold or slanted words; what follows "answer is" or a word
+    that concludes; the first sentence of more than five characters; the first 100 characters.
+    """
+    text = " ".join(re.sub(r"<think>.*?</think>", "", text.strip(), flags=re.S).split())
+    if boxed := re.search(r"\\boxed\{([^}]+)\}", text):
+        return boxed[1].strip()
+    for marks in (r"\*\*([^*]+)\*\*", r"\*([^*]+)\*"):
+        for marked in map(str.strip, re.findall(marks, text)):
+            if len(marked) > 2 and re.search(r"\w", marked):
+                return marked
+    for before in (r"(?:the\s+)?(?:correct\s+)?answer\s+is\s*:?", r"(?:therefore|thus|so|hence)\s*,?"):
+        if concluded := re.search(rf"{before}\s*([^.!?]+)", text, re.I):
+            answer = re.sub(r"^\W+|\W+$", "", concluded[1].strip())
+            if len(answer) > 3:
+                return answer
+    sentences = (part.strip() for part in re.split(r"[.!?]+", text) if len(part.strip()) > 5)
+    return next(sentences, text[:100].strip())
+
+
+def _cut(text: str, most: int | None, mark: str) -> str:
+    return text if most is None or len(text) <= most else f"{text[:most]}{mark}"

@@ -24,6 +24,7 @@ NO_SECTION = {
     "raw",
     "report",
     "resume",
+    "scanners",
     "output_dir",
     "use_parallel_envs",
     "enable_response_mask",

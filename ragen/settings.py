@@ -27,7 +27,7 @@ import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
-from importlib import resources
+from importlib import import_module, resources
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -100,6 +100,31 @@ def refuse_unknown(given: Iterable[Any], known: Collection[str], where: str = ""
             near = get_close_matches(name, known, 1)
             hint = f"{near[0]!r} was meant?" if near else f"there are: {', '.join(known)}."
             raise ConfigError(f"there is no configuration key {where + name!r}; {hint}")
+
+
+def function_at(name: str, where: str) -> Any:
+    """A function by its place, as users name one of their own.
+
+    Args:
+        name: ``package.module:function``.
+        where: What asks for it; messages begin with it, such as ``"--reward"``.
+
+    Raises:
+        ConfigError: It cannot be imported, or is no function.
+    """
+    module, colon, function = name.partition(":")
+    if not (module and colon and function):
+        raise ConfigError(f"{where} is {name!r}; expected PACKAGE.MODULE:FUNCTION.")
+    try:
+        found = getattr(import_module(module), function)
+    except Exception as error:  # whatever the module does when it is imported
+        raise ConfigError(
+            f"{where} is {name!r}, which cannot be imported: {type(error).__name__}: {one_line(error)}; expected "
+            "PACKAGE.MODULE:FUNCTION, of a module that lies in this folder or is installed."
+        ) from error
+    if not callable(found):
+        raise ConfigError(f"{where} is {name!r}, which is no function.")
+    return found
 
 
 def one_line(error: BaseException) -> str:

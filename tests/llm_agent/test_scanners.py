@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from ragen.errors import ConfigError, InputError
-from ragen.llm_agent.evaluation.scanners import SCANNERS, Finding, scan, scan_line, scanner_of
+from ragen.errors import ConfigError
+from ragen.llm_agent.evaluation.scanners import SCANNERS, Finding, Scan, scan, scanners_of
 
 PLANTED = 17
 TURNS = 5
@@ -97,7 +97,8 @@ def test_every_scanner_has_a_planted_fault():
 
 
 def test_clean_trajectories_have_nothing():
-    assert all(not findings for findings in scan(rollouts(500)).values())
+    scanned = scan(rollouts(500))
+    assert not scanned.failed and not any(scanned.found.values())
 
 
 def test_boards_and_lists_of_moves_are_no_repeated_text():
@@ -120,7 +121,7 @@ def test_records_without_texts_are_looked_through_as_far_as_they_go():
         {name: value for name, value in each.items() if name not in ("messages", "infos")} for each in rollouts()
     ]
     records[PLANTED]["rewards"] = [math.inf] * TURNS
-    found = scan(records)
+    found = scan(records).found
     assert [name for name, findings in found.items() if findings] == ["odd rewards"]
 
 
@@ -136,25 +137,28 @@ def shouting(records):
 
 
 def test_a_function_is_a_scanner():
-    assert scan(rollouts(), {"shouting": shouting}) == {"shouting": [Finding(3, "it shouts")]}
-    assert scanner_of("math:floor") is math.floor
+    assert scan(rollouts(), {"shouting": shouting}) == Scan({"shouting": [Finding(3, "it shouts")]}, [])
+    assert scanners_of(["math:floor"], "here") == SCANNERS | {"math:floor": math.floor}
 
 
 @pytest.mark.parametrize("name", ["nothing", "math:nothing", "no_such_module:f", "math:pi"])
 def test_what_is_no_scanner_is_refused_by_its_name(name):
-    with pytest.raises(ConfigError, match=name):
-        scanner_of(name)
+    with pytest.raises(ConfigError, match=f"here is '{name}'"):
+        scanners_of([name], "here")
 
 
 @pytest.mark.parametrize("wrong", [lambda _: 1 / 0, lambda _: ["a word"], lambda _: None])
-def test_a_scanner_that_fails_is_named(wrong):
-    with pytest.raises(InputError, match="'mine'"):
-        scan(rollouts(2), {"mine": wrong})
+def test_a_scanner_that_fails_is_a_sentence_and_costs_its_own_findings_alone(wrong):
+    scanned = scan(rollouts(4), {"mine": wrong, "shouting": shouting})
+    assert list(scanned.found) == ["shouting"] and len(scanned.found["shouting"]) == 1
+    (sentence,) = scanned.failed
+    assert sentence.startswith("scanner 'mine' failed") and ", line " in sentence
+    assert len(scanned.lines) == 2
 
 
 def test_the_line_counts_trajectories_and_not_findings():
     records = rollouts()
     for reply in records[PLANTED]["replies"]:
         reply["cut_off"] = True
-    assert "cut off 1" in scan_line(scan(records))
-    assert scan_line(scan(rollouts())) == f"scanners: nothing found by {len(SCANNERS)}"
+    assert "cut off 1" in scan(records).lines[0]
+    assert scan(rollouts()).lines == [f"scanners: nothing found by {len(SCANNERS)}"]

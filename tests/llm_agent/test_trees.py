@@ -173,7 +173,7 @@ def test_rollouts_are_chains_unless_they_are_asked_to_branch():
     ("branching", "said"),
     [
         ({"when": "sometimes"}, "expected one of every_turn, after_turn, entropy, or package.module:function"),
-        ({"when": f"{HERE}nowhere"}, "nowhere', which cannot be had: AttributeError"),
+        ({"when": f"{HERE}nowhere"}, "nowhere', which cannot be imported: AttributeError"),
         ({"when": f"{HERE}HERE"}, "which is no function"),
         ({"when": "every_turn", "width": 1}, "width' is 1; expected at least 2"),
         ({"when": "every_turn", "max_leaves": 0}, "max_leaves' is 0; expected at least 1"),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, ClassVar
 
 from ragen.errors import ConfigError
-from ragen.settings import key, read, setting
+from ragen.settings import function_at, key, read, setting
 
 SECTION = "agent_proxy.branching"
 EVERY_TURN, AFTER_TURN, ENTROPY = KINDS = ("every_turn", "after_turn", "entropy")
@@ -131,17 +130,8 @@ def _threshold(config: Any, when: str) -> float:
 
 def _function(path: str) -> Callable[[Any], Any]:
     """The function of a path."""
-    module, colon, name = path.partition(":")
-    if not colon or not module or not name:
+    if ":" not in path:
         raise ConfigError(
             f"{SECTION}.when is {path!r}; expected one of {', '.join(KINDS)}, or package.module:function."
         )
-    try:
-        found = getattr(import_module(module), name)
-    except Exception as error:
-        raise ConfigError(
-            f"{SECTION}.when is {path!r}, which cannot be had: {type(error).__name__}: {error}"
-        ) from error
-    if not callable(found):
-        raise ConfigError(f"{SECTION}.when is {path!r}, which is no function.")
-    return found
+    return function_at(path, f"{SECTION}.when")

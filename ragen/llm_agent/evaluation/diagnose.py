@@ -29,7 +29,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.backends.prompt import text_of
 from ragen.llm_agent.evaluation.collapse import collapse_metrics
 from ragen.llm_agent.evaluation.results import ALL, independent, print_whole
-from ragen.llm_agent.evaluation.scanners import SCANNERS, Finding, scan, scan_json, scanner_of
+from ragen.llm_agent.evaluation.scanners import Finding, Scan, scan, scanners_of
 from ragen.llm_agent.evaluation.tables import plain_table
 from ragen.llm_agent.prompting.replies import THINK, thought_of
 from ragen.llm_agent.rollout.rollout_file import ABOUT, read_records, rows_of
@@ -216,7 +216,7 @@ def run(options: argparse.Namespace, prog: str) -> int:
     """
     if options.samples < 2:
         raise ConfigError(f"--samples is {options.samples}; expected at least 2.")
-    scanners = SCANNERS | {name: scanner_of(name) for name in options.scanner}
+    scanners = scanners_of(options.scanner, "--scanner")
     path = rows_of(options.run)
     records = read_records(path)
     if not records:
@@ -229,7 +229,12 @@ def run(options: argparse.Namespace, prog: str) -> int:
     notes += _notes(tags, _wants_scorer(options), prog) if has_chats else []
     if options.json:
         about = {"run": str(path), "scorer": scorer.name if scorer else None, "seed": options.seed}
-        print(json.dumps(about | {"tags": tags, "notes": notes, "scanners": scan_json(found)}, indent=1))
+        print(
+            json.dumps(
+                about | {"tags": tags, "notes": notes, "scanners": found.as_json, "failed_scanners": found.failed},
+                indent=1,
+            )
+        )
         return 0
     _print(tags, scorer, notes, found, len(records))
     return 0
@@ -306,7 +311,7 @@ def _print(
     tags: Sequence[Mapping[str, Any]],
     scorer: Scorer | None,
     notes: Sequence[str],
-    found: Mapping[str, Sequence[Finding]],
+    scanned: Scan,
     count: int,
 ) -> None:
     from rich.console import Console
@@ -324,13 +329,15 @@ def _print(
     for note in notes:
         console.print(note, soft_wrap=True)
     console.print(f"\nScanners, over {count} {'trajectory' if count == 1 else 'trajectories'}")
-    for name, findings in found.items():
+    for name, findings in scanned.found.items():
         ids = {each.env_id for each in findings}
         console.print(f"{name}: {len(ids) or 'none'}", soft_wrap=True)
         for each in findings[:_SHOWN]:
             console.print(f"  {finding_line(each)}", soft_wrap=True)
         if len(findings) > _SHOWN:
             console.print(f"  and {len(findings) - _SHOWN} more; --json lists them all")
+    for failed in scanned.failed:
+        console.print(failed, soft_wrap=True)
 
 
 def finding_line(finding: Finding) -> str:

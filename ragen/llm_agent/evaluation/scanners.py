@@ -2,28 +2,31 @@
 
 A scanner is a function that takes the records of a run (see :mod:`~ragen.llm_agent.rollout.trajectories`) and yields a
 :class:`Finding` for each place that it objects to. :data:`SCANNERS` has those that run after every rollout and in
-``ragen diagnose``; :func:`scan` takes any others, and ``ragen diagnose --scanner PACKAGE.MODULE:FUNCTION`` too. Records
-without texts (``raw: false``) are looked through as far as they go.
+``ragen diagnose``. One of your own is named by its place, ``PACKAGE.MODULE:FUNCTION``: in the configuration key
+``scanners`` for rollouts and evaluations, with ``--scanner`` for ``ragen diagnose``. Records without texts
+(``raw: false``) are looked through as far as they go.
 
-None of them changes a result or an exit code: a finding is a trajectory to open and read.
+None of them changes a result or an exit code, and neither does one that fails: a finding is a trajectory to open and
+read, and a failure is a sentence.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import re
 import statistics
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ragen.errors import ConfigError, InputError
+from ragen.errors import in_short
 from ragen.llm_agent.backends.prompt import read_prompt, text_of
 from ragen.llm_agent.evaluation.replies import JUDGED, outcome
+from ragen.settings import function_at, one_line
 
 Record: TypeAlias = Mapping[str, Any]
 
@@ -181,61 +184,66 @@ SCANNERS: dict[str, Scanner] = {
 """By name, in the order in which they are printed."""
 
 
-def scan(records: Sequence[Record], scanners: Mapping[str, Scanner] | None = None) -> dict[str, list[Finding]]:
-    """Run scanners over a run.
+@dataclass(frozen=True)
+class Scan:
+    """What scanners found in a run.
+
+    Attributes:
+        found: Name to findings, of every scanner that worked, also of those that found nothing.
+        failed: A sentence for each scanner that did not work.
+    """
+
+    found: Mapping[str, Sequence[Finding]]
+    failed: Sequence[str] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        """All of it in a line, and one more for each scanner that did not work."""
+        counts = {name: len({each.env_id for each in findings}) for name, findings in self.found.items() if findings}
+        words = ", ".join(f"{name} {count}" for name, count in counts.items())
+        nothing = f"scanners: nothing found by {len(self.found)}"
+        told = f"scanners: trajectories with {words}; `ragen diagnose` shows them" if counts else nothing
+        return [told, *self.failed]
+
+    @property
+    def as_json(self) -> dict[str, list[dict[str, Any]]]:
+        """The findings as plain values."""
+        return {name: [asdict(each) for each in findings] for name, findings in self.found.items()}
+
+
+def scan(records: Sequence[Record], scanners: Mapping[str, Scanner] | None = None) -> Scan:
+    """Run scanners over a run; one that raises, or yields something else than findings, costs its own findings alone.
 
     Args:
         records: Of trajectories.
         scanners: Name to function; None runs those of :data:`SCANNERS`.
-
-    Returns:
-        Name to findings, also of scanners that found nothing.
-
-    Raises:
-        InputError: A scanner raised, or yields something else than findings.
     """
     found: dict[str, list[Finding]] = {}
+    failed: list[str] = []
     for name, scanner in (SCANNERS if scanners is None else scanners).items():
         try:
-            found[name] = list(scanner(records))
-        except Exception as error:  # whatever a plug-in does
-            raise InputError(f"scanner {name!r} failed: {type(error).__name__}: {error}") from error
-        if wrong := [each for each in found[name] if not isinstance(each, Finding)]:
-            raise InputError(f"scanner {name!r} yields {wrong[0]!r}; expected ragen's Finding.")
-    return found
+            findings = list(scanner(records))
+            if wrong := [each for each in findings if not isinstance(each, Finding)]:
+                raise TypeError(f"it yields {in_short(wrong[0])}; expected ragen's Finding")
+            found[name] = findings
+        except Exception as error:  # whatever a plug-in does, and a bug of our own
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            what = f"{type(error).__name__}: {one_line(error)} ({where.filename}, line {where.lineno})"
+            failed.append(f"scanner {name!r} failed, so its findings are missing: {what}")
+    return Scan(found, failed)
 
 
-def scanner_of(name: str) -> Scanner:
-    """A scanner by where it lives.
+def scanners_of(names: Iterable[str], where: str) -> dict[str, Scanner]:
+    """The scanners of :data:`SCANNERS`, and further ones.
 
     Args:
-        name: ``package.module:function``.
+        names: Of the further ones, ``package.module:function``.
+        where: What names them, for messages.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: There is none of that name.
     """
-    module, _, function = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"scanner {name!r} cannot be imported: {error}; expected PACKAGE.MODULE:FUNCTION.") from error
-    if not callable(found):
-        raise ConfigError(f"scanner {name!r} is no function that takes records and yields findings.")
-    return found
-
-
-def scan_line(found: Mapping[str, Sequence[Finding]]) -> str:
-    """What scanners found, in a line."""
-    counts = {name: len({each.env_id for each in findings}) for name, findings in found.items() if findings}
-    if not counts:
-        return f"scanners: nothing found by {len(found)}"
-    words = ", ".join(f"{name} {count}" for name, count in counts.items())
-    return f"scanners: trajectories with {words}; `ragen diagnose` shows them"
-
-
-def scan_json(found: Mapping[str, Sequence[Finding]]) -> dict[str, list[dict[str, Any]]]:
-    """What scanners found, as plain values."""
-    return {name: [asdict(each) for each in findings] for name, findings in found.items()}
+    return SCANNERS | {name: function_at(name, where) for name in names}
 
 
 def _replies(record: Record) -> list[str]:

@@ -70,20 +70,28 @@ def report_of_rows(path: Path, title: str = "") -> Report:
     Raises:
         ConfigError: The file cannot be read, has no trajectory, or has something else in it.
     """
+    from ragen.llm_agent.evaluation.scanners import scan
     from ragen.llm_agent.report import Report
     from ragen.llm_agent.report.contents import About
     from ragen.llm_agent.rollout.rollout_file import USAGE, read_usage
 
-    episodes = read_episodes(path)
+    records, episodes = read_episodes(path)
     about = About.of_folder(path, [episode.seed for episode in episodes])
     notes = ["Written from the trajectories alone, so it does not say where the time went."]
     notes += _about_windows(about.configuration)
     title = title or f"Rollout ({path.parent.name or path.name})"
-    return Report(title, episodes=episodes, notes=notes, about=about, usage=read_usage(path.with_name(USAGE)))
+    return Report(
+        title,
+        episodes=episodes,
+        notes=notes,
+        about=about,
+        scanned=scan(records),
+        usage=read_usage(path.with_name(USAGE)),
+    )
 
 
-def read_episodes(path: Path) -> list[Episode]:
-    """The trajectories of a file, at least one.
+def read_episodes(path: Path) -> tuple[list[dict[str, Any]], list[Episode]]:
+    """The trajectories of a file, at least one: as its records, and as episodes to show.
 
     Args:
         path: A ``rollouts.jsonl``.
@@ -98,7 +106,7 @@ def read_episodes(path: Path) -> list[Episode]:
     if not records:
         raise ConfigError(f"{path} has no trajectory.")
     try:
-        return [episode_of(record) for record in records]
+        return records, [episode_of(record) for record in records]
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{path} is not of a rollout of this package: {type(error).__name__}: {error}.") from error
 

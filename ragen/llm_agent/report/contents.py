@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from ragen.llm_agent.backends.prompt import read_prompt, text_of
 from ragen.llm_agent.evaluation.replies import JUDGED, kinds_of, outcome
+from ragen.llm_agent.evaluation.scanners import Scan
 from ragen.llm_agent.rollout.rollout_file import ABOUT, RUNS, about_run, this_run
 from ragen.llm_agent.rollout.timeline import Timeline
 from ragen.llm_agent.rollout.trajectories import played_turns
@@ -225,6 +226,7 @@ class Report:
         history: The metrics of each training step, ``<tag>/<metric>``.
         notes: Further sentences.
         about: What the run is of.
+        scanned: What scanners found.
         usage: What was used: ``requests``, ``retries``, ``prompt_tokens``, ``completion_tokens``, ``cost`` (dollars).
     """
 
@@ -237,6 +239,7 @@ class Report:
     history: Sequence[Mapping[str, float]] = ()
     notes: Sequence[str] = ()
     about: About = field(default_factory=About)
+    scanned: Scan = field(default_factory=lambda: Scan({}))
     usage: Mapping[str, float] = field(default_factory=dict)
 
 

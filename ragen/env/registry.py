@@ -87,6 +87,7 @@ _BUILTIN = {
     "frozen_lake": _builtin("frozen_lake", "FrozenLake"),
     "game_2048": _builtin("game_2048", "Game2048"),
     "metamathqa": _builtin("metamathqa", "MetaMathQA"),
+    "openenv": _builtin("openenv", "OpenEnv"),
     "rubikscube": _builtin("rubikscube", "RubiksCube"),
     "search": _builtin("search", "Search"),
     "sokoban": _builtin("sokoban", "Sokoban"),

@@ -300,12 +300,21 @@ class _Server:
             f"Text environments in worker processes: {', '.join(tags)}. reset takes env, seed, mode, episode_id."
         )
         return JSONResponse(
-            {"name": tags[0], "description": described, "version": ragen.__version__, "environments": tags}
+            {
+                "name": tags[0],
+                "description": described,
+                "version": ragen.__version__,
+                "environments": tags,
+                "extensions": {"sessions": "/s/{token}", "request_id": True},
+            }
         )
 
     async def schema(self, _: Request) -> Response:
         """What actions, observations and states look like."""
-        return JSONResponse(SCHEMA)
+        action = SCHEMA["action"]
+        examples = {"examples": list(self._sessions.examples)} if self._sessions.examples else {}
+        text = {**action["properties"]["text"], **examples}
+        return JSONResponse({**SCHEMA, "action": {**action, "properties": {**action["properties"], "text": text}}})
 
     async def openapi(self, _: Request) -> Response:
         """The HTTP endpoints."""

@@ -122,7 +122,7 @@ class Sessions:
         sections = dict(settings.config)
         # Each session has one environment, and for the moment of a reset two; the limit of sessions is kept here.
         sections["agent_loop"] = {**(sections.get("agent_loop") or {}), "max_sessions": 2 * settings.max_sessions}
-        self.named = {tag: _has_names(sections, tag) for tag in settings.tags}
+        self.named = {tag: _action_names(sections, tag) for tag in settings.tags}
         self.service = EnvService(sections)
         if settings.journal_dir is not None:
             try:
@@ -134,6 +134,11 @@ class Sessions:
     def __len__(self) -> int:
         """How many sessions there are."""
         return len(self._open)
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """Actions of the environment that is played where a client names none, if they have names."""
+        return self.named[self.settings.tags[0]]
 
     def attach(self, token: str | None) -> ServedSession:
         """The session of a token, made if there is none; None makes one that ends with its connection.
@@ -424,11 +429,11 @@ class ServedSession:
         return actions[: settings.max_actions_per_turn]
 
 
-def _has_names(config: Mapping[str, Any], tag: str) -> bool:
-    """Whether a tag's actions have names, of which a text may hold several; checks the tag's entry."""
+def _action_names(config: Mapping[str, Any], tag: str) -> tuple[str, ...]:
+    """The names of a tag's actions, of which a text may hold several; none of free text. Checks the tag's entry."""
     part = {"env_groups": 1, "group_size": 1, "env_configs": {"tags": [tag], "n_groups": [1]}}
     checked = read_config({**config, "es_manager": {**(config.get("es_manager") or {}), "train": part}}, "train")
-    return bool(getattr(checked.entries[0].spec.config, "action_lookup", None))
+    return tuple((getattr(checked.entries[0].spec.config, "action_lookup", None) or {}).values())
 
 
 def _checked_id(name: str, value: Any) -> str | None:

@@ -1,5 +1,7 @@
 """``ragen check TYPE|module:Class [key=value ...]``: is an environment fit for worker processes?
 
+``ragen check URL [URL2]`` looks at an OpenEnv server instead: :mod:`ragen.tools.server_check`.
+
 An environment is played in workers, never in this process, under deadlines: that it hangs or takes its process down is
 a finding like another. The same episodes are played again on a second object, on one that has played before, on a copy
 made for a group if its class declares how to copy, and in another process with another hash seed and another local
@@ -21,12 +23,14 @@ from ragen.commands import refusing
 from ragen.env.fields import check_kinds
 from ragen.env.play import read_settings
 from ragen.env.registry import resolve_env
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, InputError
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.tools.check_report import CheckReport
 from ragen.tools.examination import Examination
+from ragen.tools.server_check import check_server, is_server
 
 NOTHING_TO_FIX, FIX_FIRST = 0, 1
+_NOT_ARGUMENTS = ("type", "settings", "stacks", "json", "auth_token_file")
 
 
 def check_parallel(
@@ -79,19 +83,23 @@ def parser(prog: str = "python -m ragen.tools.check") -> argparse.ArgumentParser
     """The command line, under this name."""
     top = argparse.ArgumentParser(
         prog=prog,
-        description="Is an environment fit for worker processes, and does it pay?",
-        epilog=f"Example: {prog} sokoban dim_x=8 --seeds 5. "
+        description="Is an environment fit for worker processes, and does it pay? Does an OpenEnv server play the "
+        "episode that seed and actions decide?",
+        epilog=f"Examples: {prog} sokoban dim_x=8 --seeds 5; {prog} http://127.0.0.1:8000. "
         "Exit codes: 0 nothing has to be fixed, 1 something has to be fixed first, 2 the arguments are wrong.",
     )
     add = top.add_argument
-    add("type", help="a registered environment type, or package.module:Class")
-    add("settings", nargs="*", default=[], metavar="key=value", help="a key of env_config, such as dim_x=8")
+    add("type", help="a registered type, package.module:Class, or an OpenEnv server's address")
+    what = "a key of env_config, such as dim_x=8; of a server, another one's address to compare it with"
+    add("settings", nargs="*", default=[], metavar="key=value", help=what)
     add("--seeds", type=int, default=3, metavar="N", help="episodes to compare (default 3)")
     add("--turns", type=int, default=8, metavar="N", help="turns of each (default 8)")
     add("--actions", nargs="+", default=(), metavar="TEXT", help="what to play where actions are texts")
     add("--timeout", type=float, default=30.0, metavar="SECONDS", help="for one reset or turn (default 30)")
     add("--budget", type=float, default=3.0, metavar="SECONDS", help="for playing and each measurement (default 3)")
     add("--stacks", action="store_true", help="show tracebacks and stacks of what failed")
+    add("--json", action="store_true", help="print the findings as results of OpenEnv's validation reports")
+    add("--auth-token-file", metavar="FILE", help="holds the token that a server asks for")
     return top
 
 
@@ -99,9 +107,17 @@ def parser(prog: str = "python -m ragen.tools.check") -> argparse.ArgumentParser
 def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.check") -> int:
     """Run the command line, or these arguments of it; the exit code is one of those above."""
     options = vars(parser(prog).parse_intermixed_args(arguments))
-    env_type, settings, with_stories = (options.pop(name) for name in ("type", "settings", "stacks"))
-    fields = read_settings(env_type, resolve_env(env_type)[1], settings)
-    report = check_parallel(env_type, fields, **options)
+    env_type, settings, with_stories, as_json, token_file = map(options.pop, _NOT_ARGUMENTS)
+    if is_server(env_type):
+        if len(settings) > 1 or not all(map(is_server, settings)):
+            raise InputError(f"{env_type}: a server is checked alone or beside one other address; got {settings}.")
+        report = check_server(env_type, *settings, auth_token_file=token_file, **options)
+    else:
+        fields = read_settings(env_type, resolve_env(env_type)[1], settings)
+        report = check_parallel(env_type, fields, **options)
+    if as_json:
+        print(report.as_json())
+        return NOTHING_TO_FIX if report.ok else FIX_FIRST
     from rich.console import Console
 
     console = Console()

@@ -27,6 +27,9 @@ _MARKS = {
 }
 
 
+_OPENENV = {"ok": "pass", "note": "pass", "warn": "pass", "fail": "fail", "main": "fail", "skip": "skip"}
+
+
 @dataclass(frozen=True)
 class Finding:
     """What was found where one thing was looked at.
@@ -37,12 +40,14 @@ class Finding:
         text: What was found.
         fix: What the author can do about it.
         story: A traceback, or the stacks of a process that hung.
+        seconds: What the look took, where that was measured.
     """
 
     status: Status
     text: str
     fix: str = ""
     story: str = ""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,28 @@ class CheckReport:
         """Whether nothing has to be fixed."""
         return self.advice != "fix"
 
+    def as_json(self) -> str:
+        """The findings as OpenEnv's validation reports have results, with ``verdict`` and ``target``.
+
+        Names that have no dot, which are ours, begin with ``check.`` there. A warning is a ``pass`` with a remediation,
+        and makes the verdict ``warn``, as something does that could not be looked at.
+        """
+        results: list[dict[str, Any]] = [
+            {
+                "check_id": name if "." in name else f"check.{name.replace(' ', '_')}",
+                "status": _OPENENV[found.status],
+                "measured": {},
+                "evidence": [found.text],
+                "remediation": found.fix or None,
+                "duration_s": round(found.seconds, 3),
+            }
+            for name, found in self.findings.items()
+        ]
+        passes = all(found.status in ("ok", "note") for found in self.findings.values())
+        verdict = "fail" if any(each["status"] == "fail" for each in results) else "pass" if passes else "warn"
+        whole = {"target": self.env_type, "verdict": verdict, "results": results, "advice": self.line}
+        return json.dumps(whole, indent=2)
+
     def stories(self) -> str:
         """Tracebacks and stacks of what failed."""
         told = self.findings.items()
@@ -119,10 +146,8 @@ def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turn
     for found in findings.values():
         if found.status == "main":
             return report("sequential", sequential, f"It has to stay in the main process: {found.text}.")
-    if failed := {check: found for check, found in findings.items() if found.status == "fail"}:
-        first = next(iter(failed))
-        todo = [f"{check}: {found.fix or found.text}" for check, found in failed.items() if found.fix or check != first]
-        return report("fix", f"fix this first: {first}: {failed[first].text}", "\n".join(todo))
+    if failed := to_fix(findings):
+        return report("fix", *failed)
     share = costs.turn + costs.reset / turns
     told = f"a turn takes about {in_words(share)}, with its share of the resets"
     if share < CHEAP:
@@ -138,6 +163,16 @@ def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turn
         reason = "whether workers pay depends on how many environments there are, which auto measures."
         return report("parallel", "use_multiprocessing: auto", f"{told.capitalize()}: {reason}")
     return report("parallel", "use_multiprocessing: true", f"{told.capitalize()}.")
+
+
+def to_fix(findings: Mapping[str, Finding]) -> tuple[str, str] | None:
+    """What has to be fixed first, and what to do about all that failed; None if nothing did."""
+    failed = {check: found for check, found in findings.items() if found.status == "fail"}
+    if not failed:
+        return None
+    first = next(iter(failed))
+    todo = [f"{check}: {found.fix or found.text}" for check, found in failed.items() if found.fix or check != first]
+    return f"fix this first: {first}: {failed[first].text}", "\n".join(todo)
 
 
 def in_words(seconds: float) -> str:

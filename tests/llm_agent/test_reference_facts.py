@@ -33,6 +33,7 @@ WITHOUT_FACTS = {
     "deepcoder",
     "terminal",
     "search",
+    "openenv",
 }
 MAIN, LANES = {"use_multiprocessing": False}, {"use_multiprocessing": True, "max_workers": 2}
 

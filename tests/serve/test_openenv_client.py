@@ -1,5 +1,6 @@
 """OpenEnv's own validator, unmodified, against ``ragen serve`` as it is typed."""
 
+import json
 import re
 import subprocess
 import sys
@@ -35,3 +36,15 @@ def test_the_validator_of_openenv_is_content(start):
 
     report = validate_running_environment(f"http://127.0.0.1:{start()[1]}")
     assert report["passed"], report
+
+
+def test_a_check_of_a_server_is_a_report_that_openenv_reads(start, capsys):
+    from openenv.validation.policy import load_policy
+    from openenv.validation.report import CheckResult
+
+    from ragen.tools.check import main
+
+    assert main([f"http://127.0.0.1:{start()[1]}", "--json", "--turns", "3"]) == 0
+    known = {entry.check_id for entry in load_policy("v2").entries}
+    results = [CheckResult.model_validate(each) for each in json.loads(capsys.readouterr().out)["results"]]
+    assert {result.check_id for result in results} <= known and len(results) == 6

@@ -267,7 +267,9 @@ class _EntryBuilder:
         _check_keys(config, self._key, (*ENV_KEYS, *READ_OVER), {})
         fields = _raw(config, f"{self._key}.env_config")
         self._fields = {} if fields is None else fields
-        self._overlaps = setting(own, f"{self._key}.overlap_waits", bool, False)
+        self._overlaps = setting(
+            own, f"{self._key}.overlap_waits", bool, bool(getattr(self._env_class, "overlap_waits", False))
+        )
         self._max_actions = count(own, f"{self._key}.max_actions_per_traj", low=1)
         if not isinstance(self._fields, Mapping):
             raise refused(f"{self._key}.env_config", self._fields, "a mapping of fields")

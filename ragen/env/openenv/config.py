@@ -1,0 +1,60 @@
+"""What a configuration says of an environment on an OpenEnv server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ragen.env.checks import is_number, require
+
+_TYPE = "openenv"
+SCHEMES = ("http://", "https://", "ws://", "wss://")
+
+
+@dataclass
+class OpenEnvEnvConfig:
+    """Configuration of :class:`~ragen.env.openenv.env.OpenEnvEnv`.
+
+    Attributes:
+        url: The server's address, such as ``http://127.0.0.1:8000``; required.
+        timeout: Seconds that a call may take, connecting and one retry included. Keep it below
+            ``es_manager.step_timeout``, or a slow server costs a worker instead of an environment.
+        reset_options: What a reset sends beside the seed, such as ``{"env": "sokoban"}``.
+        observation_field: The field of an observation that is shown; None shows ``text``, or the only field if it is a
+            text, or else the whole observation as JSON.
+        success_reward: An episode whose last reward is at least this counts as a success; None leaves that to a
+            ``success`` in the server's metadata.
+        auth_token_file: A file with the token to send as ``Authorization: Bearer``; None sends none.
+        replayable: Whether seed and actions rebuild an episode there. Say so only of a server that passes
+            ``ragen check URL``.
+        render_mode: ``"text"``.
+    """
+
+    url: str | None = None
+    timeout: float = 30.0
+    reset_options: dict[str, Any] = field(default_factory=dict)
+    observation_field: str | None = None
+    success_reward: float | None = None
+    auth_token_file: str | None = None
+    replayable: bool = False
+    render_mode: str = "text"
+
+    def __post_init__(self) -> None:
+        """Check every value; the server is asked when an episode begins.
+
+        Raises:
+            ConfigError: A value cannot work.
+        """
+        url_ok = isinstance(self.url, str) and self.url.startswith(SCHEMES)
+        require(url_ok, _TYPE, "url", self.url, "the address of an OpenEnv server, such as http://127.0.0.1:8000")
+        require(is_number(self.timeout, 0.001), _TYPE, "timeout", self.timeout, "seconds, more than 0")
+        options_ok = isinstance(self.reset_options, dict) and all(isinstance(key, str) for key in self.reset_options)
+        require(options_ok and "seed" not in self.reset_options, _TYPE, "reset_options", self.reset_options,
+                "a mapping of names to values, without the seed")  # fmt: skip
+        for key in ("observation_field", "auth_token_file"):
+            value = getattr(self, key)
+            require(value is None or (isinstance(value, str) and bool(value)), _TYPE, key, value, "null or a text")
+        number_ok = self.success_reward is None or is_number(self.success_reward)
+        require(number_ok, _TYPE, "success_reward", self.success_reward, "null or a number")
+        require(isinstance(self.replayable, bool), _TYPE, "replayable", self.replayable, "true or false")
+        require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")

@@ -1,0 +1,203 @@
+"""An environment on an OpenEnv server of anybody's, as one of ours."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import uuid
+from collections.abc import Mapping
+from functools import lru_cache
+from random import Random
+from typing import Any
+
+from ragen.env.base import BaseLanguageBasedEnv
+from ragen.env.checks import check_was_reset, checked_seed
+from ragen.env.openenv.config import OpenEnvEnvConfig
+from ragen.env.openenv.wire import REFUSED, Actions, Facts, Session, auth_headers, kept_session
+from ragen.errors import ConfigError, InputError, OpenEnvError
+
+REFUSAL = "That is no action."
+
+
+class OpenEnvEnv(BaseLanguageBasedEnv):
+    """Plays episodes in a session of its own on a server; the session begins with the first reset.
+
+    An action is the model's text. Where the server's actions have one required field, the text is its value; else it is
+    a JSON object. What does not fit the server's schema is not sent, or refused there, and shows ``That is no action.``
+
+    Most of a turn is waiting, and so all environments of a worker wait at the same time.
+    """
+
+    config_class = OpenEnvEnvConfig
+    uses_global_rng = False
+    cost_hint = "io"
+    overlap_waits = True
+
+    config: OpenEnvEnvConfig
+
+    def __init__(self, config: OpenEnvEnvConfig | None = None) -> None:
+        """Take a configuration; the server is asked at the first reset.
+
+        Raises:
+            ConfigError: There is no address.
+        """
+        self.config = config or OpenEnvEnvConfig()
+        self._session: Session | None = None
+        self._actions: Actions | None = None
+        self._shown: Any = ""
+        self._in_episode = False
+
+    @property
+    def action_hint(self) -> str:
+        """What an action is, as far as the server has been asked."""
+        return self._actions.hint if self._actions is not None else "any text"
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> Any:
+        """Begin an episode on the server; see :meth:`BaseEnv.reset`.
+
+        Raises:
+            OpenEnvError: The server cannot be reached or refuses the reset.
+        """
+        seed, self._in_episode = checked_seed("openenv", seed), False
+        data: dict[str, Any] = {"seed": seed, **self.config.reset_options}
+        session, keeps_sessions = self._connected()
+        if keeps_sessions and mode in ("train", "val"):
+            data.setdefault("mode", mode)
+        answer = session.call("reset", data)
+        self._shown = shown(answer["observation"], self.config.observation_field)
+        self._in_episode = True
+        return self._shown
+
+    def _connected(self) -> tuple[Session, str]:
+        config, headers = self.config, auth_headers(self.config.auth_token_file)
+        assert config.url is not None
+        facts = _facts(config.url, tuple(headers.items()), config.timeout)
+        if self._session is None:
+            self._actions = Actions(facts.action)
+            path = kept_session(facts, uuid.uuid4().hex)
+            self._session = Session(config.url, headers, config.timeout, path)
+        return self._session, facts.sessions
+
+    def step(self, action: str) -> tuple[Any, float, bool, dict[str, Any]]:
+        """Play an action.
+
+        Args:
+            action: Any text.
+
+        Returns:
+            What is shown, the reward (0 where the server gives none), whether the episode is over, and info:
+            ``action_is_valid``, numbers and truth values of the server's metadata, and ``success`` at the end of an
+            episode if ``success_reward`` is set.
+
+        Raises:
+            StateError: The environment was never reset.
+            OpenEnvError: The server cannot be reached, or failed; the episode is lost.
+        """
+        check_was_reset("openenv", self._session is not None)
+        if not self._in_episode:
+            raise OpenEnvError("openenv: the episode was lost with its session; reset the environment.")
+        assert self._session is not None and self._actions is not None
+        sent = self._actions.of_text(action)
+        if sent is None:
+            return self._refused()
+        try:
+            answer = self._session.call("step", sent)
+        except OpenEnvError as error:
+            if error.code == REFUSED:
+                return self._refused()
+            self._in_episode = False
+            raise
+        self._shown = shown(answer["observation"], self.config.observation_field)
+        reward, done = answer.get("reward"), bool(answer.get("done"))
+        reward = float(reward) if isinstance(reward, int | float) else 0.0
+        info = _numbers(answer.get("metadata"))
+        info["action_is_valid"] = info["action_is_effective"] = not info.pop("malformed", False)
+        least = self.config.success_reward
+        if done and least is not None:
+            info["success"] = reward >= least
+        return self._shown, reward, done, info
+
+    def _refused(self) -> tuple[Any, float, bool, dict[str, Any]]:
+        if isinstance(self._shown, str) and not self._shown.startswith(REFUSAL):
+            self._shown = f"{REFUSAL}\n{self._shown}"
+        return self._shown, 0.0, False, {"action_is_valid": False, "action_is_effective": False}
+
+    def render(self, mode: str | None = None) -> Any:
+        """What the server last showed: text, or images where it sent some and no text.
+
+        Raises:
+            InputError: Another mode than the server's was asked for.
+        """
+        if mode not in (None, "text"):
+            raise InputError(f"OpenEnvEnv shows what its server shows; render was given mode {mode!r}.")
+        return self._shown
+
+    def close(self) -> None:
+        """End the session."""
+        session, self._session, self._in_episode = self._session, None, False
+        if session is not None:
+            session.close()
+
+    def example_action(self, rng: Random) -> str:
+        """An action that fits the server's schema, of its examples where it names some."""
+        assert self._actions is not None
+        return next(self._actions.examples(rng))
+
+
+@lru_cache(maxsize=64)
+def _facts(url: str, headers: tuple[tuple[str, str], ...], timeout: float) -> Facts:
+    return Facts.of(url, dict(headers), timeout)
+
+
+def shown(observation: Any, field: str | None = None) -> Any:
+    """What a model is shown of an observation.
+
+    Args:
+        observation: As the server sent it.
+        field: The field to show; None for the usual choice.
+
+    Returns:
+        A text, or a list of ``(H, W, 3)`` uint8 arrays where there are images and no text.
+
+    Raises:
+        ConfigError: There is no such field.
+    """
+    if not isinstance(observation, Mapping):
+        return observation if isinstance(observation, str) else _json(observation)
+    if field is not None:
+        if field not in observation:
+            raise ConfigError(
+                f"openenv: env_config key observation_field={field!r}, expected one of {', '.join(observation)}."
+            )
+        value = observation[field]
+        return value if isinstance(value, str) else _json(value)
+    text, images = observation.get("text"), observation.get("images")
+    if text == "" and isinstance(images, list) and images:
+        return [_pixels(image) for image in images]
+    if isinstance(text, str):
+        return text
+    values = list(observation.values())
+    return values[0] if len(values) == 1 and isinstance(values[0], str) else _json(observation)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _pixels(image: Any) -> Any:
+    import numpy as np
+    from PIL import Image
+
+    try:
+        return np.asarray(Image.open(io.BytesIO(base64.b64decode(image))).convert("RGB"))
+    except (OSError, ValueError, TypeError) as error:
+        raise OpenEnvError(f"the server sent an image that cannot be read: {error}.") from error
+
+
+def _numbers(metadata: Any) -> dict[str, Any]:
+    """Numbers and truth values of metadata, those of its ``info`` among them; texts and ids are no metrics."""
+    if not isinstance(metadata, Mapping):
+        return {}
+    own = {key: value for key, value in metadata.items() if isinstance(value, bool | int | float)}
+    return {**own, **_numbers(metadata.get("info"))} if "info" in metadata else own

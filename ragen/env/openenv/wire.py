@@ -1,0 +1,376 @@
+"""OpenEnv's wire as a client speaks it: a session on a WebSocket, what its server says of itself, and actions of texts.
+
+A socket is a session, and a server forgets the session with the socket. So a step whose answer does not come is never
+sent again, except to servers that keep sessions under a token and know a call by its ``request_id``, as ``ragen serve``
+does; they say so in ``/metadata``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from ragen.errors import ConfigError, OpenEnvError, in_short
+from ragen.extras import needs
+
+LARGEST_REPLY = 100 * 2**20
+"""Bytes of a message; OpenEnv's own clients take as many."""
+SESSIONS, TOKEN = "sessions", "{token}"
+"""Where ``/metadata`` says that sessions are kept: ``{"extensions": {"sessions": "/s/{token}"}}``."""
+LOST, TIMEOUT, REFUSED = "LOST", "TIMEOUT", "VALIDATION_ERROR"
+"""Codes of errors: no connection, no answer in time (both ours), and OpenEnv's for an action that is none."""
+GENERIC_TEXTS = ("1", "a", "(1 + 2) * 3", "search[red shoes]", "I do not know.")
+PAUSES = (0.1, 0.3, 1.0, 3.0, 10.0)  # seconds before a lost call is made again
+_CLOSING = 2.0  # seconds for a goodbye
+
+
+def base_url(url: str) -> str:
+    """A server's address with ``http`` or ``https``, and without ``/ws`` at its end."""
+    parts = urlsplit(url)
+    scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
+    return urlunsplit((scheme, parts.netloc, parts.path.rstrip("/").removesuffix("/ws"), "", ""))
+
+
+def auth_headers(token_file: str | None) -> dict[str, str]:
+    """The headers that show a token.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    if token_file is None:
+        return {}
+    try:
+        return {"Authorization": f"Bearer {Path(token_file).read_text('utf-8').strip()}"}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"openenv: auth_token_file {token_file} cannot be read: {error}.") from error
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a server says of itself.
+
+    Attributes:
+        action: The JSON schema of its actions.
+        sessions: Where it keeps sessions by their token, such as ``/s/{token}``; empty if it does not.
+    """
+
+    action: Mapping[str, Any]
+    sessions: str = ""
+
+    @classmethod
+    def of(cls, url: str, headers: Mapping[str, str], timeout: float) -> Facts:
+        """Ask a server.
+
+        Raises:
+            OpenEnvError: It does not answer, or has no schema of actions.
+        """
+        schema = _fetched(f"{base_url(url)}/schema", headers, timeout)
+        action = schema.get("action") if isinstance(schema, dict) else None
+        if not isinstance(action, dict):
+            raise OpenEnvError(f"{base_url(url)}/schema has no schema of actions; is this an OpenEnv server?")
+        try:
+            metadata = _fetched(f"{base_url(url)}/metadata", headers, timeout)
+        except OpenEnvError:
+            metadata = {}
+        extensions = metadata.get("extensions") if isinstance(metadata, dict) else None
+        sessions = extensions.get(SESSIONS) if isinstance(extensions, dict) else None
+        return cls(action, sessions if isinstance(sessions, str) and TOKEN in sessions else "")
+
+
+def _fetched(url: str, headers: Mapping[str, str], timeout: float) -> Any:
+    request = urllib.request.Request(url, headers={"Accept-Encoding": "identity", **headers})
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as reply:
+            return json.loads(reply.read(LARGEST_REPLY))
+    except (OSError, ValueError, RecursionError) as error:  # URLError and HTTPError among them
+        raise OpenEnvError(f"{url} did not answer as an OpenEnv server does: {error}.", LOST) from error
+
+
+class Connection:
+    """One session: a socket, a question and an answer at a time; all methods block."""
+
+    def __init__(self, url: str, headers: Mapping[str, str], timeout: float, session: str = "") -> None:
+        """Connect.
+
+        Args:
+            url: The server's address.
+            headers: What to send with the request.
+            timeout: Seconds.
+            session: The path of a session that is kept, such as ``/s/TOKEN``; empty for one that ends with its socket.
+
+        Raises:
+            OpenEnvError: There is no connection in that time.
+            MissingExtraError: ``websockets`` is not installed.
+        """
+        with needs("openenv", "an OpenEnv client"):
+            from websockets.exceptions import ConnectionClosed, WebSocketException
+            from websockets.sync.client import connect
+
+        self._closed, self._url = ConnectionClosed, base_url(url)
+        address = f"ws{self._url.removeprefix('http')}{session}/ws"
+        try:
+            self._manager = connect(
+                address,
+                additional_headers=dict(headers),
+                open_timeout=timeout,
+                close_timeout=_CLOSING,
+                max_size=LARGEST_REPLY,
+                compression=None,
+                ping_interval=None,  # a thread less; the server pings, and every wait here has an end
+            )
+            self._socket = self._manager.__enter__()
+        except (OSError, WebSocketException) as error:
+            raise OpenEnvError(f"no connection to {self._url}: {_in_words(error)}.", LOST) from error
+
+    def ask(self, kind: str, data: Any = None, timeout: float = 30.0, request_id: str | None = None) -> dict[str, Any]:
+        """Send a message and wait for its answer.
+
+        Args:
+            kind: ``"reset"``, ``"step"`` or ``"state"``.
+            data: What goes with it.
+            timeout: Seconds to wait.
+            request_id: The call's own name, for servers that know it.
+
+        Returns:
+            The answer's ``data``.
+
+        Raises:
+            OpenEnvError: The server answered with an error, whose code is the error's; or the connection was lost or
+                the time was up, and then this connection cannot be used any more.
+        """
+        message: dict[str, Any] = {"type": kind} if data is None else {"type": kind, "data": data}
+        if request_id is not None:
+            message["request_id"] = request_id
+        try:
+            with suppress(self._closed):  # a server that is full says so and hangs up: that is still to be read
+                self._socket.send(json.dumps(message))
+            raw = self._socket.recv(timeout=timeout)
+        except TimeoutError as error:
+            raise OpenEnvError(f"{self._url} did not answer a {kind} within {timeout:.3g} s.", TIMEOUT) from error
+        except (self._closed, OSError) as error:
+            text = f"the connection to {self._url} was lost during a {kind}: {_in_words(error)}."
+            raise OpenEnvError(text, LOST) from error
+        return self._read(kind, raw)
+
+    def _read(self, kind: str, raw: str | bytes) -> dict[str, Any]:
+        try:
+            answer = json.loads(raw)
+            data = answer["data"]
+            if answer["type"] == "error":
+                code, text = str(data.get("code")), str(data.get("message"))
+                raise OpenEnvError(f"{self._url} answered a {kind} with {code}: {in_short(text)}", code)
+            if not isinstance(data, dict) or (kind != "state" and "observation" not in data):
+                raise ValueError("it has no observation")
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            text = f"{self._url} answered a {kind} with what cannot be read: {in_short(raw)} ({error})."
+            raise OpenEnvError(text) from error
+        return data
+
+    def close(self) -> None:
+        """End the session, also one that is kept."""
+        with suppress(Exception):
+            self._socket.send(json.dumps({"type": "close"}))
+            self._socket.recv(timeout=_CLOSING)  # raises when the server has ended the session
+        self.drop()
+
+    def drop(self) -> None:
+        """Let go of the socket, and of nothing else."""
+        with suppress(Exception):
+            self._manager.__exit__(None, None, None)
+
+
+def _in_words(error: BaseException) -> str:
+    return str(error).rstrip(".") or type(error).__name__
+
+
+class Session:
+    """A session that lives through a cut of its connection where its server keeps it."""
+
+    def __init__(self, url: str, headers: Mapping[str, str], timeout: float, path: str = "") -> None:
+        """Know the server; the first call connects.
+
+        Args:
+            url: Its address.
+            headers: What to send when connecting.
+            timeout: Seconds for a call, connecting and a retry included.
+            path: Of a session that is kept; see :class:`Connection`.
+        """
+        self._server = url, headers
+        self._timeout, self._path = timeout, path
+        self._connection: Connection | None = None
+        self._count = 0
+
+    def call(self, kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Make a call; where its connection is lost and nothing can be played twice, again on a new one.
+
+        That is so of a reset, which begins anew in any case, once; and of every call where sessions are kept.
+
+        Raises:
+            OpenEnvError: The call was refused or has no answer.
+        """
+        until, self._count = time.monotonic() + self._timeout, self._count + 1
+        request_id = f"call-{self._count}" if self._path else None
+        pauses = list(PAUSES if self._path else PAUSES[:1] if kind == "reset" else ())
+        while True:
+            try:
+                return self._connected(kind, until).ask(kind, data, _left(until), request_id)
+            except OpenEnvError as error:
+                if error.code in (LOST, TIMEOUT, ""):
+                    self.drop()
+                if error.code != LOST or not pauses or time.monotonic() + pauses[0] > until:
+                    raise
+            time.sleep(pauses.pop(0))
+
+    def _connected(self, kind: str, until: float) -> Connection:
+        if self._connection is None:
+            if kind != "reset" and not self._path:
+                raise OpenEnvError(f"the session at {self._server[0]} was lost with its connection.", LOST)
+            self._connection = Connection(*self._server, _left(until), self._path)
+        return self._connection
+
+    def drop(self) -> None:
+        """Let go of the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.drop()
+
+    def close(self) -> None:
+        """End the session."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _left(until: float) -> float:
+    return max(0.001, until - time.monotonic())
+
+
+class Actions:
+    """Actions of a server, made of a player's texts by the schema that it has for them."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        """Take the schema of actions, as ``/schema`` has it."""
+        self._schema = schema
+        fields = schema.get("properties")
+        self._fields: Mapping[str, Any] = fields if isinstance(fields, Mapping) else {}
+        required = schema.get("required")
+        self._required = [name for name in required if name in self._fields] if isinstance(required, list) else []
+
+    @property
+    def only(self) -> str:
+        """The one field that an action must have; empty where there are several or none."""
+        return self._required[0] if len(self._required) == 1 else ""
+
+    @property
+    def hint(self) -> str:
+        """What may be written, for people."""
+        if not self.only:
+            return f"a JSON object with {', '.join(self._required) or 'any fields'}"
+        kinds = "/".join(sorted(self._kinds(self.only))) or "any value"
+        return f"{self.only} ({kinds})"
+
+    def of_text(self, text: str) -> dict[str, Any] | None:
+        """The action that a text stands for.
+
+        Args:
+            text: Of an action with one required field, its value, as it is or as JSON; of another, a JSON object.
+
+        Returns:
+            The action; None if the text is none.
+        """
+        value: Any
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            value = text
+        if isinstance(value, dict) and set(self._required) <= set(value):
+            return value
+        if not self.only:
+            return None
+        kinds = self._kinds(self.only)
+        if not kinds or "string" in kinds:
+            return {self.only: text}
+        return {self.only: value} if _kind_of(value) & kinds else None
+
+    def examples(self, rng: Random, texts: Sequence[str] = ()) -> Iterator[str]:
+        """Texts of actions, without an end.
+
+        Args:
+            rng: Decides which.
+            texts: What texts are taken from; those that the schema names as examples, or generic ones, if empty.
+        """
+        while True:
+            if texts:
+                yield rng.choice(texts)
+                continue
+            names = self._required or [name for name in self._fields if name != "metadata"]
+            action = {name: self._example(self._fields[name], rng) for name in names}
+            value = action.get(self.only)
+            yield value if isinstance(value, str) else json.dumps(value if self.only else action)
+
+    def _kinds(self, name: str) -> set[str]:
+        """The JSON types that a field may have; none if its schema does not say."""
+        schema = self._resolved(self._fields[name])
+        kinds = schema.get("type", [])
+        return set(kinds if isinstance(kinds, list) else [kinds])
+
+    def _resolved(self, schema: Any) -> Mapping[str, Any]:
+        for _ in range(10):  # a reference to a reference to ...
+            if not isinstance(schema, Mapping):
+                return {}
+            options = [each for each in schema.get("anyOf") or schema.get("oneOf") or () if each != {"type": "null"}]
+            reference = str(schema.get("$ref", ""))
+            if reference.startswith("#/$defs/"):
+                schema = (self._schema.get("$defs") or {}).get(reference.removeprefix("#/$defs/"))
+            elif options:
+                schema = options[0]
+            elif len(schema.get("allOf") or ()) == 1:
+                schema = schema["allOf"][0]
+            else:
+                return schema
+        return {}
+
+    def _example(self, schema: Any, rng: Random, depth: int = 0) -> Any:
+        named = schema.get("examples") if isinstance(schema, Mapping) else None
+        schema = self._resolved(schema)
+        for choices in (named, schema.get("examples"), schema.get("enum")):
+            if isinstance(choices, list) and choices:
+                return rng.choice(choices)
+        if "const" in schema:
+            return schema["const"]
+        kind = schema.get("type", "string")
+        kind = kind[0] if isinstance(kind, list) and kind else kind
+        if kind == "boolean":
+            return rng.random() < 0.5
+        if kind in ("integer", "number"):
+            low = schema.get("minimum", schema.get("exclusiveMinimum", -1) + 1)
+            high = schema.get("maximum", schema.get("exclusiveMaximum", low + 4) - 1)
+            value = rng.randint(int(low), max(int(low), int(high)))
+            return value if kind == "integer" else float(value)
+        if kind == "array" and depth < 4:
+            count = max(1, int(schema.get("minItems", 1)))
+            return [self._example(schema.get("items", {}), rng, depth + 1) for _ in range(count)]
+        if kind == "object" and depth < 4:
+            fields = schema.get("properties") or {}
+            return {
+                name: self._example(fields.get(name, {}), rng, depth + 1) for name in schema.get("required") or fields
+            }
+        return rng.choice(GENERIC_TEXTS)
+
+
+def _kind_of(value: Any) -> set[str]:
+    kinds = {bool: {"boolean"}, int: {"integer", "number"}, float: {"number"}, list: {"array"}, dict: {"object"}}
+    return kinds.get(type(value), set())
+
+
+def kept_session(facts: Facts, token: str) -> str:
+    """The path of a session of this token, where the server keeps sessions; else empty."""
+    return facts.sessions.replace(TOKEN, quote(token, safe="")) if facts.sessions else ""

@@ -1,0 +1,282 @@
+"""Environments on OpenEnv servers, and the judges of such servers: what is played, what is retried, what is found."""
+
+import json
+import random
+
+import pytest
+
+pytest.importorskip("websockets")
+
+from ragen.env.openenv.config import OpenEnvEnvConfig
+from ragen.env.openenv.env import REFUSAL, OpenEnvEnv, shown
+from ragen.env.openenv.wire import Actions
+from ragen.errors import ConfigError, OpenEnvError
+from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.parallel.episode.spec import EnvSpec
+from ragen.serve.sessions import ServeSettings, Sessions
+from ragen.tools import server_check
+from ragen.tools.check import main
+from ragen.tools.server_check import check_server, difference
+from support import openenv_servers as servers
+from support.openenv_servers import ours, server
+
+LAKE = {"env_type": "frozen_lake", "max_actions_per_traj": 10}
+
+
+@pytest.fixture
+def played():
+    """A function that makes an environment of an address, and closes it at the end."""
+    made = []
+
+    def make(url, **fields):
+        made.append(OpenEnvEnv(OpenEnvEnvConfig(url=url, timeout=20, **fields)))
+        return made[-1]
+
+    yield make
+    for env in made:
+        env.close()
+
+
+def sessions():
+    managed = {"use_multiprocessing": False, "crash_report_dir": None}
+    managed["train"] = managed["val"] = {
+        "env_groups": 1,
+        "group_size": 1,
+        "env_configs": {"tags": ["Lake"], "n_groups": [1]},
+    }
+    return Sessions(ServeSettings({"es_manager": managed, "custom_envs": {"Lake": LAKE}}, ("Lake",)))
+
+
+def episode(env, seed, actions):
+    return [env.reset(seed), *(env.step(action) for action in actions)]
+
+
+def test_an_episode_is_that_of_the_environment_on_the_server(played):
+    with server() as url:
+        env, there = played(url, success_reward=0.0), servers.Honest()
+        assert json.loads(env.reset(5)) == there.reset(5)[0]
+        for move in range(6):
+            observation, reward, done, info = env.step(str(move % 4))
+            expected = there.step(move % 4)
+            assert (json.loads(observation), reward, done) == expected
+            assert env.render() == observation and info["action_is_valid"] is True
+        assert info["success"] is True
+
+
+@pytest.mark.parametrize("text", ["north", "1.5", "{}", "[1]", "true", ""])
+def test_a_text_that_does_not_fit_the_schema_is_not_sent(played, text):
+    with server() as url:
+        env = played(url)
+        before = env.reset(5)
+        observation, reward, done, info = env.step(text)
+        assert (observation, reward, done) == (f"{REFUSAL}\n{before}", 0.0, False)
+        assert info["action_is_valid"] is False
+        assert env.step("1")[0] == episode(played(url), 5, ["1"])[-1][0]
+
+
+def test_what_the_server_refuses_is_an_invalid_action(played):
+    action = {"properties": {"move": {}, "by": {}}, "required": ["move", "by"]}
+    with server(action=action) as url:
+        env = played(url)
+        before = env.reset(5)
+        assert env.step('{"move": 1}')[0] == f"{REFUSAL}\n{before}"
+        assert env.step('{"move": 1, "by": 2}')[3]["action_is_valid"] is True
+
+
+def test_a_reset_is_sent_again_after_a_cut_and_a_step_is_not(played):
+    with server(cuts={0, 3}) as url:
+        env = played(url)
+        first = env.reset(5)
+        env.step("1")
+        with pytest.raises(OpenEnvError, match="lost during a step") as lost:
+            env.step("2")
+        assert lost.value.code == "LOST"
+        with pytest.raises(OpenEnvError, match="reset the environment"):
+            env.step("2")
+        assert env.reset(5) == first
+
+
+def test_a_step_is_sent_again_where_it_cannot_be_played_twice(played):
+    held = sessions()
+    with ours(held) as url:
+        plain = episode(played(url), 5, ["Right", "Down", "Right"])
+        env = played(url)
+        cut = [env.reset(5)]
+        for action in ("Right", "Down", "Right"):
+            env._session._connection._socket.socket.shutdown(2)
+            cut.append(env.step(action))
+        assert cut == plain
+        assert len(held) == 2
+
+
+def test_closing_ends_a_session_that_is_kept(played):
+    held = sessions()
+    with ours(held) as url:
+        env = played(url)
+        env.reset(1)
+        assert len(held) == 1
+        env.close()
+        env.close()
+        assert len(held) == 0
+
+
+def test_a_server_that_is_full_or_gone_is_an_error_with_its_code(played):
+    with server(most=1) as url:
+        first, second = played(url), played(url)
+        first.reset(1)
+        with pytest.raises(OpenEnvError) as full:
+            second.reset(1)
+        assert full.value.code == "CAPACITY_REACHED"
+    with pytest.raises(OpenEnvError, match="did not answer"):
+        played(f"{url}/gone").reset(1)
+
+
+def test_sessions_of_a_worker_wait_at_the_same_time_and_are_equal_to_sequential():
+    def rollout(url, lanes):
+        part = {"env_groups": 6, "group_size": 1, "env_configs": {"tags": ["Far"], "n_groups": [6]}}
+        managed = {"use_multiprocessing": lanes, "max_workers": 1, "crash_report_dir": None, "train": part}
+        far = {"env_type": "openenv", "max_actions_per_traj": 4, "env_config": {"url": url}}
+        manager = EnvStateManager({"es_manager": managed, "custom_envs": {"Far": far}}, "train")
+        try:
+            manager.reset(seed=3)
+            for turn in range(3):
+                said = {"llm_response": "", "llm_raw_response": "", "actions": [str(turn)]}
+                manager.step([{"env_id": env_id, **said} for env_id in range(6)])
+            return repr(manager.get_rollout_states())
+        finally:
+            manager.close()
+
+    with server() as url:
+        assert rollout(url, True) == rollout(url, False)
+
+
+def test_it_waits_beside_others_and_is_replayable_only_if_that_is_said():
+    def spec(**fields):
+        return EnvSpec.of(OpenEnvEnv, OpenEnvEnvConfig(url="http://x", **fields), overlap_waits=True)
+
+    assert OpenEnvEnv.overlap_waits and not spec().is_replayable and spec(replayable=True).is_replayable
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({}, "url"),
+        ({"url": "localhost:8000"}, "url"),
+        ({"url": "http://x", "timeout": 0}, "timeout"),
+        ({"url": "http://x", "reset_options": {"seed": 1}}, "reset_options"),
+        ({"url": "http://x", "success_reward": "1"}, "success_reward"),
+        ({"url": "http://x", "render_mode": "rgb_array"}, "render_mode"),
+    ],
+)
+def test_a_value_that_cannot_work_is_named(fields, says):
+    with pytest.raises(ConfigError, match=f"env_config key {says}="):
+        OpenEnvEnvConfig(**fields)
+
+
+def test_a_field_of_an_observation_is_shown():
+    assert shown({"text": "a", "b": 1}) == "a"
+    assert shown({"prompt": "a"}) == "a"
+    assert shown({"b": 1, "a": "x"}) == '{"a": "x", "b": 1}' == shown({"a": "x", "b": 1})
+    assert shown({"b": [1], "a": "x"}, "b") == "[1]"
+    with pytest.raises(ConfigError, match="observation_field='c'"):
+        shown({"a": 1}, "c")
+
+
+@pytest.mark.parametrize(
+    ("schema", "fits"),
+    [
+        ({"type": "integer", "minimum": 3, "maximum": 5}, lambda value: value in range(3, 6)),
+        ({"type": "string", "enum": ["a", "b"]}, lambda value: value in ("a", "b")),
+        ({"$ref": "#/$defs/Dir"}, lambda value: value in ("N", "S")),
+        ({"anyOf": [{"type": "null"}, {"type": "boolean"}]}, lambda value: isinstance(value, bool)),
+        ({"type": "array", "items": {"type": "number"}}, lambda value: isinstance(value[0], float)),
+        ({"type": "object", "required": ["x"], "properties": {"x": {"const": 4}}}, lambda value: value == {"x": 4}),
+        ({"type": "string", "examples": ["Up"]}, lambda value: value == "Up"),
+    ],
+)
+def test_examples_of_actions_fit_the_schema(schema, fits):
+    whole = {"properties": {"move": schema}, "required": ["move"], "$defs": {"Dir": {"enum": ["N", "S"]}}}
+    actions, rng = Actions(whole), random.Random(0)
+    for text, _ in zip(actions.examples(rng), range(20), strict=False):
+        assert fits(actions.of_text(text)["move"])
+
+
+# The judges
+
+
+@pytest.fixture(autouse=True)
+def clocks_stand_still(request, monkeypatch):
+    """Waits for clocks to go on only where a server shows one."""
+    if "ShowsTime" not in request.node.name:
+        monkeypatch.setattr(server_check, "TICK", 0.0)
+
+
+JUDGES = {
+    servers.Honest: {},
+    servers.GlobalGenerator: {"runtime.episode_isolation": "while other sessions took turns"},
+    servers.IgnoresSeeds: {"runtime.seed_control": "two resets with seed 1: observation.board"},
+    servers.ShowsTime: {"runtime.episode_determinism": "observation.time"},
+    servers.SharesState: {"runtime.episode_isolation": "while other sessions took turns"},
+    servers.KeepsEpisodes: {"semantic.replayability": "in a used session"},
+    servers.Refuses: {"runtime.startup": "none of"},
+}
+
+
+@pytest.mark.parametrize("kind", JUDGES, ids=lambda kind: kind.__name__)
+def test_a_broken_server_is_found_out(kind):
+    with server(kind) as url:
+        findings = check_server(url, turns=5).findings
+    for name, text in JUDGES[kind].items():
+        assert findings[name].status == "fail" and text in findings[name].text, findings
+        assert findings[name].fix
+    failed = next((name for name, finding in findings.items() if finding.status == "fail"), None)
+    assert failed == next(iter(JUDGES[kind]), None)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "found"),
+    [
+        (servers.OtherOrder, servers.OtherHost, "another order"),
+        (servers.Sums, servers.SumsBackwards, "noise of floating point"),
+        (servers.Honest, servers.OtherOrder, ""),
+    ],
+)
+def test_hosts_are_compared(one, other, found):
+    with server(one) as here, server(other) as there:
+        finding = check_server(here, there, turns=3).findings["hub.cross_host_determinism"]
+    assert (finding.status == "fail") is bool(found) and found in finding.text
+
+
+def test_a_server_of_one_session_is_not_blamed_for_others():
+    with server(most=1) as url:
+        report = check_server(url, turns=2)
+    assert report.findings["runtime.episode_isolation"].status == "skip" and report.ok
+
+
+def test_our_own_server_passes(capsys):
+    with ours(sessions()) as url:
+        assert main([url, "--json", "--turns", "3"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["verdict"] == "warn"  # no second host
+    assert [each["status"] for each in report["results"]] == ["pass"] * 5 + ["skip"]
+
+
+def test_what_is_no_server_is_said(capsys):
+    with server() as url:
+        assert main([f"{url}/nothing"]) == 1
+    assert "runtime.startup" in capsys.readouterr().out
+    assert main(["http://x", "dim_x=3"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "says"),
+    [
+        ('{"a": 1, "b": 2}', '{"b": 2, "a": 1}', "another order"),
+        ('{"a": [1, {"b": 2}]}', '{"a": [1, {"b": 3}]}', "a[1].b was 2 and is 3"),
+        ('{"a": 0.30000000000000004}', '{"a": 0.3}', "noise"),
+        ('{"a": 1}', '{"a": true}', "a was 1 and is True"),
+        ('{"a": 1}', "{}", "a was 1 and is None"),
+    ],
+)
+def test_a_difference_is_told(one, other, says):
+    assert says in difference(one, other) and difference(one, one) == ""

@@ -6,7 +6,6 @@ system keeps one copy in memory. Its scores are BM25's. A server is somebody els
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import sqlite3
@@ -201,7 +200,7 @@ def hold_index(backend: str, corpus: str | None, world: World | None) -> Lease[I
     key: dict[str, Any] = {"format": FORMAT, "backend": backend}
     if corpus is None:
         assert world is not None
-        key["passages"] = hashlib.blake2b(json.dumps(world.passages).encode(), digest_size=16).hexdigest()
+        key["passages"] = world.digest
         passages: Iterable[Passage] = world.passages
     else:
         info = Path(corpus).stat()

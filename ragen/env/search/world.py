@@ -7,10 +7,11 @@ so that a player who reads English, or the scripted one, can follow a question f
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from random import Random
 from typing import NamedTuple
 
@@ -176,6 +177,11 @@ class World:
     kinds: dict[str, str]
     facts: dict[str, dict[str, str]]
     passages: tuple[Passage, ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """What its index is known by."""
+        return hashlib.blake2b(json.dumps(self.passages).encode(), digest_size=16).hexdigest()
 
 
 def _word(rng: Random, syllables: int) -> str:

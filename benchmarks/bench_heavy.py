@@ -1,0 +1,358 @@
+"""Heavy environments: one after the other, in workers, `auto`, and RAGEN's ways, in one run and turn by turn.
+
+``python benchmarks/bench_heavy.py [--only code,search] [--envs N] [--turns 20] [--seconds 40] [--png FILE]``
+
+All contenders of an environment play the same episodes: the actions of a turn are chosen once, outside of the time that
+is taken, and every contender plays them before the next turn begins, in another order each turn. A figure is the median
+over turns. ``RAGEN, loop`` steps bare environments one after the other, as RAGEN's manager does; ``RAGEN, threads``
+steps them in a pool of 32 threads, where RAGEN's configuration gives an environment one. Neither checks, records or
+recovers. Then a worker of ``true`` is killed before each of three turns; recovery is the time of such a turn in usual
+turns. At the end all rollouts have to be equal.
+
+Where the kernel groups processes by session (``/proc/sys/kernel/sched_autogroup_enabled``), workers that lead sessions
+of their own get shares of their own on a busy machine: run it on a quiet one. Prints a table in Markdown, and draws a
+plot (``pip install matplotlib``). An environment that cannot be built here is left out, and the reason is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from ragen.env import REGISTERED_ENV_CONFIGS, REGISTERED_ENVS
+from ragen.errors import RagenError
+from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.llm_agent.testing.equivalence import Recording
+
+WARM_UP, KILLS, MOST = 3, 3, 10_000
+THREADS = 32  # of RAGEN's pool
+GROUP = 4
+
+
+def example(env: Any, rng: Random) -> str:
+    """What the environment itself offers as an example."""
+    return str(env.example_action(rng))
+
+
+def wrong_program(env: Any, rng: Random) -> str:
+    """A program that runs through all tests and fails most, so that the episode goes on."""
+    name = env.problem.name or "f"
+    return f"def {name}(*args):\n    total = sum(range({rng.randrange(50_000)}))\n    return total if args else None"
+
+
+def command(env: Any, rng: Random) -> str:
+    """A look around, or a small change."""
+    looks = ["ls -la", "find . -type f | sort | head -n 5", "cat * 2>&1 | wc -c", "grep -rl a . | wc -l"]
+    return rng.choice([*looks, f"echo {rng.random()} >> notes.txt"])
+
+
+def query(env: Any, rng: Random) -> str:
+    """Words of the question, or of what was found."""
+    words = [word for word in f"{env.question.text} {env.observation}".split() if word.isalpha() and len(word) > 3]
+    return f"search[{' '.join(rng.sample(words, min(4, len(words))))}]"
+
+
+@dataclass
+class Heavy:
+    """An environment to measure.
+
+    Attributes:
+        env_type: Its type.
+        action: Chooses an action, given the environment and a generator.
+        config: Its ``env_config``.
+        envs: How many there are.
+        threads: Whether RAGEN's configuration gives it a pool of threads.
+    """
+
+    env_type: str
+    action: Callable[[Any, Random], str] = example
+    config: dict[str, Any] = field(default_factory=dict)
+    envs: int = 32
+    threads: bool = False
+
+
+ENVIRONMENTS = {
+    "code": Heavy("code", wrong_program, {"max_tries": MOST}, threads=True),
+    "terminal": Heavy("terminal", command, {"max_steps": MOST}),
+    "search": Heavy("search", query, {"max_steps": MOST, "entities": 5_000}, threads=True),
+    "textworld": Heavy("textworld"),
+    "miniwob": Heavy("miniwob", envs=16),
+    "alfworld": Heavy("alfworld", envs=4),
+}
+"""What is measured. An environment that is not here, or that lacks something, is left out."""
+
+
+# Contenders
+
+
+class Ours:
+    """``EnvStateManager``."""
+
+    def __init__(self, heavy: Heavy, mode: Any) -> None:
+        """Build it, and reset."""
+        part = {"env_groups": heavy.envs // GROUP, "group_size": GROUP}
+        part["env_configs"] = {"tags": ["Heavy"], "n_groups": [heavy.envs // GROUP]}
+        entry = {"env_type": heavy.env_type, "env_config": heavy.config, "max_actions_per_traj": MOST}
+        settings = {"train": part, "use_multiprocessing": mode, "max_workers": 2}
+        self._manager = EnvStateManager({"seed": {"train": 3}, "custom_envs": {"Heavy": entry}, "es_manager": settings})
+        self._manager.reset()
+        self.seeds = [entry["status"].seed for entry in self._manager.envs]
+
+    def step(self, actions: dict[int, str]) -> None:
+        """Play a turn."""
+        self._manager.step(
+            [
+                {"env_id": env_id, "actions": [action], "llm_response": action, "llm_raw_response": action}
+                for env_id, action in actions.items()
+            ]
+        )
+
+    def kill(self, number: int) -> bool:
+        """Kill a worker; whether there is one."""
+        pids = [stats.pid for stats in self._manager.lane_stats()[1:] if stats.pid]
+        if pids:
+            os.kill(pids[number % len(pids)], signal.SIGKILL)
+        return bool(pids)
+
+    def rollout(self) -> list[list[tuple[Any, Any]]]:
+        """States and rewards of all environments."""
+        return [
+            [(entry["state"], entry.get("reward")) for entry in cache["history"]]
+            for cache in self._manager.rollout_cache
+        ]
+
+    def whole(self) -> Any:
+        """All that is recorded."""
+        return self._manager.get_rollout_states()
+
+    def close(self) -> None:
+        """End it."""
+        self._manager.close()
+
+
+class Bare:
+    """Environments alone, as RAGEN's manager steps them."""
+
+    def __init__(self, heavy: Heavy, seeds: list[int], threads: int = 0) -> None:
+        """Build and reset them."""
+        config_class = REGISTERED_ENV_CONFIGS[heavy.env_type]
+        self.envs = [REGISTERED_ENVS[heavy.env_type](config_class(**heavy.config)) for _ in seeds]
+        self._pool = ThreadPoolExecutor(threads) if threads else None
+        self._shown: list[list[tuple[Any, Any]]] = []
+        self.alive = set(range(len(seeds)))
+        for env, seed in zip(self.envs, seeds, strict=True):
+            env.reset(seed, mode="train")
+            self._shown.append([(env.render(), None)])
+
+    def step(self, actions: dict[int, str]) -> None:
+        """Play a turn."""
+        played = (self._pool.map if self._pool else map)(self._play, actions.items())
+        for env_id, (state, reward, done) in zip(actions, played, strict=True):
+            self._shown[env_id][-1] = (self._shown[env_id][-1][0], reward)
+            self._shown[env_id].append((state, None))
+            if done:
+                self.alive.discard(env_id)
+
+    def _play(self, asked: tuple[int, str]) -> tuple[Any, float, bool]:
+        env = self.envs[asked[0]]
+        _, reward, done, _ = env.step(asked[1])
+        return env.render(), reward, done
+
+    def rollout(self) -> list[list[tuple[Any, Any]]]:
+        """States and rewards of all environments."""
+        return self._shown
+
+    def close(self) -> None:
+        """End them."""
+        if self._pool:
+            self._pool.shutdown()
+        for env in self.envs:
+            env.close()
+
+
+# Measuring
+
+
+@dataclass
+class Result:
+    """What was measured of one environment: seconds of turns by contender, and of the turns with a kill."""
+
+    name: str
+    envs: int
+    turns: dict[str, list[float]]
+    kills: list[float]
+    equal: bool
+
+    def median(self, contender: str) -> float:
+        """Seconds of a usual turn."""
+        return statistics.median(self.turns[contender])
+
+    def speed_up(self, contender: str) -> float:
+        """How many times as fast as sequential, turn by turn."""
+        pairs = zip(self.turns["sequential"], self.turns[contender], strict=True)
+        return statistics.median(sequential / own for sequential, own in pairs)
+
+    def recovery(self) -> float | None:
+        """A turn with a kill, in usual turns."""
+        return statistics.median(self.kills) / self.median("true") if self.kills else None
+
+
+def measure(name: str, heavy: Heavy, turns: int, seconds: float) -> Result:
+    """Play one episode with all contenders, then the turns with kills."""
+    contenders: dict[str, Any] = {}
+    try:
+        for mode_name, mode in (("sequential", False), ("true", True), ("auto", "auto")):
+            contenders[mode_name] = Ours(heavy, mode)
+        seeds = contenders["sequential"].seeds
+        contenders["RAGEN, loop"] = leader = Bare(heavy, seeds)
+        if heavy.threads:
+            contenders["RAGEN, threads"] = Bare(heavy, seeds, THREADS)
+        taken: dict[str, list[float]] = {each: [] for each in contenders}
+        rng, number, deadline = Random(name), 0, time.perf_counter() + seconds
+        while leader.alive and number < turns + WARM_UP and (number < WARM_UP + 3 or time.perf_counter() < deadline):
+            played = play(contenders, leader, heavy, rng, number)
+            for each, spent in played.items():
+                if number >= WARM_UP:
+                    taken[each].append(spent)
+            number += 1
+        kills = []
+        for kill in range(KILLS):
+            if leader.alive and contenders["true"].kill(kill):
+                kills.append(play(contenders, leader, heavy, rng, number + kill)["true"])
+        return Result(name, heavy.envs, taken, kills, all_equal(contenders))
+    finally:
+        for contender in contenders.values():
+            contender.close()
+
+
+def play(contenders: dict[str, Any], leader: Bare, heavy: Heavy, rng: Random, number: int) -> dict[str, float]:
+    """One turn of all, each in its turn; seconds."""
+    actions = {env_id: heavy.action(leader.envs[env_id], rng) for env_id in sorted(leader.alive)}
+    names = list(contenders)
+    taken = {}
+    for each in names[number % len(names) :] + names[: number % len(names)]:
+        start = time.perf_counter()
+        contenders[each].step(actions)
+        taken[each] = time.perf_counter() - start
+    return taken
+
+
+def all_equal(contenders: dict[str, Any]) -> bool:
+    """Whether all have played the same: states and rewards, and all that a manager records."""
+    played = [contender.rollout() for contender in contenders.values()]
+    recorded = []
+    for contender in contenders.values():
+        if isinstance(contender, Ours):
+            recorded.append(Recording())
+            recorded[-1].note("rollouts", contender.whole())
+    return all(each == played[0] for each in played) and not any(
+        recorded[0].first_difference(other) for other in recorded[1:]
+    )
+
+
+# Showing
+
+
+def table(results: list[Result]) -> str:
+    """The figures, in Markdown."""
+    lines = [
+        "| environment | envs | contender | s a turn | speed-up | recovery, usual turns | equal |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for result in results:
+        for each in result.turns:
+            recovery = result.recovery() if each == "true" else None
+            lines.append(
+                f"| {result.name} | {result.envs} | {each} | {result.median(each):.3f} | {result.speed_up(each):.2f} | "
+                f"{'' if recovery is None else f'{recovery:.2f}'} | {'yes' if result.equal else 'NO'} |"
+            )
+    return "\n".join(lines)
+
+
+def plot(results: list[Result], path: Path) -> None:
+    """Draw the speed-up of every contender: a group of bars for each environment."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    colours = {"true": "tab:green", "auto": "limegreen", "RAGEN, loop": "tab:grey", "RAGEN, threads": "silver"}
+    figure, axis = plt.subplots(figsize=(1.6 + 1.5 * len(results), 3.4))
+    width = 0.2
+    for place, result in enumerate(results):
+        shown = [each for each in colours if each in result.turns]
+        for bar, each in enumerate(shown):
+            left, height = place + (bar - (len(shown) - 1) / 2) * width, result.speed_up(each)
+            axis.bar(left, height, width * 0.95, color=colours[each])
+            axis.text(left, height + 0.02, f"{height:.2f}", ha="center", va="bottom", fontsize=7)
+    axis.axhline(1.0, color="black", linewidth=0.8)
+    labels = [f"{result.name}, {result.envs}\n{result.median('sequential') * 1e3:.0f} ms" for result in results]
+    axis.set_xticks(range(len(results)), labels, fontsize=8)
+    axis.set_ylabel("times as fast as sequential", fontsize=8)
+    axis.tick_params(axis="y", labelsize=8)
+    axis.set_ylim(0, max(2.1, 1.12 * max(result.speed_up(each) for result in results for each in result.turns)))
+    handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in colours.values()]
+    axis.legend(
+        handles, list(colours), ncols=4, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, 1.13), frameon=False
+    )
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+
+
+def missing(heavy: Heavy) -> str | None:
+    """Why an environment cannot be built here; None if it can."""
+    if heavy.env_type not in REGISTERED_ENVS:
+        return f"there is no environment type {heavy.env_type!r}"
+    try:
+        config = REGISTERED_ENV_CONFIGS[heavy.env_type](**heavy.config)
+        REGISTERED_ENVS[heavy.env_type](config).close()
+    except RagenError as error:
+        return str(error)
+    return None
+
+
+def main() -> int:
+    """Measure, print and draw; 1 if anything was not equal."""
+    reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    reader.add_argument("--only", default=",".join(ENVIRONMENTS), help="environments, with commas")
+    reader.add_argument("--envs", type=int, help=f"of each, a multiple of {GROUP}")
+    reader.add_argument("--turns", type=int, default=20)
+    reader.add_argument("--seconds", type=float, default=40.0, help="of turns, for each environment")
+    reader.add_argument("--png", type=Path, default=Path(__file__).resolve().parents[1] / "docs/images/heavy.png")
+    given = reader.parse_args()
+    print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} processors", flush=True)
+    autogroup = Path("/proc/sys/kernel/sched_autogroup_enabled")
+    if autogroup.exists() and autogroup.read_text().strip() == "1":
+        print("processes are grouped by session (sched_autogroup_enabled): figures hold on a quiet machine alone")
+    results = []
+    for name in given.only.split(","):
+        heavy = ENVIRONMENTS[name]
+        if reason := missing(heavy):
+            print(f"{name}: left out: {reason}", flush=True)
+            continue
+        heavy.envs = given.envs or heavy.envs
+        start = time.perf_counter()
+        results.append(measure(name, heavy, given.turns, given.seconds))
+        print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
+    print(table(results))
+    if results:
+        plot(results, given.png)
+    return 0 if all(result.equal for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

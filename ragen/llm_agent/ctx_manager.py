@@ -45,9 +45,9 @@ from ragen.llm_agent.tokens.encoding import ChatEncoder
 from ragen.llm_agent.tokens.masks import ReplyMarker
 from ragen.llm_agent.tokens.prompt_batch import AnyBatch, PromptBatch
 from ragen.llm_agent.tokens.sampled_tokens import Exchange, RawReply
-from ragen.settings import read
 
 if TYPE_CHECKING:
+    import numpy as np
     from verl import DataProto
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class ContextManager:
         self.mode = mode
         self.settings = ContextSettings.read(config)
         self.action_sep = self.settings.action_sep
-        self._collapse_settings = read(CollapseSettings, config)
+        self._collapse_settings = CollapseSettings.read(config)
         quirks = self.settings.quirks
         control = ControlTokens.of(tokenizer)
         self._parser = ReplyParser(
@@ -192,6 +192,19 @@ class ContextManager:
         for rollout, tag in zip(env_outputs, tags, strict=True):  # with quirks, the caches themselves are changed
             rollout.setdefault("tag", tag)
         return list(env_outputs)
+
+    def collapse_columns(self, env_outputs: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
+        """Prompts and thoughts of finished trajectories, in either generation; see :class:`CollapseColumns`.
+
+        Args:
+            env_outputs: What ``get_rollout_states()`` returned.
+
+        Returns:
+            The columns that ``collapse_detection`` asks for; none where it asks for none, or where prompts show less
+            than the whole history.
+        """
+        columns = self._collapse_columns()
+        return {} if columns is None else columns.of(self._tagged(env_outputs))
 
     def _collapse_columns(self) -> CollapseColumns | None:
         if not self._collapse_settings or self.settings.window_mode != FULL:

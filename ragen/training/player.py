@@ -16,6 +16,8 @@ from ragen.llm_agent.backends.hf import HfBackend
 from ragen.llm_agent.config.branching import GRPO, SECTION, TREE, BranchingSettings
 from ragen.llm_agent.config.context import FULL, SAMPLED, ContextSettings
 from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.evaluation.collapse import Played as PlayedThoughts
+from ragen.llm_agent.evaluation.results import is_branch
 from ragen.llm_agent.trees.lineage import forest_of
 from ragen.training.trajectories import Group, TokenRow, Trajectory, all_members
 
@@ -38,11 +40,13 @@ class Played:
         metrics: The environments' metrics, as ``formulate_rollouts`` averages them, and ``split_trajectories``, the
             share of trajectories that are several rows, since a prompt did not show an earlier reply as it was sampled.
         seconds: What the rollout spent its time on.
+        thoughts: Those of trajectories that share no turns, where they were asked for.
     """
 
     groups: list[Group]
     metrics: dict[str, float]
     seconds: dict[str, float]
+    thoughts: PlayedThoughts | None = None
 
 
 def check_settings(config: Any) -> None:
@@ -136,20 +140,29 @@ class Player(Closing):
         self.proxy.prepare()
         self.proxy.prepare(val=True)
 
-    def play(self, val: bool = False) -> Played:
+    def play(self, val: bool = False, with_thoughts: bool = False) -> Played:
         """Play one episode in every environment.
 
         Args:
             val: Whether to play those of ``es_manager.val``.
+            with_thoughts: Whether to keep prompts and thoughts, as ``collapse_detection`` samples them.
         """
         from verl import DataProto
 
         self._rollouts += 1
-        rollouts = self.proxy.rollout(DataProto(meta_info={"validate": val}), val=val)
+        meta_info = {"validate": val, "compute_collapse": False}
+        rollouts = self.proxy.rollout(DataProto(meta_info=meta_info), val=val)
         groups = self._groups(rollouts)
         split = fmean(len(member.rows) > 1 for member in all_members(groups))
         metrics = {**rollouts.meta_info["metrics"], "split_trajectories": split}
-        return Played(groups, metrics, dict(self.proxy.seconds))
+        thoughts = self._thoughts(val) if with_thoughts else None
+        return Played(groups, metrics, dict(self.proxy.seconds), thoughts)
+
+    def _thoughts(self, val: bool) -> PlayedThoughts | None:
+        states = [state for state in self.proxy.rollout_states if not is_branch(state)]
+        _, ctx_manager = self.proxy.prepare(val)
+        columns = ctx_manager.collapse_columns(states)
+        return PlayedThoughts.of_columns(columns, [state["group_id"] for state in states]) if columns else None
 
     def _groups(self, rollouts: DataProto) -> list[Group]:
         columns = rollouts.non_tensor_batch

@@ -13,6 +13,7 @@ from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import flat_settings, setting
 from ragen.llm_agent.config.report import wants_report
 from ragen.llm_agent.rollout.rollout_file import ONLY_HOW_FAST
+from ragen.llm_agent.tokens.collapse import CollapseSettings
 from ragen.settings import key, read
 from ragen.tracking import PACKAGES, check_loggers
 from ragen.training.filtering import FilterSettings
@@ -49,6 +50,7 @@ class TrainerSettings:
         warm_up: How it is warmed up.
         filters: Which groups are trained on.
         updates: How.
+        collapse: ``collapse_detection``: whether thoughts depend on prompts, measured every few steps.
     """
 
     SECTION: ClassVar[str] = "trainer"
@@ -56,6 +58,7 @@ class TrainerSettings:
     warm_up: WarmUpSettings
     filters: FilterSettings
     updates: UpdateSettings
+    collapse: CollapseSettings
     report: bool
     folder: Path = key("outputs", "output_dir")
     seed: int = key(0, low=0)
@@ -87,6 +90,7 @@ class TrainerSettings:
             warm_up=read(WarmUpSettings, config),
             filters=FilterSettings.read(config),
             updates=UpdateSettings.read(config),
+            collapse=CollapseSettings.read(config),
             report=wants_report(config, is_served=False),
         )
         check_loggers(settings.loggers, "trainer.logger")

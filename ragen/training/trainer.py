@@ -20,6 +20,8 @@ from ragen.commands import StopRequest
 from ragen.errors import CheckpointError, ConfigError
 from ragen.extras import needs
 from ragen.llm_agent.config.loading import differing, one_line
+from ragen.llm_agent.evaluation.collapse import CollapseDetector
+from ragen.llm_agent.evaluation.scorers import HfScorer
 from ragen.llm_agent.rollout.command import create_tokenizer
 from ragen.torch_threads import torch_threads
 from ragen.tracking import Loggers, open_loggers
@@ -122,6 +124,7 @@ class TinyTrainer(Closing):
         self._tags = list(dict.fromkeys(config.es_manager.train.env_configs.tags))
         self._val_tags = list(dict.fromkeys(config.es_manager.val.env_configs.tags))
         self._validations: dict[int, dict[str, float]] = {}
+        self._collapse = CollapseDetector(settings.collapse, settings.seed)
         self._loggers: Loggers | None = None
         self._report: RunReport | None = None
 
@@ -225,6 +228,7 @@ class TinyTrainer(Closing):
             self.step = state["step"]
             self.player.seed_counter = state["seed_counter"]
             self.player.backend.batches = state["batches"]
+            self._collapse.averages.update(state.get("collapse", {}))
         else:
             self._record(TRAIN, 0, self._validate(0))
         self._display.begin(TRAIN, self.step, settings.steps)
@@ -243,21 +247,32 @@ class TinyTrainer(Closing):
         batches: list[Played] = []
         sample = sample_groups(lambda: self._play(batches), self._settings.filters)
         played = time.perf_counter()
+        collapse = self._measured(batches[0])
+        learning = time.perf_counter()
         metrics = {f"train/{name}": value for name, value in success_metrics(batches, self._tags).items()}
         metrics["train/split_trajectories"] = fmean(one.metrics["split_trajectories"] for one in batches)
-        metrics |= tree_totals(batches) | sample.metrics()
+        metrics |= tree_totals(batches) | sample.metrics() | collapse
         with self._learning():
             metrics |= self._update(learner, sample)
         self.step += 1
-        times = {"rollout": played - start, "update": time.perf_counter() - played}
+        times = {"rollout": played - start, "update": time.perf_counter() - learning}
+        if collapse:
+            times["collapse"] = learning - played
         return metrics | {f"time/{name}": seconds for name, seconds in times.items()}
 
     def _play(self, batches: list[Played]) -> list[Any]:
-        batches.append(self._rollout())
+        batches.append(self._rollout(with_thoughts=not batches and self._collapse.is_due(self.step + 1)))
         return batches[-1].groups
 
-    def _rollout(self, val: bool = False) -> Played:
-        played = self.player.play(val)
+    def _measured(self, played: Played) -> dict[str, float]:
+        """Whether thoughts depend on prompts, where this step is measured: before anything is left out, or learnt."""
+        if played.thoughts is None:
+            return {}
+        scorer = HfScorer(self.model, self._tokenizer, "the policy")
+        return self._collapse.measure(played.thoughts, scorer.log_probs, self.step + 1, scorer.context)
+
+    def _rollout(self, val: bool = False, with_thoughts: bool = False) -> Played:
+        played = self.player.play(val, with_thoughts)
         if self._report is not None:
             self._report.add_rollout(val)
         return played
@@ -304,6 +319,7 @@ class TinyTrainer(Closing):
             "about": self._about,
             "seed_counter": self.player.seed_counter,
             "batches": self.player.backend.batches,
+            "collapse": self._collapse.averages,
         }
         self._checkpoints.save(phase, step, state)
 

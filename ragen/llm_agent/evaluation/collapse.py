@@ -11,23 +11,41 @@ Let ``l[i, j]`` be the log-probability of thought ``i`` after prompt ``j``, ``ma
 
 A policy whose thoughts are the same whatever it is asked has no mutual information, and retrieves at chance, though its
 entropy may be high ("template collapse"). The measures and their keys are those of RAGEN-2 (arXiv 2604.06268).
+
+What is measured is a sample of pairs, each a thought with the prompt that it came of. Sampling is RAGEN-2's:
+
+first turns
+    As many pairs as are asked for, drawn from the first turns that have a thought. A group's members share a prompt.
+trajectories
+    As many pairs, each of a trajectory drawn uniformly and a turn of it drawn uniformly; every pair has a prompt of its
+    own, and trajectories without a thought are skipped.
+
+:class:`CollapseDetector` measures every n steps of a training; ``ragen diagnose`` measures a run from its files.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ragen.errors import InputError
+from ragen.llm_agent.tokens.collapse import CollapseSettings
 
 RETRIEVAL_AT = (2, 4, 8)
 STD_EPS = 1e-3
-"""What is added to a standard deviation before a z-score is divided by it."""
+
+FIRST_TURNS, TRAJECTORIES = "first turns", "trajectories"
+_PREFIXES = {FIRST_TURNS: "collapse_first_turn_sample", TRAJECTORIES: "collapse_trajectory_sample"}
 
 Floats = NDArray[np.float64]
+Ids = Sequence[int]
+Score = Callable[[Sequence[Ids], Sequence[Ids]], ArrayLike]
+"""Summed log-probabilities ``(thoughts, prompts)`` of prompts and thoughts; see ``scorers.Scorer.log_probs``."""
 
 
 def collapse_metrics(
@@ -35,6 +53,7 @@ def collapse_metrics(
     owner: ArrayLike,
     lengths: ArrayLike,
     prompts: Sequence[Sequence[int]] | None = None,
+    std_eps: float = STD_EPS,
 ) -> dict[str, float]:
     """RAGEN-2's measures of collapse, without the moving averages over training steps.
 
@@ -46,6 +65,7 @@ def collapse_metrics(
         owner: Index of each thought's own prompt, ``(thoughts,)``.
         lengths: Tokens of each thought, ``(thoughts,)``; 0 counts as 1.
         prompts: Token ids of each prompt. Equal prompts count as one in retrieval, and only there.
+        std_eps: What is added to a standard deviation before a z-score is divided by it.
 
     Returns:
         ``collapse/...`` to value; empty for fewer than two prompts, among which there is nothing to tell apart.
@@ -75,8 +95,8 @@ def collapse_metrics(
         "collapse/reasoning_entropy_seq_est": -float(marginal_seq.mean()),
         "collapse/marginal_std": spread,
         "collapse/marginal_std_seq": spread_seq,
-        "collapse/mi_zscore": information / (spread + STD_EPS),
-        "collapse/mi_zscore_seq": information_seq / (spread_seq + STD_EPS),
+        "collapse/mi_zscore": information / (spread + std_eps),
+        "collapse/mi_zscore_seq": information_seq / (spread_seq + std_eps),
     }
 
 
@@ -129,3 +149,211 @@ def _retrieval(scores: Floats, own: NDArray[np.int64], prompts: Sequence[Sequenc
             f"collapse/retrieval_above_chance{name}": accuracy - expected,
         }
     return found
+
+
+# Samples of pairs
+
+
+class Placed(Protocol):
+    """A pair of a prompt and a thought, as far as sampling looks at it."""
+
+    @property
+    def trajectory(self) -> int:
+        """Place of the trajectory among those that are looked at."""
+
+    @property
+    def turn(self) -> int:
+        """From 1."""
+
+
+P = TypeVar("P", bound=Placed)
+
+
+@dataclass(frozen=True)
+class Thought:
+    """A thought in tokens, with the prompt that it came of.
+
+    Attributes:
+        trajectory: Place of the trajectory among those that are looked at.
+        group: The trajectory's group.
+        turn: From 1.
+        prompt: The tokens before the thought.
+        ids: The thought's tokens, at least one.
+    """
+
+    trajectory: int
+    group: Any
+    turn: int
+    prompt: tuple[int, ...]
+    ids: tuple[int, ...]
+
+
+def sampled(pairs: Sequence[P], trajectories: int, how: str, samples: int | None, seed: Any) -> list[P]:
+    """Some pairs, drawn as RAGEN-2 draws them.
+
+    Args:
+        pairs: All of them.
+        trajectories: How many trajectories there are, those without a thought too.
+        how: ``FIRST_TURNS`` or ``TRAJECTORIES``.
+        samples: The most pairs; None for as many as there are.
+        seed: Of the draws, as ``numpy.random.default_rng`` takes it.
+    """
+    draw = np.random.default_rng(seed)
+    if how == FIRST_TURNS:
+        first = [pair for pair in pairs if pair.turn == 1]
+        if samples is None or samples >= len(first):
+            return first
+        return [first[place] for place in sorted(draw.choice(len(first), samples, replace=False))]
+    of: dict[int, list[P]] = {}
+    for pair in pairs:
+        of.setdefault(pair.trajectory, []).append(pair)
+    count = len(pairs) if samples is None else min(samples, len(pairs))
+    drawn = draw.integers(trajectories, size=count) if pairs else ()
+    return [of[place][draw.integers(len(of[place]))] for place in map(int, drawn) if place in of]
+
+
+def measured(
+    pairs: Sequence[Thought], score: Score, by_group: bool, context: int | None = None, std_eps: float = STD_EPS
+) -> dict[str, float]:
+    """The measures of a sample. Equal prompts, and equal thoughts, are scored once.
+
+    Args:
+        pairs: The sample.
+        score: Says how likely thoughts are.
+        by_group: Whether pairs of one group with equal prompts share a column; else each pair has its own.
+        context: The most tokens of prompt and thought together; longer pairs are left out.
+        std_eps: See :func:`collapse_metrics`.
+
+    Returns:
+        ``thoughts`` and ``prompts`` (how many there were), ``too_long`` (how many pairs were left out), and the keys of
+        :func:`collapse_metrics`.
+    """
+    longest = max((len(pair.ids) for pair in pairs), default=0)
+    kept = [pair for pair in pairs if context is None or len(pair.prompt) + longest <= context]
+    columns: dict[Any, int] = {}
+    owner = [
+        columns.setdefault((pair.group, pair.prompt) if by_group else at, len(columns)) for at, pair in enumerate(kept)
+    ]
+    found: dict[str, float] = {"thoughts": len(kept), "prompts": len(columns), "too_long": len(pairs) - len(kept)}
+    if len(columns) < 2:
+        return found
+    shown = [key[1] if by_group else kept[key].prompt for key in columns]
+    asked = {prompt: place for place, prompt in enumerate(dict.fromkeys(shown))}
+    said = {ids: place for place, ids in enumerate(dict.fromkeys(pair.ids for pair in kept))}
+    matrix = np.asarray(score(list(asked), list(said)), np.float64)
+    log_probs = matrix[np.ix_([said[pair.ids] for pair in kept], [asked[prompt] for prompt in shown])]
+    return found | collapse_metrics(log_probs, owner, [len(pair.ids) for pair in kept], shown, std_eps)
+
+
+# While a model is trained
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a step of training played, as far as its thoughts go.
+
+    Attributes:
+        thoughts: All of them.
+        trajectories: How many trajectories there were.
+        replies: How many replies they had.
+    """
+
+    thoughts: Sequence[Thought]
+    trajectories: int
+    replies: int
+
+    @classmethod
+    def of_columns(cls, columns: Mapping[str, Any], groups: Sequence[Any]) -> Self:
+        """Read the columns of a batch, as :class:`~ragen.llm_agent.tokens.collapse.CollapseColumns` makes them.
+
+        Args:
+            columns: With those of all turns, or of first turns alone.
+            groups: The group of each trajectory.
+        """
+        if "all_turns_prompt_ids" in columns:
+            each = zip(columns["all_turns_prompt_ids"], columns["all_turns_reasoning_ids"], strict=True)
+            replies = int(sum(columns["turn_counts_total"]))
+        else:
+            first = zip(columns["first_turn_prompt_ids"], columns["first_turn_reasoning_ids"], strict=True)
+            each, replies = (([prompt], [thought]) for prompt, thought in first), len(groups)
+        starts = [tuple(prompt) for prompt in columns.get("first_turn_prompt_ids", ())]
+        thoughts = []
+        for place, (prompts, said) in enumerate(each):
+            for at, (prompt, ids) in enumerate(zip(prompts, said, strict=True), 1):
+                is_first = at == 1 and (not starts or tuple(prompt) == starts[place])
+                turn = at if is_first or at > 1 else 2  # the first turn that has a thought may be a later one
+                if len(ids):
+                    thoughts.append(Thought(place, groups[place], turn, tuple(prompt), tuple(ids)))
+        return cls(thoughts, len(groups), replies)
+
+
+class CollapseDetector:
+    """Measures collapse every few steps of a training, under RAGEN's keys.
+
+    ``collapse_first_turn_sample/..`` and ``collapse_trajectory_sample/..`` have the keys of `collapse_metrics`, and
+    those of the moving averages: ``marginal_std_ema`` and ``mi_zscore_ema`` (with ``_seq`` of whole thoughts).
+    ``collapse/..`` has the rates of thoughts.
+
+    Attributes:
+        settings: What is measured, and when.
+        averages: The moving averages of standard deviations, by sample and kind; a checkpoint keeps them.
+    """
+
+    def __init__(self, settings: CollapseSettings, seed: int = 0) -> None:
+        """Nothing has been measured.
+
+        Args:
+            settings: What to measure, and when.
+            seed: Decides with the step which pairs are sampled.
+        """
+        self.settings = settings
+        self.averages: dict[str, float] = {}
+        self._seed = seed
+
+    def is_due(self, step: int) -> bool:
+        """Whether a step is measured: the first, and every n-th.
+
+        Args:
+            step: From 1.
+        """
+        return bool(self.settings) and step > 0 and (step == 1 or step % self.settings.every == 0)
+
+    def measure(self, played: Played, score: Score, step: int, context: int | None = None) -> dict[str, float]:
+        """The metrics of a step.
+
+        Args:
+            played: What it played.
+            score: The policy that played it.
+            step: From 1.
+            context: The most tokens that it reads.
+        """
+        found: dict[str, float] = {}
+        if self.settings.all_turns:
+            if played.replies:
+                found["collapse/valid_thinking_rate"] = len(played.thoughts) / played.replies
+            found |= self._sample(TRAJECTORIES, played, score, step, context)
+        if self.settings.first_turn:
+            valid, total = sum(thought.turn == 1 for thought in played.thoughts), played.trajectories
+            found["collapse/first_turn_num_total"], found["collapse/first_turn_num_valid"] = total, valid
+            found["collapse/first_turn_valid_rate"] = valid / total if total else 0.0
+            found |= self._sample(FIRST_TURNS, played, score, step, context)
+        return found
+
+    def _sample(self, how: str, played: Played, score: Score, step: int, context: int | None) -> dict[str, float]:
+        place = (FIRST_TURNS, TRAJECTORIES).index(how)
+        pairs = sampled(played.thoughts, played.trajectories, how, self.settings.samples, (self._seed, step, place))
+        found = measured(pairs, score, how == FIRST_TURNS, context, self.settings.std_eps)
+        named = {name: value for name, value in found.items() if name.startswith("collapse/")}
+        if named:
+            named |= self._averaged(_PREFIXES[how], named)
+        return {f"{_PREFIXES[how]}/{name.removeprefix('collapse/')}": value for name, value in named.items()}
+
+    def _averaged(self, sample: str, found: Mapping[str, float]) -> dict[str, float]:
+        averaged: dict[str, float] = {}
+        for seq, information in (("", "mi_estimate"), ("_seq", "mi_seq_estimate")):
+            now, key = found[f"collapse/marginal_std{seq}"], f"{sample}{seq}"
+            before = self.averages.get(key, now)
+            mean = self.averages[key] = self.settings.ema_decay * before + (1 - self.settings.ema_decay) * now
+            scaled = found[f"collapse/{information}"] / (mean + self.settings.std_eps)
+            averaged |= {f"collapse/marginal_std_ema{seq}": mean, f"collapse/mi_zscore_ema{seq}": scaled}
+        return averaged

@@ -1,14 +1,8 @@
 """The command ``ragen diagnose RUN``: whether thoughts depend on prompts, and which trajectories to look at.
 
 It reads what a run has written so far, whoever played it, and asks a scorer how likely each sampled thought is after
-each sampled prompt; :mod:`~ragen.llm_agent.evaluation.collapse` says what is computed of that. Sampling is RAGEN-2's:
-
-first turns
-    As many pairs of a prompt and a thought as are asked for, drawn from the first turns that have a thought. A group's
-    members share a prompt.
-trajectories
-    As many pairs, each of a trajectory drawn uniformly and a turn of it drawn uniformly; every pair has a prompt of its
-    own, and trajectories without a thought are skipped.
+each sampled prompt; :mod:`~ragen.llm_agent.evaluation.collapse` says what is computed of that, and how pairs are
+sampled.
 
 A prompt is the chat up to the reply's thinking tag. Where the model was shown less than the whole chat, prompts are not
 known and nothing is scored. Without a scorer the rates and scanners are printed alone.
@@ -23,11 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ragen.errors import ConfigError
 from ragen.llm_agent.backends.prompt import text_of
-from ragen.llm_agent.evaluation.collapse import collapse_metrics
+from ragen.llm_agent.evaluation.collapse import FIRST_TURNS, TRAJECTORIES, Thought, measured, sampled
 from ragen.llm_agent.evaluation.results import ALL, independent, print_whole
 from ragen.llm_agent.evaluation.scanners import Finding, Scan, scan, scanners_of
 from ragen.llm_agent.evaluation.tables import plain_table
@@ -41,7 +33,6 @@ if TYPE_CHECKING:
     from ragen.llm_agent.evaluation.scorers import Scorer
 
 SAMPLES = 64  # the most pairs of a sample
-FIRST_TURNS, TRAJECTORIES = "first turns", "trajectories"
 _SHOWN = 3  # examples of each scanner
 _COLUMNS = {
     "MI": "mi_estimate",
@@ -92,29 +83,6 @@ def pairs_of(records: Sequence[Record]) -> list[Pair]:
     return found
 
 
-def sampled(pairs: Sequence[Pair], trajectories: int, how: str, samples: int, seed: int) -> list[Pair]:
-    """Some pairs, drawn as RAGEN-2 draws them.
-
-    Args:
-        pairs: All of them.
-        trajectories: How many trajectories there are, those without a thought too.
-        how: ``FIRST_TURNS`` or ``TRAJECTORIES``.
-        samples: The most pairs.
-        seed: Of the draws.
-    """
-    draw = np.random.default_rng(seed)
-    if how == FIRST_TURNS:
-        first = [pair for pair in pairs if pair.turn == 1]
-        if samples >= len(first):
-            return first
-        return [first[place] for place in sorted(draw.choice(len(first), samples, replace=False))]
-    of: dict[int, list[Pair]] = {}
-    for pair in pairs:
-        of.setdefault(pair.trajectory, []).append(pair)
-    drawn = draw.integers(trajectories, size=min(samples, len(pairs))) if pairs else ()
-    return [of[place][draw.integers(len(of[place]))] for place in map(int, drawn) if place in of]
-
-
 def scored(scorer: Scorer, pairs: Sequence[Pair], by_group: bool) -> dict[str, Any]:
     """The measures of some pairs.
 
@@ -124,24 +92,12 @@ def scored(scorer: Scorer, pairs: Sequence[Pair], by_group: bool) -> dict[str, A
         by_group: Whether pairs of one group with equal prompts share a column; else each pair has its own.
 
     Returns:
-        ``scorer``, ``thoughts`` and ``prompts`` (how many there were), ``too_long`` (how many pairs were left out
-        because the scorer's context is shorter), and the keys of :func:`collapse_metrics`.
+        ``scorer``, and what :func:`~ragen.llm_agent.evaluation.collapse.measured` returns.
     """
     prompts, thoughts = _tokens(scorer, pairs)
-    longest = max(map(len, thoughts), default=0)
-    room = None if scorer.context is None else scorer.context - longest
-    kept = [at for at in range(len(pairs)) if thoughts[at] and (room is None or len(prompts[at]) <= room)]
-    columns: dict[Any, int] = {}
-    owner = [columns.setdefault((pairs[at].group_id, prompts[at]) if by_group else at, len(columns)) for at in kept]
-    told = {"scorer": scorer.name, "thoughts": len(kept), "prompts": len(columns), "too_long": len(pairs) - len(kept)}
-    if len(columns) < 2:
-        return told
-    shown = [key[1] if by_group else prompts[key] for key in columns]
-    asked, said = list(dict.fromkeys(shown)), list(dict.fromkeys(thoughts[at] for at in kept))
-    matrix = scorer.log_probs(asked, said)
-    rows = [said.index(thoughts[at]) for at in kept]
-    log_probs = matrix[np.ix_(rows, [asked.index(prompt) for prompt in shown])]
-    return told | collapse_metrics(log_probs, owner, [len(thoughts[at]) for at in kept], shown)
+    each = zip(pairs, prompts, thoughts, strict=True)
+    found = [Thought(pair.trajectory, pair.group_id, pair.turn, prompt, ids) for pair, prompt, ids in each if ids]
+    return {"scorer": scorer.name, **measured(found, scorer.log_probs, by_group, scorer.context)}
 
 
 def _tokens(scorer: Scorer, pairs: Sequence[Pair]) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:

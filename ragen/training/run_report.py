@@ -16,6 +16,11 @@ from ragen.training.metrics_file import METRICS_FILE, read_metrics
 
 REPORT_FILE = "report.html"
 _CURVES = ("success", "reward")
+_THOUGHTS = (
+    ("first turns", "collapse_first_turn_sample", "mi_estimate"),
+    ("all turns", "collapse_trajectory_sample", "mi_estimate"),
+    ("all turns", "collapse", "valid_thinking_rate"),
+)
 
 
 class RunReport:
@@ -86,8 +91,8 @@ def history(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
         lines: As ``read_metrics`` gives them.
 
     Returns:
-        For each step of training its number, what was validated, and success and reward in training as those of a tag
-        ``in training``.
+        For each step of training its number, what was validated, success and reward in training as those of a tag
+        ``in training``, and what was measured of thoughts.
     """
     return [_step(line) for line in lines if line["phase"] == TRAIN]
 
@@ -95,4 +100,5 @@ def history(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
 def _step(line: Mapping[str, Any]) -> dict[str, float]:
     validated = {name.removeprefix("val/"): value for name, value in line.items() if name.startswith("val/")}
     trained = {f"in training/{name}": line[f"train/{name}"] for name in _CURVES if f"train/{name}" in line}
-    return {"step": line["step"], **validated, **trained}
+    thoughts = {f"{told}/{name}": line[f"{kept}/{name}"] for told, kept, name in _THOUGHTS if f"{kept}/{name}" in line}
+    return {"step": line["step"], **validated, **trained, **thoughts}

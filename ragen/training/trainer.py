@@ -268,7 +268,7 @@ class TinyTrainer(Closing):
         """Whether thoughts depend on prompts, where this step is measured: before anything is left out, or learnt."""
         if played.thoughts is None:
             return {}
-        scorer = HfScorer(self.model, self._tokenizer, "the policy")
+        scorer = HfScorer(self.model, self._tokenizer, "the policy", self._settings.updates.temperature)
         return self._collapse.measure(played.thoughts, scorer.log_probs, self.step + 1, scorer.context)
 
     def _rollout(self, val: bool = False, with_thoughts: bool = False) -> Played:

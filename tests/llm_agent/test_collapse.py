@@ -4,13 +4,15 @@ import json
 import math
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ragen.errors import InputError
-from ragen.llm_agent.evaluation.collapse import collapse_metrics
+from ragen.errors import ConfigError, InputError
+from ragen.llm_agent.evaluation.collapse import CollapseDetector, Played, collapse_metrics
+from ragen.llm_agent.tokens.collapse import CollapseSettings
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "collapse_metrics.json").read_text("utf-8"))
 """Batches, and what RAGEN's ``CollapseDetector._compute_metrics_for_pairs`` (commit 20daedc) returned for them."""
@@ -76,3 +78,54 @@ def test_what_does_not_fit_is_refused(arguments, message):
 def test_the_measures_need_no_torch():
     code = "import sys, ragen.llm_agent.evaluation.collapse; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# While a model is trained
+
+
+GROUPS = [0, 0, 1, 1, 2, 2]
+RECORDED_AVERAGES = {
+    "mi_estimate": [-0.22422099113464355, -0.141839861869812, -0.36019086837768555],
+    "marginal_std_ema": [0.29654040932655334, 0.2858529418706894, 0.28853856295347213],
+    "marginal_std_ema_seq": [1.1963164806365967, 1.1959606528282165, 1.149480949640274],
+    "mi_zscore_ema": [-0.7535821795463562, -0.49446868896484375, -1.244017243385315],
+    "mi_zscore_ema_seq": [-0.24458062648773193, -0.11516205966472626, -0.4631528854370117],
+}
+"""What RAGEN's ``CollapseDetector`` (commit 20daedc) returned for the first three steps that it measured."""
+
+
+def as_recorded(prompts, thoughts, step):
+    """The log-probabilities that RAGEN's detector was given when the figures below were recorded."""
+    return [[-((sum(p) * 7 + sum(z) * 3 + step * len(z)) % 11) / 4 - len(z) for p in prompts] for z in thoughts]
+
+
+def played(thoughts):
+    prompts = [[3, 1], [3, 1], [4], [4], [5, 9, 2], [5, 9, 2]]
+    return Played.of_columns({"first_turn_prompt_ids": prompts, "first_turn_reasoning_ids": thoughts}, GROUPS)
+
+
+def test_a_detector_measures_the_steps_that_ragens_does_and_averages_as_it_does():
+    detector = CollapseDetector(CollapseSettings(first_turn=True, every=2, samples=None))
+    assert [step for step in range(7) if detector.is_due(step)] == [1, 2, 4, 6]
+    thoughts = played([[5], [6, 2], [], [8, 8, 1], [5], [9, 9]])
+    found = [detector.measure(thoughts, partial(as_recorded, step=step), step) for step in (1, 2, 4)]
+    assert [len(each) for each in found] == [32, 32, 32]
+    sample = "collapse_first_turn_sample"
+    for name, recorded in RECORDED_AVERAGES.items():
+        assert [each[f"{sample}/{name}"] for each in found] == pytest.approx(recorded, rel=2e-5), name
+    assert found[0]["collapse/first_turn_num_valid"] == 5 and found[0]["collapse/first_turn_valid_rate"] == 5 / 6
+
+
+def test_a_detector_that_goes_on_from_its_averages_measures_what_one_that_was_not_stopped_does():
+    thoughts, settings = played([[5], [6, 2], [1], [8, 8, 1], [5], [9, 9]]), CollapseSettings(all_turns=True, every=1)
+    whole, first, second = (CollapseDetector(settings, seed=3) for _ in range(3))
+    expected = [whole.measure(thoughts, partial(as_recorded, step=step), step) for step in (1, 2)]
+    first.measure(thoughts, partial(as_recorded, step=1), 1)
+    second.averages.update(first.averages)
+    assert second.measure(thoughts, partial(as_recorded, step=2), 2) == expected[1]
+
+
+@pytest.mark.parametrize("samples", [0, -1, "some", 2.5, True])
+def test_a_number_of_samples_that_cannot_be_is_refused(samples):
+    with pytest.raises(ConfigError, match=r"collapse_detection\.num_samples"):
+        CollapseSettings.read({"collapse_detection": {"num_samples": samples}})

@@ -52,9 +52,14 @@ def no_curves(monkeypatch):
     monkeypatch.setattr("ragen.training.trainer.draw_curve", lambda metrics, picture, title: True)
 
 
+COLLAPSE = [
+    f"collapse_detection.{name}" for name in ("first_turn_enabled=true", "multi_turn_enabled=true", "compute_freq=2")
+]
+
+
 @pytest.mark.parametrize("estimator", ["grpo", "gae"])
 def test_two_steps_and_two_more_after_resuming_equal_four_in_one_go(tmp_path, estimator):
-    how = [f"algorithm.adv_estimator={estimator}", "actor_rollout_ref.actor.use_kl_loss=true"]
+    how = [f"algorithm.adv_estimator={estimator}", "actor_rollout_ref.actor.use_kl_loss=true", *COLLAPSE]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     train(small_config(whole, *how, steps=4), quiet=True)
     shutil.copytree(whole, parts)

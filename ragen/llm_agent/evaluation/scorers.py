@@ -5,7 +5,7 @@ sends prompt and thought together as token ids to the completions endpoint of an
 the log-probabilities of what it sent: with ``echo``, or with vLLM's ``prompt_logprobs`` where ``echo`` returns none.
 Servers that return neither are refused, as are chat endpoints and most closed APIs.
 
-Log-probabilities are those of the model itself, at temperature 1.
+Log-probabilities are those of the model itself, at temperature 1 unless a trainer names its own.
 """
 
 from __future__ import annotations
@@ -62,15 +62,17 @@ class Scorer(Protocol):
 class HfScorer:
     """A causal language model of transformers in this process; see :class:`Scorer`."""
 
-    def __init__(self, model: Any, tokenizer: Any, name: str) -> None:
+    def __init__(self, model: Any, tokenizer: Any, name: str, temperature: float = 1.0) -> None:
         """Take a model.
 
         Args:
             model: On the device where it is to run.
             tokenizer: The model's.
             name: What to call it.
+            temperature: Divides the logits, as it did when thoughts were drawn.
         """
         self.model, self.tokenizer, self.name = model, tokenizer, name
+        self._temperature = temperature
         self.context: int | None = getattr(model.config, "max_position_embeddings", None)
 
     @classmethod
@@ -121,7 +123,7 @@ class HfScorer:
                 cache.batch_repeat_interleave(len(rows))
                 rest = self.model(input_ids=ids[:, :-1], past_key_values=cache, use_cache=True).logits
                 logits = torch.cat([logits, rest], dim=1)
-            logits = logits.float()
+            logits = logits.float() / self._temperature
             each = logits.gather(-1, ids[..., None])[..., 0] - logits.logsumexp(-1)
             lengths = torch.tensor([len(thoughts[row]) for row in rows], device=device)
             counts = torch.arange(longest, device=device) < lengths[:, None]

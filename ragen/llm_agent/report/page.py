@@ -21,6 +21,7 @@ from ragen.files import write_whole
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, replies_line
 from ragen.llm_agent.evaluation.results import is_branch
 from ragen.llm_agent.evaluation.statistics import effective_episodes, wilson_interval
+from ragen.llm_agent.prompting.replies import thought_of
 from ragen.llm_agent.report.contents import Episode, Report
 from ragen.llm_agent.report.plots import COLOURS, curves, histogram, share_bar, swimlanes
 from ragen.llm_agent.report.text import attribute, shown
@@ -75,6 +76,8 @@ HISTORY_PLOTS = {
     "reward": "Reward per step",
     "num_actions": "Actions per step",
     "response_length": "Reply tokens",
+    "mi_estimate": "Mutual information of prompts and thoughts, nats a token",
+    "valid_thinking_rate": "Replies with a thought",
 }
 
 
@@ -322,7 +325,17 @@ def cards_of(report: Report) -> str:
         [{"replies": episode.replies} for episode in report.episodes if any(episode.replies)]
     )
     line = f'<p class="soft">{shown(replies_line(counts), 500)}</p>' if counts else ""
-    return f'<div class="cards">{cards}</div>{line}'
+    return f'<div class="cards">{cards}</div>{line}{thoughts_of(report.episodes)}'
+
+
+def thoughts_of(episodes: Iterable[Episode]) -> str:
+    """How many replies have a thought, and how many different thoughts these are; empty where none thinks."""
+    replies = [str(turn.get("llm_response", "")) for episode in _independent(list(episodes)) for turn in episode.turns]
+    thoughts = [thought for thought in map(thought_of, replies) if thought]
+    if not thoughts:
+        return ""
+    told = f"{len(thoughts)} of {len(replies)} replies have a thought, and {len(set(thoughts))} of these are different."
+    return f'<p class="soft">{told}</p>'
 
 
 # Failures by kind

@@ -1,0 +1,118 @@
+"""RAGEN-2's weights of advantages, on tensors: by what a trajectory's advantages are multiplied.
+
+==================================================  ==================================================================
+key                                                 weight of a row's advantages
+==================================================  ==================================================================
+``algorithm.soft_advantage_reweight``               its group's standard deviation over the largest of the step
+``actor_rollout_ref.actor``                         the mean length of the step's rows over its own (GRPO; also said at
+``.grpo_advantage_length_weight``                   the top of a configuration, where RAGEN has it)
+``algorithm.zero_task_advantage``                   0: what is left is the loss's terms of entropy and divergence
+==================================================  ==================================================================
+
+The first two are of GRPO alone. They are applied in this order, which is RAGEN's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from statistics import stdev
+from typing import TYPE_CHECKING, Any
+
+from ragen.errors import ConfigError
+from ragen.settings import key, read, setting
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SOFT = "algorithm.soft_advantage_reweight"
+ZERO_TASK = "algorithm.zero_task_advantage"
+LENGTH = "actor_rollout_ref.actor.grpo_advantage_length_weight"
+LENGTH_AT_TOP = "grpo_advantage_length_weight"
+GRPO = "grpo"
+_EPS = 1e-6
+
+
+@dataclass(frozen=True)
+class AdvantageWeights:
+    """Which weights a configuration asks for; the table above says what each is.
+
+    Attributes:
+        soft: By the spread of a group's scores.
+        by_length: By a row's length.
+        zero_task: All of them 0.
+    """
+
+    soft: bool = key(False, SOFT)
+    by_length: bool = False
+    zero_task: bool = key(False, ZERO_TASK)
+
+    @classmethod
+    def read(cls, config: Any) -> AdvantageWeights:
+        """Read and check the keys.
+
+        Raises:
+            ConfigError: One has a value that cannot work, or asks for what the estimator has not.
+        """
+        asked = [name for name in (LENGTH, LENGTH_AT_TOP) if setting(config, name, bool, False)]
+        found = read(cls, config, by_length=bool(asked))
+        estimator = setting(config, "algorithm.adv_estimator", str, GRPO)
+        named = [*([SOFT] if found.soft else []), *asked[:1]]
+        if named and estimator != GRPO:
+            raise ConfigError(
+                f"configuration key {named[0]!r} is True with algorithm.adv_estimator={estimator}; expected {GRPO!r}: "
+                "it weighs trajectories that are compared within a group."
+            )
+        return found
+
+    def __bool__(self) -> bool:
+        return self.soft or self.by_length or self.zero_task
+
+    def of_rows(
+        self,
+        lengths: Sequence[float],
+        episodes: Sequence[Hashable],
+        groups: Sequence[Hashable],
+        scores: Sequence[float],
+    ) -> tuple[list[float], dict[str, float]]:
+        """The weight of each row, and what to log of them.
+
+        Args:
+            lengths: How many tokens of each row the model chose.
+            episodes: The trajectory of each row; one that is several rows is compared once.
+            groups: The group of each row.
+            scores: The score of each row's trajectory.
+
+        Returns:
+            As many weights, and ``train/soft_reweight_{min,max,mean}``.
+        """
+        weights, told = [1.0] * len(lengths), dict[str, float]()
+        if self.soft:
+            spreads = _spreads(episodes, groups, scores)
+            largest = max(spreads.values(), default=0.0)
+            softened = {group: spread / (largest + _EPS) for group, spread in spreads.items()}
+            weights = [softened[group] for group in groups]
+            values = list(softened.values())
+            means = {"min": min(values), "max": max(values), "mean": sum(values) / len(values)}
+            told = {f"train/soft_reweight_{name}": value for name, value in means.items()}
+        if self.by_length:
+            mean = sum(lengths) / len(lengths)
+            weights = [weight * mean / (length + _EPS) for weight, length in zip(weights, lengths, strict=True)]
+        return [0.0] * len(weights) if self.zero_task else weights, told
+
+    def multiplied(self, advantages: Tensor, weights: Sequence[float]) -> Tensor:
+        """Advantages ``(rows, ..)`` times the weights of their rows; 0 where all are, whatever they were."""
+        if self.zero_task:
+            return advantages.new_zeros(advantages.shape)
+        return advantages * advantages.new_tensor(list(weights)).unsqueeze(-1)
+
+
+def _spreads(
+    episodes: Sequence[Hashable], groups: Sequence[Hashable], scores: Sequence[float]
+) -> dict[Hashable, float]:
+    """The standard deviation (n - 1) of each group's scores; 1 of a group of one, by which GRPO divides it (RAGEN)."""
+    members: dict[Hashable, dict[Hashable, float]] = defaultdict(dict)
+    for episode, group, score in zip(episodes, groups, scores, strict=True):
+        members[group].setdefault(episode, score)
+    return {group: stdev(each.values()) if len(each) > 1 else 1.0 for group, each in members.items()}

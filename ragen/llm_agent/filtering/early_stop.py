@@ -1,0 +1,117 @@
+"""RAGEN-2's early stops: a training that teaches nothing any more ends, with the reason.
+
+============================  ========================================================================================
+``early_stopped/..``          when
+============================  ========================================================================================
+``reward_variance_collapse``  ten steps in a row, the groups' mean standard deviation of scores was below a tenth of
+                              its mean over the first ten
+``low_validation_success``    five validations in a row, success of some tag was below 1 %
+``empty_filtered_steps``      ``rollout_filter_empty_stop_steps`` steps in a row, no group was left to train on
+============================  ========================================================================================
+
+RAGEN of 2026 always does this; here it is ``trainer.early_stop``, which is true with ``generation: 2026`` and false
+otherwise. Steps of which no group is left count for the third reason alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+from typing import Any
+
+from ragen.llm_agent.config.generation import Generation
+from ragen.llm_agent.filtering.reading import read_empty_stop
+from ragen.settings import setting
+
+KEY = "trainer.early_stop"
+METRIC = "early_stopped"
+WINDOW = 10  # steps that the first mean is of, and that have to be below a share of it
+SHARE = 0.1
+LOW_SUCCESS, VALIDATIONS = 0.01, 5
+VARIANCE, SUCCESS, EMPTY = "reward_variance_collapse", "low_validation_success", "empty_filtered_steps"
+REASONS = {
+    VARIANCE: f"the rewards of a group hardly differ any more: {WINDOW} steps in a row, their standard deviation was "
+    f"below {SHARE:.0%} of that of the first {WINDOW}",
+    SUCCESS: f"success was below {LOW_SUCCESS:.0%} at {VALIDATIONS} validations in a row",
+    EMPTY: "no group was left to train on, several steps in a row",
+}
+
+
+class EarlyStop:
+    """Says when to stop.
+
+    Attributes:
+        kind: The reason, a key of :data:`REASONS`; None while there is none.
+    """
+
+    def __init__(self, is_on: bool, most_empty: int) -> None:
+        """Nothing has been seen.
+
+        Args:
+            is_on: Whether there is ever a reason.
+            most_empty: How many steps without a group there may be in a row; 0 for any number.
+        """
+        self.kind: str | None = None
+        self._is_on = is_on
+        self._most_empty = most_empty
+        self._first: list[float] = []
+        self._recent: list[float] = []
+        self._low: dict[str, int] = {}
+        self._empty = 0
+
+    @classmethod
+    def read(cls, config: Any) -> EarlyStop:
+        """Read ``trainer.early_stop`` and ``rollout_filter_empty_stop_steps``.
+
+        Raises:
+            ConfigError: One has a value that cannot work.
+        """
+        return cls(setting(config, KEY, bool, Generation.read(config).is_2026), read_empty_stop(config))
+
+    def after_step(self, spread: float, groups_kept: int) -> None:
+        """A step is over.
+
+        Args:
+            spread: The mean over all groups played of the standard deviation of their scores.
+            groups_kept: How many groups were trained on.
+        """
+        self._empty = 0 if groups_kept else self._empty + 1
+        if self._empty and self._empty == self._most_empty:
+            self._stop(EMPTY)
+        if not groups_kept:
+            return
+        if len(self._first) < WINDOW:
+            self._first.append(spread)
+            return
+        self._recent = [*self._recent, spread][-WINDOW:]
+        if len(self._recent) == WINDOW and max(self._recent) < SHARE * fmean(self._first):
+            self._stop(VARIANCE)
+
+    def after_validation(self, success: Mapping[str, float]) -> None:
+        """A validation is over.
+
+        Args:
+            success: Of each tag.
+        """
+        for tag, rate in success.items():
+            self._low[tag] = self._low.get(tag, 0) + 1 if rate < LOW_SUCCESS else 0
+            if self._low[tag] >= VALIDATIONS:
+                self._stop(SUCCESS)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """``early_stopped/<reason>``, once there is one."""
+        return {} if self.kind is None else {f"{METRIC}/{self.kind}": 1.0}
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that :meth:`load_state_dict` needs to go on."""
+        return {name: getattr(self, f"_{name}") for name in ("first", "recent", "low", "empty")} | {"kind": self.kind}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state_dict` returned."""
+        self._first, self._recent = list(state["first"]), list(state["recent"])
+        self._low, self._empty, self.kind = dict(state["low"]), state["empty"], state["kind"]
+
+    def _stop(self, kind: str) -> None:
+        if self._is_on and self.kind is None:
+            self.kind = kind

@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from types import FrameType
@@ -44,6 +45,34 @@ def refusing(main: Callable[P, int]) -> Callable[P, int]:
             return REFUSED
 
     return told
+
+
+def command(
+    parser: Callable[[str], ArgumentParser], prog: str
+) -> Callable[[Callable[[Namespace, str], int]], Callable[..., int]]:
+    """Make a command's ``main`` of the function that does its work, which imports what that needs.
+
+    So help, completions and misspelt options cost no import, and refusals look alike. For commands that take a
+    configuration there is :func:`ragen.llm_agent.config.command_line.main_of`.
+
+    Args:
+        parser: Makes the command line, under a name.
+        prog: The program's name.
+
+    Returns:
+        A decorator of functions that take the parsed options and the program's name, and return the exit code. The
+        decorated one is called ``main(argv=None, prog=prog)``; None takes the process's own arguments.
+    """
+
+    def decorated(run: Callable[[Namespace, str], int]) -> Callable[..., int]:
+        @refusing
+        @wraps(run)
+        def main(argv: Sequence[str] | None = None, prog: str = prog) -> int:
+            return run(parser(prog).parse_intermixed_args(argv), prog)
+
+        return main
+
+    return decorated
 
 
 class StopRequest:

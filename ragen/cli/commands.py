@@ -42,6 +42,7 @@ COMMANDS = {
         Command("eval", "evaluate a model behind an OpenAI-compatible server", "ragen.llm_agent.evaluation.command"),
         Command("compare", "compare two evaluations, seed by seed", "ragen.llm_agent.evaluation.compare"),
         Command("diagnose", "say what a run is worth: collapse, faults", "ragen.llm_agent.evaluation.diagnose_command"),
+        Command("score", "score a finished run again, offline", "ragen.llm_agent.evaluation.score"),
         Command("report", "write a page about a rollout that was played", "ragen.llm_agent.report.command"),
         Command("train", "train a model on rollouts", "ragen.training.command"),
         Command("serve", "serve environments over OpenEnv's WebSocket and HTTP", "ragen.serve.command"),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
-from ragen.commands import refusing
+from ragen.commands import command
 
 PROG = "ragen diagnose"
 SAMPLES = 64
@@ -44,18 +43,13 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return top
 
 
-@refusing
-def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+@command(parser, PROG)
+def main(options: argparse.Namespace, prog: str) -> int:
     """Run the command.
-
-    Args:
-        argv: Its arguments; None takes the process's own.
-        prog: The program's name.
 
     Returns:
         The exit code: 0 whatever is found, or 2 where there is nothing to look at, or no scorer where one was named.
     """
-    options = parser(prog).parse_intermixed_args(argv)
     from ragen.llm_agent.evaluation.diagnose import run
 
     return run(options, prog)

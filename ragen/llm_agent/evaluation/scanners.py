@@ -85,12 +85,12 @@ def broken_environments(records: Sequence[Record]) -> Iterator[Finding]:
 
     A tag whose state never changes in any episode, as a bandit's, has no state to stand still.
     """
-    changing = {record["tag"] for record in records if len(set(_states(record))) > 1}
+    changing = {record["tag"] for record in records if len(set(states_shown(record))) > 1}
     for record in records:
         if "env_error" in record:
             yield Finding(record["env_id"], "the environment failed", excerpt=_excerpt(str(record["env_error"])))
         run, before = 0, None
-        for turn, (state, actions) in enumerate(zip(_states(record), record["actions"], strict=False), 1):
+        for turn, (state, actions) in enumerate(zip(states_shown(record), record["actions"], strict=False), 1):
             acted = bool(actions) and _info(record, turn - 1).get("action_is_effective") is True
             now = (state, json.dumps(actions, default=str)) if acted else None
             run = run + 1 if acted and now == before else int(acted)
@@ -250,7 +250,8 @@ def _replies(record: Record) -> list[str]:
     return [text_of(each) for each in record.get("messages", ()) if each["role"] == "assistant"]
 
 
-def _states(record: Record) -> list[str]:
+def states_shown(record: Record) -> list[str]:
+    """The states of a record's turns, as its chat has them; none where it has no texts."""
     chat = record.get("messages", ())
     asked = [at for at, message in enumerate(chat) if message["role"] == "user"]
     return [read_prompt(chat[at : at + 1], 1).state for at in asked]

@@ -7,11 +7,11 @@ show these writes its report itself (``report=true``).
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragen.commands import refusing
+from ragen.commands import command
 from ragen.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,18 +36,13 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return top
 
 
-@refusing
-def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+@command(parser, PROG)
+def main(options: argparse.Namespace, prog: str) -> int:
     """Run the command.
-
-    Args:
-        argv: Its arguments; None takes the process's own.
-        prog: The program's name.
 
     Returns:
         The exit code: 0, or 2 where there is nothing to write about, or nowhere to write it.
     """
-    options = parser(prog).parse_args(argv)
     from ragen.llm_agent.report.page import render, write_page
     from ragen.llm_agent.rollout.rollout_file import rows_of
 

@@ -280,16 +280,18 @@ def state_of(record: Mapping[str, Any]) -> dict[str, Any]:
     chat = record["messages"]
     asked = [place for place, message in enumerate(chat) if message["role"] == "user"]
     replies = [text_of(message) for message in chat if message["role"] == "assistant"]
-    turns = zip(asked, replies, record["actions"], record["rewards"], record["infos"], strict=False)
+    raw = record.get("raw_replies", replies)
+    turns = zip(asked, replies, raw, record["actions"], record["rewards"], record["infos"], strict=False)
     history = [
         {
             "state": read_prompt(chat[: place + 1], 1).state,
             "llm_response": reply,
+            "llm_raw_response": written,
             "actions": actions,
             "reward": reward,
             "info": info,
         }
-        for place, reply, actions, reward, info in turns
+        for place, reply, written, actions, reward, info in turns
     ]
     last = [{"state": record["last_state"]}] if record.get("last_state") else []
     return kept | {"history": [*history, *last]}

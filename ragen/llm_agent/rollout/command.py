@@ -23,6 +23,7 @@ from ragen.extras import needs
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.command_line import add_choice_arguments, add_config_arguments, add_sweep_argument, main_of
+from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import (
     check_model,
     check_whole,
@@ -179,7 +180,8 @@ def create_tokenizer(config: Any, light: bool = False) -> Any:
 
     Args:
         config: The whole configuration.
-        light: Whether the one that comes with the package may do without transformers, which takes long to import.
+        light: Whether the one that comes with the package may do without transformers, which takes long to import; with
+            ``quirks``, which read a vocabulary, it may not.
 
     Raises:
         ConfigError: There is none of that name, or it has no chat template.
@@ -187,7 +189,7 @@ def create_tokenizer(config: Any, light: bool = False) -> Any:
     from ragen.llm_agent.backends import model_key, tokenizer_name
 
     name = tokenizer_name(config)
-    if name is None and light:
+    if name is None and light and not Generation.read(config).quirks:
         from ragen.llm_agent.tokenizer import LightTokenizer
 
         return LightTokenizer()

@@ -1,11 +1,12 @@
 """A finished rollout as plain records, one trajectory each, and as lines of JSON.
 
 A record has ``env_id, group_id, tag, seed, mode``, the whole chat as ``messages`` in OpenAI form, per turn ``actions``,
-``rewards`` and ``infos``, and over the trajectory ``penalty``, ``success`` and ``metrics``. A branch has besides
-``parent``, the environment that it goes on from, and ``turn``, how many turns it shares with it. One that ended because
-a prompt got no reply has ``error``, one whose environment failed ``env_error``. What the environment showed in the end
-is ``last_state``, where that is text. Where the actor tells of its replies,
-``replies`` has a mapping for each, see :func:`~ragen.llm_agent.backends.base.reply_facts`.
+``rewards``, ``infos`` and ``raw_replies`` (what the model wrote; the chat has what the parser made of it), and over the
+trajectory ``penalty``, ``success`` and ``metrics``. A branch has besides ``parent``, the environment that it goes on
+from, and ``turn``, how many turns it shares with it. One that ended because a prompt got no reply has ``error``, one
+whose environment failed ``env_error``. What the environment showed in the end is ``last_state``, where that is text.
+Where the actor tells of its replies, ``replies`` has a mapping for each, see
+:func:`~ragen.llm_agent.backends.base.reply_facts`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 from ragen.files import replacing
 from ragen.parallel.episode.values import steady_repr, steady_text
 
-RAW = ("messages", "infos", "last_state", "correct_answer")
+RAW = ("messages", "infos", "raw_replies", "last_state", "correct_answer")
 """What of a record is text that somebody wrote."""
 _DEEPEST, _LONGEST = 20, 300  # levels of an info that are written out, and characters of what is below
 
@@ -41,7 +42,7 @@ def trajectory(
         mode: ``"train"`` or ``"val"``.
         error: Why its trajectory ended early; None if it did not.
         replies: What there is to know of each of its replies; None where that is not known.
-        raw: Whether to keep texts; without, ``messages`` and ``infos`` are left out.
+        raw: Whether to keep texts; without, those of :data:`RAW` are left out.
     """
     turns = played_turns(state)
     record = {
@@ -54,6 +55,7 @@ def trajectory(
         "actions": [turn["actions"] for turn in turns],
         "rewards": [turn["reward"] for turn in turns],
         "infos": [turn["info"] for turn in turns],
+        "raw_replies": [reply_of(turn) for turn in turns],
         "penalty": state["penalty"],
         "success": bool(state["metrics"].get(f"{state['tag']}/success", 0.0)),
         "metrics": state["metrics"],
@@ -71,6 +73,13 @@ def trajectory(
     if "env_error" in state:
         record["env_error"] = state["env_error"]
     return record if raw else {name: value for name, value in record.items() if name not in RAW}
+
+
+def reply_of(turn: Mapping[str, Any]) -> str:
+    """What the model wrote in a played turn, without the tag that its prompt may have written for it."""
+    raw = turn.get("llm_raw_response", turn.get("llm_response", ""))
+    begins = raw.index(">") + 1 if getattr(raw, "tag_added", False) else 0
+    return str(raw)[begins:]
 
 
 def played_turns(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -21,8 +21,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from ragen.errors import in_short
 from ragen.llm_agent.backends.prompt import read_prompt, text_of
 from ragen.llm_agent.evaluation.replies import JUDGED, outcome
@@ -287,6 +285,8 @@ def _repeated(words: Sequence[str]) -> str:
 
     Boards and rows of numbers are no words: most of what is repeated has to be letters.
     """
+    import numpy as np  # here, since the help of commands that know scanners is to come at once
+
     known: dict[str, int] = {}
     ids = np.array([known.setdefault(word, len(known)) for word in words])
     for period in range(1, min(_LONGEST_PERIOD, len(words) // REPEATS) + 1):

@@ -163,10 +163,9 @@ def rewarded(record: Record, reward: Callable[[Record], Any], name: str) -> Reco
     if unknown := values.keys() - {"rewards", "success"}:
         raise ConfigError(f"{where}: it returned the key {min(map(str, unknown))!r}; expected rewards and success.")
     success = values.get("success", record["success"])
-    rewards = values.get("rewards", record["rewards"])
-    if not isinstance(rewards, Sequence) and not hasattr(rewards, "tolist"):
-        rewards = [0.0] * (turns - 1) + [rewards] if turns else []
-    rewards = list(rewards.tolist() if hasattr(rewards, "tolist") else rewards)
+    given: Any = values.get("rewards", record["rewards"])
+    given = given.tolist() if hasattr(given, "tolist") else given
+    rewards = list(given) if isinstance(given, Sequence) else [0.0] * (turns - 1) + [given] if turns else []
     if len(rewards) != turns or not all(map(_is_number, rewards)):
         raise ConfigError(f"{where}: it returned {rewards!r}; expected {turns} finite numbers, one for each turn.")
     metric = f"{record['tag']}/success"
@@ -211,7 +210,7 @@ def config_of(about: Mapping[str, Any], overrides: Sequence[str] = ()) -> Any:
             OmegaConf.update(config, replaced, {}, merge=False)
         for key, value in about.items():
             OmegaConf.update(config, key, value, force_add=True)
-        changed = load_config("base", overrides) if overrides else None
+        changed = load_config("base", overrides)
         for word in overrides:
             key = word.lstrip("+~").partition("=")[0]
             OmegaConf.update(config, key, OmegaConf.select(changed, key), force_add=True)

@@ -46,7 +46,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, sqrt
 
 from ragen.parallel.episode.spec import EnvSpec, by_tag
 from ragen.parallel.settings import Mode, Settings
@@ -56,6 +56,7 @@ from ragen.parallel.this_process import usable_cpus
 log = logging.getLogger(__name__)
 
 FASTER = 0.9  # of the time: a smaller difference is not worth a move, and no sure one
+MORE = 1.25  # times as many workers are worth a move, where environments can use them
 AHEAD = 4  # turns that an episode is expected to have at least, unless it is known to be shorter
 RESET = -1  # the place of the reset among an episode's calls
 NEVER = sys.maxsize  # a place that no call of an episode has
@@ -64,7 +65,7 @@ START_S = 0.3  # seconds that workers take to start
 MESSAGE_S, ITEM_S = 2e-4, 1e-5  # seconds of a message to a worker and back, and of one environment in it, at first
 PIECE_S, MOST_PIECES = 0.02, 32  # what main plays at a time while workers start: seconds, or this part of what is left
 MOST_WAITING, WORKER_BYTES = 64, 1e8  # workers for what waits, and the memory of one; half of what is free is taken
-FEW = 2  # environments of each tag, or groups in a reset, that are played before the first look
+FEW = 2  # environments of each tag that are played before the first look; more where groups are larger
 
 Homes = dict[int, int | None]  # index of a worker by env_id, None for main
 Spread = Callable[[Sequence[EnvSpec], int], Mapping[int, int]]
@@ -96,11 +97,17 @@ class Limits:
             return cls(_most_waiting(), settings.workers, turns=settings.max_turns)
         return cls(settings.workers, usable_cpus(), turns=settings.max_turns)
 
-    def workers(self, busy: float, envs: int) -> int:
-        """Workers beside main that so many environments can use, each of which keeps so much of a processor busy."""
+    def workers(self, busy: float, envs: int, call_s: float = inf) -> int:
+        """Workers beside main that so many environments can use.
+
+        Args:
+            busy: How much of a processor each of them keeps busy.
+            envs: How many there are.
+            call_s: Seconds that a call spends inside them: beyond its root, messages cost more than a worker saves.
+        """
         busy = 1.0 if abs(1.0 - busy) <= 1 - FASTER else busy  # as it computes, but for what is not measured exactly
         needed = self.cpus / busy if busy > 0 else inf
-        return max(0, int(min(self.most, needed - 1, max(1, envs - 1))))
+        return max(0, int(min(self.most, needed - 1, max(1, envs - 1), max(1.0, sqrt(call_s / MESSAGE_S)))))
 
 
 @dataclass(frozen=True)
@@ -282,10 +289,11 @@ def first_look(
     left: Mapping[str, int] | None = None,
     is_reset: bool = False,
 ) -> State:
-    """In the first episode, all of it in main so far: whether the rest should be played in workers.
+    """In the first episode: whether the rest of what main plays so far should be played in workers.
 
     The rest is what is left of the present call, and the turns that are expected: as many as there were, or ``AHEAD``,
-    or those that the limits know of.
+    or those that the limits know of. Workers are started in the belief that these turns take as long as the resets did,
+    until some were played; nothing is moved in that belief.
 
     Args:
         state: Before.
@@ -299,21 +307,36 @@ def first_look(
         turns = min(turns, given.limits.turns - len(seen.calls))
     if left is not None and not is_reset:
         turns -= 1  # the present one
-    found, saved, rest = ALL_MAIN, 0.0, 0.0
-    for plan in _plans(given):
-        plan_saves, plan_rest = _saved(plan, given, seen, left or {}, is_reset, max(0, turns))
-        if plan_saves > saved:
-            found, saved, rest = plan, plan_saves, plan_rest
-    if saved <= (1 - FASTER) * rest:
-        return replace(state, starting=0)
-    if found.lanes <= given.ready:
-        return state.trying(found)
-    is_worth_starting = saved - START_S * (1 - found.share) > (1 - FASTER) * rest
+    given = replace(given, members={tag: given.members[tag] for tag in given.members if tag not in state.now.out})
+    plans = [ALL_MAIN, *(_ready(plan, given) for plan in _plans(given))]
+
+    def best(turn_s: Mapping[str, float]) -> tuple[float, float, Plan]:
+        saved = [(*_saved(plan, given, seen, left or {}, is_reset, max(0, turns), turn_s), plan) for plan in plans]
+        return max(saved, key=lambda each: each[0])
+
+    turn_s = {tag: turn.usual_s for tag, turn in seen.turns.items()}
+    saved, rest, found = best(turn_s)
+    if found.out and found.lanes <= given.ready and saved > (1 - FASTER) * rest:
+        return state.trying(Plan.even(state.now.out | found.out, max(state.now.lanes, found.lanes)))
+    saved, rest, found = best({tag: reset.usual_s / AHEAD for tag, reset in seen.resets.items()} | turn_s)
+    to_wait = 0.0 if state.starting else START_S
+    is_worth_starting = saved - to_wait * (1 - found.share) > (1 - FASTER) * rest
     return replace(state, starting=found.lanes if is_worth_starting else 0)
 
 
+def _ready(plan: Plan, given: Situation) -> Plan:
+    """The plan, or the same with the workers that are up, if those are half of them: nothing waits for the others."""
+    return Plan.even(plan.out, given.ready) if plan.lanes / 2 <= given.ready < plan.lanes else plan
+
+
 def _saved(
-    plan: Plan, given: Situation, seen: Episode, left: Mapping[str, int], is_reset: bool, turns: int
+    plan: Plan,
+    given: Situation,
+    seen: Episode,
+    left: Mapping[str, int],
+    is_reset: bool,
+    turns: int,
+    turn_s: Mapping[str, float],
 ) -> tuple[float, float]:
     """Seconds that a plan would save of the rest of an episode, and the seconds of that rest in main.
 
@@ -322,7 +345,7 @@ def _saved(
     rest = rebuilding = messages = 0.0
     for tag in plan.out:
         count, now = given.members[tag], left.get(tag, 0)
-        reset, turn = seen.resets.get(tag, Seen()).usual_s, seen.turns.get(tag, Seen()).usual_s
+        reset, turn = seen.resets.get(tag, Seen()).usual_s, turn_s.get(tag, 0.0)
         rest += now * (reset if is_reset else turn) + turns * count * turn
         rebuilding += (count - now if is_reset else count) * reset + seen.turns.get(tag, Seen()).number * turn
         messages += (turns + bool(now)) * count * ITEM_S
@@ -385,10 +408,10 @@ def _defended(state: State, given: Situation) -> State:
 
 
 def _resized(state: State, given: Situation) -> State | None:
-    """With twice as many workers or half as many, where what is known of waiting by now asks for that."""
+    """With more workers, or half as many, where what is known of waiting by now asks for that."""
     kept = state.kept
     found = next((plan for plan in _plans(given) if plan.out == kept.out), kept)
-    if kept.lanes / 2 < found.lanes < kept.lanes * 2 or _is_dear(
+    if kept.lanes / 2 < found.lanes < kept.lanes * MORE or _is_dear(
         given, found, 1.0, state.steady * _usual(state, given)
     ):
         return None
@@ -400,15 +423,16 @@ def _resized(state: State, given: Situation) -> State | None:
 def _balanced(state: State, given: Situation) -> State:
     """Move main's share so that main and workers end together, if they were a tenth apart, and an environment at least.
 
-    Main is the later one where it had not to wait; by how much is known but for the time that messages take.
+    Main is the later one where it had not to wait; by how much is known but for the time that messages take. Nor is
+    waiting for messages alone a reason: another share does not shorten that.
     """
     plan, record = state.now, state.record(state.now)
     total = _sum(given.costs.values()).seconds
     shared = sum(given.costs[tag].seconds for tag in plan.out if tag in given.costs)
     work = max(total, record.usual(lambda call: call.local_s + plan.lanes * call.lane_s, state.steady))
     tenth = (1 - FASTER) * work / (plan.lanes + 1)
-    late = record.usual(lambda call: call.idle_s, state.steady)
-    if late <= (1 - FASTER) * tenth:
+    late = record.usual(lambda call: max(0.0, min(call.idle_s, call.lane_s - call.local_s)), state.steady)
+    if record.usual(lambda call: call.idle_s, state.steady) <= (1 - FASTER) * tenth:
         late = record.usual(lambda call: call.lane_s - call.local_s, state.steady)
     surplus = late / (work * shared / total * (1 + 1 / plan.lanes)) if shared else 0.0
     if abs(late) <= tenth or abs(surplus) * max(given.members.get(tag, 0) for tag in plan.out) < 1:
@@ -452,12 +476,14 @@ def _plans(given: Situation) -> list[Plan]:
     """The heaviest tag out, the two heaviest, and so on."""
     tags = [tag for tag in given.members if tag in given.costs]
     tags.sort(key=lambda tag: given.costs[tag].per_turn, reverse=True)
-    outs = [tags[: count + 1] for count in range(len(tags))]
-    lanes = [
-        given.limits.workers(_sum(given.costs[tag] for tag in out).busy, sum(given.members[tag] for tag in out))
-        for out in outs
-    ]
-    return [Plan.even(out, count) for out, count in zip(outs, lanes, strict=True) if count]
+    found = []
+    for count in range(1, len(tags) + 1):
+        out = tags[:count]
+        envs, busy = sum(given.members[tag] for tag in out), _sum(given.costs[tag] for tag in out).busy
+        call_s = sum(given.members[tag] * given.costs[tag].per_call for tag in out)
+        if lanes := given.limits.workers(busy, envs, call_s):
+            found.append(Plan.even(out, lanes))
+    return found
 
 
 def _forecast(state: State, given: Situation, plan: Plan) -> float:
@@ -574,7 +600,7 @@ class Placement:
         homes = self._follow(mode, bound_to_main)
         if homes != before:
             self._first = RESET + 1  # a reset that builds environments is none that is usual
-        self._is_due, self._is_split = False, self._is_first
+        self._is_due, self._is_split = False, self._is_first and not self._state.now.out
         return homes
 
     def at_switch(self, mode: Mode, bound_to_main: Collection[int] = frozenset()) -> Homes:
@@ -584,8 +610,8 @@ class Placement:
 
     @property
     def _is_first(self) -> bool:
-        """Whether this is the first episode under ``auto``, and all in main so far."""
-        return self._mode == "auto" and self._state.episode == 1 and not self._state.now.out and self._first != NEVER
+        """Whether this is the first episode under ``auto``."""
+        return self._mode == "auto" and self._state.episode == 1 and self._first != NEVER
 
     def may_look_again(self, calls: int) -> bool:
         """Whether :meth:`before_turn` has something to look at, as it has after 0, 1, 2, 4, 8, ... calls."""
@@ -608,14 +634,14 @@ class Placement:
         if not self.may_look_again(count):
             return None
         is_due, self._is_due = self._is_due, False
-        self._is_split = self._is_first
+        self._is_split = self._is_first and not self._state.now.out
         played = self._places(episode)
         given = replace(self._situation(bound_to_main, lanes_ready), costs=episode.tags)
-        before = self._state.noted(played)
+        before = after = self._state.noted(played)
         if self._is_first:
             after = first_look(before, given, episode)
-        else:
-            after = break_off(before, given, played) if len(played) > 1 else before
+        if after.now == before.now and before.now.out and len(played) > 1:
+            after = break_off(before, given, played)
         if after.now == before.now:
             self._state = replace(self._state, starting=after.starting)
             return dict(self._homes) if is_due else None
@@ -640,7 +666,8 @@ class Placement:
             if each and not self._state.starting:
                 return list(specs)
             units = _groups(members) if is_reset else [[spec] for spec in members]
-            count = max(1, int(PIECE_S / each / len(units[-1])), len(units) // MOST_PIECES) if each else FEW
+            wanted = PIECE_S / each if each else FEW
+            count = max(1, int(wanted / len(units[-1])), len(units) // MOST_PIECES if each else 1)
             chosen.update(spec.env_id for unit in units[-count:] for spec in unit)
         return [spec for spec in specs if spec.env_id in chosen]
 
@@ -816,5 +843,5 @@ def _parts(members: Sequence[EnvSpec], parts: int) -> list[int]:
     groups = {group_id: place for place, group_id in enumerate(dict.fromkeys(spec.group_id for spec in members))}
     largest = -(-len(groups) // parts) * len(members) / len(groups)
     if largest <= 1.1 * len(members) / parts:
-        return [groups[spec.group_id] * parts // len(groups) for spec in members]
-    return [position * parts // len(members) for position in range(len(members))]
+        return [groups[spec.group_id] % parts for spec in members]
+    return [position % parts for position in range(len(members))]

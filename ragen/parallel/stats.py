@@ -55,6 +55,7 @@ class TagCosts(NamedTuple):
         build_s: What the dearest reset took longer than a usual one: building the environments.
         queued_s: The part of it in which they waited for a processor of a busy machine.
         extra_s: Processor seconds beside it, where several child processes computed at once.
+        resets: Resets of single environments.
     """
 
     seconds: float = 0.0
@@ -64,11 +65,18 @@ class TagCosts(NamedTuple):
     build_s: float = 0.0
     queued_s: float = 0.0
     extra_s: float = 0.0
+    resets: int = 0
 
     @property
     def per_turn(self) -> float:
         """Seconds of one turn of one environment, its part of the resets included."""
         return self.seconds / self.turns if self.turns else 0.0
+
+    @property
+    def per_call(self) -> float:
+        """Seconds of one turn or of one reset of one environment: what is more."""
+        turn = (self.seconds - self.reset_s) / self.turns if self.turns else 0.0
+        return max(turn, self.reset_s / self.resets if self.resets else 0.0)
 
     @property
     def busy(self) -> float:
@@ -143,6 +151,7 @@ class Episode:
             queued_s=old.queued_s + queued,
             extra_s=old.extra_s + extra,
             turns=old.turns + len(times) * are_turns,
+            resets=old.resets + len(times) * (not are_turns),
         )
         kind = self.turns if are_turns else self.resets
         seen = kind.get(tag, Seen())

@@ -182,7 +182,8 @@ def test_a_shared_plan_is_compared_with_main_now_and_then_and_when_in_doubt(why,
     [
         ("they end together", calls(14 * MS, 10 * MS, 10 * MS), 0.5),
         ("main waits a little", calls(14 * MS, 10 * MS, 10 * MS, idle=0.9 * MS), 0.5),
-        ("main waits", calls(16 * MS, 10 * MS, 10 * MS, idle=4 * MS), 0.6),
+        ("main waits for messages", calls(16 * MS, 10 * MS, 10 * MS, idle=4 * MS), 0.5),
+        ("main waits for workers", calls(16 * MS, 8 * MS, 12 * MS, idle=4 * MS), 0.6),
         ("lanes wait", calls(18 * MS, 12 * MS, 8 * MS), 0.4),
         ("main waits very long", calls(20 * MS, 1 * MS, 19 * MS, idle=18 * MS), 0.75),
     ],
@@ -194,7 +195,7 @@ def test_main_s_share_moves_so_that_main_and_lanes_end_together(why, played, sha
 
 
 def test_a_share_is_not_moved_by_less_than_an_environment():
-    played = calls(16 * MS, 10 * MS, 10 * MS, idle=4 * MS)
+    played = calls(16 * MS, 8 * MS, 12 * MS, idle=4 * MS)
     before = state(now=SHARED, kept=SHARED, shared=[played] * 2)
     assert decide(before, given(members=8)).now == SHARED
 
@@ -205,8 +206,9 @@ def test_a_share_is_not_moved_by_less_than_an_environment():
         ("it computes, as it did", costs(100 * MS), 16, 1, 0),
         ("it waits a little", costs(100 * MS, waited=30 * MS), 16, 1, 0),
         ("it waits half of the time", costs(100 * MS, waited=50 * MS), 16, 3, 0),
-        ("it has come to wait", costs(100 * MS, waited=100 * MS), 16, 16, 0),
-        ("it has come to wait, but workers are not up", costs(100 * MS, waited=100 * MS), 1, 1, 16),
+        ("it has come to wait", costs(1.0, waited=1.0), 16, 16, 0),
+        ("it has come to wait, but workers are not up", costs(1.0, waited=1.0), 1, 1, 16),
+        ("messages would cost more than it waits", costs(100 * MS, waited=100 * MS), 16, 10, 0),
         ("it stood in line", costs(100 * MS, queued_s=100 * MS), 16, 1, 0),
         ("building it again is dear", costs(100 * MS, waited=100 * MS, build_s=9.0), 16, 1, 0),
     ],
@@ -299,6 +301,11 @@ def test_there_are_as_many_workers_as_keep_the_processors_busy(busy, cpus, most,
     assert Limits(most, cpus).workers(busy, envs) == workers
 
 
+@pytest.mark.parametrize(("call_s", "workers"), [(0.0, 1), (1e-3, 2), (20e-3, 10), (0.64, 31)])
+def test_there_are_no_more_workers_than_their_messages_are_worth(call_s, workers):
+    assert Limits(64, 2).workers(0.0, 32, call_s) == workers
+
+
 # Within any episode
 
 LOST = calls(24 * MS, 2 * MS, 2 * MS, count=4)  # 8 ms each in main
@@ -338,8 +345,8 @@ def test_an_episode_adds_up_turns_and_resets_by_tag():
     episode = Episode()
     episode.add("T", [(0.5, None)], are_turns=False)
     episode.add("T", [(0.5, Usage(0.1, 0.3)), (0.5, Usage(0.0, 0.5)), (0.9, None), (0.1, None)], are_turns=True)
-    assert episode.tags["T"] == TagCosts(2.5, 0.5, 0.8, 4, queued_s=pytest.approx(0.1))
-    assert episode.tags["T"].per_turn == 2.5 / 4
+    assert episode.tags["T"] == TagCosts(2.5, 0.5, 0.8, 4, queued_s=pytest.approx(0.1), resets=1)
+    assert (episode.tags["T"].per_turn, episode.tags["T"].per_call) == (2.5 / 4, 0.5)
     assert episode.tags["T"].busy == pytest.approx(1 - 0.8 / 2.4)
     assert episode.turns["T"] == Seen(4, 2.0, 0.9) and episode.resets["T"] == Seen(1, 0.5, 0.5)
 

@@ -104,10 +104,10 @@ def test_the_reasons_name_costs_shares_and_what_holds_a_tag_in_main():
 @pytest.mark.parametrize(
     ("why", "turn", "waits", "machine", "episodes", "text"),
     [
-        ("cheap", 2e-6, False, Machine(), 3, "2 us a turn, 0.0 ms of resets an episode; workers would save less"),
-        ("slower in workers", 3e-4, False, Machine(slowness=9.0, start=0), 6, "; workers were slower"),
-        ("not up", 1e-2, True, Machine(start=9e9), 3, "100% of the time waiting; 16 workers are starting"),
-        ("waiting", 1e-2, True, Machine(), 3, "in 16 workers, and 6% of them in main: 10000 us a turn, 0.0 ms"),
+        ("cheap", 2e-6, 0.0, Machine(), 3, "2 us a turn, 0.0 ms of resets an episode; workers would save less"),
+        ("slower in workers", 3e-4, 0.0, Machine(slowness=9.0, start=0), 6, "; workers were slower"),
+        ("not up", 1e-2, 1.0, Machine(start=9e9), 3, "100% of the time waiting; 16 workers are starting"),
+        ("waiting", 1e-2, 1.0, Machine(), 3, "in 16 workers, and 6% of them in main: 10000 us a turn, 0.0 ms"),
     ],
 )
 def test_a_reason_says_what_was_measured_and_what_follows(why, turn, waits, machine, episodes, text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
@@ -25,7 +26,7 @@ class Tag:
         reset: What a reset costs.
         build: What building costs.
         sent: What a turn that is sent costs main and the lane on top, each.
-        waits: Whether that is waiting.
+        waits: Part of it that is waiting, 0 to 1.
         hint: The class's ``cost_hint``.
     """
 
@@ -34,7 +35,7 @@ class Tag:
     reset: float = 0.0
     build: float = 0.0
     sent: float = 1.5e-6
-    waits: bool = False
+    waits: float = 0.0
     hint: str | None = None
 
 
@@ -46,6 +47,7 @@ class Machine:
         cpus: Processors, by episode.
         keeping: Main's bookkeeping of a turn.
         calling: Main's bookkeeping of a call.
+        message: What each lane that takes part costs main in a call.
         round_trip: Until a lane with nothing to do has answered.
         slowness: Factor on what is computed in lanes.
         noise: Relative spread of all that is computed.
@@ -57,6 +59,7 @@ class Machine:
     cpus: Callable[[int], int] = lambda episode: 2
     keeping: float = 3e-6
     calling: float = 1e-4
+    message: float = 0.0
     round_trip: float = 3e-4
     slowness: float = 1.0
     noise: float = 0.0
@@ -83,14 +86,18 @@ class Simulation:
         tags: The environments.
         machine: What they are played on.
         workers: ``max_workers``.
+        most: Workers that ``auto`` may start, where that is another number.
         calls: Calls of an episode, by its number.
+        is_known: Whether ``auto`` knows how many there are.
         played: What came of each episode.
     """
 
     tags: dict[str, Tag]
     machine: Machine = field(default_factory=Machine)
     workers: int = 2
+    most: int | None = None
     calls: Callable[[int], int] = lambda episode: 5
+    is_known: bool = False
     sequential: Iterable[str] = ()
     seed: int = 1
     played: list[Played] = field(default_factory=list)
@@ -102,9 +109,10 @@ class Simulation:
             kind = type(name, (), {"cost_hint": tag.hint})
             for _ in range(tag.envs):
                 self.specs.append(EnvSpec(len(self.specs), len(self.specs) // 4, name, name.lower(), kind, None, RAGEN))
-        limits = Limits(self.workers, self.machine.cpus(0))
+        turns = self.calls(0) if self.is_known else None
+        limits = Limits(self.most or self.workers, self.machine.cpus(0), turns=turns)
         self.placement = Placement(self.specs, list(self.sequential), limits)
-        self._asked = (0, 0.0)  # workers, and since when
+        self._asked: list[float] = []  # since when, for each worker
         self._now = 0.0
         self._last = Episode()
         self._homes: Homes = {spec.env_id: None for spec in self.specs}
@@ -175,12 +183,10 @@ class Simulation:
         return CallTime(sum(seconds), sum(turns), sum(local), sum(lane), max(lanes), sum(idle))
 
     def _ready(self) -> int:
-        asked, since = self._asked
-        return asked if self._now - since >= self.machine.start else 0
+        return sum(self._now - since >= self.machine.start for since in self._asked)
 
     def _ask(self) -> None:
-        if self.placement.lanes_to_start > self._asked[0]:
-            self._asked = self.placement.lanes_to_start, self._now
+        self._asked += [self._now] * (self.placement.lanes_to_start - len(self._asked))
 
     def _episode_s(self, homes: Homes, number: int) -> float:
         noise, hiccups = self.machine.noise, self.machine.hiccups
@@ -194,7 +200,8 @@ class Simulation:
     ) -> CallTime:
         """Play a call (-1 is the reset) and count it."""
         machine, cpus = self.machine, self.machine.cpus(number)
-        busy: dict[int | None, float] = defaultdict(float)  # seconds inside environments, by home
+        waiting: dict[int | None, float] = defaultdict(float)  # seconds of waiting inside environments, by home
+        computing: dict[int | None, float] = defaultdict(float)  # and of computing
         working: dict[int | None, float] = defaultdict(float)  # seconds that need a processor, by home
         sent = 0.0
         for (name, home), members in self._parties(homes).items():
@@ -203,22 +210,24 @@ class Simulation:
             seconds = self._inside(tag, members, number, call) + tag.build * len(new)
             if new and call >= 0:  # in mid-episode they are replayed
                 seconds += sum(self._inside(tag, new, number, past) for past in range(-1, call))
-            if not tag.waits:
-                seconds *= machine.speed * self._spread() * (1.0 if home is None else machine.slowness)
-            busy[home] += seconds
+            slower = machine.speed * self._spread() * (1.0 if home is None else machine.slowness)
+            waited, computed = seconds * tag.waits, seconds * (1 - tag.waits) * slower
+            waiting[home] += waited
+            computing[home] += computed
             away = 0.0 if home is None else tag.sent * machine.speed * len(members)
             sent += away
-            working[home] += away + (0.0 if tag.waits else seconds)
+            working[home] += away + computed
             if episode is not None:
-                each = seconds / len(members)
-                usage = Usage(0.0, each) if tag.waits else Usage(each, 0.0)
+                each = (waited + computed) / len(members)
+                usage = Usage(computed / len(members), waited / len(members))
                 episode.add(name, [(each, usage)] * len(members), call >= 0)
         crowded = max(1.0, sum(working.values()) / cpus / max(1e-9, *working.values()))
-        busy = defaultdict(float, {home: seconds * crowded for home, seconds in busy.items()})
+        busy = defaultdict(float, {home: waiting[home] + computing[home] * crowded for home in waiting})
         lanes = [home for home in busy if home is not None]
-        ends = [max(busy[home], working[home] * crowded) + machine.round_trip * machine.speed for home in lanes]
+        ends = [waiting[home] + working[home] * crowded + machine.round_trip * machine.speed for home in lanes]
         playing = max([busy[None], *ends])
         late, within = self._hiccup()
+        sent += machine.message * len(lanes) * machine.speed
         keeping = machine.speed * self._spread() * (machine.keeping * len(homes) + machine.calling)
         lane_s = max((busy[home] for home in lanes), default=0.0)
         idle_s = playing - busy[None] if lanes else 0.0
@@ -251,3 +260,33 @@ class Simulation:
 
     def _spread(self) -> float:
         return max(0.5, self._random.gauss(1.0, self.machine.noise)) if self.machine.noise else 1.0
+
+
+def random_simulation(seed: int) -> Simulation:
+    """Any tags on any machine: 1 to 16 processors, turns of 2 us to 50 ms, computing, waiting or both.
+
+    ``all_out`` has as many workers as ``use_multiprocessing: true`` would start; ``auto`` may start 64.
+    """
+    draw = random.Random(seed)
+
+    def between(low: float, high: float) -> float:
+        return math.exp(draw.uniform(math.log(low), math.log(high)))
+
+    cpus, calls, tags = draw.choice([1, 2, 2, 4, 8, 16]), draw.choice([1, 3, 6, 6, 10, 30]), {}
+    for number in range(draw.choice([1, 1, 1, 2, 3])):
+        turn = between(2e-6, 0.05)
+        reset, build = draw.choice([0.0, turn, between(1e-6, 0.02)]), draw.choice([0.0, 0.0, turn])
+        waits = draw.choice([0.0, 0.0, 0.0, 1.0, 1.0, draw.random()])
+        tags[f"T{number}"] = Tag(int(between(4, 257)), turn, reset, build, between(1e-6, 1e-5), waits)
+    machine = Machine(
+        cpus=lambda episode: cpus,
+        message=between(3e-5, 2e-4),
+        round_trip=between(1e-4, 2e-3),
+        slowness=draw.choice([1.0, 1.0, 1.3, 2.0]),
+        noise=draw.choice([0.0, 0.03]),
+        hiccups=draw.choice([0.0, 0.0, 0.02]),
+        start=0.4,
+    )
+    return Simulation(
+        tags, machine, min(8, cpus), most=64, calls=lambda episode: calls, is_known=draw.random() < 0.5, seed=seed
+    )

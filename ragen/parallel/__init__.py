@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ragen.parallel.interrupts import holds_interrupts
     from ragen.parallel.lanes.handle import LaneKind
     from ragen.parallel.settings import Mode, Settings
-    from ragen.parallel.stats import LaneStats
+    from ragen.parallel.stats import Gain, LaneStats
 
 __all__ = [
     "Change",
@@ -38,6 +38,7 @@ __all__ = [
     "EnvRng",
     "EnvSet",
     "EnvSpec",
+    "Gain",
     "Game",
     "LaneKind",
     "LaneStats",
@@ -60,6 +61,7 @@ __getattr__, __dir__ = attach(
         "EnvRng": "episode.global_rng",
         "EnvSet": "env_set",
         "EnvSpec": "episode.spec",
+        "Gain": "stats",
         "Game": "episode.game",
         "LaneKind": "lanes.handle",
         "LaneStats": "stats",

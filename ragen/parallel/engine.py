@@ -43,7 +43,7 @@ from ragen.parallel.placement import spread as spread_evenly
 from ragen.parallel.repeated_messages import RepeatedMessageFilter
 from ragen.parallel.round import Round
 from ragen.parallel.settings import Mode, Settings
-from ragen.parallel.stats import LaneStats, Stats, home_name
+from ragen.parallel.stats import Gain, LaneStats, Stats, home_name
 
 _numbers = itertools.count(1)
 
@@ -205,7 +205,7 @@ class EnvEngine(Closing):
         seeds = dict.fromkeys(self.records) if seeds is None else seeds
         given, own = dict(options) if options else None, own_options or {}
         orders = {env_id: ResetOrder(env_id, seed, own.get(env_id, given)) for env_id, seed in seeds.items()}
-        with self.environments.claimed(orders):
+        with self.environments.claimed(orders), self.stats_book.in_call():
             is_whole = len(orders) == len(self.records)
             with self.environments.lock:
                 for record in self.environments.of(orders):
@@ -249,7 +249,7 @@ class EnvEngine(Closing):
             StateError: The engine is closed, an environment was not reset, or another thread is using it.
             InputError: There is no such environment.
         """
-        with self.environments.claimed(actions):
+        with self.environments.claimed(actions), self.stats_book.in_call():
             items = {env_id: (env_id, action) for env_id, action in actions.items()}
             asked = self._round(Play, items, self.settings.step_timeout)
             with self.environments.lock:
@@ -363,6 +363,10 @@ class EnvEngine(Closing):
     def placement(self) -> dict[str, str]:
         """Where each tag's environments live and why, by tag."""
         return self.homes.reasons(self.stats_book.episode)
+
+    def gain(self) -> Gain:
+        """What workers have gained since the engine was made."""
+        return self.stats_book.gain(self._use_lanes, self.homes.held_in_main())
 
     def stats(self, of_this_thread: bool = False) -> list[LaneStats]:
         """What each home has done, main first; counting only what the calling thread has asked for, if so told."""

@@ -21,7 +21,7 @@ from ragen.parallel.failures import OnFailure, say_nothing
 from ragen.parallel.placement import Spread
 from ragen.parallel.placement import spread as spread_evenly
 from ragen.parallel.settings import Settings
-from ragen.parallel.stats import LaneStats
+from ragen.parallel.stats import Gain, LaneStats
 
 REBALANCE_INTERVAL = 32  # turns of each environment after which placement is decided on again
 
@@ -94,3 +94,7 @@ class EnvSet(Closing):
     def stats(self) -> list[LaneStats]:
         """What each home (the main process first, then workers) hosts and has done."""
         return self._engine.stats()
+
+    def gain(self) -> Gain:
+        """What workers have gained since this was made: the time that passed, and an estimate without workers."""
+        return self._engine.gain()

@@ -214,6 +214,16 @@ class Homes:
         held |= {record.spec.tag: "does not work in a worker" for record in records if record.bound_to_main}
         return self._placement.reasons(in_lanes, held, episode)
 
+    def held_in_main(self) -> str:
+        """What keeps all environments in the main process, whatever they cost; "" for nothing."""
+        records, sequential = self._records.values(), self._settings.sequential_env_types
+        if any(rest.episodes for rest in self._rests.values()):
+            return "workers do not start"
+        if not all(record.bound_to_main or record.spec.env_type in sequential for record in records):
+            return ""
+        bound = any(record.bound_to_main for record in records)
+        return "they do not work in a worker" if bound else "sequential_env_types names them"
+
     def _limits(self, mode: Mode) -> Limits:
         """How many lanes there may be; a cluster is asked how many it has room for, unless lanes are not wanted."""
         if self._settings.backend != "ray" or mode is False:

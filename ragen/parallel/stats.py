@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import statistics
+import threading
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import get_ident
+from time import perf_counter
 from typing import NamedTuple
 
 from ragen.parallel.environments import Environments, EnvRecord
@@ -15,12 +18,15 @@ from ragen.parallel.episode.clock import Usage
 from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.lanes.lane import Lane
 from ragen.parallel.lanes.orders import Order, Reset
+from ragen.parallel.settings import Mode
+from ragen.parallel.this_process import usable_cpus
 
 QUARANTINE = "quarantine"
 """What names of lanes begin with whose one environment may kill its worker."""
 
 LATELY = 5  # episodes that show what is usual: of five, two that were disturbed decide nothing
 REMEMBERED = 300  # calls of an episode
+NO_FASTER = 0.05  # a smaller difference is no gain, and no loss
 BUSY = 0.9  # of a processor: what keeps it less busy than this is said to wait
 
 
@@ -106,6 +112,10 @@ class Seen(NamedTuple):
     seconds: float = 0.0
     dearest: float = 0.0
 
+    def also(self, seconds: Sequence[float]) -> Seen:
+        """With some more of them."""
+        return Seen(self.number + len(seconds), self.seconds + sum(seconds), max(self.dearest, *seconds))
+
     @property
     def usual_s(self) -> float:
         """Seconds of one of them, the dearest aside; 0 while there was only one."""
@@ -136,26 +146,30 @@ class Episode:
 
     def add(self, tag: str, times: Sequence[tuple[float, Usage | None]], are_turns: bool) -> None:
         """Count turns or resets of a tag's environments: the seconds of each, and how they were spent if known."""
-        seconds = waited = queued = extra = dearest = 0.0
+        seconds = waited = in_line = extra = 0.0
         for took, usage in times:
-            seconds, dearest = seconds + took, max(dearest, took)
+            seconds += took
             if usage is not None:
                 waited += usage.waited
-                rest = took - usage.waited - usage.computed
-                queued, extra = queued + max(0.0, rest), extra + max(0.0, -rest)
+                in_line += queued(took, usage)
+                extra += max(0.0, usage.waited + usage.computed - took)
         old = self.tags.get(tag, TagCosts())
         self.tags[tag] = old._replace(
             seconds=old.seconds + seconds,
             reset_s=old.reset_s if are_turns else old.reset_s + seconds,
             waited_s=old.waited_s + waited,
-            queued_s=old.queued_s + queued,
+            queued_s=old.queued_s + in_line,
             extra_s=old.extra_s + extra,
             turns=old.turns + len(times) * are_turns,
             resets=old.resets + len(times) * (not are_turns),
         )
         kind = self.turns if are_turns else self.resets
-        seen = kind.get(tag, Seen())
-        kind[tag] = Seen(seen.number + len(times), seen.seconds + seconds, max(seen.dearest, dearest))
+        kind[tag] = kind.get(tag, Seen()).also([took for took, _ in times])
+
+
+def queued(took: float, usage: Usage) -> float:
+    """Seconds that a piece of work which took so long stood in line for a processor."""
+    return max(0.0, took - usage.waited - usage.computed)
 
 
 class CostMeter:
@@ -211,11 +225,88 @@ class LaneStats:
     node: str = ""
 
 
+@dataclass(frozen=True)
+class Gain:
+    """What workers have gained, as measured: the time that passed against the time that turns took.
+
+    Playing one environment after the other is estimated as the sum of what each reset and turn took where it was
+    played. Where more processes played than there are processors, the time in which a turn stood in line for one is
+    left out, since it would not without workers.
+
+    Attributes:
+        seconds: Time that passed in calls that reset environments or played turns, moves to workers included.
+        sequential_s: Seconds that the same resets and turns took, one by one.
+        turns: Turns of single environments.
+        turn_s: Seconds of a usual turn: the mean without the dearest one of each tag, which may have imported modules.
+        workers: How many workers played turns or reset environments.
+        main_took_part: Whether the main process did, too.
+        mode: ``use_multiprocessing``.
+        held: What keeps all environments in the main process beside their costs; "" for nothing.
+    """
+
+    seconds: float = 0.0
+    sequential_s: float = 0.0
+    turns: int = 0
+    turn_s: float = 0.0
+    workers: int = 0
+    main_took_part: bool = False
+    mode: Mode = "auto"
+    held: str = ""
+
+    def __add__(self, other: Gain) -> Gain:
+        """Of two sets of environments that were played one after the other, such as for training and validation."""
+        turns = self.turns + other.turns
+        return Gain(
+            self.seconds + other.seconds,
+            self.sequential_s + other.sequential_s,
+            turns,
+            (self.turns * self.turn_s + other.turns * other.turn_s) / turns if turns else 0.0,
+            max(self.workers, other.workers),
+            self.main_took_part or other.main_took_part,
+            self.mode,
+            self.held if self.held == other.held else "",
+        )
+
+    def describe(self) -> str:
+        """The gain in one line, such as ``2 workers: 6.5 s in environments; one after the other about 11.3 s: ..``."""
+        if not self.turns:
+            return "no turn was played"
+        if not self.workers:
+            turn = duration(self.turn_s)
+            spent = f"{duration(self.seconds)} in environments, {turn} a turn"
+            if self.mode is False:
+                return f"kept in the main process, since use_multiprocessing is false: {spent}"
+            if self.held:
+                return f"kept in the main process, since {self.held}: {spent}"
+            return f"kept in the main process: a turn costs {turn}, workers would cost more"
+        who = f"{self.workers} worker{'s' * (self.workers > 1)}{' and the main process' * self.main_took_part}"
+        ratio = self.sequential_s / self.seconds if self.seconds else 1.0
+        if ratio >= 1 + NO_FASTER:
+            verdict = f"{ratio:.1f} x faster"
+        elif ratio > 1 / (1 + NO_FASTER):
+            verdict = "no faster"
+        else:
+            verdict = f"{1 / ratio:.1f} x slower" if ratio else "slower"
+            verdict += "; use_multiprocessing=auto measures what pays" * (self.mode is True)
+        spent = f"{duration(self.seconds)} in environments; one after the other about {duration(self.sequential_s)}"
+        return f"{who}: {spent}: {verdict}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: two or three digits, with the unit that fits."""
+    for unit, size in (("us", 1e-6), ("ms", 1e-3)):
+        if seconds < 999.5 * size:
+            value = seconds / size
+            return f"{value:.1f} {unit}" if value < 9.95 else f"{value:.0f} {unit}"
+    return f"{seconds:.1f} s" if seconds < 99.95 else f"{seconds:.0f} s"
+
+
 @dataclass
 class _Tally:
     turns: int = 0
     busy_s: float = 0.0
     restarts: int = 0
+    resets: int = 0
 
 
 class Stats:
@@ -232,6 +323,25 @@ class Stats:
         self.keeps_each = False
         self._each: dict[int, float] = defaultdict(float)  # by env_id
         self._tallies: dict[tuple[int, Lane | None], _Tally] = defaultdict(_Tally)  # by thread and home
+        self._lock = threading.Lock()
+        self._under_way, self._since = 0, 0.0  # calls, and when the first of them began
+        self._passed_s = self._inside_s = self._queued_s = 0.0
+        self._turns: dict[str, Seen] = {}  # by tag
+
+    @contextmanager
+    def in_call(self) -> Iterator[None]:
+        """The length of a call; of calls that overlap in several threads, the time counts once."""
+        with self._lock:
+            if not self._under_way:
+                self._since = perf_counter()
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way -= 1
+                if not self._under_way:
+                    self._passed_s += perf_counter() - self._since
 
     def take_episode(self) -> Episode:
         """What was measured so far; counting begins anew."""
@@ -248,7 +358,10 @@ class Stats:
         tally.busy_s += busy_s
         if not (order.plays or type(order) is Reset):
             return
-        tally.turns += len(outcomes) * order.plays
+        if order.plays:
+            tally.turns += len(outcomes)
+        else:
+            tally.resets += len(outcomes)
         by_tag: dict[str, list[tuple[float, Usage | None]]] = {}
         for env_id, _, seconds, usage, _ in outcomes:
             by_tag.setdefault(self._records[env_id].spec.tag, []).append((seconds, usage))
@@ -256,6 +369,10 @@ class Stats:
                 self._each[env_id] += seconds
         for tag, times in by_tag.items():
             self.episode.add(tag, times, order.plays)
+            self._inside_s += sum(took for took, _ in times)
+            self._queued_s += sum(queued(took, usage) for took, usage in times if usage is not None)
+            if order.plays:
+                self._turns[tag] = self._turns.get(tag, Seen()).also([took for took, _ in times])
 
     def count_call(self, call: CallTime, are_turns: bool) -> None:
         """Count a whole call that played turns, or reset all environments."""
@@ -263,6 +380,18 @@ class Stats:
             self.episode.count(call)
         else:
             self.episode.reset = call
+
+    def gain(self, mode: Mode, held: str = "") -> Gain:
+        """What workers have gained since the engine was made; see :class:`Gain` for the arguments."""
+        played = {home_name(lane): tally for (_, lane), tally in self._tallies.items() if tally.turns or tally.resets}
+        workers = sum(name != "main" and not name.startswith(QUARANTINE) for name in played)
+        turns = sum(tally.turns for tally in self._tallies.values())
+        number = sum(max(1, seen.number - 1) for seen in self._turns.values())
+        usual = sum(seen.usual_s * (seen.number - 1) or seen.seconds for seen in self._turns.values())
+        turn_s = usual / number if number else 0.0
+        is_crowded = workers + ("main" in played) > usable_cpus()
+        sequential_s = self._inside_s - self._queued_s if is_crowded else self._inside_s
+        return Gain(self._passed_s, sequential_s, turns, turn_s, workers, "main" in played, mode, held)
 
     def take_each(self, env_ids: Iterable[int]) -> list[float]:
         """Seconds spent inside each of these since they were last taken, whatever came of them."""

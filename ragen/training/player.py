@@ -19,6 +19,7 @@ from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.evaluation.collapse import Played as PlayedThoughts
 from ragen.llm_agent.evaluation.results import is_branch
 from ragen.llm_agent.trees.lineage import forest_of
+from ragen.parallel.stats import Gain
 from ragen.training.trajectories import Group, TokenRow, Trajectory, all_members
 
 with needs("train", "`ragen train`"):
@@ -210,6 +211,13 @@ class Player(Closing):
         """What counts the seeds: the environments that training rollouts are played in."""
         collected = self.proxy.train_parallel_envs
         return self.proxy.train_es_manager if collected is None else collected.envs
+
+    def gain(self) -> Gain:
+        """What workers have gained in training and validation."""
+        collected = self.proxy.train_parallel_envs
+        if collected is not None:
+            return collected.envs.gain() + self.proxy.val_parallel_envs.envs.gain()
+        return self.proxy.train_es_manager.gain() + self.proxy.val_es_manager.gain()
 
     def close(self) -> None:
         """Close the environments and their workers; may be called twice."""

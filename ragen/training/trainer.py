@@ -157,6 +157,7 @@ class TinyTrainer(Closing):
             if self._report is not None:
                 self._report.write()
             self._display.say(self._last_words(finished))
+            self._display.say(self.player.gain().describe())
         return Outcome(finished, settings.folder, self._validations)
 
     def _find(self) -> Found | None:

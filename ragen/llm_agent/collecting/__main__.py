@@ -66,8 +66,7 @@ def show(batch: DataProto, proxy: LLMAgentProxy, seconds: float) -> None:
     console.print(f"{len(batch)} rows in {seconds:.1f} s{told}.")
     if proxy.train_parallel_envs is None:
         return
-    for lane in proxy.train_parallel_envs.envs.lane_stats():
-        console.print(f"{lane.lane}: {lane.envs} environments, {lane.turns} actions, {lane.busy_s:.3f} s")
+    console.print(proxy.train_parallel_envs.envs.gain().describe())
 
 
 def _cell(value: float | None) -> str:

@@ -197,6 +197,8 @@ def run_command(
     arguments = parser.parse_intermixed_args(_without_job(words))
     if getattr(arguments, "no_raw", False):
         arguments.overrides.append("raw=false")
+    if getattr(arguments, "verbose", False):
+        arguments.overrides.append("verbose=true")
     if not getattr(arguments, "multirun", False):
         return _run(arguments, (parser.prog, *words), arguments.overrides, None, run, compose)
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 
 from ragen.llm_agent.config.command_line import add_choice_arguments, add_config_arguments, add_sweep_argument, main_of
-from ragen.llm_agent.rollout.command import add_raw_argument, run
+from ragen.llm_agent.rollout.command import add_raw_argument, add_verbose_argument, run
 
 PROG = "ragen eval"
 DEFAULT_CONFIG = "evaluate_api_llm"
@@ -28,6 +28,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add_sweep_argument(top)
     add_choice_arguments(top)
     add_raw_argument(top)
+    add_verbose_argument(top)
     return top
 
 

@@ -1,4 +1,4 @@
-"""What a rollout came to, in tables: results per tag, where the time went, what each lane did, and why."""
+"""What a rollout came to, in tables: results per tag, where the time went, what each worker did, and why."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def time_table(seconds: Mapping[str, float], total: float) -> Table:
 
 def lane_table(lanes: Sequence[Any]) -> Table:
     """What each process that hosts environments did, a row per lane."""
-    table = plain_table("Lanes", "lane", "pid", "envs", "turns", "busy s", "restarts")
+    table = plain_table("Workers", "worker", "pid", "envs", "turns", "busy s", "restarts")
     table.add_column("environment types", overflow="fold")
     for lane in gathered(lanes):
         counts = (
@@ -130,7 +130,8 @@ def lane_table(lanes: Sequence[Any]) -> Table:
             f"{lane.busy_s:.2f}",
             str(lane.restarts),
         )
-        name = f"{lane.lane} on {lane.node}" if lane.node else lane.lane
+        name = lane.lane.replace("lane", "worker")
+        name = f"{name} on {lane.node}" if lane.node else name
         table.add_row(name, *counts, ", ".join(lane.env_types))
     return table
 

@@ -81,6 +81,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add_sweep_argument(top)
     add_choice_arguments(top)
     add_raw_argument(top)
+    add_verbose_argument(top)
     return top
 
 
@@ -88,6 +89,13 @@ def add_raw_argument(parser: argparse.ArgumentParser) -> None:
     """Let a command that writes rows take ``--no-raw``, which is ``raw=false``."""
     parser.add_argument(
         "--no-raw", action="store_true", help="leave what models and environments wrote out of the rows"
+    )
+
+
+def add_verbose_argument(parser: argparse.ArgumentParser) -> None:
+    """Let a command that plays rollouts take ``-v``, which is ``verbose=true``."""
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="also show where the time went, what each worker did, and why"
     )
 
 
@@ -279,17 +287,20 @@ def _finish(
     console = Console(markup=False, emoji=False, highlight=False)
     counted_ones = independent(records)
     tags = summarise(states_of(counted_ones), penalty)
-    print_summary(console, proxy.seconds, total, es_manager.lane_stats(), es_manager.placement())
     print_results(console, results, usage, tags)
     scanned = scan(records, scanners)
     for line in scanned.lines:
         console.print(printable(line), soft_wrap=True)
-    console.print(f"{counted(len(records), 'trajectory', 'trajectories')} in {file.path}", soft_wrap=True)
     if branches := len(records) - len(counted_ones):
         console.print(f"{branches} of them are branches, which share turns: results are of the others", soft_wrap=True)
     if file.journal is not None and not setting(proxy.config, "raw", bool, True) and not proxy.failures:
         file.journal.drop_texts()
     _tell_failures(console, proxy, len(records) - len(file.kept))
+    if setting(proxy.config, "verbose", bool, False):
+        print_summary(console, proxy.seconds, total, es_manager.lane_stats(), es_manager.placement())
+    console.print(f"{counted(len(records), 'trajectory', 'trajectories')} in {file.path}", soft_wrap=True)
+    if len(records) > len(file.kept):
+        console.print(es_manager.gain().describe(), soft_wrap=True)
     return _exit_code(results), scanned
 
 

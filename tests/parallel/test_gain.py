@@ -1,0 +1,113 @@
+"""The gain: the line at the end of a rollout, from what was measured."""
+
+import pytest
+
+from ragen.parallel import EnvEngine, EnvSpec, Settings
+from ragen.parallel.environments import Environments, EnvRecord
+from ragen.parallel.episode.clock import Usage
+from ragen.parallel.episode.outcome import Outcome
+from ragen.parallel.episode.turn import Turn
+from ragen.parallel.lanes.orders import Play
+from ragen.parallel.stats import Gain, Stats, duration
+
+
+class Walk:
+    def reset(self, seed=None, mode=None):
+        return "0"
+
+    def step(self, action):
+        return "1", 1.0, False, {}
+
+    def render(self, mode=None):
+        return "1"
+
+
+def played(mode, env=Walk, **settings):
+    specs = [EnvSpec.of(env, None, env_id=n, tag="Walk") for n in range(4)]
+    with EnvEngine(specs, Settings(use_lanes=mode, max_workers=2, **settings)) as engine:
+        engine.reset(dict.fromkeys(range(4), 1))
+        for _ in range(3):
+            engine.play({n: Turn(("go",), 1) for n in range(4)})
+        return engine.gain()
+
+
+LINES = [
+    (Gain(6.5, 11.3, 40, 0.2, workers=2, mode=True),
+     "2 workers: 6.5 s in environments; one after the other about 11.3 s: 1.7 x faster"),
+    (Gain(6.5, 11.3, 40, 0.2, workers=1, main_took_part=True),
+     "1 worker and the main process: 6.5 s in environments; one after the other about 11.3 s: 1.7 x faster"),
+    (Gain(2.0, 0.5, 40, 1e-3, workers=2, mode=True),
+     "2 workers: 2.0 s in environments; one after the other about 500 ms: 4.0 x slower; "
+     "use_multiprocessing=auto measures what pays"),
+    (Gain(2.0, 0.5, 40, 1e-3, workers=2, mode="auto"),
+     "2 workers: 2.0 s in environments; one after the other about 500 ms: 4.0 x slower"),
+    (Gain(1.0, 1.01, 40, 1e-3, workers=2),
+     "2 workers: 1.0 s in environments; one after the other about 1.0 s: no faster"),
+    (Gain(0.1, 0.1, 40, 13e-6), "kept in the main process: a turn costs 13 us, workers would cost more"),
+    (Gain(0.1, 0.1, 40, 13e-6, mode=False),
+     "kept in the main process, since use_multiprocessing is false: 100 ms in environments, 13 us a turn"),
+    (Gain(0.1, 0.1, 40, 13e-6, held="workers do not start"),
+     "kept in the main process, since workers do not start: 100 ms in environments, 13 us a turn"),
+    (Gain(), "no turn was played"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("gain", "line"), LINES)
+def test_the_line_says_who_played_what_it_took_and_whether_that_paid(gain, line):
+    assert gain.describe() == line
+
+
+def test_the_gains_of_training_and_validation_are_one():
+    both = Gain(1.0, 2.0, 10, 0.1, workers=2) + Gain(3.0, 4.0, 30, 0.2, main_took_part=True)
+    assert both == Gain(4.0, 6.0, 40, pytest.approx(0.175), 2, True)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(2e-6, "2.0 us"), (13e-6, "13 us"), (0.9996, "1.0 s"), (0.5, "500 ms"), (120.0, "120 s")]
+)
+def test_a_duration_has_the_unit_that_fits(seconds, words):
+    assert duration(seconds) == words
+
+
+def test_in_the_main_process_nothing_is_gained():
+    gain = played("auto")
+    assert (gain.workers, gain.main_took_part, gain.turns, gain.held) == (0, True, 12, "")
+    assert 0 < gain.turn_s <= gain.sequential_s <= gain.seconds
+    assert gain.describe().startswith("kept in the main process: a turn costs")
+
+
+@pytest.mark.processes
+def test_workers_that_played_are_counted():
+    gain = played(True)
+    assert (gain.workers, gain.main_took_part, gain.turns) == (2, False, 12)
+    assert 0 < gain.sequential_s < gain.seconds  # these turns cost nothing beside a message
+
+
+@pytest.mark.processes
+def test_what_the_user_keeps_in_the_main_process_is_said():
+    assert played(True, sequential_env_types=(f"{__name__}:Walk",)).held == "sequential_env_types names them"
+
+
+def test_calls_that_overlap_in_two_threads_count_once(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("ragen.parallel.stats.perf_counter", lambda: clock[0])
+    stats = Stats(Environments())
+    with stats.in_call():
+        clock[0] = 1.0
+        with stats.in_call():
+            clock[0] = 2.0
+        clock[0] = 4.0
+    clock[0] = 9.0
+    assert stats.gain(True).seconds == 4.0
+
+
+@pytest.mark.parametrize(("cpus", "sequential_s"), [(1, 3.0), (2, 4.0)])
+def test_standing_in_line_for_a_processor_counts_unless_workers_made_the_line(monkeypatch, cpus, sequential_s):
+    monkeypatch.setattr("ragen.parallel.stats.usable_cpus", lambda: cpus)
+    environments = Environments()
+    environments.records[0] = EnvRecord(EnvSpec.of(Walk, tag="Walk"), None)
+    stats = Stats(environments)
+    for name in ("lane 0", "lane 1"):
+        lane = type("Lane", (), {"name": name})()
+        stats.count(lane, Play([(0, None)]), [Outcome(0, None, 2.0, Usage(computed=1.5, waited=0.0), None)], 2.0)
+    assert stats.gain(True).sequential_s == sequential_s

@@ -1,28 +1,32 @@
 """``python -m ragen.cage2 search|compare ...``: search for a workflow, or compare the simulators."""
 
+import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
-USAGE = """usage: python -m ragen.cage2 search [key=value ...]   search for the order of fixing that pays most
-       python -m ragen.cage2 compare [--episodes N]   compare the embedded simulator with CAGE 2"""
+PROG = "python -m ragen.cage2"
+COMMANDS = {"search": "ragen.cage2.search_command", "compare": "ragen.cage2.compare"}
+"""Each command's module, which has ``main(argv, prog)``."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line, under this name."""
+    top = argparse.ArgumentParser(
+        prog=prog,
+        description="Search for the order of fixing that pays most, or compare the embedded simulator with CAGE 2.",
+        epilog=f"Examples: {prog} search n_workflows=6; {prog} compare --episodes 20; {prog} search --help",
+    )
+    top.add_argument("command", choices=COMMANDS, help="what to do; its own arguments follow")
+    return top
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run a command by its name; its exit status, 2 where there is none of that name."""
-    name, *rest = list(sys.argv[1:] if arguments is None else arguments) or [""]
-    if name == "search":
-        from ragen.cage2.search_command import main as search
-
-        return search(rest)
-    if name == "compare":
-        from ragen.cage2.compare import main as compare
-
-        return compare(rest)
-    if name in ("-h", "--help"):
-        print(USAGE)
-        return 0
-    print(USAGE, file=sys.stderr)
-    return 2
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    name = parser(prog).parse_args(words[:1]).command
+    code: int = import_module(COMMANDS[name]).main(words[1:], f"{prog} {name}")
+    return code
 
 
 if __name__ == "__main__":

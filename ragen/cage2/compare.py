@@ -225,13 +225,14 @@ def as_table(rows: Sequence[Row]) -> str:
 
 
 @refusing
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, prog: str = "python -m ragen.cage2 compare") -> int:
     """Compare, and print the table; what the process is to exit with.
 
     Args:
         argv: Arguments of the command line, without the program's name.
+        prog: The program's name.
     """
-    given = _arguments().parse_args(argv)
+    given = _arguments(prog).parse_args(argv)
     if given.episodes < 2 or given.workers < 0:
         raise ConfigError(f"--episodes {given.episodes} --workers {given.workers}: expected at least 2, and 0.")
     rows = compared(given)
@@ -256,8 +257,12 @@ def compared(given: argparse.Namespace) -> list[Row]:
     return found
 
 
-def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m ragen.cage2 compare", description=(__doc__ or "").split("\n")[0])
+def _arguments(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Compare the embedded simulator with CAGE Challenge 2, episode by episode.",
+        epilog=f"Example: {prog} --episodes 20 --cage2-path ~/cage-challenge-2",
+    )
     parser.add_argument("--episodes", type=int, default=200, help="of each policy, agent and simulator")
     parser.add_argument("--steps", type=int, default=100, help="of an episode")
     parser.add_argument("--seed", type=int, default=0, help="of the first episode")

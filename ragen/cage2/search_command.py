@@ -20,9 +20,13 @@ if TYPE_CHECKING:
 
 
 @refusing
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m ragen.cage2 search") -> int:
     """Run the command; its exit status: 0, 1 where an environment failed, 2 for a bad configuration, 130 if stopped."""
-    parser = argparse.ArgumentParser(prog="python -m ragen.cage2 search", description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Search for the order of fixing whose defender earns most.",
+        epilog=f"Example: {prog} n_workflows=2 train_episodes_per_env=4",
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="such as n_workflows=6, seed=1")
     options = parser.parse_args(arguments)

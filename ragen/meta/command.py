@@ -12,21 +12,34 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ragen.commands import STOPPED, StopRequest, refusing
+from ragen.meta.rl2.settings import config_names, load_settings
 
 if TYPE_CHECKING:
     from ragen.meta.rl2.trainer import Trainer
 
 
-@refusing
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; its exit status: 0, 2 for a bad configuration, 130 where it was stopped."""
-    from ragen.meta.rl2.settings import config_names, load_settings
+PROG = "python -m ragen.meta"
 
-    parser = argparse.ArgumentParser(prog="python -m ragen.meta", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--config-name", default="bandit", help=f"one of: {', '.join(config_names())}")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="such as seed=1, ppo.lr=3e-4")
-    told = parser.parse_args(arguments)
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line, under this name."""
+    top = argparse.ArgumentParser(
+        prog=prog,
+        description="Train an agent that learns how to learn, on many tasks at once.",
+        epilog=f"Example: {prog} --config-name bandit seed=1",
+    )
+    top.add_argument(
+        "--config-name", default="bandit", help=f"one of: {', '.join(config_names())} (default: %(default)s)"
+    )
+    top.add_argument("--quiet", action="store_true", help="no progress bar")
+    top.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="such as seed=1, ppo.lr=3e-4")
+    return top
+
+
+@refusing
+def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run the command; its exit status: 0, 2 for a bad configuration, 130 where it was stopped."""
+    told = parser(prog).parse_args(arguments)
     try:
         settings = load_settings(told.config_name, told.overrides)
         from ragen.meta.rl2.trainer import Trainer

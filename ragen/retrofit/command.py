@@ -27,16 +27,20 @@ _OFFLINE = dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS
 _NEEDED = {"numpy": "numpy", "PIL": "pillow", "omegaconf": "omegaconf", "psutil": "psutil"}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+PROG = "python -m ragen.retrofit"
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command.
 
     Args:
         arguments: Its arguments; None takes the process's.
+        prog: The program's name.
 
     Returns:
         0; 1 if the rollouts are not equal, or could not be compared; 2 if the checkout was refused; 130 after Ctrl-C.
     """
-    options = _parser().parse_args(arguments)
+    options = parser(prog).parse_args(arguments)
     root = options.checkout.expanduser().resolve()
     try:
         if not root.is_dir():
@@ -51,10 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return STOPPED
 
 
-def _parser() -> argparse.ArgumentParser:
-    description = (__doc__ or "").partition("\n\n")
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line, under this name."""
     parser = argparse.ArgumentParser(
-        prog="python -m ragen.retrofit", description=description[0], epilog=description[2].strip()
+        prog=prog,
+        description="Put the engine and EnvStateManager into a checkout of RAGEN, and prove that its rollouts stay "
+        "equal. Environments, trainer, context manager and configurations of the checkout stay its own; what is "
+        "replaced is kept, and --undo restores it byte by byte. Where rollouts differ, it is undone at once.",
+        epilog=f"Examples: {prog} ~/RAGEN --check; {prog} ~/RAGEN; {prog} ~/RAGEN --undo",
     )
     parser.add_argument("checkout", type=Path, help="folder of a checkout of RAGEN (September 2025 or April 2026)")
     parser.add_argument("--check", action="store_true", help="print what would be done, and do nothing")

@@ -19,7 +19,7 @@ from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.evaluation.collapse import Played as PlayedThoughts
 from ragen.llm_agent.evaluation.results import is_branch
 from ragen.llm_agent.trees.lineage import forest_of
-from ragen.parallel.stats import Gain
+from ragen.parallel import Gain
 from ragen.training.trajectories import Group, TokenRow, Trajectory, all_members
 
 with needs("train", "`ragen train`"):

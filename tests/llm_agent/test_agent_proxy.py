@@ -221,9 +221,10 @@ def run_command(*overrides, config="base", folder):
 
 
 def test_the_command_prints_tables_and_writes_a_line_per_trajectory(tmp_path, capsys):
-    assert run_command(folder=tmp_path) == 0
+    assert run_command("verbose=true", folder=tmp_path) == 0
     out = capsys.readouterr().out
-    assert all(word in out for word in (*TAGS, "Results", "Time", "Lanes", "generation", "pass@2", "main"))
+    assert all(word in out for word in (*TAGS, "Results", "Time", "Workers", "generation", "pass@2", "main"))
+    assert out.index("Results") < out.index("Time") and " in environments" in out.splitlines()[-1]
     assert str(tmp_path / "rollouts.jsonl") in out.replace("\n", "")
     lines = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text("utf-8").splitlines()]
     assert [line["env_id"] for line in lines] == list(range(6))
@@ -326,6 +327,7 @@ def test_a_real_ctrl_c_leaves_no_process_behind(tmp_path):
     endless = ["agent_proxy.max_turn=100000", "agent_proxy.max_context_window=1", "actor.scripted.malformed=1"]
     others = ["actor.scripted.random=0", "actor.backend='telling:Telling'", f"output_dir={tmp_path / 'out'}"]
     arguments = [sys.executable, "-m", "ragen.llm_agent.agent_proxy", *endless, *others, "es_manager.max_workers=2"]
+    arguments.append("es_manager.use_multiprocessing=true")
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
     with subprocess.Popen(
         arguments, env=environment, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -58,10 +58,10 @@ def test_the_environment_of_every_tag_accepts_its_configuration(tag):
     assert entry.spec.tag == tag
 
 
-def test_the_default_is_several_tags_in_worker_processes():
+def test_the_default_is_several_tags_where_it_pays():
     config = load_config("mixed")
     assert len(set(config.es_manager.val.env_configs.tags)) >= 4
-    assert config.es_manager.use_multiprocessing is True
+    assert config.es_manager.use_multiprocessing == "auto"
 
 
 def test_a_configuration_of_ones_own_starts_from_the_base(tmp_path: Path):

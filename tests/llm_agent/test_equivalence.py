@@ -16,6 +16,7 @@ from PIL import Image
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import Recording, describe, record_episode
 from ragen.llm_agent.testing.random_player import RandomPlayer
+from ragen.llm_agent.testing.suite import main
 
 SUITE = Path(__file__).parents[2] / "test_multiprocessing_es_manager.py"
 
@@ -196,8 +197,7 @@ def test_the_command_says_what_is_wrong_with_its_arguments(
 ) -> None:
     (tmp_path / "walking.py").write_text(ENVIRONMENT)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(SUITE.parent)])  # a copy: the command adds to it
-    from test_multiprocessing_es_manager import main
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a copy: the command adds to it
 
     try:
         code = main(arguments)

@@ -60,7 +60,7 @@ def test_the_tables_name_times_and_lanes():
     lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
     assert "generation 3.00 75%" in lines
     assert "other 0.50 12%" in lines
-    assert "lane 0 11 8 40 1.25 3 sokoban" in lines
+    assert "worker 0 11 8 40 1.25 3 sokoban" in lines
 
 
 def record(tag, env_id, success):

@@ -126,6 +126,7 @@ def run(config: Any) -> int:
     read_max_turn(config)
     wants_live(config)
     setting(config, "raw", bool, True)
+    setting(config, "verbose", bool, False)
     limits = Limits.read(config)
     scanners = scanners_of(texts(config, "scanners", ()), "configuration key 'scanners'")
     _check_trees(config, mode)

@@ -1,0 +1,120 @@
+"""The command ``ragen list``: environments, configurations and backends, with what a turn costs and what is missing.
+
+Prices of cheap environments are measured while the list is made. What a class declares to be heavy or to wait is not
+played for a list: ``ragen check TYPE`` measures it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from ragen.commands import refusing
+
+PROG = "ragen list"
+TOPICS = ("environments", "configurations", "backends")
+_TURNS = 24  # that are timed of each environment
+_DECLARED = {"heavy": "heavy, as it declares", "io": "waits, as it declares"}
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line, under this name."""
+    top = argparse.ArgumentParser(
+        prog=prog,
+        description="List environments with the cost of a turn, configurations, and backends that answer prompts.",
+        epilog=f"Example: {prog} environments",
+    )
+    top.add_argument("topic", nargs="?", choices=TOPICS, help="list this alone (default: all three)")
+    return top
+
+
+@refusing
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run the command.
+
+    Args:
+        argv: Its arguments; None takes the process's own.
+        prog: The program's name.
+
+    Returns:
+        The exit code: 0.
+    """
+    topic = parser(prog).parse_args(argv).topic
+    rows = {"environments": environments, "configurations": configurations, "backends": backends}
+    for name in TOPICS if topic is None else (topic,):
+        found = list(rows[name]())
+        widths = [max(len(row[column]) for row in found) for column in range(len(found[0]) - 1)]
+        print(f"{name}:")
+        for row in found:
+            cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+            print("  " + "  ".join([*cells, row[-1]]).rstrip())
+    return 0
+
+
+def environments() -> Iterator[tuple[str, ...]]:
+    """Each registered type: its name, what a turn costs, and what it is."""
+    from ragen.env.registry import REGISTERED_ENVS, resolve_env
+    from ragen.errors import RagenError
+
+    for name in REGISTERED_ENVS:
+        try:
+            env_class, config_class = resolve_env(name)
+            about = [*(env_class.__doc__ or "").strip().splitlines(), ""][0]
+            yield name, price(env_class, config_class), about
+        except RagenError as error:
+            yield name, "not here", str(error)
+
+
+def price(env_class: Any, config_class: Any) -> str:
+    """What a turn costs, in words: measured where the class does not declare that it is dear."""
+    from ragen.parallel.stats import duration
+
+    hint = getattr(env_class, "cost_hint", None)
+    if hint in _DECLARED:
+        return _DECLARED[hint]
+    try:
+        return f"{duration(_median_turn(env_class(config_class() if config_class else None)))} a turn"
+    except Exception as error:  # whatever an environment of somebody else's raises
+        return f"cannot be played: {type(error).__name__}"
+
+
+def _median_turn(env: Any) -> float:
+    """Seconds of a usual first turn."""
+    took = []
+    for seed in range(_TURNS):
+        env.reset(seed=seed)
+        lookup = getattr(env.config, "action_lookup", None) or {}
+        action, start = next(iter(lookup), "1"), time.perf_counter()
+        env.step(action)
+        took.append(time.perf_counter() - start)
+    env.close()
+    return median(took)
+
+
+def configurations() -> Iterator[tuple[str, ...]]:
+    """Each configuration of the package: its name, and what its first line says."""
+    from ragen.llm_agent.config.loading import config_names
+    from ragen.settings import config_directory
+
+    folder = Path(config_directory())
+    for name in config_names(folder):
+        first = (folder / f"{name}.yaml").read_text("utf-8").splitlines()[0]
+        about = first.removeprefix("#").strip() if first.startswith("#") else ""
+        yield name, about.partition(". ")[0].rstrip(".:;,")
+
+
+def backends() -> Iterator[tuple[str, ...]]:
+    """Each backend that may answer prompts, and each that may hold environments: name, key, and what is missing."""
+    from ragen.errors import install_command
+    from ragen.extras import EXTRAS, missing
+    from ragen.llm_agent.backends import BACKENDS as ACTORS
+    from ragen.parallel.settings import BACKENDS as WORKERS
+
+    for key, names in (("actor.backend", ACTORS), ("es_manager.backend", WORKERS)):
+        for name in names:
+            lacking = missing(name) if name in EXTRAS else ()
+            yield f"{key}={name}", f"needs {install_command(name)}" if lacking else "ready"

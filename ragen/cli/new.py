@@ -1,0 +1,204 @@
+"""The command ``ragen new NAME``: an environment, its test and its configuration, to begin with.
+
+The game that is written works: the test passes as it is, and the configuration plays. Nothing is overwritten.
+"""
+
+from __future__ import annotations
+
+import argparse
+import keyword
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from string import Template
+
+from ragen.commands import refusing
+from ragen.errors import ConfigError
+
+PROG = "ragen new"
+
+_ENVIRONMENT = '''\
+"""$title: walk along a corridor to a door that only the seed knows."""
+
+import random
+from dataclasses import dataclass, field
+
+from ragen.env import BaseDiscreteActionEnv
+
+
+@dataclass
+class ${cls}Config:
+    """What a configuration may set under ``env_config``."""
+
+    length: int = 7
+    turns: int = 10
+    action_lookup: dict[int, str] = field(default_factory=lambda: {1: "Left", 2: "Right"})
+
+
+class $cls(BaseDiscreteActionEnv):
+    """After ``reset(seed)``, everything follows from the configuration, the seed and the actions."""
+
+    config_class = ${cls}Config
+    uses_global_rng = False  # it draws from a generator of its own
+
+    def __init__(self, config=None):
+        self.config = config or ${cls}Config()
+
+    def reset(self, seed=None, mode=None):
+        rng = random.Random(seed)
+        self.place, self.door = rng.sample(range(self.config.length), 2)
+        self.left = self.config.turns
+        return self.render()
+
+    def step(self, action):
+        """Play a key of ``action_lookup``; returns observation, reward, whether the episode is over, and info."""
+        move = -1 if action == 1 else 1
+        self.place = min(max(self.place + move, 0), self.config.length - 1)
+        self.left -= 1
+        success = self.place == self.door
+        return self.render(), float(success), success or not self.left, {"success": success}
+
+    def render(self, mode=None):
+        """What the model sees."""
+        tiles = ["_"] * self.config.length
+        tiles[self.door] = "D"
+        tiles[self.place] = "P"
+        return "".join(tiles)
+'''
+
+_TEST = '''\
+"""Tests of $module: it can be won, and it plays the same in worker processes as in the main process."""
+
+from $module import $cls
+
+from ragen.tools.check import check_parallel
+
+
+def test_walking_to_the_door_is_a_success():
+    env = $cls()
+    env.reset(seed=1)
+    while env.place != env.door:
+        _, reward, done, info = env.step(1 if env.door < env.place else 2)
+    assert (reward, done, info["success"]) == (1.0, True, True)
+
+
+def test_the_turns_run_out():
+    env = $cls()
+    env.reset(seed=1)
+    away = 2 if env.door < env.place else 1
+    results = [env.step(away) for _ in range(env.config.turns)]
+    assert [done for _, _, done, _ in results] == [False] * (env.config.turns - 1) + [True]
+    assert not results[-1][3]["success"]
+
+
+def test_a_seed_decides_the_episode():
+    first, second = $cls(), $cls()
+    assert first.reset(seed=3) == second.reset(seed=3)
+    assert len({first.reset(seed=seed) for seed in range(20)}) > 5
+
+
+def test_it_is_fit_for_worker_processes():
+    report = check_parallel($cls, seeds=1, turns=4, budget=0.5)
+    assert report.ok, report.reason
+'''
+
+_CONFIG = """\
+# ragen rollout --config-name ./$module
+defaults:
+  - base
+  - _self_
+
+custom_envs:
+  $cls:
+    env_type: $module:$cls
+    max_actions_per_traj: 10
+    max_tokens: 100
+    env_instruction: P is you, D is the door. Walk to the door, for example <answer>Left || Left</answer>
+    env_config: {length: 7, turns: 10}
+
+agent_proxy:
+  max_turn: 5
+  max_actions_per_turn: 3
+
+es_manager:
+  val: &played
+    env_groups: 4
+    group_size: 4
+    env_configs:
+      tags: [$cls]
+      n_groups: [4]
+  train: *played
+"""
+
+FILES = {"$module.py": _ENVIRONMENT, "test_$module.py": _TEST, "$module.yaml": _CONFIG}
+"""What is written, by the name of the file."""
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line, under this name."""
+    top = argparse.ArgumentParser(
+        prog=prog,
+        description="Write an environment, its test and its configuration into a folder. All three work as written; "
+        "replace the game with your own.",
+        epilog=f"Example: {prog} my_env",
+    )
+    top.add_argument("name", help="of the module, such as my_env; the class is then MyEnv")
+    top.add_argument("--folder", type=Path, default=Path(), help="where the files are written (default: this folder)")
+    return top
+
+
+@refusing
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run the command.
+
+    Args:
+        argv: Its arguments; None takes the process's own.
+        prog: The program's name.
+
+    Returns:
+        The exit code: 0, or 2 where the name cannot be used or a file is there already.
+    """
+    given = parser(prog).parse_args(argv)
+    paths = write(given.name, given.folder)
+    print(f"written: {', '.join(map(str, paths))}")
+    cls = class_name(given.name)
+    where = "" if given.folder == Path() else f"cd {given.folder}\n  "
+    print(
+        f"next:\n  {where}python -m pytest {paths[1].name}\n  ragen play {given.name}:{cls}\n"
+        f"  ragen check {given.name}:{cls}\n  ragen rollout --config-name ./{given.name}"
+    )
+    return 0
+
+
+def write(name: str, folder: Path) -> list[Path]:
+    """Write the files.
+
+    Args:
+        name: Of the module.
+        folder: Where to; it is made if it is not there.
+
+    Returns:
+        Their paths: the environment, its test, its configuration.
+
+    Raises:
+        ConfigError: The name is no module's, or one of the files is there; nothing was written.
+    """
+    if not name.isidentifier() or keyword.iskeyword(name):
+        meant = re.sub(r"\W+", "_", name).strip("_").lower()
+        hint = f"; {meant!r} would be one" if meant.isidentifier() and not keyword.iskeyword(meant) else ""
+        raise ConfigError(f"{name!r} cannot be the name of a Python module{hint}.")
+    words = {"module": name, "cls": class_name(name), "title": name.replace("_", " ").capitalize()}
+    texts = {
+        folder / Template(path).substitute(words): Template(text).substitute(words) for path, text in FILES.items()
+    }
+    if there := [str(path) for path in texts if path.exists()]:
+        raise ConfigError(f"{', '.join(there)} exists already; nothing was written. Choose another name or folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in texts.items():
+        path.write_text(text, "utf-8")
+    return list(texts)
+
+
+def class_name(module: str) -> str:
+    """The name of the class: ``my_env`` has ``MyEnv``."""
+    return "".join(part[:1].upper() + part[1:] for part in module.split("_")) or "Env"

@@ -1,0 +1,513 @@
+"""The equivalence suite: environments in worker processes give the rollouts that they give in the main process.
+
+    ragen suite                                     every environment, and what may disturb them
+    ragen suite --backend executor                  the same with another kind of workers
+    ragen suite --backend ray --remove-nodes        with workers on a Ray cluster of several nodes on this machine, some
+                                                    of which are lost
+    ragen suite --config-name my_config             the tags of a configuration
+    ragen suite --env-type my_package.my_module:MyEnv --env-config size=8 level=hard
+
+Each check plays the same seeds and replies twice: in the main process, undisturbed, and in workers. All that the two
+managers show is compared without tolerance: states, image bytes, rewards and their types, infos, penalties, statuses,
+metrics, and the order of ``env_outputs``. The command prints a table and exits with 1 if anything differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from ragen.env import REGISTERED_ENVS, resolve_env
+from ragen.env.base import BaseEnv
+from ragen.errors import ConfigError, RagenError
+from ragen.llm_agent.config.loading import load_config, setting
+from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.llm_agent.testing.random_player import RandomPlayer
+from ragen.parallel.lanes import worker
+from ragen.parallel.settings import BACKENDS
+
+if TYPE_CHECKING:
+    from ragen.llm_agent.testing.equivalence import BeforeTurn, Recording
+    from ragen.llm_agent.testing.local_cluster import LocalCluster
+
+PROG = "ragen suite"
+GROUPS, GROUP_SIZE = 2, 2  # of each tag
+BASE_SEED = 10_000
+MIXED = ("SimpleSokoban", "FrozenLake", "VisualSimpleSokoban", "Bandit", "Countdown", "MetamathQA", "WebShop")
+
+CustomEnvs = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much a check plays.
+
+    Attributes:
+        seeds: Episodes, each of which gives every group a new seed.
+        turns: Most turns of an episode.
+        workers: Worker processes.
+        backend: Kind of workers, as in ``es_manager.backend``; a cluster for ``ray`` is there.
+        patience: Seconds after which a turn is overdue where a check waits for that; longer than any turn takes.
+    """
+
+    seeds: int = 2
+    turns: int = 6
+    workers: int = 2
+    backend: str = "process"
+    patience: float = 1.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison with the main process.
+
+    Attributes:
+        name: What is checked.
+        custom_envs: The tags, as in a configuration.
+        settings: What the manager whose environments live in workers has under ``es_manager``.
+        disturb: Called before each of its turns.
+        finding: What is wrong with it after the last turn, if anything; by default, that an environment was played in
+            the main process.
+        seeds: What ``reset`` is given; None for None in every episode.
+        replays: Whether environments are rebuilt from their journals.
+        waits: Whether a turn becomes overdue.
+    """
+
+    name: str
+    custom_envs: CustomEnvs
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    disturb: BeforeTurn | None = None
+    finding: Callable[[EnvStateManager], str] = lambda manager: _played_in_main(manager)
+    seeds: tuple[int | None, ...] | None = None
+    replays: bool = False
+    waits: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of a check.
+
+    Attributes:
+        difference: The first difference, or what else is wrong; empty if the rollouts are equal.
+        sequential_s: Seconds that the main process took.
+        parallel_s: Seconds that the workers took.
+    """
+
+    difference: str
+    sequential_s: float
+    parallel_s: float
+
+
+# What is played
+
+
+@cache
+def shipped_envs() -> dict[str, dict[str, Any]]:
+    """Every tag of the configurations that come with the package, and the registered types that have none."""
+    tags = tags_of(load_config("base"))
+    types = {entry["env_type"] for entry in tags.values()}
+    return tags | {name: {"env_type": name} for name in REGISTERED_ENVS if name not in types and ":" not in name}
+
+
+def tags_of(config: Any, used: bool = False) -> dict[str, dict[str, Any]]:
+    """The entries of ``custom_envs``; with ``used``, of the tags that ``es_manager`` trains and validates with."""
+    from omegaconf import OmegaConf
+
+    entries = cast(dict[str, dict[str, Any]], OmegaConf.to_container(config.custom_envs, resolve=True))
+    if not used:
+        return entries
+    parts = [setting(config, f"es_manager.{mode}.env_configs.tags", Sequence, ()) for mode in ("train", "val")]
+    names = dict.fromkeys(tag for tags in parts for tag in tags)
+    if unknown := [tag for tag in names if tag not in entries]:
+        raise ConfigError(f"es_manager uses the tags {unknown}, which custom_envs lacks; it has {sorted(entries)}.")
+    return {tag: entries[tag] for tag in names}
+
+
+def manager_config(custom_envs: CustomEnvs, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with ``GROUPS`` groups of every tag."""
+    tags = list(custom_envs)
+    part = {
+        "env_groups": GROUPS * len(tags),
+        "group_size": GROUP_SIZE,
+        "env_configs": {"tags": tags, "n_groups": [GROUPS] * len(tags)},
+    }
+    entries = {tag: {"max_actions_per_traj": 10, **entry} for tag, entry in custom_envs.items()}
+    return {
+        "custom_envs": entries,
+        "seed": {"train": BASE_SEED},
+        "es_manager": {"train": part, "step_timeout": 60, **settings},
+    }
+
+
+def run(check: Check, size: Size) -> Report:
+    """Play a check in the main process and in workers, and compare."""
+    expected, _ = _played(check, size, {"use_multiprocessing": False})
+    workers = {"max_workers": size.workers, "backend": size.backend}
+    settings = {"use_multiprocessing": True, **workers, **check.settings}
+    if check.waits:
+        settings["step_timeout"] = size.patience
+    got, finding = _played(check, size, settings, check.disturb, check.finding)
+    return Report(str(expected.first_difference(got) or finding), expected.seconds, got.seconds)
+
+
+def _played(
+    check: Check,
+    size: Size,
+    settings: Mapping[str, Any],
+    disturb: BeforeTurn | None = None,
+    finding: Callable[[EnvStateManager], str] = lambda manager: "",
+) -> tuple[Recording, str]:
+    """What a manager showed, and what is wrong with it."""
+    from ragen.llm_agent.testing.equivalence import Recording, record_episode  # late, as it imports numpy
+
+    recording = Recording()
+    with EnvStateManager(manager_config(check.custom_envs, settings)) as manager:
+        manager.reset(BASE_SEED - 1)  # workers start, data is loaded: no part of the times; None goes on at BASE_SEED
+        for episode, seed in enumerate(check.seeds or (None,) * size.seeds):
+            record_episode(manager, RandomPlayer(episode), size.turns, seed, disturb, recording)
+        return recording, finding(manager)
+
+
+# What must not make a difference
+
+
+def switch(manager: EnvStateManager, turn: int) -> None:
+    """Switch between the main process and workers."""
+    manager.use_multiprocessing = turn % 2 == 1
+
+
+def kill_a_worker(manager: EnvStateManager, turn: int) -> None:
+    """Kill the worker of another lane in every turn."""
+    pids = _worker_pids(manager)
+    if pids:
+        with contextlib.suppress(ProcessLookupError):  # dead already, and not needed since
+            os.kill(pids[turn % len(pids)], signal.SIGKILL)
+
+
+def freeze_a_worker(manager: EnvStateManager, turn: int) -> None:
+    """Stop a worker in the first turn of each episode, so that it misses its deadline."""
+    pids = _worker_pids(manager)
+    if turn == 0 and pids:
+        os.kill(pids[0], signal.SIGSTOP)
+
+
+def _worker_pids(manager: EnvStateManager) -> list[int]:
+    return [lane.pid for lane in manager.lane_stats() if lane.pid not in (None, os.getpid())]
+
+
+@dataclass
+class StallsOnceConfig:
+    """Configuration of :class:`StallsOnce`.
+
+    Attributes:
+        folder: A folder whose file ``stalled`` says that it has happened.
+        action_lookup: Number to name of the actions.
+    """
+
+    folder: str
+    action_lookup: dict[int, str] = field(default_factory=lambda: {1: "One", 2: "Two"})
+
+
+class StallsOnce(BaseEnv):
+    """Counts; the first step in a worker process that finds the file ``stalled`` missing never ends."""
+
+    config_class = StallsOnceConfig
+    uses_global_rng = False
+
+    def __init__(self, config: StallsOnceConfig) -> None:
+        """Take a configuration."""
+        self.config = config
+        self._count = 0
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        """Begin at the seed."""
+        self._count = seed or 0
+        return self.render()
+
+    def step(self, action: int) -> tuple[str, float, bool, dict[str, Any]]:
+        """Add the action, or stall."""
+        if worker.in_worker:
+            with contextlib.suppress(FileExistsError):
+                (Path(self.config.folder) / "stalled").touch(exist_ok=False)
+                threading.Event().wait()
+        self._count += action
+        return self.render(), self._count / 10, self._count % 7 == 0, {"count": self._count}
+
+    def render(self, mode: str | None = None) -> str:
+        """The count."""
+        return f"count: {self._count}"
+
+
+@cache
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="ragen-equivalence-")
+
+
+class Loses:
+    """Loses a node of a cluster in every second turn, and starts another one in its place.
+
+    Attributes:
+        lost: How many were lost.
+    """
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        """Lose nodes of this cluster."""
+        self.lost = 0
+        self._cluster = cluster
+
+    def __call__(self, manager: EnvStateManager, turn: int) -> None:
+        """Before a turn: lose a node on which environments live."""
+        if turn % 2:
+            used = {lane.node.rpartition("/")[2] for lane in manager.lane_stats() if lane.envs}
+            ids = self._cluster.node_ids()
+            index = next((index for index, node_id in enumerate(ids) if node_id[:6] in used), None)
+            if index is not None:
+                self.lost += 1
+                self._cluster.remove_node(index)
+                self._cluster.add_node()
+
+    def finding(self, manager: EnvStateManager) -> str:
+        """What is wrong if no node was lost, or no worker with it."""
+        return _no_restart(manager) if self.lost else "no node was lost"
+
+
+# What must be true of the manager with workers
+
+
+def _played_in_main(manager: EnvStateManager) -> str:
+    main, *lanes = manager.lane_stats()
+    if main.envs or main.turns:
+        return f"{main.envs} environments live in the main process, and it played {main.turns} turns"
+    return "" if any(lane.turns for lane in lanes) else "no worker played a turn"
+
+
+def _homes_with_webshop_in_main(manager: EnvStateManager) -> str:
+    main, *lanes = manager.lane_stats()
+    strays = {env_type for lane in lanes for env_type in lane.env_types} & {"webshop"}
+    if main.env_types != ("webshop",) or strays or not lanes:
+        return f"the main process hosts {main.env_types}, and lanes {[lane.env_types for lane in lanes]}"
+    return ""
+
+
+def _no_restart(manager: EnvStateManager) -> str:
+    return "" if any(lane.restarts for lane in manager.lane_stats()) else "no worker was replaced"
+
+
+def _anything(_: EnvStateManager) -> str:
+    return ""
+
+
+# The checks
+
+
+def checks_of_tags(custom_envs: CustomEnvs) -> list[Check]:
+    """One check for each tag."""
+    return [Check(tag, {tag: entry}) for tag, entry in custom_envs.items()]
+
+
+def checks_of_disturbances(custom_envs: CustomEnvs) -> list[Check]:
+    """Each thing that must not make a difference, with all of these tags in one manager."""
+    together = [Check("all of them in one manager", custom_envs)] if len(custom_envs) > 1 else []
+    return [
+        *together,
+        Check("auto", custom_envs, {"use_multiprocessing": "auto"}, finding=_anything),
+        Check("fresh interpreters (spawn)", custom_envs, {"start_method": "spawn"}),
+        Check("switched in mid-episode", custom_envs, disturb=switch, finding=_anything, replays=True),
+        Check(
+            "a worker killed before each turn", custom_envs, disturb=kill_a_worker, finding=_no_restart, replays=True
+        ),
+        Check(
+            "a worker frozen in a turn, and timed out",
+            custom_envs,
+            disturb=freeze_a_worker,
+            finding=_no_restart,
+            replays=True,
+            waits=True,
+        ),
+        Check("given seeds, the same twice", custom_envs, seeds=(7, 7, 2**32 - 100, None)),
+    ]
+
+
+def checks_of_the_engine() -> list[Check]:
+    """What needs environments made for it."""
+    mixed = {tag: shipped_envs()[tag] for tag in MIXED}
+    stalling = {"env_type": f"{__name__}:{StallsOnce.__name__}", "env_config": {"folder": _scratch().name}}
+    beside = {tag: mixed[tag] for tag in ("SimpleSokoban", "Bandit")}
+    return [
+        Check(
+            "sequential_env_types: [webshop]",
+            mixed,
+            {"sequential_env_types": ["webshop"]},
+            finding=_homes_with_webshop_in_main,
+        ),
+        Check(
+            "an environment hangs once, and falls back",
+            {**beside, "StallsOnce": stalling},
+            finding=_no_restart,
+            waits=True,
+        ),
+    ]
+
+
+def checks_of_losses(custom_envs: CustomEnvs, cluster: LocalCluster) -> list[Check]:
+    """Whole nodes are lost while episodes go on."""
+    loses = Loses(cluster)
+    name = "a node lost before every second turn"
+    return [Check(name, custom_envs, disturb=loses, finding=loses.finding, replays=True)]
+
+
+def shipped_checks() -> list[Check]:
+    """All checks of the package itself."""
+    mixed = {tag: shipped_envs()[tag] for tag in MIXED}
+    return [*checks_of_tags(shipped_envs()), *checks_of_disturbances(mixed), *checks_of_the_engine()]
+
+
+# The command
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run checks, print a table, and return the exit status: 0 if all rollouts are equal, else 1."""
+    options = parser(prog).parse_args(arguments)
+    sys.path.append(os.getcwd())  # environments of one's own are looked for where the command is given
+    try:
+        if options.backend != "ray" and (options.remove_nodes or options.nodes):
+            raise ConfigError("--nodes and --remove-nodes are for --backend ray.")
+        checks = _chosen_checks(options)
+    except RagenError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    nodes = options.nodes or 3
+    workers = options.workers or (nodes if options.backend == "ray" else Size.workers)
+    size = Size(options.seeds, options.turns, workers, options.backend, options.patience)
+    if options.backend != "ray":
+        return _run_all(checks, size)
+    from ragen.llm_agent.testing.local_cluster import LocalCluster
+
+    with LocalCluster(nodes) as cluster:
+        if options.remove_nodes:
+            tags = checks[0].custom_envs if options.env_type else {tag: shipped_envs()[tag] for tag in MIXED}
+            checks += checks_of_losses(tags, cluster)
+        return _run_all(checks, size)
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line, under this name."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Play every environment in the main process and in workers, disturb and kill the workers, and "
+        "compare everything that can be seen. Exit code 1 where anything differs.",
+        epilog=f"Examples: {prog}; {prog} --backend executor; {prog} --config-name _2_sokoban; "
+        f"{prog} --env-type my_package.my_game:MyGame --env-config size=4",
+    )
+    parser.add_argument("--env-type", help="a registered name, or package.module:Class, to check alone")
+    parser.add_argument("--env-config", nargs="*", default=[], metavar="KEY=VALUE", help="fields of its configuration")
+    parser.add_argument("--max-actions", type=_positive, default=10, help="its max_actions_per_traj (default 10)")
+    parser.add_argument("--config-name", help="check the tags that this Hydra configuration trains and validates with")
+    parser.add_argument("--config-dir", help="the folder it lies in (default: the package's own)")
+    default = Size()
+    parser.add_argument("--seeds", type=_positive, default=default.seeds, help=f"episodes (default {default.seeds})")
+    parser.add_argument("--turns", type=_positive, default=default.turns, help=f"of each (default {default.turns})")
+    parser.add_argument("--patience", type=float, default=default.patience, help="seconds; more than any turn takes")
+    parser.add_argument("--workers", type=_positive, help=f"(default {default.workers}; one for each node with ray)")
+    parser.add_argument("--backend", choices=BACKENDS, default=default.backend, help="kind of workers")
+    parser.add_argument("--nodes", type=_positive, help="of the cluster that is started for --backend ray (default 3)")
+    parser.add_argument("--remove-nodes", action="store_true", help="check too that nodes may be lost in mid-episode")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a number of at least 1")
+    return number
+
+
+def _chosen_checks(options: argparse.Namespace) -> list[Check]:
+    if options.env_type is None and options.config_name is None:
+        return shipped_checks()
+    if options.config_name is not None:
+        chosen = tags_of(load_config(options.config_name, directory=options.config_dir), used=True)
+    else:
+        chosen = {options.env_type.rpartition(":")[2]: _own_entry(options)}
+    EnvStateManager(manager_config(chosen, {"use_multiprocessing": False})).close()  # says what is wrong with them
+    checks = [*checks_of_tags(chosen), *checks_of_disturbances(chosen)]
+    return [check for check in checks if not check.replays or _are_replayable(chosen)]
+
+
+def _are_replayable(custom_envs: CustomEnvs) -> bool:
+    classes = [resolve_env(entry["env_type"])[0] for entry in custom_envs.values()]
+    return all(getattr(env_class, "replayable", True) for env_class in classes)
+
+
+def _own_entry(options: argparse.Namespace) -> dict[str, Any]:
+    from omegaconf import OmegaConf
+
+    if malformed := [field for field in options.env_config if "=" not in field]:
+        raise ConfigError(f"--env-config {' '.join(malformed)}: expected KEY=VALUE.")
+    fields = OmegaConf.to_container(OmegaConf.from_dotlist(options.env_config))
+    return {"env_type": options.env_type, "env_config": fields, "max_actions_per_traj": options.max_actions}
+
+
+def _run_all(checks: Sequence[Check], size: Size) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table("what", "seeds", "turns", "sequential", "workers", "rollouts", title=_title(size))
+    different: list[tuple[str, str]] = []
+    with _quiet_log(), console.status("") as status:
+        for number, check in enumerate(checks, 1):
+            status.update(f"{number} of {len(checks)}: {check}")
+            report = _run_or_explain(check, size)
+            table.add_row(*_cells(check, size, report))
+            if report.difference:
+                different.append((check.name, report.difference))
+    console.print(table)
+    for name, difference in different:
+        console.print(f"{name}: {difference}", style="red", markup=False, highlight=False, soft_wrap=True)
+    told = f"{len(different)} of {len(checks)} differ." if different else f"All {len(checks)} are equal."
+    console.print(told, style="red" if different else "green", highlight=False)
+    return 1 if different else 0
+
+
+def _title(size: Size) -> str:
+    return f"{GROUPS} groups of {GROUP_SIZE} for each tag, {size.workers} workers ({size.backend}), in reset and step"
+
+
+def _run_or_explain(check: Check, size: Size) -> Report:
+    try:
+        return run(check, size)
+    except RagenError as error:
+        return Report(f"{type(error).__name__}: {error}", 0.0, 0.0)
+
+
+def _cells(check: Check, size: Size, report: Report) -> tuple[Any, ...]:
+    from rich.text import Text
+
+    verdict = Text("differ: see below", style="red") if report.difference else Text("equal", style="green")
+    seeds = len(check.seeds or ()) or size.seeds
+    times = (f"{1000 * seconds:.0f} ms" for seconds in (report.sequential_s, report.parallel_s))
+    return Text(check.name), str(seeds), str(size.turns), *times, verdict
+
+
+@contextlib.contextmanager
+def _quiet_log() -> Iterator[None]:
+    """Without the warnings about workers that the checks kill themselves."""
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)

@@ -1,0 +1,49 @@
+"""``ragen new`` writes what works, and ``ragen list`` lists what there is."""
+
+import subprocess
+import sys
+
+import pytest
+
+from ragen.cli.main import main
+from ragen.env.registry import REGISTERED_ENVS
+from ragen.llm_agent.config.loading import config_names
+
+
+@pytest.mark.processes
+def test_the_test_that_is_written_passes_and_the_configuration_plays(tmp_path, capsys):
+    assert main(["new", "my_env", "--folder", str(tmp_path)]) == 0
+    assert "ragen check my_env:MyEnv" in capsys.readouterr().out
+    for words in (["pytest", "-q", "-n", "0", "test_my_env.py"], ["ragen", "rollout", "--config-name", "./my_env"]):
+        ran = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "MyEnv" in ran.stdout and "16 trajectories" in ran.stdout
+
+
+def test_nothing_is_overwritten(tmp_path, capsys):
+    (tmp_path / "test_my_env.py").write_text("mine")
+    assert main(["new", "my_env", "--folder", str(tmp_path)]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["test_my_env.py"]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("my-env", "'my_env' would be one"), ("class", "cannot be the name"), ("1", "cannot be")]
+)
+def test_a_name_that_no_module_can_have_is_refused_with_one_that_can(tmp_path, capsys, name, meant):
+    assert main(["new", name, "--folder", str(tmp_path)]) == 2
+    assert meant in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_everything_is_listed_and_cheap_environments_have_a_price(capsys):
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    named = {line.split()[0]: line for line in lines if line.startswith("  ")}
+    assert {*config_names(), *(name for name in REGISTERED_ENVS if ":" not in name)} <= set(named)
+    assert "a turn" in named["bandit"] and "heavy" in named["code"] and "actor.backend=scripted" in named
+
+
+def test_one_topic_is_listed_alone(capsys):
+    assert main(["list", "backends"]) == 0
+    assert capsys.readouterr().out.startswith("backends:")

@@ -69,10 +69,10 @@ def test_an_installed_plug_in_is_played_by_its_name_in_workers(plugin, tmp_path)
     folder = ("--config-path", str(EXAMPLES / "number_hunt/config"), "--config-name", "hunt")
     keys = ("es_manager.use_multiprocessing=true", "es_manager.max_workers=2", f"output_dir={tmp_path}")
     path = f"{plugin}{os.pathsep}{ROOT}"
-    told = run(sys.executable, "-m", "ragen", "rollout", *folder, *keys, cwd=tmp_path, path=path)
+    told = run(sys.executable, "-m", "ragen", "rollout", "-v", *folder, *keys, cwd=tmp_path, path=path)
     rows = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text("utf-8").splitlines()]
     assert len(rows) == 8 and {row["tag"] for row in rows} == {"NumberHunt"}
-    assert "number_hunt" in told and "lane 0" in told
+    assert "number_hunt" in told and "worker 0" in told
     shown = [message["content"] for message in rows[0]["messages"] if message["role"] == "user"]
     assert "A number from 1 to 20 is hidden." in shown[0] and " is " in shown[1]
 

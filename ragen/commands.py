@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import signal
 import sys
 import threading
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
 from types import FrameType
-from typing import Any, ParamSpec
+from typing import Any, NoReturn, ParamSpec
 
 from ragen.errors import RagenError
 
@@ -19,6 +21,20 @@ P = ParamSpec("P")
 FAILED, REFUSED, STOPPED = 1, 2, 130
 """Exit codes: what was asked for failed; the arguments cannot work; Ctrl-C."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An ``ArgumentParser`` that suggests the option that was meant."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and the message, and exit with 2."""
+        _, is_unknown, words = message.partition("unrecognized arguments: ")
+        known = [option for action in self._actions for option in action.option_strings]
+        for word in words.split() if is_unknown else ():
+            name = word.partition("=")[0]
+            if name.startswith("-") and (near := get_close_matches(name, known, 1)):
+                message += f"; {near[0]} was meant?"
+        super().error(message)
 
 
 def typed(command: str) -> str:

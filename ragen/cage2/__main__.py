@@ -5,6 +5,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from ragen.commands import CommandParser
+
 PROG = "python -m ragen.cage2"
 COMMANDS = {"search": "ragen.cage2.search_command", "compare": "ragen.cage2.compare"}
 """Each command's module, which has ``main(argv, prog)``."""
@@ -12,7 +14,7 @@ COMMANDS = {"search": "ragen.cage2.search_command", "compare": "ragen.cage2.comp
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog,
         description="Search for the order of fixing that pays most, or compare the embedded simulator with CAGE 2.",
         epilog=f"Examples: {prog} search n_workflows=6; {prog} compare --episodes 20; {prog} search --help",

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from ragen.cage2.env import Cage2Config
 from ragen.cage2.layout import HOSTS, N_BITS, N_HOSTS
 from ragen.cage2.policies import POLICIES
-from ragen.commands import refusing
+from ragen.commands import CommandParser, refusing
 from ragen.errors import ConfigError
 from ragen.games import GYM
 from ragen.parallel import Change, EnvEngine, EnvSpec, Settings
@@ -258,7 +258,7 @@ def compared(given: argparse.Namespace) -> list[Row]:
 
 
 def _arguments(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=prog,
         description="Compare the embedded simulator with CAGE Challenge 2, episode by episode.",
         epilog=f"Example: {prog} --episodes 20 --cage2-path ~/cage-challenge-2",

@@ -6,13 +6,12 @@ once. The same command with the ``checkpoint_dir=FOLDER`` that it names goes on 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ragen.commands import FAILED, STOPPED, StopRequest, refusing
+from ragen.commands import FAILED, STOPPED, CommandParser, StopRequest, refusing
 from ragen.errors import EnvError
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 @refusing
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m ragen.cage2 search") -> int:
     """Run the command; its exit status: 0, 1 where an environment failed, 2 for a bad configuration, 130 if stopped."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=prog,
         description="Search for the order of fixing whose defender earns most.",
         epilog=f"Example: {prog} n_workflows=2 train_episodes_per_env=4",

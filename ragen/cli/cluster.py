@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ragen.commands import CommandParser
 from ragen.llm_agent.config.command_line import add_config_arguments, main_of
 from ragen.parallel.episode.outcome import Raised
 from ragen.parallel.episode.spec import EnvSpec
@@ -37,7 +38,7 @@ COLUMNS = ("node", "address", "reachable", "versions", "code", "lanes now", "rou
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog,
         description="Say of each node of a Ray cluster whether environments can be played there: whether it is "
         "reached, has the same versions, can import what the configuration plays, and has room for lanes. "

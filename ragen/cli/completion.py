@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ragen.cli.commands import COMMANDS
+from ragen.commands import CommandParser
 
 PROG = "ragen completion"
 TYPED = ("check", "play")
@@ -64,7 +65,7 @@ WHERE = {
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Print a script that lets the shell complete commands, options, names and keys.",

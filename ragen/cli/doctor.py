@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import ragen
+from ragen.commands import CommandParser
 from ragen.errors import install_command
 from ragen.extras import EXTRAS, missing
 
@@ -47,7 +48,7 @@ class Line(NamedTuple):
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
-    return argparse.ArgumentParser(
+    return CommandParser(
         prog=prog,
         description="Say what is installed, what this machine can do, what is missing, and what to type. Exit code 1 "
         "where something is missing that nothing works without.",

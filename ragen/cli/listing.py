@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ragen.commands import refusing
+from ragen.commands import CommandParser, refusing
 
 PROG = "ragen list"
 TOPICS = ("environments", "configurations", "backends")
@@ -23,7 +23,7 @@ _DECLARED = {"heavy": "heavy, as it declares", "io": "waits, as it declares"}
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog,
         description="List environments with the cost of a turn, configurations, and backends that answer prompts.",
         epilog=f"Example: {prog} environments",

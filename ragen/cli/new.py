@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 
-from ragen.commands import refusing
+from ragen.commands import CommandParser, refusing
 from ragen.errors import ConfigError
 
 PROG = "ragen new"
@@ -136,7 +136,7 @@ FILES = {"$module.py": _ENVIRONMENT, "test_$module.py": _TEST, "$module.yaml": _
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog,
         description="Write an environment, its test and its configuration into a folder. All three work as written; "
         "replace the game with your own.",

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ragen.commands import refusing
+from ragen.commands import CommandParser, refusing
 from ragen.env.keys import typed
 from ragen.env.play import build_env, play
 from ragen.env.registry import REGISTERED_ENVS
@@ -16,7 +16,7 @@ PROG = "python -m ragen.env"
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line; the word ``play`` is its first argument unless it is in the program's name already."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog,
         description="Play one environment in the terminal, or from a pipe.",
         epilog=f"Example: {prog}{' play' if prog == PROG else ''} sokoban --seed 3 dim_x=8",

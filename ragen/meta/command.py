@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ragen.commands import STOPPED, StopRequest, refusing
+from ragen.commands import STOPPED, CommandParser, StopRequest, refusing
 from ragen.meta.rl2.settings import config_names, load_settings
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ PROG = "python -m ragen.meta"
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog,
         description="Train an agent that learns how to learn, on many tasks at once.",
         epilog=f"Example: {prog} --config-name bandit seed=1",

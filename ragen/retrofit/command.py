@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from ragen.commands import CommandParser
 from ragen.errors import RetrofitError
 from ragen.retrofit import backup
 from ragen.retrofit.checkout import LIGHT, MANAGER, Adapted, Checkout, adapt, recognise
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=prog,
         description="Put the engine and EnvStateManager into a checkout of RAGEN, and prove that its rollouts stay "
         "equal. Environments, trainer, context manager and configurations of the checkout stay its own; what is "

@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from ragen.commands import STOPPED, refusing
+from ragen.commands import STOPPED, CommandParser, refusing
 from ragen.errors import ConfigError
 from ragen.extras import needs
 from ragen.settings import setting
@@ -24,7 +24,7 @@ SECTIONS = ("es_manager", "custom_envs", "agent_loop", "generation", "seed")
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog,
         description="Serve environments over OpenEnv's WebSocket and HTTP. Sessions are played in worker processes; "
         "one under /s/TOKEN outlives cuts of its connection, and with --journal-dir a restart of the server.",

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ragen.commands import refusing
+from ragen.commands import CommandParser, refusing
 from ragen.env.fields import check_kinds
 from ragen.env.play import read_settings
 from ragen.env.registry import resolve_env
@@ -81,7 +81,7 @@ def _spec_of(env: str | type, config: Any) -> EnvSpec:
 
 def parser(prog: str = "python -m ragen.tools.check") -> argparse.ArgumentParser:
     """The command line, under this name."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog,
         description="Is an environment fit for worker processes, and does it pay? Does an OpenEnv server play the "
         "episode that seed and actions decide?",

@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ragen.commands import refusing
+from ragen.commands import CommandParser, refusing
 from ragen.errors import CrashReportError
 from ragen.output import printable
 from ragen.parallel.episode.host import EnvHost
@@ -208,7 +208,7 @@ def _stopping_in(function: Any) -> pdb.Pdb:
 def parser(prog: str = "python -m ragen.tools.replay") -> argparse.ArgumentParser:
     """The command line, under this name."""
     example = f"Example: {prog} outputs/crash_reports/FILE.json --pdb\n\n"
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog,
         description="Play a failed environment again from its crash report.",
         epilog=example + (__doc__ or "")[(__doc__ or "").index("Exit codes:") :],

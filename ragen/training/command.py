@@ -13,12 +13,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from ragen.commands import CommandParser
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.command_line import STOPPED, add_config_arguments, add_sweep_argument, main_of
 from ragen.llm_agent.config.loading import load_config, one_line, setting
 
 PROG = "python train.py"
-DEFAULT_CONFIG = "base"
+DEFAULT_CONFIG = "base"  # of train.py, as in RAGEN
+LAPTOP_CONFIG = "tiny"  # of `ragen train`, which should do something where there is no GPU
 BACKEND = "trainer.backend"
 
 BACKENDS = {
@@ -30,13 +32,14 @@ BACKENDS = {
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog,
-        description="Train a model on rollouts in environments. --config-name tiny needs no GPU and no download.",
-        epilog=f"Examples: {prog} --config-name tiny; {prog} --config-name tiny trainer.seed=1 trainer.reward_sign=-1 "
-        "output_dir=outputs/negated",
+        description="Train a model on rollouts in environments. The configuration tiny needs no GPU and no download: "
+        "a few minutes on a laptop.",
+        epilog=f"Examples: {prog} --config-name tiny; {prog} --config-name _2_sokoban; "
+        f"{prog} --config-name tiny trainer.seed=1 output_dir=outputs/second",
     )
-    add_config_arguments(top, DEFAULT_CONFIG)
+    add_config_arguments(top, DEFAULT_CONFIG if prog == PROG else LAPTOP_CONFIG)
     add_sweep_argument(top)
     return top
 

@@ -390,7 +390,9 @@ def find_config(name: str, directory: str | Path | None, further: str | Path | N
         raise ConfigError(f"there is no configuration {name!r}: there is no file {file.resolve()}.")
     where = " and ".join(f"{each}: {', '.join(config_names(each)) or 'none'}" for each in folders)
     here = f" One lies in this folder: --config-name ./{stem} was meant?" if file.is_file() else ""
-    raise ConfigError(f"there is no configuration {stem!r}; there are in {where}.{here}")
+    near = get_close_matches(stem, [known for each in folders for known in config_names(each)], 1)
+    meant = f" {near[0]!r} was meant?" if near and not here else ""
+    raise ConfigError(f"there is no configuration {stem!r}.{meant}{here} There are in {where}.")
 
 
 def check_whole(config: Any, mode: str) -> None:

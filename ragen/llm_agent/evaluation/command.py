@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 
+from ragen.commands import CommandParser
 from ragen.llm_agent.config.command_line import add_choice_arguments, add_config_arguments, add_sweep_argument, main_of
 from ragen.llm_agent.rollout.command import add_raw_argument, add_verbose_argument, run
 
@@ -17,7 +18,7 @@ DEFAULT_CONFIG = "evaluate_api_llm"
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog,
         description="Evaluate a model behind an OpenAI-compatible server. "
         "Killed, the same command goes on where it was.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ragen.commands import command
+from ragen.commands import CommandParser, command
 
 PROG = "ragen diagnose"
 SAMPLES = 64
@@ -13,7 +13,7 @@ SAMPLES = 64
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog,
         description="Say what a run is worth: whether its thoughts depend on its prompts, and which trajectories to "
         "look at. Works on finished and on running rollouts, evaluations and API runs.",

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragen.commands import command
+from ragen.commands import CommandParser, command
 from ragen.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ PAGE = "report.html"
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog,
         description="Write one page about a rollout that was played: results and trajectories, in one file that "
         "loads nothing from elsewhere.",

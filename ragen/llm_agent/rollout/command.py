@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragen.commands import FAILED
+from ragen.commands import FAILED, CommandParser
 from ragen.errors import BackendError, ConfigError, LimitReachedError, StorageError
 from ragen.extras import needs
 from ragen.llm_agent.backends.streaming import StreamingBackend
@@ -70,7 +70,7 @@ _NAMED = 8  # tags
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog,
         description="Play one rollout: an actor answers prompts, environments are stepped, results are printed and the "
         "trajectories written to rollouts.jsonl.",

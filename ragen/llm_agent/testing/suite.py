@@ -28,6 +28,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ragen.commands import CommandParser
 from ragen.env import REGISTERED_ENVS, resolve_env
 from ragen.env.base import BaseEnv
 from ragen.errors import ConfigError, RagenError
@@ -406,7 +407,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=prog,
         description="Play every environment in the main process and in workers, disturb and kill the workers, and "
         "compare everything that can be seen. Exit code 1 where anything differs.",

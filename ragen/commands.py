@@ -6,13 +6,14 @@ import argparse
 import signal
 import sys
 import threading
+import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, ParamSpec
+from typing import Any, NoReturn, ParamSpec, TextIO
 
 from ragen.errors import RagenError
 
@@ -35,6 +36,44 @@ class CommandParser(argparse.ArgumentParser):
             if name.startswith("-") and (near := get_close_matches(name, known, 1)):
                 message += f"; {near[0]} was meant?"
         super().error(message)
+
+
+class LogLines:
+    """The lines that a log gets in place of a progress bar: one now and then, and none on a terminal."""
+
+    def __init__(self, stream: TextIO | None = None, every: float = 30.0) -> None:
+        """Begin now.
+
+        Args:
+            stream: The log; standard error if left out.
+            every: Seconds between two lines.
+        """
+        self._stream = sys.stderr if stream is None else stream
+        self.is_log = not self._stream.isatty()
+        self._every, self._start = every, time.monotonic()
+        self._last = self._start
+
+    def tell(self, text: str, done: int, total: int, before: int = 0) -> None:
+        """Write a line where one is due: the time so far, how much is done, the time left, and a text.
+
+        Args:
+            text: The news.
+            done: Steps that are done.
+            total: Steps that are wanted.
+            before: Steps that were done when this began.
+        """
+        now = time.monotonic()
+        if not self.is_log or now - self._last < self._every:
+            return
+        self._last, passed = now, now - self._start
+        left = passed * (total - done) / (done - before) if done > before else 0.0
+        print(f"[{clock(passed)}] {text}: {done} of {total}, {clock(left)} left", file=self._stream, flush=True)
+
+
+def clock(seconds: float) -> str:
+    """Seconds as hours, minutes and seconds."""
+    whole = int(seconds)
+    return f"{whole // 3600:d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
 def typed(command: str) -> str:

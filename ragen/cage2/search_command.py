@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ragen.commands import FAILED, STOPPED, CommandParser, StopRequest, refusing
+from ragen.commands import FAILED, STOPPED, CommandParser, LogLines, StopRequest, refusing
 from ragen.errors import EnvError
 
 if TYPE_CHECKING:
@@ -52,15 +52,20 @@ def _search(trainer: ParallelWorkflowRLTrainer, stop: StopRequest, quiet: bool) 
     from ragen.cage2.workflow import order_text
 
     cap = trainer.settings.train_episodes_per_env
-    with tqdm(total=trainer.settings.n_workflows * cap, disable=quiet, unit="ep", file=sys.stderr) as bar:
+    lines, total = LogLines(), trainer.settings.n_workflows * cap
+    with tqdm(total=total, disable=quiet or lines.is_log, unit="ep", file=sys.stderr) as bar:
         played = {result.iteration: cap for result in trainer.results}
+        before = sum(played.values())
 
         def news(progress: Progress) -> None:
             played[progress.iteration] = cap if progress.is_done else min(progress.played, cap)
             bar.n = sum(played.values())
             reward, rate = progress.update["reward"], progress.update["compliance"]
             seen = "" if reward is None or rate is None else f": return {reward:.0f}, compliance {rate:.2f}"
-            bar.set_postfix_str(f"#{progress.iteration} {order_text(progress.workflow)}{seen}")
+            told = f"#{progress.iteration} {order_text(progress.workflow)}{seen}"
+            bar.set_postfix_str(told)
+            if not quiet:
+                lines.tell(told, sum(played.values()), total, before)
 
         bar.n = sum(played.values())
         trainer.run_workflow_search(news, lambda: stop.wanted)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ragen.commands import STOPPED, CommandParser, StopRequest, refusing
+from ragen.commands import STOPPED, CommandParser, LogLines, StopRequest, refusing
 from ragen.meta.rl2.settings import config_names, load_settings
 
 if TYPE_CHECKING:
@@ -55,11 +55,15 @@ def _train(trainer: Trainer, stop: StopRequest, quiet: bool) -> int:
     from tqdm import tqdm
 
     first, total = trainer.iteration, trainer.settings.iterations
-    with tqdm(total=total, initial=first, disable=quiet, unit="it", file=sys.stderr) as bar:
+    lines = LogLines()
+    with tqdm(total=total, initial=first, disable=quiet or lines.is_log, unit="it", file=sys.stderr) as bar:
 
         def news(iteration: int, metrics: dict[str, float]) -> None:
             bar.update()
-            bar.set_postfix_str(f"{trainer.measure} {metrics['train']:.2f}, {metrics['steps_per_s']:.0f} steps/s")
+            told = f"{trainer.measure} {metrics['train']:.2f}, {metrics['steps_per_s']:.0f} steps/s"
+            bar.set_postfix_str(told)
+            if not quiet:
+                lines.tell(told, iteration, total, first)
             if "eval" in metrics:
                 beside = ", ".join(f"{name} {value:.2f}" for name, value in trainer.bars.items())
                 line = f"iteration {iteration:4d}: {trainer.measure} {metrics['eval']:.2f} ({beside})"

@@ -15,14 +15,15 @@ from rich.progress import (
     TaskID,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 from rich.text import Text
 
-from ragen.commands import StopRequest
+from ragen.commands import LogLines, StopRequest
 
 _SHOWN = {
     "warm_up/loss": "loss {:.3f}",
-    "train/success": "success {:.2f}",
+    "train/success": "success {:.0%}",
     "train/reward": "reward {:+.3f}",
     "actor/entropy": "entropy {:.2f}",
 }
@@ -62,21 +63,29 @@ class Display:
             TextColumn("{task.description:>8}"),
             BarColumn(),
             MofNCompleteColumn(),
-            _News(stop),
             TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            _News(stop),
             console=bar,
+            disable=not bar.is_terminal,
         )
         self._tasks: dict[str, TaskID] = {}
+        self._begun: dict[str, tuple[int, int, LogLines]] = {}
+        self._quiet = quiet
 
     def begin(self, phase: str, done: int, total: int) -> None:
         """Begin the bar of a phase."""
         name = phase.replace("_", " ")
         self._tasks[phase] = self._bar.add_task(name, total=total, completed=done, news="")
+        self._begun[phase] = done, total, LogLines()
 
     def advance(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
         """Say that a step is done."""
         news = "  ".join(text.format(metrics[name]) for name, text in _SHOWN.items() if name in metrics)
         self._bar.update(self._tasks[phase], completed=step, news=news)
+        before, total, lines = self._begun[phase]
+        if not self._quiet:
+            lines.tell(f"{phase.replace('_', ' ')}, {news}" if news else phase.replace("_", " "), step, total, before)
 
     def validated(self, step: int, metrics: Mapping[str, float]) -> None:
         """Print a validation's success rates."""

@@ -13,6 +13,7 @@ import pytest
 import ragen
 from ragen.cli.commands import COMMANDS
 from ragen.cli.main import USAGE_ERROR, main
+from ragen.commands import LogLines
 from ragen.llm_agent.report.trajectories import unpacked
 from ragen.output import output_watched
 
@@ -232,3 +233,30 @@ def test_a_usage_asks_for_no_more_than_is_needed(capsys):
     for words in ("play", "check", "completion"):
         assert run(capsys, words)[2].splitlines()[-1].endswith(("required: type", "required: shell"))
     assert run(capsys, "compare", "a")[2].endswith("required: B\n")
+
+
+def test_a_misspelt_option_is_refused_with_what_was_meant(capsys):
+    code, _, err = run(capsys, "rollout", "--confg-name", "mixed")
+    assert code == USAGE_ERROR and "--config-name was meant?" in err
+
+
+def test_a_misspelt_configuration_is_refused_with_what_was_meant(capsys):
+    code, _, err = run(capsys, "rollout", "--config-name", "2_sokoban")
+    assert code == USAGE_ERROR and "'_2_sokoban' was meant?" in err
+
+
+def test_training_without_a_configuration_trains_what_needs_no_gpu(capsys):
+    assert "trainer:\n  backend: tiny" in run(capsys, "train", "--cfg")[1]
+
+
+def test_a_log_gets_a_line_now_and_then_with_the_time_left_and_a_terminal_none(monkeypatch):
+    clock, log, terminal = [0.0], io.StringIO(), io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("ragen.commands.time.monotonic", lambda: clock[0])
+    both = [LogLines(stream) for stream in (log, terminal)]
+    for passed, done in ((10, 3), (40, 6), (50, 7)):
+        clock[0] = passed
+        for lines in both:
+            lines.tell("success 50%", done, 10, before=2)
+    assert log.getvalue() == "[0:00:40] success 50%: 6 of 10, 0:00:40 left\n"
+    assert terminal.getvalue() == ""

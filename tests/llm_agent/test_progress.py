@@ -36,9 +36,18 @@ def test_replies_trajectories_tokens_cost_and_what_is_under_way_are_told():
     activity.answered({})
     progress.over(1)
     with activity.asking(5):
-        assert progress.words() == "1 reply, 3/8 trajectories, 1,234 tokens, $0.5000, 5 under way"
+        assert progress.words() == "3 of 8 trajectories, 1 reply, 1,234 tokens, $0.5000, 5 under way"
     activity.answered({}, is_kept=True)
-    assert progress.words() == "2 replies (1 kept), 3/8 trajectories, 1,234 tokens, $0.5000, 0 under way"
+    assert progress.words() == "3 of 8 trajectories, 2 replies (1 kept), 1,234 tokens, $0.5000, 0 under way"
+
+
+def test_the_success_so_far_is_told_as_a_count_and_the_time_left_at_the_pace_so_far(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr("ragen.llm_agent.rollout.progress.time.monotonic", lambda: clock[0])
+    progress = progress_of(Activity(), finished=2)
+    clock[0] += 60
+    progress.over(2, judged=2, succeeded=1)  # of six that were left
+    assert progress.words().startswith("4 of 8 trajectories, 1 of 2 succeeded, 0:02:00 left, 0 replies")
 
 
 def test_a_log_gets_a_line_now_and_then_though_nothing_happens():
@@ -46,7 +55,7 @@ def test_a_log_gets_a_line_now_and_then_though_nothing_happens():
     with progress_of(Activity()).shown(log, every=0.01):
         assert log.is_full.wait(30)
     lines = log.getvalue().splitlines()
-    assert lines[0] == "[0:00:00] 0 replies, 0/8 trajectories, 0 under way"
+    assert lines[0] == "[0:00:00] 0 of 8 trajectories, 0 replies, 0 under way"
     assert not any("\x1b" in line for line in lines)
 
 
@@ -56,7 +65,7 @@ def test_a_log_gets_a_line_at_each_milestone():
     with progress.shown(log, every=3600):
         progress.over(4)
         assert log.is_full.wait(30)
-    assert "4/8 trajectories" in log.getvalue()
+    assert "4 of 8 trajectories" in log.getvalue()
 
 
 def test_a_terminal_gets_a_bar_with_the_same_words():
@@ -64,7 +73,7 @@ def test_a_terminal_gets_a_bar_with_the_same_words():
     activity = Activity()
     with progress_of(activity, finished=8).shown(terminal):
         activity.answered({})
-    assert "1 reply, 8/8 trajectories" in terminal.getvalue()
+    assert "8 of 8 trajectories, 1 reply" in terminal.getvalue()
 
 
 def test_a_log_that_nobody_reads_any_more_ends_nothing():

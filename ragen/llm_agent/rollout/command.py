@@ -339,7 +339,9 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
             file.add(records_of(proxy, mode, states))
             if file.journal is None:  # which counts at once, and is asked in the end
                 file.count(usage_of(proxy))
-            progress.over(len(states))
+            judged = [each for each in states if not each.get("env_error") and each["env_id"] not in proxy.failures]
+            succeeded = sum(state["metrics"].get(f"{state['tag']}/success", 0.0) >= 1 for state in judged)
+            progress.over(len(states), len(judged), succeeded)
             live.over(states)
 
     def on_turn(*_: int) -> None:

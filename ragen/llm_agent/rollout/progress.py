@@ -1,8 +1,8 @@
 """How far a rollout is: a bar on a terminal, and lines in a log.
 
-What is told are replies, since a turn may take as long as the slowest of them: how many came, how many trajectories
-are finished, tokens, cost, and how many requests are under way. A thread tells it, so that nothing which hangs keeps it
-from being told.
+It shows how many trajectories are finished and how many of them reached the goal, replies (a turn may take as long as
+the slowest of them), tokens, cost, requests under way, and an estimate of the time left. A thread writes it, so that
+nothing that hangs can hold it up.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TextIO
 
+from ragen.commands import clock
 from ragen.llm_agent.backends.base import Activity
 from ragen.llm_agent.rollout.stopping import counted
 
@@ -40,13 +41,21 @@ class Progress:
             finished: How many of them earlier runs have finished.
         """
         self.finished = finished
+        self._before, self._judged, self._succeeded = finished, 0, 0
         self._activity, self._used, self._trajectories = activity, used, trajectories
         self._told = self._milestone()
         self._start = time.monotonic()
 
-    def over(self, trajectories: int) -> None:
-        """So many more are finished; where rollouts branch, there may be more than were expected."""
+    def over(self, trajectories: int, judged: int = 0, succeeded: int = 0) -> None:
+        """Count trajectories that are finished; where rollouts branch, there may be more than were expected.
+
+        Args:
+            trajectories: How many.
+            judged: How many of them the model can be judged by.
+            succeeded: How many of those reached the goal.
+        """
         self.finished += trajectories
+        self._judged, self._succeeded = self._judged + judged, self._succeeded + succeeded
         self._trajectories = max(self._trajectories, self.finished)
 
     def replies(self) -> int:
@@ -57,12 +66,19 @@ class Progress:
         """All of it in a line."""
         usage, doing = self._used(), self._activity
         tokens = usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
-        parts = [counted(doing.replies, "reply", "replies") + (f" ({doing.kept} kept)" if doing.kept else "")]
-        parts.append(f"{self.finished}/{self._trajectories} trajectories")
+        parts = [f"{self.finished} of {self._trajectories} trajectories"]
+        parts += [f"{self._succeeded} of {self._judged} succeeded"] if self._judged else []
+        parts += [f"{clock(left)} left"] if (left := self._left_s()) else []
+        parts.append(counted(doing.replies, "reply", "replies") + (f" ({doing.kept} kept)" if doing.kept else ""))
         parts += [f"{tokens:,.0f} tokens"] if tokens else []
         parts += [f"${usage['cost']:,.4f}"] if "cost" in usage else []
         parts.append(f"{doing.under_way} under way")
         return ", ".join(parts)
+
+    def _left_s(self) -> int:
+        """Seconds until all are finished, at the pace so far; 0 where that is not known."""
+        done, left = self.finished - self._before, self._trajectories - self.finished
+        return round((time.monotonic() - self._start) * left / done) if done else 0
 
     @contextmanager
     def shown(self, stream: TextIO | None = None, every: float = EVERY_S) -> Iterator[None]:
@@ -81,6 +97,7 @@ class Progress:
         from rich.console import Console
         from rich.progress import BarColumn, ProgressColumn, Task, TimeElapsedColumn
         from rich.progress import Progress as Bar
+        from rich.table import Column
         from rich.text import Text
 
         class Words(ProgressColumn):
@@ -88,7 +105,8 @@ class Progress:
                 bar.update(task.id, completed=self.finished)
                 return Text(self.words())
 
-        bar = Bar(BarColumn(10), Words(), TimeElapsedColumn(), console=Console(file=stream), refresh_per_second=4)
+        words = Words(Column(no_wrap=True, overflow="ellipsis"))
+        bar = Bar(BarColumn(10), TimeElapsedColumn(), words, console=Console(file=stream), refresh_per_second=4)
         with bar:
             task = bar.add_task("rollout", total=self._trajectories, completed=self.finished)
             yield
@@ -118,10 +136,8 @@ class Progress:
         return _MILESTONES * self.finished // max(1, self._trajectories)
 
     def _line(self, stream: TextIO) -> None:
-        seconds = int(time.monotonic() - self._start)
-        clock = f"{seconds // 3600:d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
         try:
-            stream.write(f"[{clock}] {self.words()}\n")
+            stream.write(f"[{clock(time.monotonic() - self._start)}] {self.words()}\n")
             stream.flush()
         except (OSError, ValueError):  # nobody reads it any more
             return

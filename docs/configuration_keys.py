@@ -22,6 +22,7 @@ OPEN = ("mode", "tag")  # names that stand for many values
 NO_SECTION = {
     "mode",
     "raw",
+    "verbose",
     "report",
     "resume",
     "scanners",

@@ -214,9 +214,9 @@ class Player(Closing):
 
     def gain(self) -> Gain:
         """What workers have gained in training and validation."""
-        collected = self.proxy.train_parallel_envs
-        if collected is not None:
-            return collected.envs.gain() + self.proxy.val_parallel_envs.envs.gain()
+        collected = [self.proxy.train_parallel_envs, self.proxy.val_parallel_envs]
+        if containers := [each.envs for each in collected if each is not None]:
+            return sum((container.gain() for container in containers[1:]), containers[0].gain())
         return self.proxy.train_es_manager.gain() + self.proxy.val_es_manager.gain()
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import signal
 import sys
 import threading
@@ -24,7 +23,7 @@ FAILED, REFUSED, STOPPED = 1, 2, 130
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class CommandParser(argparse.ArgumentParser):
+class CommandParser(ArgumentParser):
     """An ``ArgumentParser`` that suggests the option that was meant."""
 
     def error(self, message: str) -> NoReturn:

@@ -1,0 +1,276 @@
+"""Plays episodes in workers that are killed about every second, and compares each with the environment played alone.
+
+``python benchmarks/heavy_kills.py --env textworld --episodes 1000 [--config '{"games": 8}'] [--seconds 600]``
+
+Each round, every environment is first played here, bare, by its own ``example_action``; then an ``EnvStateManager``
+plays the same actions in workers, of which a random one is killed about every ``--every`` seconds, at a random moment
+but at most once a turn, since an environment that loses its worker twice in one turn is given up. Observations,
+rewards, infos and ends have to be equal. At the end the script says what is left behind: processes, temporary files,
+and memory over the rounds. The exit code is 1 where anything differs or is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ragen.env.registry import resolve_env
+from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.resources import close_resources, temporary_folder
+
+MARK = "RAGEN_HEAVY_KILLS"
+GONE_WITHIN = 30.0  # seconds that processes are given to end after close()
+
+Episode = list[Any]
+
+
+def main() -> int:
+    """Play, compare, and look what is left."""
+    given = arguments()
+    with tempfile.TemporaryDirectory(prefix="heavy-kills-") as folder:
+        os.environ[MARK], os.environ["TMPDIR"] = f"{os.getpid()}-{time.time_ns()}", folder
+        tempfile.tempdir = folder
+        is_sound = run(given)
+        left = leftover_processes()
+        close_resources()
+        files = sorted(set(map(str, Path(folder).iterdir())) - {str(temporary_folder())})
+    print(f"left behind: processes {left or 'none'}, files {files or 'none'}")
+    return 0 if is_sound and not left and not files else 1
+
+
+def run(given: argparse.Namespace) -> bool:
+    """Whether all episodes were equal, and workers were killed; the manager is closed then."""
+    began, played, unequal = time.monotonic(), 0, 0
+    memory: list[float] = []
+    with EnvStateManager(configuration(given)) as manager:
+        bare = [made(given) for _ in range(given.envs)]
+        killer = Killer(manager, given.every, given.seed)
+        while played < given.episodes and time.monotonic() - began < given.seconds:
+            seed = given.seed + played
+            expected = [play(env, seed + number, given.turns) for number, env in enumerate(bare)]
+            found = played_in_workers(manager, seed, expected, killer)
+            for number, (one, other) in enumerate(zip(expected, found, strict=True)):
+                unequal += differs(given.env, seed + number, one, other)
+            played += given.envs
+            memory.append(resident())
+            if len(memory) % 10 == 1:
+                note = f"{played} episodes, {killer.kills} kills, {unequal} unequal, {memory[-1]:.0f} MB"
+                print(note, file=sys.stderr, flush=True)
+        for env in bare:
+            getattr(env, "close", lambda: None)()
+        restarts = sum(lane.restarts for lane in manager.lane_stats())
+    took = time.monotonic() - began
+    print(f"{given.env}: {played} episodes in {took:.0f} s, {killer.kills} workers killed, {restarts} replaced")
+    print(f"unequal: {unequal}")
+    print(f"memory of all processes, MB: {flatness(memory)}")
+    return not unequal and killer.kills > 0
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--env", required=True, help="an environment type")
+    parser.add_argument("--config", type=json.loads, default=None, help="its env_config, as JSON")
+    parser.add_argument("--episodes", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=600.0, help="begin no round after that")
+    parser.add_argument("--envs", type=int, default=8, help="played at the same time")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=10, help="of an episode, at most")
+    parser.add_argument("--every", type=float, default=1.0, help="seconds between two kills, on average")
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args()
+
+
+def configuration(given: argparse.Namespace) -> dict[str, Any]:
+    """Of a manager whose environments are all in workers."""
+    part = {"env_groups": given.envs, "group_size": 1, "env_configs": {"tags": ["Kills"], "n_groups": [given.envs]}}
+    settings = {
+        "use_multiprocessing": True,
+        "max_workers": given.workers,
+        "max_restarts": 10**6,
+        "step_timeout": 300,
+        "reset_timeout": 600,
+        "startup_timeout": 300,
+        "on_env_failure": "raise",
+        "crash_report_dir": None,
+    }
+    kind = {"env_type": given.env, "env_config": given.config, "max_actions_per_traj": given.turns}
+    return {
+        "es_manager": {**settings, "train": part, "val": part},
+        "custom_envs": {"Kills": kind},
+        "seed": {"train": given.seed, "val": given.seed},
+    }
+
+
+def made(given: argparse.Namespace) -> Any:
+    """The environment alone."""
+    env_class, config_class = resolve_env(given.env)
+    return env_class(config_class(**(given.config or {}))) if config_class else env_class()
+
+
+def play(env: Any, seed: int, turns: int) -> Episode:
+    """An episode of a bare environment: what was shown, then for each turn what was done and what came of it."""
+    rng = random.Random(seed)
+    env.reset(seed, "train")
+    episode: Episode = [env.render()]
+    for _ in range(turns):
+        action = env.example_action(rng)
+        _, reward, done, info = env.step(action)
+        episode.append((action, reward, info, env.render()))
+        if done:
+            break
+    return episode
+
+
+def played_in_workers(
+    manager: EnvStateManager, seed: int, expected: Sequence[Episode], killer: Killer
+) -> list[Episode]:
+    """The same actions, played by a manager; in the same form."""
+    with killer.at_large():
+        active = manager.reset(seed)
+        for turn in range(1, max(map(len, expected))):
+            said = [cache["env_id"] for cache in active if turn < len(expected[cache["env_id"]])]
+            if not said:
+                break
+            killer.may_kill.set()
+            active = manager.step(
+                [
+                    {"env_id": each, "actions": [expected[each][turn][0]], "llm_response": "", "llm_raw_response": ""}
+                    for each in said
+                ]
+            )
+        states = manager.get_rollout_states()
+    found = []
+    for state in states:
+        turns = state["history"]
+        episode: Episode = [turns[0]["state"]]
+        for turn, following in zip(turns, turns[1:], strict=False):
+            episode.append((turn["actions"][0], turn["reward"], turn["info"], following["state"]))
+        found.append(episode)
+    return found
+
+
+def differs(env_type: str, seed: int, expected: Episode, found: Episode) -> int:
+    """1, and where, if two episodes are not the same in all that the bare environment said."""
+    if expected[0] != found[0] or len(expected) != len(found):
+        print(f"{env_type}, seed {seed}: it begins differently, or is of another length\n{expected[0]}\n{found[0]}")
+        return 1
+    for number, (one, other) in enumerate(zip(expected[1:], found[1:], strict=True), 1):
+        info = {key: other[2].get(key) for key in one[2]}
+        if (one[0], one[1], one[2], one[3]) != (other[0], other[1], info, other[3]):
+            print(f"{env_type}, seed {seed}, turn {number}:\n{one}\n{other}")
+            return 1
+    return 0
+
+
+class Killer:
+    """Kills a random worker now and then.
+
+    Attributes:
+        kills: How many it has killed.
+        may_kill: Set at the beginning of a turn; a kill takes it back.
+    """
+
+    def __init__(self, manager: EnvStateManager, every: float, seed: int) -> None:
+        self.kills = 0
+        self.may_kill = threading.Event()
+        self._manager, self._every, self._rng = manager, every, random.Random(seed)
+        self._next = time.monotonic() + every * self._rng.uniform(0.5, 1.5)
+
+    @contextmanager
+    def at_large(self) -> Iterator[None]:
+        """Let it kill while the block runs."""
+        over = threading.Event()
+        self.may_kill.set()
+        thread = threading.Thread(target=self._run, args=(over,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _run(self, over: threading.Event) -> None:
+        while not over.wait(max(0.005, min(0.05, self._next - time.monotonic()))):
+            if time.monotonic() < self._next or not self.may_kill.is_set():
+                continue
+            pids = [lane.pid for lane in self._manager.lane_stats() if lane.lane != "main" and lane.pid]
+            if not pids:
+                continue
+            self.may_kill.clear()
+            try:
+                os.kill(self._rng.choice(pids), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            self.kills += 1
+            self._next = time.monotonic() + self._every * self._rng.uniform(0.5, 1.5)
+
+
+def family() -> list[psutil.Process]:
+    """This process's descendants, and what has its mark in the environment, whose parent may have ended."""
+    found = {each.pid: each for each in psutil.Process().children(recursive=True)}
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get(MARK) == os.environ[MARK]:
+                found[process.pid] = process
+        except (psutil.Error, OSError):
+            continue
+    return list(found.values())
+
+
+def resident() -> float:
+    """Megabytes of this process and all its descendants, what they share counted once."""
+    total = 0.0
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        try:
+            memory = process.memory_full_info()
+        except (psutil.Error, OSError):
+            continue
+        total += getattr(memory, "pss", memory.rss)
+    return total / 1e6
+
+
+def leftover_processes() -> list[str]:
+    """What is still there a while after the manager was closed, except servers of Python's own."""
+    deadline = time.monotonic() + GONE_WITHIN
+    while (left := [told for each in family() if (told := description(each))]) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return left
+
+
+def description(process: psutil.Process) -> str:
+    """Its number and command; "" for one that has ended or that Python keeps until the program ends."""
+    try:
+        command = " ".join(process.cmdline())
+        if process.status() == psutil.STATUS_ZOMBIE and not command:
+            return f"{process.pid} (zombie)"
+    except psutil.Error:
+        return ""
+    kept = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+    return "" if any(name in command for name in kept) else f"{process.pid} {command[:80]}"
+
+
+def flatness(memory: Sequence[float]) -> str:
+    """Where it began and ended: medians of the second tenth of the rounds and of the last."""
+    if len(memory) < 10:
+        return ", ".join(f"{value:.0f}" for value in memory)
+    tenth = len(memory) // 10
+    early, late = sorted(memory[tenth : 2 * tenth + 1]), sorted(memory[-tenth:])
+    return f"{early[len(early) // 2]:.0f} early, {late[len(late) // 2]:.0f} late, {max(memory):.0f} at most"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

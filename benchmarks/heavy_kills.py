@@ -12,6 +12,7 @@ and memory over the rounds. The exit code is 1 where anything differs or is left
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -157,7 +158,7 @@ def played_in_workers(
     for state in states:
         turns = state["history"]
         episode: Episode = [turns[0]["state"]]
-        for turn, following in zip(turns, turns[1:], strict=False):
+        for turn, following in itertools.pairwise(turns):
             episode.append((turn["actions"][0], turn["reward"], turn["info"], following["state"]))
         found.append(episode)
     return found

@@ -6,8 +6,11 @@
 ``POST /s/TOKEN/reset``, ``/step``     the same session over HTTP; ``GET /s/TOKEN/state``, ``DELETE /s/TOKEN``
 ``POST /reset``, ``/step``             one call on a fresh environment, as OpenEnv has it
 ``GET /health`` ...                    ``/metadata``, ``/schema``, ``/state``, ``/openapi.json``, ``/list_environments``
-``POST /mcp``                          JSON-RPC; the server has no tools
+``POST /mcp``, ``/s/TOKEN/mcp``        JSON-RPC with two tools: :mod:`ragen.serve.mcp`
 =====================================  ==========================================================================
+
+``POST /reset`` and ``/step`` whose body has ``responses_create_params`` come from NeMo-Gym: they are answered in its
+form, and a cookie is the session.
 
 One call of a connection is under way at a time: the next message is read when its answer was sent, so that a client
 that sends faster than it is served waits in its own connection. Messages are JSON and nothing else; what does not fit
@@ -20,6 +23,7 @@ import asyncio
 import hmac
 import json
 import logging
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -32,9 +36,12 @@ from ragen.errors import (
     RagenError,
     ServiceFullError,
     SessionLostError,
+    StateError,
     in_short,
 )
 from ragen.extras import needs
+from ragen.serve.mcp import TOOLS, Tools
+from ragen.serve.mcp import shown as shown_to_caller
 from ragen.serve.sessions import ServedSession, Sessions
 
 with needs("serve", "ragen serve"):
@@ -59,7 +66,8 @@ CODES = {
 STATUS = {"VALIDATION_ERROR": 422, "INVALID_JSON": 400, "CAPACITY_REACHED": 503, "SESSION_ERROR": 409}
 TAKEN_OVER, TOO_BIG = 4001, 1009
 """Codes of a connection's end: another one has the session now; a message was too long."""
-NO_METHOD, NO_REQUEST = -32601, -32600
+COOKIE, NEMO_GYM = "ragen_session", "responses_create_params"
+"""The session of a client of NeMo-Gym, and what its bodies have and OpenEnv's do not."""
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -99,13 +107,13 @@ def create_app(sessions: Sessions, auth_token: str | None = None, hosts: tuple[s
         Route("/schema", server.schema),
         Route("/openapi.json", server.openapi),
         Route("/list_environments", server.environments),
-        Route("/mcp", server.mcp, methods=["POST"]),
     ]
     for prefix in ("", "/s/{token}"):
         routes += [
             Route(f"{prefix}/reset", server.reset, methods=["POST"]),
             Route(f"{prefix}/step", server.step, methods=["POST"]),
             Route(f"{prefix}/state", server.state),
+            Route(f"{prefix}/mcp", server.mcp, methods=["POST"]),
         ]
     routes.append(Route("/s/{token}", server.delete, methods=["DELETE"]))
     app = Starlette(routes=routes, lifespan=lifespan)
@@ -143,6 +151,7 @@ class _Server:
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
+        self._tools = Tools(sessions)
 
     async def sweep(self) -> None:
         while True:
@@ -155,7 +164,7 @@ class _Server:
     async def socket(self, socket: WebSocket) -> None:
         """A connection, from its beginning to its end."""
         await socket.accept()
-        token = socket.path_params.get("token")
+        token = socket.path_params.get("token") or socket.query_params.get("session_id")
         try:
             session = self._sessions.attach(token)
         except RagenError as error:
@@ -168,7 +177,8 @@ class _Server:
         if before is not None:
             await before(TAKEN_OVER)
         try:
-            await self._converse(socket, session)
+            with suppress(asyncio.CancelledError):  # the server ends; its client connects again
+                await self._converse(socket, session)
         finally:
             if session.on_end == mine.ended:
                 session.on_end = None
@@ -199,7 +209,7 @@ class _Server:
             try:
                 await _say(socket, answer)
             except (WebSocketDisconnect, RuntimeError):  # the client is gone
-                if answer["type"] == "observation":
+                if answer["type"] == "observation" and "tools" not in answer["data"]["observation"]:
                     session.note_lost(call)
                 return
 
@@ -208,7 +218,7 @@ class _Server:
         if call == "state":
             return {"type": "state", "data": await session.state()}
         if call == "mcp":
-            return {"type": "mcp", "data": _rpc(data)}
+            return {"type": "mcp", "data": await self._tools.answer(data, session)}
         if call not in ("reset", "step"):
             raise _Refused(
                 "UNKNOWN_TYPE",
@@ -217,8 +227,24 @@ class _Server:
         data = {} if data is None and call == "reset" else data
         if not isinstance(data, dict):
             raise _Refused("VALIDATION_ERROR", f"the data of a {call} is an object, not {in_short(data)}.")
+        if call == "step" and data.get("type") in ("list_tools", "call_tool"):
+            return {"type": "observation", "data": await self._tool(session, data, request_id)}
         played = await (session.reset if call == "reset" else session.step)(data, request_id)
         return {"type": "observation", "data": played}
+
+    async def _tool(self, session: ServedSession, data: Mapping[str, Any], request_id: Any) -> dict[str, Any]:
+        """An action of OpenEnv's MCP clients, which ask for tools by steps."""
+        if data["type"] == "list_tools":
+            return {"observation": {"tools": list(TOOLS)}, "reward": None, "done": False}
+        seen: dict[str, Any] = {"tool_name": str(data.get("tool_name")), "result": None, "error": None}
+        try:
+            answer = await self._tools.call(session, data.get("tool_name"), data.get("arguments") or {}, request_id)
+        except (InputError, StateError) as error:
+            kind = "invalid_args" if isinstance(error, InputError) else "execution_error"
+            seen["error"] = {"error_type": kind, "message": str(error)}
+            return {"observation": seen, "reward": None, "done": False}
+        seen["result"] = {"data": shown_to_caller(answer)}
+        return {**answer, "observation": seen}
 
     def _fault(self, error: Exception) -> dict[str, Any]:
         code, text = _code(error)
@@ -274,6 +300,8 @@ class _Server:
         session = None
         try:
             body = {} if request.method in ("GET", "DELETE") else _object(await _body(request) or b"{}")
+            if NEMO_GYM in body:
+                return await self._nemo_gym(request, body)
             session = self._sessions.attach(token)
             return JSONResponse(await call(session, body))
         except ClientDisconnect:
@@ -284,6 +312,34 @@ class _Server:
         finally:
             if session is not None and token is None:
                 await session.end(keeps_journal=False)
+
+    async def _nemo_gym(self, request: Request, body: Mapping[str, Any]) -> Response:
+        """A call of NeMo-Gym's agent: a reset with the fields of a row, or a step with the model's whole answer."""
+        token = request.path_params.get("token") or request.cookies.get(COOKIE)
+        if request.url.path.endswith("/reset"):
+            token = token or secrets.token_hex(16)
+            row = body.get("verifier_metadata")
+            session = self._sessions.attach(token)
+            played = await session.reset({**(row if isinstance(row, dict) else {}), **body}, body.get("request_id"))
+            answer = JSONResponse({"observation": played["observation"]["text"], "info": played["metadata"]})
+            answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+            return answer
+        found = self._sessions.attach(token) if token else None
+        if found is None:
+            raise InputError(f"a step of NeMo-Gym's has the cookie {COOKIE} that its reset was answered with.")
+        played = await found.step({"text": _said(body.get("response"))}, body.get("request_id"))
+        is_cut = played["metadata"]["truncated"]
+        if played["done"]:
+            await found.end(keeps_journal=False)
+        return JSONResponse(
+            {
+                "observation": played["observation"]["text"],
+                "reward": played["reward"],
+                "terminated": played["done"] and not is_cut,
+                "truncated": is_cut,
+                "info": played["metadata"],
+            }
+        )
 
     async def health(self, _: Request) -> Response:
         """That the server answers."""
@@ -322,11 +378,17 @@ class _Server:
 
     async def mcp(self, request: Request) -> Response:
         """An answer of JSON-RPC."""
+        token = request.path_params.get("token")
         try:
             message = json.loads(await _body(request))
-        except (ValueError, _Refused):
+        except (ValueError, RecursionError, _Refused):
             message = None
-        return JSONResponse(_rpc(message))
+        try:
+            session = None if token is None else self._sessions.attach(token)
+            return JSONResponse(await self._tools.answer(message, session))
+        except Exception as error:
+            data = self._fault(error)["data"]
+            return JSONResponse({"detail": data["message"], **data}, STATUS.get(data["code"], 500))
 
 
 class _Closer:
@@ -388,15 +450,18 @@ def _object(raw: str | bytes) -> dict[str, Any]:
     return message
 
 
-def _rpc(message: Any) -> dict[str, Any]:
-    """The answer to a message of MCP: there are no tools."""
-    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0" or not isinstance(message.get("method"), str):
-        error = {"code": NO_REQUEST, "message": "Invalid Request"}
-        return {"jsonrpc": "2.0", "id": None, "error": error}
-    if message["method"] == "tools/list":
-        return {"jsonrpc": "2.0", "id": message.get("id"), "result": {"tools": []}}
-    error = {"code": NO_METHOD, "message": f"Method not found: {in_short(message['method'])}"}
-    return {"jsonrpc": "2.0", "id": message.get("id"), "error": error}
+def _said(response: Any) -> str:
+    """The text of a model's answer in the form of OpenAI's Responses API.
+
+    Raises:
+        InputError: It is none.
+    """
+    try:
+        said = [item["content"] for item in response["output"] if item["type"] == "message"]
+        parts = [[{"type": "output_text", "text": each}] if isinstance(each, str) else each for each in said]
+        return "".join(part["text"] for each in parts for part in each if part["type"] == "output_text")
+    except (LookupError, TypeError) as error:
+        raise InputError(f"response is no answer of the Responses API: {in_short(response)}.") from error
 
 
 def _schema(title: str, required: list[str], **properties: Any) -> dict[str, Any]:
@@ -411,7 +476,7 @@ _OBSERVATION = _schema(
 )
 SCHEMA = {
     "action": _schema(
-        "Action",
+        "TextAction",  # under the name Action, clients take a server for one that has nothing but tools
         ["text"],
         text={"type": "string", "description": "a model's reply, or an action; several named ones stand between ||"},
         metadata={"type": "object", "description": "passed over"},
@@ -437,7 +502,7 @@ SCHEMA = {
 def _openapi() -> dict[str, Any]:
     named = {"200": {"description": "done", "content": {"application/json": {}}}}
     gets = ("health", "metadata", "schema", "state", "list_environments", "s/{token}/state")
-    posts = ("reset", "step", "mcp", "s/{token}/reset", "s/{token}/step")
+    posts = ("reset", "step", "mcp", "s/{token}/reset", "s/{token}/step", "s/{token}/mcp")
     paths: dict[str, Any] = {f"/{path}": {"get": {"responses": named}} for path in gets}
     paths |= {f"/{path}": {"post": {"responses": named}} for path in posts}
     paths["/s/{token}"] = {"delete": {"responses": named}}

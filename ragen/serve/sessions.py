@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 MODES = ("train", "val")
 LONGEST_ID = 200
 """Characters of an id that a client chooses."""
+RESTARTS = 20
+"""How often a worker may be killed at one turn before its environment counts as the reason."""
 ENDED = 1001
 """The code of a connection whose session has ended, as WebSocket numbers them."""
 Answer = dict[str, Any]
@@ -122,6 +124,9 @@ class Sessions:
         sections = dict(settings.config)
         # Each session has one environment, and for the moment of a reset two; the limit of sessions is kept here.
         sections["agent_loop"] = {**(sections.get("agent_loop") or {}), "max_sessions": 2 * settings.max_sessions}
+        managed = sections.get("es_manager") or {}
+        restarts = max(RESTARTS, managed.get("max_restarts") or 0)
+        sections["es_manager"] = {**managed, "max_restarts": restarts}
         self.named = {tag: _action_names(sections, tag) for tag in settings.tags}
         self.service = EnvService(sections)
         if settings.journal_dir is not None:
@@ -163,6 +168,10 @@ class Sessions:
         session.used = time.monotonic()
         return session
 
+    def find(self, token: Any) -> ServedSession | None:
+        """The open session of a token, if there is one."""
+        return self._open.get(token) if isinstance(token, str) else None
+
     def drop(self, session: ServedSession) -> None:
         """A session has ended, or could not be loaded."""
         if self._open.get(session.key) is session:
@@ -178,7 +187,7 @@ class Sessions:
     async def shut_down(self) -> None:
         """Close all environments and end the workers; journals stay."""
         for session in list(self._open.values()):
-            await session.let_go()
+            session.let_go()
         self._open.clear()
         await self.service.shut_down()
 
@@ -258,10 +267,10 @@ class ServedSession:
         if self.on_end is not None:
             await self.on_end(ENDED)
 
-    async def let_go(self) -> None:
-        """Leave the session to the next server."""
+    def let_go(self) -> None:
+        """Leave the session to the next server; one that is at a call keeps its journal until the process ends."""
         self._has_ended = True
-        if self._journal is not None:
+        if self._journal is not None and not self.is_busy:
             self._journal.release()
 
     async def _let_go(self) -> None:
@@ -273,7 +282,9 @@ class ServedSession:
 
     async def _finish(self, call: Coroutine[Any, Any, Answer]) -> Answer:
         """Finish a call also where nobody waits for it any more: what was begun is played and kept."""
-        return await asyncio.shield(asyncio.ensure_future(self._alone(call)))
+        task = asyncio.ensure_future(self._alone(call))
+        task.add_done_callback(_looked_at)
+        return await asyncio.shield(task)
 
     async def _alone(self, call: Coroutine[Any, Any, Answer]) -> Answer:
         async with self._lock:
@@ -427,6 +438,12 @@ class ServedSession:
         settings = self._sessions.settings
         actions = [action for part in content.split(settings.action_sep) if (action := part.strip())]
         return actions[: settings.max_actions_per_turn]
+
+
+def _looked_at(task: asyncio.Task[Answer]) -> None:
+    """An error that no client is there for any more is nothing to warn of."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _action_names(config: Mapping[str, Any], tag: str) -> tuple[str, ...]:

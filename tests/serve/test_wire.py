@@ -66,8 +66,6 @@ def test_http_answers_what_openenv_asks_for(serve):
     paths = client.get("/openapi.json").json()
     assert paths["info"]["version"] and {"/reset", "/step", "/state"} <= set(paths["paths"])
     assert client.post("/mcp", json={}).json()["jsonrpc"] == "2.0"
-    tools = client.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).json()
-    assert tools == {"jsonrpc": "2.0", "id": 1, "result": {"tools": []}}
     assert client.get("/state").json() == {"episode_id": None, "step_count": 0}
 
 
@@ -149,3 +147,81 @@ def test_limits_are_numbers_that_can_be(capsys):
         with pytest.raises(SystemExit):
             parser().parse_args(words)
     assert "--max-sessions" in capsys.readouterr().err
+
+
+def rpc(client, method, path="/mcp", **params):
+    answer = client.post(path, json={"jsonrpc": "2.0", "id": 7, "method": method, "params": params}).json()
+    assert answer["id"] == 7 and answer["jsonrpc"] == "2.0"
+    return answer.get("result") or answer["error"]
+
+
+def test_tools_play_in_a_session_without_a_socket(serve):
+    client = serve()
+    assert [tool["name"] for tool in rpc(client, "tools/list")["tools"]] == ["begin", "act"]
+    session = rpc(client, "openenv/session/create")["session_id"]
+    begun = rpc(client, "tools/call", name="begin", arguments={"seed": 5}, session_id=session)["data"]
+    rpc(client, "tools/call", name="act", arguments={"text": "Right"}, session_id=session)
+    with client.websocket_connect(f"/ws?session_id={session}") as socket:
+        socket.send_json({"type": "state"})
+        assert socket.receive_json()["data"]["step_count"] == 1
+        socket.send_json({"type": "reset", "data": {"seed": 5}})
+        assert socket.receive_json()["data"]["observation"] == begun["observation"]
+    assert rpc(client, "openenv/session/close", session_id=session)["closed"] is True
+    assert len(client.sessions) == 0
+    kept = rpc(client, "openenv/session/create", path="/s/mine/mcp")
+    assert kept == {"session_id": "mine"} and len(client.sessions) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "code", "says"),
+    [
+        ("tools/jump", {}, -32601, "tools/jump"),
+        ("tools/call", {"name": "act"}, -32602, "session_id"),
+        ("tools/call", {"name": "fly", "session_id": "mine"}, -32602, "begin and act"),
+        ("tools/call", {"name": "act", "arguments": {"move": 1}, "session_id": "mine"}, -32602, "act takes text"),
+        ("tools/call", {"name": "act", "arguments": {"text": "Up"}, "session_id": "mine"}, -32603, "send reset first"),
+        ("openenv/session/close", {"session_id": "yours"}, -32602, "session_id"),
+    ],
+)
+def test_what_tools_cannot_do_is_said(serve, method, params, code, says):
+    client = serve()
+    rpc(client, "openenv/session/create", path="/s/mine/mcp")
+    error = rpc(client, method, **params)
+    assert error["code"] == code and says in error["message"]
+    assert client.post("/mcp", content=b"{").json()["error"]["code"] == -32600
+
+
+def test_openenvs_actions_for_tools_are_answered_on_the_socket(serve):
+    with serve().websocket_connect("/ws") as socket:
+
+        def step(**action):
+            socket.send_json({"type": "step", "data": action})
+            return socket.receive_json()["data"]
+
+        assert len(step(type="list_tools")["observation"]["tools"]) == 2
+        early = step(type="call_tool", tool_name="act", arguments={"text": "Up"})
+        assert early["observation"]["error"]["error_type"] == "execution_error"
+        step(type="call_tool", tool_name="begin", arguments={"seed": 5})
+        played = step(type="call_tool", tool_name="act", arguments={"text": "Right"})
+        assert played["observation"]["result"]["data"]["done"] is played["done"] is False
+        assert played["metadata"]["turn"] == 1
+
+
+def said(text):
+    return {"output": [{"type": "reasoning"}, {"type": "message", "content": [{"type": "output_text", "text": text}]}]}
+
+
+def test_the_agent_of_nemo_gym_has_a_session_by_its_cookie(serve):
+    client, params = serve(), {"responses_create_params": {"input": []}}
+    begun = client.post("/reset", json={**params, "verifier_metadata": {"env": "Box", "seed": 5}}).json()
+    assert set(begun) == {"observation", "info"} and begun["info"]["seed"] == 5
+    steps = [client.post("/step", json={**params, "response": said("<answer>Up</answer>")}).json() for _ in range(5)]
+    assert [step["info"]["turn"] for step in steps] == [1, 2, 3, 4, 5]
+    assert [(step["terminated"], step["truncated"]) for step in steps] == [(False, False)] * 4 + [(False, True)]
+    assert len(client.sessions) == 0
+    assert client.post("/reset", json={**params, "seed": 6}).json()["info"]["seed"] == 6
+    wrong = client.post("/step", json={**params, "response": {"output": "Up"}})
+    assert wrong.status_code == 422 and "Responses API" in wrong.json()["message"]
+    client.cookies.clear()
+    lost = client.post("/step", json={**params, "response": said("Up")})
+    assert lost.status_code == 422 and "cookie" in lost.json()["message"]

@@ -8,11 +8,13 @@ does; they say so in ``/metadata``.
 from __future__ import annotations
 
 import json
+import math
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,7 +30,7 @@ SESSIONS, TOKEN = "sessions", "{token}"
 LOST, TIMEOUT, REFUSED = "LOST", "TIMEOUT", "VALIDATION_ERROR"
 """Codes of errors: no connection, no answer in time (both ours), and OpenEnv's for an action that is none."""
 GENERIC_TEXTS = ("1", "a", "(1 + 2) * 3", "search[red shoes]", "I do not know.")
-PAUSES = (0.1, 0.3, 1.0, 3.0, 10.0)  # seconds before a lost call is made again
+PAUSES = (0.1, 0.3, 1.0)  # seconds before a lost call is made again; the last one again and again
 _CLOSING = 2.0  # seconds for a goodbye
 
 
@@ -211,23 +213,25 @@ class Session:
     def call(self, kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
         """Make a call; where its connection is lost and nothing can be played twice, again on a new one.
 
-        That is so of a reset, which begins anew in any case, once; and of every call where sessions are kept.
+        That is so of a reset, which begins anew in any case, once; and of every call where sessions are kept, until the
+        time is up.
 
         Raises:
             OpenEnvError: The call was refused or has no answer.
         """
         until, self._count = time.monotonic() + self._timeout, self._count + 1
         request_id = f"call-{self._count}" if self._path else None
-        pauses = list(PAUSES if self._path else PAUSES[:1] if kind == "reset" else ())
+        pauses = chain(PAUSES, repeat(PAUSES[-1])) if self._path else iter(PAUSES[:1] if kind == "reset" else ())
         while True:
             try:
                 return self._connected(kind, until).ask(kind, data, _left(until), request_id)
             except OpenEnvError as error:
                 if error.code in (LOST, TIMEOUT, ""):
                     self.drop()
-                if error.code != LOST or not pauses or time.monotonic() + pauses[0] > until:
+                pause = next(pauses, math.inf)
+                if error.code != LOST or time.monotonic() + pause > until:
                     raise
-            time.sleep(pauses.pop(0))
+            time.sleep(pause)
 
     def _connected(self, kind: str, until: float) -> Connection:
         if self._connection is None:

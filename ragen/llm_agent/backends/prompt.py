@@ -51,10 +51,10 @@ def read_prompt(messages: Sequence[Mapping[str, Any]], max_actions: int) -> Prom
     """
     last = text_of(messages[-1])
     told = "\n".join(text_of(message) for message in messages if message["role"] != "assistant")
-    *_, (state, left) = [("", ""), *_STATE.findall(last.rsplit("\n---\n", 1)[-1])]
+    state, left = _newest(last)
     named = _ACTIONS.search(told)
     return Prompt(
-        state=state or last,
+        state=state,
         instructions=_FIRST_TURN.split(told, maxsplit=1)[0],
         symbols=read_symbols(told),
         actions=tuple(name.strip() for name in named[1].split(",")) if named else (),
@@ -62,6 +62,17 @@ def read_prompt(messages: Sequence[Mapping[str, Any]], max_actions: int) -> Prom
         said=tuple(_ANSWER.findall("\n".join(text_of(m) for m in messages if m["role"] == "assistant"))),
         told=told,
     )
+
+
+def state_of_message(message: Mapping[str, Any]) -> str:
+    """The newest state of a prompt's last message, as :func:`read_prompt` reads it, in a fraction of its time."""
+    return _newest(text_of(message))[0]
+
+
+def _newest(text: str) -> tuple[str, str]:
+    """The newest state of a message, and how many actions it says are left; of one in another form, all of it."""
+    *_, (state, left) = [("", ""), *_STATE.findall(text.rsplit("\n---\n", 1)[-1])]
+    return state or text, left
 
 
 def read_symbols(text: str) -> dict[str, str]:

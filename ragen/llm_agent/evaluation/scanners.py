@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 from ragen.errors import in_short
-from ragen.llm_agent.backends.prompt import read_prompt, text_of
+from ragen.llm_agent.backends.prompt import state_of_message, text_of
 from ragen.llm_agent.evaluation.replies import JUDGED, outcome
 from ragen.settings import function_at, one_line
 
@@ -250,9 +250,7 @@ def _replies(record: Record) -> list[str]:
 
 def states_shown(record: Record) -> list[str]:
     """The states of a record's turns, as its chat has them; none where it has no texts."""
-    chat = record.get("messages", ())
-    asked = [at for at, message in enumerate(chat) if message["role"] == "user"]
-    return [read_prompt(chat[at : at + 1], 1).state for at in asked]
+    return [state_of_message(message) for message in record.get("messages", ()) if message["role"] == "user"]
 
 
 def _info(record: Record, turn: int) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from ragen.llm_agent.backends.prompt import read_prompt, text_of
+from ragen.llm_agent.backends.prompt import state_of_message, text_of
 from ragen.llm_agent.evaluation.replies import JUDGED, kinds_of, outcome
 from ragen.llm_agent.evaluation.scanners import Scan
 from ragen.llm_agent.rollout.rollout_file import ABOUT, RUNS, about_run, this_run
@@ -284,7 +284,7 @@ def state_of(record: Mapping[str, Any]) -> dict[str, Any]:
     turns = zip(asked, replies, raw, record["actions"], record["rewards"], record["infos"], strict=False)
     history = [
         {
-            "state": read_prompt(chat[: place + 1], 1).state,
+            "state": state_of_message(chat[place]),
             "llm_response": reply,
             "llm_raw_response": written,
             "actions": actions,

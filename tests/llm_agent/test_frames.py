@@ -74,10 +74,8 @@ def test_several_runs_are_one_data_frame_of_either_library(run, tmp_path, librar
 def test_rows_without_texts_and_half_characters_are_rows_too(tmp_path):
     bare = {name: value for name, value in row(0).items() if name not in ("messages", "infos", "raw_replies")}
     run = write(tmp_path / "run", [bare, row(1, error="odd \ud800 text")])
-    assert (
-        columns_of([run])["messages"][0] is None
-        and columns_of([run])["error"][1] == "odd \N{REPLACEMENT CHARACTER} text"
-    )
+    table = columns_of([run])
+    assert table["messages"][0] is None and table["error"][1] == "odd \N{REPLACEMENT CHARACTER} text"
     turns = columns_of([run], "turn")
     assert (turns["state"][0], turns["reply"][0], turns["info"][0], turns["reward"][0]) == (None, None, None, -0.5)
 

@@ -21,7 +21,6 @@ from ragen.files import write_whole
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, replies_line
 from ragen.llm_agent.evaluation.results import is_branch
 from ragen.llm_agent.evaluation.statistics import effective_episodes, wilson_interval
-from ragen.llm_agent.prompting.replies import thought_of
 from ragen.llm_agent.report.contents import Episode, Report
 from ragen.llm_agent.report.plots import COLOURS, curves, histogram, share_bar, swimlanes
 from ragen.llm_agent.report.text import attribute, shown
@@ -331,6 +330,8 @@ def cards_of(report: Report) -> str:
 def thoughts_of(episodes: Iterable[Episode]) -> str:
     """How many replies have a thought, and how many different thoughts these are; empty where none thinks."""
     replies = [str(turn.get("llm_response", "")) for episode in _independent(list(episodes)) for turn in episode.turns]
+    from ragen.llm_agent.prompting.replies import thought_of  # here, since it imports numpy, and help comes at once
+
     thoughts = [thought for thought in map(thought_of, replies) if thought]
     if not thoughts:
         return ""

@@ -7,7 +7,6 @@ environments are not built, nothing is claimed, and all of it has ended when the
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import sys
 import time
@@ -22,7 +21,7 @@ from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.kinds import ray_cluster
 from ragen.parallel.kinds.ray import AgentClient, Node, NodeHandle, close_all, installed, versions
 from ragen.parallel.lanes.exchange import Answer, Reply, ask, end_all
-from ragen.parallel.lanes.handle import LaneKind, Message, WorkerGone
+from ragen.parallel.lanes.handle import LaneKind
 from ragen.parallel.lanes.lane import Lane, Request
 from ragen.parallel.lanes.orders import Rebuild
 from ragen.parallel.settings import Settings
@@ -147,12 +146,8 @@ class _Only(LaneKind):
     def __init__(self, agent: AgentClient) -> None:
         self._agent = agent
 
-    def start(self, lane: str, first: Message | None = None) -> NodeHandle:
-        handle = NodeHandle(self._agent, lane)
-        if first is not None:
-            with contextlib.suppress(WorkerGone):  # receive() says so
-                handle.send(first)
-        return handle
+    def start(self, lane: str) -> NodeHandle:
+        return NodeHandle(self._agent, lane)
 
     def close(self) -> None:
         """There is nothing to end."""

@@ -23,13 +23,13 @@ from ragen.parallel.episode.journal import Change
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.kinds import executor
 from ragen.parallel.kinds.executor import ExecutorKind
-from ragen.parallel.kinds.futures import FutureHandle, Hello
+from ragen.parallel.kinds.futures import FutureHandle
 from ragen.parallel.lanes import codec
 from ragen.parallel.lanes.handle import Ending, Message, WorkerGone, WorkerHandle
 from ragen.parallel.lanes.orders import Call, Rebuild
 from support import scripts
 from support.leftovers import is_over, processes, until
-from support.worker_handles import PATIENCE, wait
+from support.worker_handles import PATIENCE, asked, wait
 
 METHODS = ["forkserver", "spawn"]
 numbers = itertools.count(1)
@@ -138,7 +138,7 @@ def working(handle: WorkerHandle, number: int) -> bool:
 def what_the_standard_library_keeps() -> None:
     """Its fork server, resource tracker and shared memory, which live as long as the program."""
     for method in METHODS:
-        handle: WorkerHandle = ExecutorKind(method).start("lane 0", load())
+        handle: WorkerHandle = asked(ExecutorKind(method), load())
         answer(handle)
         handle.end()
 
@@ -156,7 +156,7 @@ def kind(request: pytest.FixtureRequest) -> Iterator[ExecutorKind]:
 @pytest.fixture
 def handle(kind: ExecutorKind) -> Iterator[WorkerHandle]:
     """A worker with a puppet."""
-    made = kind.start("lane 0", load())
+    made = asked(kind, load())
     assert answer(made) is None
     yield made
     made.end()
@@ -173,9 +173,9 @@ def test_a_worker_says_hello_and_answers(kind: ExecutorKind) -> None:
     assert handle.end().where == f"pid {handle.pid}"
 
 
-def test_the_first_request_is_carried_out_by_the_initializer(kind: ExecutorKind) -> None:
+def test_a_request_may_be_sent_before_the_worker_is_up(kind: ExecutorKind) -> None:
     first = load()
-    handle = kind.start("lane 0", first)
+    handle = asked(kind, first)
     reply = wait(handle)
     assert reply is not None and codec.number_of(reply) == codec.number_of(first)
     assert handle.is_up and handle.pid
@@ -183,7 +183,7 @@ def test_the_first_request_is_carried_out_by_the_initializer(kind: ExecutorKind)
 
 
 def test_a_large_first_request_is_no_wait_for_the_caller(kind: ExecutorKind) -> None:
-    handle = kind.start("lane 0", load("x" * 20_000_000))
+    handle = asked(kind, load("x" * 20_000_000))
     assert handle.receive() is None and not handle.is_up  # far more than a pipe takes, and nobody there yet who reads
     assert answer(handle) is None
     assert len(ask(handle, "__getattribute__", "config")) == 20_000_000
@@ -192,7 +192,7 @@ def test_a_large_first_request_is_no_wait_for_the_caller(kind: ExecutorKind) -> 
 
 @by_fork
 def test_requests_that_are_sent_at_once_are_answered_in_order(kind: ExecutorKind) -> None:
-    handle = kind.start("lane 0", load())
+    handle = asked(kind, load())
     for value in range(50):
         handle.send(call("echo", value))
     assert answer(handle) is None
@@ -304,7 +304,7 @@ def test_a_reply_that_a_worker_has_half_written(handle: WorkerHandle, is_killed:
 
 
 def test_a_worker_that_is_asked_to_exit_closes_its_environments(kind: ExecutorKind, tmp_path: Path) -> None:
-    handle = kind.start("lane 0", load(str(tmp_path / "closed")))
+    handle = asked(kind, load(str(tmp_path / "closed")))
     assert not handle.ask_to_exit()  # it is not up
     answer(handle)
     ask(handle, "leave_a_thread")
@@ -318,7 +318,7 @@ class ByHand(FutureHandle):
     """One whose futures a test fulfils."""
 
     def __init__(self) -> None:
-        self.hello: Future[Hello] = Future()
+        self.hello: Future[int] = Future()
         self.submitted: list[Future[Message | None]] = []
         super().__init__(self.hello)
 
@@ -336,7 +336,7 @@ def test_futures_that_are_done_in_any_order_give_replies_in_order() -> None:
     for _ in range(3):
         handle.send([b"request"])
     assert not handle.submitted  # the worker is not up
-    handle.hello.set_result((1, None))
+    handle.hello.set_result(1)
     assert handle.receive() is None and handle.is_up
     handle.submitted[2].set_result([b"2"])
     handle.submitted[1].set_result([b"1"])
@@ -354,7 +354,7 @@ def test_futures_that_are_done_in_any_order_give_replies_in_order() -> None:
 def test_a_reply_that_was_taken_wakes_nobody() -> None:
     """A future is done a moment before its callbacks are called."""
     handle = ByHand()
-    handle.hello.set_result((1, None))
+    handle.hello.set_result(1)
     handle.receive()
     handle.send([b"request"])
     callbacks, handle.submitted[0]._done_callbacks = handle.submitted[0]._done_callbacks, []  # type: ignore[attr-defined]
@@ -368,8 +368,8 @@ def test_a_reply_that_was_taken_wakes_nobody() -> None:
 
 def test_a_failed_future_is_told_after_the_replies_before_it() -> None:
     handle = ByHand()
-    handle.hello.set_result((1, [b"first"]))
-    assert handle.receive() == [b"first"]
+    handle.hello.set_result(1)
+    assert handle.receive() is None
     handle.send([b"request"])
     handle.send([b"request"])
     handle.submitted[1].set_exception(KeyboardInterrupt())  # such as a worker may throw
@@ -393,7 +393,7 @@ def test_a_busy_worker_is_not_asked_to_exit(handle: WorkerHandle) -> None:
 
 def test_a_worker_that_is_ended_while_it_starts(kind: ExecutorKind) -> None:
     for _ in range(3):
-        kind.start("lane 0", load()).end()
+        asked(kind, load()).end()
 
 
 @pytest.mark.parametrize(("child", "is_replying"), [("fork_a_sleeper", True), ("start_a_shell", False)])
@@ -413,7 +413,7 @@ def test_a_worker_dies_and_leaves_a_child(handle: WorkerHandle, child: str, is_r
 
 def test_starting_and_ending_leaves_nothing(kind: ExecutorKind) -> None:
     for _ in range(3):
-        handle = kind.start("lane 0", load())
+        handle = asked(kind, load())
         answer(handle)
         handle.end()
     assert handle.fileno() == -1
@@ -422,13 +422,13 @@ def test_starting_and_ending_leaves_nothing(kind: ExecutorKind) -> None:
 def test_a_stopped_fork_server_costs_a_bounded_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = ExecutorKind("forkserver")
     monkeypatch.setattr(executor, "_PATIENCE", 0.1)
-    handle = kind.start("lane 0", load())
+    handle = asked(kind, load())
     answer(handle)
     assert handle.pid is not None
     server = parent_of(handle.pid)
     os.kill(server, signal.SIGSTOP)
     try:
-        other = kind.start("lane 1", load())
+        other = asked(kind, load(), "lane 1")
         other.send(call("echo", 1))
         assert not other.is_up
         assert "still being started" in other.end().describe()
@@ -442,7 +442,7 @@ def test_a_worker_that_the_system_refuses(kind: ExecutorKind, monkeypatch: pytes
         raise BlockingIOError("too many processes")
 
     monkeypatch.setattr("multiprocessing.process.BaseProcess.start", refuse)
-    handle = kind.start("lane 0", load())
+    handle = asked(kind, load())
     gone(handle)
     assert "too many processes" in handle.end().describe()
 
@@ -477,7 +477,7 @@ from ragen.parallel.kinds.executor import ExecutorKind
 from parallel.test_executor_kind import *
 
 kind = ExecutorKind({method!r})
-handle = kind.start("lane 0", load({closed!r}))
+handle = asked(kind, load({closed!r}))
 answer(handle)
 ask(handle, "echo", 1)
 print(handle.pid, flush=True)
@@ -513,7 +513,7 @@ def test_a_program_that_ends_while_its_worker_works(program: Callable[[str], Pat
 
 
 def test_a_program_that_ends_while_its_worker_starts(program: Callable[[str], Path]) -> None:
-    scripts.run(program('handle.end()\nhandle = kind.start("lane 0", load())'))
+    scripts.run(program("handle.end()\nhandle = asked(kind, load())"))
 
 
 def test_a_killed_program_leaves_no_worker(program: Callable[[str], Path]) -> None:
@@ -549,7 +549,7 @@ def test_the_fork_server_dies(program: Callable[[str], Path]) -> None:
             wait(handle)
     except WorkerGone:
         print(handle.end().status, until(lambda: is_over(handle.pid)))
-    handle = kind.start("lane 0", load())
+    handle = asked(kind, load())
     print(answer(handle))
     """
     assert scripts.run(program(body)).split()[1:] == ["None", "True", "None"]
@@ -593,7 +593,7 @@ def test_a_daemon_of_multiprocessing_says_why_it_has_no_worker(kind: ExecutorKin
 
     current_process()._config["daemon"] = True  # type: ignore[attr-defined]
     try:
-        handle = kind.start("lane 0", load())
+        handle = asked(kind, load())
         gone(handle)
         assert "daemonic processes are not allowed to have children" in handle.end().describe()
     finally:

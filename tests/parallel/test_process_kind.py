@@ -24,7 +24,7 @@ from ragen.parallel.kinds.process.kind import Launcher, ProcessKind, unavailable
 from ragen.parallel.lanes.handle import Message, WorkerGone
 from support import scripts
 from support.leftovers import descriptors, is_over, processes, until
-from support.worker_handles import ask, end_of, say, up, wait
+from support.worker_handles import ask, asked, end_of, say, up, wait
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "available")
 
@@ -84,8 +84,8 @@ def test_a_worker_is_started_and_killed_by_either_method(any_kind: ProcessKind) 
     assert until(lambda: handle.pid not in processes())
 
 
-def test_the_first_message_may_be_sent_with_the_start(kind: ProcessKind) -> None:
-    handle = kind.start("lane 0", say("echo", 3, b"first"))
+def test_the_first_message_may_be_sent_before_the_worker_is_up(kind: ProcessKind) -> None:
+    handle = asked(kind, say("echo", 3, b"first"))
     reply = wait(handle)
     assert reply is not None and bytes(reply[2]) == b"first"
     assert handle.is_up
@@ -93,7 +93,7 @@ def test_the_first_message_may_be_sent_with_the_start(kind: ProcessKind) -> None
 
 
 def test_several_workers_live_side_by_side(kind: ProcessKind) -> None:
-    handles = [kind.start(f"lane {number}", say("echo", number)) for number in range(5)]
+    handles = [asked(kind, say("echo", number), f"lane {number}") for number in range(5)]
     replies = [wait(handle) for handle in handles]
     assert [bytes(reply[1]) for reply in replies if reply] == [b"%d" % number for number in range(5)]
     handles[0].end()
@@ -214,7 +214,7 @@ def test_one_that_is_killed_from_outside_says_so_and_what_it_sent_before_is_read
 
 
 def test_replies_that_came_before_the_end_are_not_lost(kind: ProcessKind) -> None:
-    handle = kind.start("lane 0", say("echo", 5, bytes(1000)))
+    handle = asked(kind, say("echo", 5, bytes(1000)))
     pid = worker_pid()
     assert until(lambda: (handle.position() or (0, 0))[:2] == (5, 3))
     os.kill(pid, signal.SIGKILL)
@@ -348,7 +348,7 @@ def test_workers_that_end_with_their_supervisor_say_so(any_kind: ProcessKind) ->
 @pytest.mark.cold
 def test_a_worker_whose_supervisor_dies_first_could_not_be_started(kind: ProcessKind) -> None:
     os.kill(supervisor_pid(), signal.SIGSTOP)
-    handle = kind.start("lane 0", say("echo"))
+    handle = asked(kind, say("echo"))
     os.kill(supervisor_pid(), signal.SIGKILL)
     ending = end_of(handle)
     assert ending.describe() == "could not be started (the supervisor process was killed by SIGKILL)"
@@ -359,7 +359,7 @@ def test_a_worker_whose_supervisor_dies_first_could_not_be_started(kind: Process
 def test_a_supervisor_that_never_came_up_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "command_line", lambda module, arguments: ["/bin/sh", "-c", "exit 7"])
     made = ProcessKind("forkserver", [])
-    handle = made.start("lane 0", say("echo"))
+    handle = asked(made, say("echo"))
     ending = end_of(handle)
     assert ending.describe() == "could not be started (the supervisor process exited with code 7)"
     assert (ending.where, ending.status) == ("", None)
@@ -402,7 +402,7 @@ def test_nothing_is_left_of_a_main_process_that_was_killed(tmp_path: Path, victi
     body = """
         import signal
         from ragen.parallel.kinds.process.kind import ProcessKind
-        from support.worker_handles import ask, say, up
+        from support.worker_handles import ask, asked, say, up
         kind = ProcessKind("forkserver", ["support.bare_worker"])
         handle = up(kind)
         ask(handle, say("start_program", 1, b"hidden"))
@@ -489,7 +489,7 @@ def test_a_fork_made_while_a_worker_starts_hides_no_end(kind: ProcessKind, monke
         start(self, token, lane, given)
 
     monkeypatch.setattr(Launcher, "start", start_beside_a_fork)
-    handle = kind.start("lane 0", say("exit", 1, b"3"))
+    handle = asked(kind, say("exit", 1, b"3"))
     try:
         assert end_of(handle).status == 3
     finally:
@@ -582,7 +582,7 @@ def test_a_proc_that_is_read_only_or_missing_harms_nothing(tmp_path: Path, proc:
     body = """
         import os
         from ragen.parallel.kinds.process.kind import ProcessKind
-        from support.worker_handles import ask, end_of, say, up
+        from support.worker_handles import ask, asked, end_of, say, up
         kind = ProcessKind("forkserver", ["support.bare_worker"])
         for message, status in ((say("exit", 1, b"3"), 3), (say("sleep"), -9)):
             handle = up(kind)

@@ -76,7 +76,7 @@ class Kind(LaneKind):
     def __init__(self) -> None:
         self.all: list[Here] = []
 
-    def start(self, lane: str, first: Message | None = None) -> Here:
+    def start(self, lane: str) -> Here:
         return Here(self.all)
 
     def close(self) -> None:

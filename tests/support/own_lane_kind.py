@@ -1,6 +1,6 @@
 """A kind of lane of one's own: each worker is a subprocess that is spoken with over a socket.
 
-It tells no position, so each of its messages asks for one turn, and the lane counts replies to know where it is.
+It tells no position, so a batch has the time of all its environments together.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from ragen.parallel.lanes.worker import Worker, enter_worker_process
 
 class SubprocessHandle(WorkerHandle):
     """One subprocess."""
-
-    chunk = 1
 
     def __init__(self, lane: str) -> None:
         ours, theirs = socket.socketpair()
@@ -79,14 +77,11 @@ class SubprocessKind(LaneKind):
     name = "subprocess"
     slots = 2
 
-    def start(self, lane: str, first: Message | None = None) -> SubprocessHandle:
+    def start(self, lane: str) -> SubprocessHandle:
         try:
-            handle = SubprocessHandle(lane)
+            return SubprocessHandle(lane)
         except OSError as error:
             raise LaneStartError(f"{lane}: {error}") from error
-        if first is not None:
-            handle.send(first)
-        return handle
 
     def close(self) -> None:
         """Nothing: subprocesses share nothing."""

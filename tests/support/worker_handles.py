@@ -28,6 +28,13 @@ def wait(handle: WorkerHandle, done: Callable[[], Any] = lambda: None) -> Messag
     return reply
 
 
+def asked(kind: LaneKind, message: Message, lane: str = "lane 0") -> WorkerHandle:
+    """A worker that was sent a request as soon as its start had begun."""
+    handle = kind.start(lane)
+    handle.send(message)
+    return handle
+
+
 def up(kind: LaneKind, lane: str = "lane 0") -> WorkerHandle:
     """A worker that has said hello."""
     handle = kind.start(lane)

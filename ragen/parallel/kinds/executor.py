@@ -50,7 +50,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from ragen.errors import LaneStartError
-from ragen.parallel.kinds.futures import FutureHandle, Hello, in_words
+from ragen.parallel.kinds.futures import FutureHandle, in_words
 from ragen.parallel.lanes.codec import portable
 from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
 from ragen.parallel.lanes.progress import Progress
@@ -84,16 +84,13 @@ class ExecutorKind(LaneKind):
         self.start_method = start_method if start_method in available else "spawn"
         self.slots = usable_cpus()
 
-    def start(self, lane: str, first: Message | None = None) -> WorkerHandle:
+    def start(self, lane: str) -> WorkerHandle:
         """See :meth:`LaneKind.start`."""
         try:
             _end_before_threads_are_joined()
-            handle = _ExecutorHandle(self.start_method, lane)
+            return _ExecutorHandle(self.start_method, lane)
         except (OSError, RuntimeError, NotImplementedError) as error:
             raise LaneStartError(f"{lane}: no worker can be started: {type(error).__name__}: {error}") from error
-        if first is not None:
-            handle.send(first)
-        return handle
 
     def close(self) -> None:
         """Nothing: executors share nothing but what the standard library keeps until the program ends."""
@@ -109,7 +106,7 @@ class _ExecutorHandle(FutureHandle):
     """The worker of one executor; its keeper makes the executor and the process, and closes both."""
 
     def __init__(self, start_method: str, lane: str) -> None:
-        self._hello: Future[Hello] = Future()
+        self._hello: Future[int] = Future()
         super().__init__(self._hello)
         self._owner = os.getpid()
         self._executor: ProcessPoolExecutor | None = None
@@ -352,13 +349,13 @@ def _close_ends(queues: tuple[Any, ...], *names: str) -> None:
                 end.close()
 
 
-def _pass_on(target: Future[Hello], source: Future[int]) -> None:
-    """Make a worker's process id its hello."""
+def _pass_on(target: Future[int], source: Future[int]) -> None:
+    """Give one future what another one was given."""
     error = source.exception()
     if error is not None:
         target.set_exception(error)
     else:
-        target.set_result((source.result(), None))
+        target.set_result(source.result())
 
 
 def _new_folder() -> str:

@@ -29,14 +29,12 @@ from ragen.parallel.lanes.handle import Message, WorkerGone, WorkerHandle
 
 _AT_ONCE = 4096  # bytes: wake-ups that are read together
 
-Hello = tuple[int | None, Message | None]  # process id, if it has one; reply to what the worker was started with
-
 
 class FutureHandle(WorkerHandle):
     """One worker that gives a future for its hello and one for each request; replies come in the order of requests."""
 
-    def __init__(self, hello: Future[Hello]) -> None:
-        """Open the descriptor; the worker will say hello by this future.
+    def __init__(self, hello: Future[int]) -> None:
+        """Open the descriptor; the worker will say hello by this future, with its process id.
 
         Raises:
             OSError: There can be no more descriptors.
@@ -91,7 +89,10 @@ class FutureHandle(WorkerHandle):
                 self._futures.popleft()
             if self.is_up and result is None:
                 raise self._gone("it was asked to exit")
-            reply = result if self.is_up else self._greet(*result)
+            if self.is_up:
+                reply = result
+            else:
+                self._greet(result)
         self._calm()
         if reply is not None:
             self.moved += size(reply)
@@ -105,13 +106,12 @@ class FutureHandle(WorkerHandle):
             if self._futures and self._futures[0].done():
                 self._wake(self._futures[0])
 
-    def _greet(self, pid: int | None, reply: Message | None) -> Message | None:
-        """The worker is up: send what has waited for it; the reply that came with its hello."""
+    def _greet(self, pid: int) -> None:
+        """The worker is up: send what has waited for it."""
         self.pid, self.is_up = pid, True
         unsent, self._unsent = self._unsent, []
         for message in unsent:
             self.send(message)
-        return reply
 
     def _result(self, future: Future[Any]) -> Any:
         error = CancelledError() if future.cancelled() else future.exception()  # .result() would raise it here

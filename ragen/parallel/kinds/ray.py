@@ -45,7 +45,7 @@ from typing import Any, Protocol
 
 from ragen.errors import LaneStartError
 from ragen.parallel.kinds.executor import ExecutorKind
-from ragen.parallel.kinds.futures import FutureHandle, Hello
+from ragen.parallel.kinds.futures import FutureHandle
 from ragen.parallel.kinds.process.kind import ProcessKind, unavailable
 from ragen.parallel.lanes import codec
 from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
@@ -460,7 +460,7 @@ class NodeHandle(FutureHandle):
         Raises:
             OSError: There can be no more descriptors.
         """
-        hello: Future[Hello] = Future()
+        hello: Future[int] = Future()
         super().__init__(hello)
         self.agent, self.token = agent, secrets.token_hex(8)
         self._due: deque[Future[Any]] = deque([hello])
@@ -501,7 +501,7 @@ class NodeHandle(FutureHandle):
         with self._turnover:
             future = self._due.popleft() if self._due else None
         if future is not None:
-            future.set_result((said, None) if isinstance(said, int) else said)
+            future.set_result(said)
 
     def fail(self, why: str) -> None:
         """Nothing more will be heard of the worker; in any thread."""
@@ -599,7 +599,7 @@ class RayKind(LaneKind):
         """Of the nodes that are there, the slowest one's."""
         return max((agent.round_trip_s for agent in self._present()), default=0.0)
 
-    def start(self, lane: str, first: Message | None = None) -> NodeHandle:
+    def start(self, lane: str) -> NodeHandle:
         """See :meth:`LaneKind.start`; on the node that has most room for it."""
         with self._lock:
             if not self._present():
@@ -608,13 +608,9 @@ class RayKind(LaneKind):
                 raise LaneStartError(f"no node of the cluster can be used{self._whys()}")
             agent = min(agents, key=lambda each: (each.is_late, (len(each.workers) + 1) / max(1, each.seats)))
             try:
-                handle = NodeHandle(agent, lane)
+                return NodeHandle(agent, lane)
             except OSError as error:
                 raise LaneStartError(f"{lane}: no worker can be started on {agent.node.name}: {error}") from error
-        if first is not None:
-            with contextlib.suppress(WorkerGone):  # receive() says so
-                handle.send(first)
-        return handle
 
     def is_misplaced(self, worker: WorkerHandle) -> bool:
         """See :meth:`LaneKind.is_misplaced`: another node would have more room for it, even with it."""

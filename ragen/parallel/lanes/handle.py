@@ -77,13 +77,11 @@ class WorkerHandle(ABC):
     """One worker; it is never used again after :meth:`end`.
 
     Attributes:
-        chunk: The most turns that one message asks for; the lane sends as many messages as it takes. None: no bound.
         is_up: Whether the worker has said that it is there: until then ``startup_timeout`` counts, not an item's.
         pid: Its process id on its machine, where it has one and is up.
         moved: Bytes that went either way so far: a long transfer is no hang.
     """
 
-    chunk: int | None = None
     is_up: bool = False
     pid: int | None = None
     moved: int = 0
@@ -136,7 +134,7 @@ class WorkerHandle(ABC):
         return False
 
     def position(self) -> Position | None:
-        """Where the worker is; None where that cannot be told, and the lane counts replies instead."""
+        """Where the worker is; None where that is not known: then a request has the time of all its items together."""
         return None
 
     def stacks(self) -> str:
@@ -167,12 +165,11 @@ class LaneKind(ABC):
     is_remote: bool = False
 
     @abstractmethod
-    def start(self, lane: str, first: Message | None = None) -> WorkerHandle:
+    def start(self, lane: str) -> WorkerHandle:
         """Begin to start a worker, without waiting for it.
 
         Args:
             lane: Name of its lane.
-            first: A request that the worker is to carry out first, as if it had been sent.
 
         Raises:
             LaneStartError: It cannot be started.

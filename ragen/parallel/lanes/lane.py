@@ -22,11 +22,8 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections import deque
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ragen.errors import LaneStartError
 from ragen.parallel.episode.outcome import Outcome
@@ -65,24 +62,10 @@ class Request:
         """Seconds that the item with the least time may take."""
         return min(self.timeout, self.startup_timeout) if self.order.rebuilds else self.timeout
 
-    def time_of(self, first: int, count: int) -> float:
-        """Seconds that so many items may take together."""
-        items = range(first, first + count)
+    def time_of_all(self) -> float:
+        """Seconds that its items may take together."""
+        items = range(len(self.order.items))
         return sum(self.timeout_of(index) * self.order.steps(index) for index in items) or self.timeout
-
-
-class _Part(NamedTuple):
-    """A message that is under way.
-
-    Attributes:
-        number: Its number.
-        first: Index of its first item in the request.
-        size: How many items it has.
-    """
-
-    number: int
-    first: int
-    size: int
 
 
 class Lane:
@@ -106,8 +89,8 @@ class Lane:
         self.handle: WorkerHandle | None = None
         self._kind = kind
         self._request: Request | None = None  # the last one
-        self._parts: deque[_Part] = deque()  # of it, those that are not answered yet
-        self._outcomes: list[Outcome] = []
+        self._number = 0  # its own
+        self._outcomes: list[Outcome] | None = None  # of it, once they are here
         self._since = 0.0  # when the worker was started, came up, or was asked
         self._heard = 0.0  # when bytes last moved since it was asked: a long transfer is no hang
         self._moved = 0
@@ -123,15 +106,15 @@ class Lane:
         """Name of the machine that the worker is on; "" for this one."""
         return self.handle.node if self.handle is not None else ""
 
-    def start(self, first: Message | None = None) -> None:
-        """Start a worker if there is none, without waiting for it; it carries out the request ``first`` before others.
+    def start(self) -> None:
+        """Start a worker if there is none, without waiting for it.
 
         Raises:
             LaneStartError, OSError: It cannot be started.
         """
         if self.handle is None:
             self._since = time.monotonic()
-            self.handle = self._kind.start(self.name, first)
+            self.handle = self._kind.start(self.name)
             self.generation += 1
             self.current = self.generation
 
@@ -143,22 +126,15 @@ class Lane:
         """
         if request.generation is not None and request.generation != self.current:
             return LaneFailure(Cause.REPLACED, self.name, Ending())
-        chunk = self.handle.chunk if self.handle is not None and request.order.plays else None
-        total = len(request.order.items)
-        size = chunk or max(1, total)
-        parts, messages = [], []
-        for first in range(0, max(1, total), size):
-            parts.append(_Part(next(_numbers), first, min(size, total - first)))
-            order = request.order if size >= total else request.order.part(first, size)
-            messages.append(codec.pack_request(parts[-1].number, request.engine, order))
-        self._request, self._parts, self._outcomes = request, deque(parts), []
-        return self._send(messages)
+        number = next(_numbers)
+        message = codec.pack_request(number, request.engine, request.order)
+        self._request, self._number, self._outcomes = request, number, None
+        return self._send(message)
 
-    def _send(self, messages: Sequence[Message]) -> LaneFailure | None:
+    def _send(self, message: Message) -> LaneFailure | None:
         if self.handle is None:
-            first, *messages = messages
             try:
-                self.start(first)
+                self.start()
             except (OSError, LaneStartError) as error:
                 return LaneFailure(Cause.START, self.name, Ending(error=f"could not be started ({error})"))
         else:
@@ -166,8 +142,7 @@ class Lane:
         assert self.handle is not None
         self._moved, self._heard = self.handle.moved, 0.0
         try:
-            for message in messages:
-                self.handle.send(message)
+            self.handle.send(message)
         except WorkerGone:
             with suppress(WorkerGone):  # what it answered before tells how far it came
                 self._receive()
@@ -190,16 +165,14 @@ class Lane:
                 self._moved, self._heard = self.handle.moved, time.monotonic()
         except WorkerGone:
             return self._died()
-        return self._outcomes if not self._parts else None
+        return self._outcomes
 
     def _receive(self) -> None:
-        """Take the replies that are here."""
+        """Take the reply if it is here, and what is left of replies to earlier requests."""
         assert self.handle is not None
-        while self._parts and (message := self.handle.receive()) is not None:
-            if codec.number_of(message) == self._parts[0].number:
-                self._parts.popleft()
-                self._heard = time.monotonic()
-                self._outcomes += codec.unpack_reply(message)
+        while self._outcomes is None and (message := self.handle.receive()) is not None:
+            if codec.number_of(message) == self._number:
+                self._outcomes = codec.unpack_reply(message)
 
     def listen(self) -> float:
         """Wait for its reply from now on: one that is done, and still on its way, is not late before.
@@ -239,20 +212,23 @@ class Lane:
         assert self._request is not None
         if self._is_starting(index):
             return self._request.startup_timeout
-        if position is None and self._parts:
-            return self._request.time_of(self._parts[0].first, self._parts[0].size)
+        if position is None and self._outcomes is None:
+            return self._request.time_of_all()
         return self._request.timeout_of(index or 0)
 
     def _index(self, position: Position | None) -> int | None:
-        """The item of the last request that the worker is at: as it tells itself, or else by the replies so far."""
+        """The item of the last request that the worker is at; None where it is at none, or that is not known."""
+        if self._outcomes is not None or self._request is None:
+            return None
         if position is None:
-            is_known = self._parts and self._parts[0].size == 1 and self.handle is not None and self.handle.is_up
-            return self._parts[0].first if is_known else None
-        return next((part.first + position.item for part in self._parts if part.number == position.request), None)
+            is_known = len(self._request.order.items) == 1 and self.handle is not None and self.handle.is_up
+            return 0 if is_known else None
+        return position.item if position.request == self._number else None
 
     def _is_done(self, position: Position) -> bool:
-        """Whether the worker has all items of the message behind it, so that only the reply is missing."""
-        return any(part.number == position.request and position.item >= part.size for part in self._parts)
+        """Whether the worker has all items of the request behind it, so that only the reply is missing."""
+        assert self._request is not None
+        return position.request == self._number and position.item >= len(self._request.order.items)
 
     def expire(self) -> LaneFailure:
         """Kill the worker because its item is overdue, and tell which one that was."""

@@ -55,10 +55,6 @@ class Order:
         """How many deadlines the item may take, one after the other."""
         return 1
 
-    def part(self, first: int, count: int) -> Order:
-        """Some of the items as an order of their own, for workers that take few turns at a time."""
-        return type(self)(self.items[first : first + count])
-
 
 class Reset(Order):
     """Begin new episodes; items are ``ResetOrder``."""

@@ -81,7 +81,7 @@ class ProcessKind(LaneKind):
         self._known: weakref.WeakSet[ProcessHandle] = weakref.WeakSet()
         self._launcher = self._new_launcher()
 
-    def start(self, lane: str, first: Message | None = None) -> ProcessHandle:
+    def start(self, lane: str) -> ProcessHandle:
         """Begin to start a worker, without waiting for it."""
         with self._lock:
             if not self._launcher.is_alive():
@@ -89,13 +89,9 @@ class ProcessKind(LaneKind):
                 self._launcher = self._new_launcher()
             launcher = self._launcher
         try:
-            handle = ProcessHandle(launcher, lane, self._known)
+            return ProcessHandle(launcher, lane, self._known)
         except OSError as error:
             raise LaneStartError(f"cannot start the worker of {lane} ({error}).") from error
-        if first is not None:
-            with contextlib.suppress(WorkerGone):  # receive() says so
-                handle.send(first)
-        return handle
 
     def close(self) -> None:
         """End the supervisor, with all that is left of its workers; bounded in time. A later start begins anew."""

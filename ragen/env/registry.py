@@ -88,6 +88,7 @@ _BUILTIN = {
     "game_2048": _builtin("game_2048", "Game2048"),
     "metamathqa": _builtin("metamathqa", "MetaMathQA"),
     "openenv": _builtin("openenv", "OpenEnv"),
+    "miniwob": _builtin("miniwob", "MiniWob"),
     "rubikscube": _builtin("rubikscube", "RubiksCube"),
     "search": _builtin("search", "Search"),
     "sokoban": _builtin("sokoban", "Sokoban"),

@@ -18,6 +18,7 @@ POLICIES = {
     "frozen_lake": f"{_HERE}.grids:FrozenLakePolicy",
     "game_2048": f"{_HERE}.tiles:TilePolicy",
     "metamathqa": f"{_HERE}.numbers:MathPolicy",
+    "miniwob": f"{_HERE}.web:MiniWobPolicy",
     "rubikscube": f"{_HERE}.puzzles:CubePolicy",
     "search": f"{_HERE}.questions:SearchPolicy",
     "sokoban": f"{_HERE}.grids:SokobanPolicy",

@@ -1,0 +1,52 @@
+"""What MiniWoB++'s environment can be told: which tasks, how many actions, which browser."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ragen.env.checks import is_integer, require
+from ragen.env.miniwob.tasks import NOT_EQUAL, OUT_OF_REACH, PLAYABLE
+
+_TYPE = "miniwob"
+
+
+@dataclass
+class MiniWobEnvConfig:
+    """Configuration of :class:`~ragen.env.miniwob.env.MiniWobEnv`.
+
+    Attributes:
+        tasks: Names of tasks, such as ``click-button``, of which the seed draws one; None takes all of
+            :data:`~ragen.env.miniwob.tasks.PLAYABLE`.
+        max_steps: Actions of an episode.
+        browser_path: A Chromium or Chrome; None takes the system's.
+        render_mode: ``"text"``.
+    """
+
+    tasks: list[str] | None = None
+    max_steps: int = 10
+    browser_path: str | None = None
+    render_mode: str = "text"
+
+    def __post_init__(self) -> None:
+        """Check every value.
+
+        Raises:
+            ConfigError: A value cannot work, or a task does not play equally.
+        """
+        listed = self.tasks is None or (isinstance(self.tasks, list | tuple) and bool(self.tasks))
+        known = listed and all(
+            isinstance(name, str) and name in (*PLAYABLE, *OUT_OF_REACH) for name in self.tasks or ()
+        )
+        unequal = [name for name in self.tasks or () if isinstance(name, str) and name in NOT_EQUAL] if listed else []
+        expected = "null or a list of tasks, see docs/miniwob.md"
+        if unequal:
+            expected += f"; {', '.join(unequal)} would not be equal in every process"
+        require(known, _TYPE, "tasks", self.tasks, expected)
+        require(is_integer(self.max_steps, 1), _TYPE, "max_steps", self.max_steps, "an integer of at least 1")
+        path_ok = self.browser_path is None or (isinstance(self.browser_path, str) and bool(self.browser_path))
+        require(path_ok, _TYPE, "browser_path", self.browser_path, "null or the path of a Chromium")
+        require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
+
+    def names(self) -> list[str]:
+        """The tasks to draw from."""
+        return list(PLAYABLE if self.tasks is None else self.tasks)

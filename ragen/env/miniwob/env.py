@@ -1,0 +1,189 @@
+"""MiniWoB++: a small web page, what to do on it, and clicks and keys until it is done.
+
+A page's chance follows from the seed, its clock goes on by a second with each action and stands still in between, and
+nothing moves by itself. So an episode is equal wherever it is played; a page cannot be saved, and a lost one is played
+again from its first action.
+"""
+
+from __future__ import annotations
+
+import re
+from random import Random
+from typing import Any
+
+from ragen.env.base import BaseLanguageBasedEnv
+from ragen.env.checks import check_was_reset, checked_seed
+from ragen.env.miniwob.browser import Browser, Page, Seen, hold_browser, missing
+from ragen.env.miniwob.config import MiniWobEnvConfig
+from ragen.env.miniwob.solver import solve
+from ragen.env.text import TextObservation
+from ragen.errors import ResourceError, SandboxError
+from ragen.resources import Lease
+
+LONGEST = 300
+"""Characters of the longest text that is typed."""
+
+_ACTION = re.compile(r"\s*(click|type|select|scroll)\s*\[\s*(\d{1,4})\s*(?:\|(.*))?\]\s*", re.S)
+_HINT = "click[n], type[n|text], select[n|text], scroll[n|down]"
+
+
+def read_action(action: str) -> tuple[str, int, str] | None:
+    """What an action does, to which element, and with which text; None if it is none.
+
+    Args:
+        action: ``click[3]``, ``type[3|text]``, ``select[3|text]``, ``scroll[3|up]`` or ``scroll[3|down]``.
+    """
+    found = _ACTION.fullmatch(action)
+    if found is None:
+        return None
+    verb, number, text = found[1], int(found[2]), found[3]
+    if verb == "scroll":
+        text = (text or "down").strip()
+    fits = {
+        "click": text is None,
+        "type": text is not None and len(text) <= LONGEST,
+        "select": bool(text),
+        "scroll": text in ("up", "down"),
+    }
+    return (verb, number, text or "") if fits[verb] else None
+
+
+class MiniWobEnv(TextObservation, BaseLanguageBasedEnv):
+    """Do what a web page asks.
+
+    Attributes:
+        task: The task's name; None before the first reset.
+        steps: Actions of this episode.
+    """
+
+    config_class = MiniWobEnvConfig
+    uses_global_rng = False
+    cost_hint = "heavy"
+    action_hint = _HINT
+
+    def __init__(self, config: MiniWobEnvConfig | None = None) -> None:
+        """Take a configuration, and look whether there is a browser.
+
+        Raises:
+            SandboxError: There is none, or it could not be shut in.
+        """
+        self.config = config or MiniWobEnvConfig()
+        if lacks := missing(self.config.browser_path):
+            raise SandboxError(f"A browser cannot be had here. Missing: {'; '.join(lacks)}.")
+        self.task: str | None = None
+        self.steps = 0
+        self._page: Page | None = None
+        self._lease: Lease[Browser] | None = None
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        """Draw a task and open its page; see :meth:`BaseEnv.reset`.
+
+        Raises:
+            SandboxError: The browser does not start.
+            ResourceError: The browser failed.
+        """
+        drawn = f"{'train' if mode in (None, 'train') else 'val'} {checked_seed('miniwob', seed)}"
+        self._close_page()
+        self.task, self.steps = Random(drawn).choice(self.config.names()), 0
+        if self._lease is None:
+            self._lease = hold_browser(self.config.browser_path)
+        try:
+            self._page = self._lease.value.open(self.task, drawn)
+        except ResourceError:
+            self._discard()
+            raise
+        return self._shown()
+
+    def _shown(self, note: str = "") -> str:
+        seen = self._seen()
+        self.observation = f"{note}Task: {seen.task}\n{seen.elements}"
+        return self.observation
+
+    def _seen(self) -> Seen:
+        assert self._page is not None
+        return self._page.seen
+
+    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        """Use the page.
+
+        Args:
+            action: See :func:`read_action`; any text.
+
+        Returns:
+            The page, the task's raw reward (0 until the episode is over; it may be negative), whether the episode is
+            over, and info: ``success``.
+
+        Raises:
+            StateError: The environment was never reset.
+            ResourceError: The browser failed.
+        """
+        check_was_reset("miniwob", self._page is not None)
+        assert self._page is not None
+        before, read, done = self._seen(), read_action(action), False
+        if read is not None:
+            try:
+                done = self._page.act(*read)
+            except ResourceError:
+                self._discard()
+                raise
+        self.steps += 1
+        seen = self._seen()
+        note = (
+            "" if done else f"That is no action: {_HINT}.\n" if read is None else "The element takes no such action.\n"
+        )
+        over = seen.done or self.steps >= self.config.max_steps
+        info = {
+            "action_is_valid": done,
+            "action_is_effective": seen != before,
+            "success": seen.done and seen.reward > 0,
+        }
+        if seen.done:
+            self.observation = "The task is done." if seen.reward > 0 else "The task has failed."
+        else:
+            self._shown(note)
+        return self.observation, float(seen.reward) if seen.done else 0.0, over, info
+
+    def rollout_info(self) -> dict[str, Any]:
+        """The task's name."""
+        return {} if self.task is None else {"task": self.task}
+
+    def _close_page(self) -> None:
+        if self._page is not None:
+            page, self._page = self._page, None
+            try:
+                page.close()
+            except ResourceError:
+                self._discard()
+
+    def _discard(self) -> None:
+        self._page = None
+        if self._lease is not None:
+            lease, self._lease = self._lease, None
+            lease.discard()
+
+    def close(self) -> None:
+        """Close the page; the browser ends with its last environment."""
+        self._close_page()
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The configuration alone: a page belongs to its browser. What is unpickled has to be reset."""
+        return {"config": self.config}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """See :meth:`__getstate__`."""
+        self.__init__(state["config"])  # type: ignore[misc]
+
+    def example_action(self, rng: Random) -> str:
+        """What the scripted player does, or anything that an element takes."""
+        seen = self._seen()
+        number = rng.randint(1, max(1, seen.count))
+        line = next((each for each in seen.elements.splitlines() if each.startswith(f"[{number}] ")), "")
+        choices = [f"click[{number}]", f"click[{number}]", f"scroll[{number}|{rng.choice(('up', 'down'))}]"]
+        if re.match(r"\[\d+\] (input (text|password)|textarea)", line):
+            choices = [f"type[{number}|{rng.choice(('abc', 'Anna', '7', '01/02/2020'))}]"]
+        elif options := re.match(r"\[\d+\] select options: (.*) selected: ", line):
+            choices = [f"select[{number}|{rng.choice(options[1].split(' | '))}]"]
+        return rng.choice([*choices, solve(f"Task: {seen.task}\n{seen.elements}") or choices[0]])

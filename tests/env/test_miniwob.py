@@ -1,0 +1,161 @@
+"""MiniWoB++: actions, the player, and, where there is a Chromium, equal episodes that leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psutil
+import pytest
+
+from ragen.env.miniwob import browser
+from ragen.env.miniwob.config import MiniWobEnvConfig
+from ragen.env.miniwob.env import MiniWobEnv, read_action
+from ragen.env.miniwob.solver import solve
+from ragen.env.miniwob.tasks import NOT_EQUAL, OUT_OF_REACH, PLAYABLE
+from ragen.errors import SandboxError, StateError
+from ragen.llm_agent.es_manager import EnvStateManager
+from support import env_contract
+from support.episodes import config, kill_workers, play_answers
+
+needs_browser = pytest.mark.skipif(bool(browser.missing()), reason="; ".join(browser.missing()) or "there is one")
+
+LOGIN = """Task: Enter the username "ann" and the password "x" into the text fields and press login.
+[1] label "Username"
+[2] input text value="{}"
+[3] input password value="{}"
+[4] button "Login"
+"""
+
+
+@pytest.mark.parametrize(
+    ("action", "read"),
+    [
+        ("click[3]", ("click", 3, "")),
+        (" type [ 12 |a | b] ", ("type", 12, "a | b")),
+        ("type[1|]", ("type", 1, "")),
+        ("select[4|Red]", ("select", 4, "Red")),
+        ("scroll[2]", ("scroll", 2, "down")),
+        ("scroll[2|up]", ("scroll", 2, "up")),
+        ("scroll[2|left]", None),
+        ("click[2|x]", None),
+        ("type[2]", None),
+        ("select[2|]", None),
+        (f"type[2|{'x' * 301}]", None),
+        ("click[99999]", None),
+        ("Click the button", None),
+        ("", None),
+    ],
+)
+def test_actions_are_read(action: str, read: tuple[str, int, str] | None) -> None:
+    assert read_action(action) == read
+
+
+@pytest.mark.parametrize(
+    ("shown", "action"),
+    [
+        (LOGIN.format("", ""), "type[2|ann]"),
+        (LOGIN.format("ann", ""), "type[3|x]"),
+        (LOGIN.format("ann", "x"), "click[4]"),
+        ('Task: Click on the "no" button.\n[1] button "yes"\n[2] button "no"', "click[2]"),
+        ('Task: Solve the math problem.\n[1] div "3 x 8 ="\n[2] input text value=""', "type[2|24]"),
+        ("Task: Draw a circle.\n[1] svg", None),
+        ("The task is done.", None),
+    ],
+)
+def test_the_player_reads_the_page(shown: str, action: str | None) -> None:
+    assert solve(shown) == action
+
+
+def test_every_task_is_on_one_list() -> None:
+    lists = (PLAYABLE, OUT_OF_REACH, NOT_EQUAL)
+    assert len({name for names in lists for name in names}) == sum(map(len, lists))
+    assert MiniWobEnvConfig().names() == list(PLAYABLE)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("tasks", []),
+        ("tasks", ["nothing"]),
+        ("tasks", [["click-test"]]),
+        ("tasks", "click-test"),
+        ("max_steps", 0),
+        ("browser_path", 3),
+        ("render_mode", "rgb_array"),
+    ],
+)
+def test_values_that_cannot_work_are_refused(key: str, value: Any) -> None:
+    env_contract.assert_refused(MiniWobEnvConfig, key, value)
+
+
+@pytest.mark.parametrize("name", NOT_EQUAL)
+def test_a_task_that_does_not_play_equally_is_refused(name: str) -> None:
+    assert "would not be equal" in env_contract.assert_refused(MiniWobEnvConfig, "tasks", [name])
+
+
+def test_a_browser_that_is_not_there_is_named() -> None:
+    with pytest.raises(SandboxError, match="/nowhere: apt-get install chromium"):
+        MiniWobEnv(MiniWobEnvConfig(browser_path="/nowhere"))
+
+
+# In a browser
+
+
+def chromiums() -> set[psutil.Process]:
+    """The browsers of this process and its workers."""
+    return {each for each in psutil.Process().children(recursive=True) if "chrom" in each.name()}
+
+
+@needs_browser
+@pytest.mark.timeout(300)  # on a busy machine
+def test_an_episode_follows_from_seed_and_actions_in_a_browser_without_network_or_rights() -> None:
+    tasks = ["login-user", "use-autocomplete"]
+    actions = ["type[2|ab]", "scroll[1]", "nonsense", "click[3]", "click[1]"]
+
+    def made() -> MiniWobEnv:
+        return MiniWobEnv(MiniWobEnvConfig(tasks=tasks))
+
+    first, second = made(), made()
+    with pytest.raises(StateError):
+        first.step("click[1]")
+    shown = first.reset(0)
+    expected = env_contract.play(first, actions)
+    second.reset(1)
+    assert second.reset(0) == shown and env_contract.play(second, actions) == expected
+    assert [json.loads(turn)[3]["action_is_valid"] for turn in expected[:3]] == [True, False, False]
+    running = [each.cmdline() for each in chromiums()]
+    assert running and not any("--no-sandbox" in line for line in running)
+    asked = 'fetch("https://example.com").then(() => "reached", () => "not reached")'
+    page = first._page
+    assert page is not None and first._lease is not None
+    assert first._lease.value.call(page._page.evaluate, asked) == "not reached"
+    for env in (first, second):
+        env.close()
+    assert not chromiums()
+
+
+@needs_browser
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # on a busy machine
+def test_rollouts_are_equal_in_workers_and_after_kills_and_nothing_is_left() -> None:
+    tasks = ["login-user", "click-test-2", "choose-list", "click-checkboxes"]
+    tags = {"Web": {"env_type": "miniwob", "env_config": {"tasks": tasks}}}
+
+    def answers(cache: dict[str, Any], turn: int) -> list[str]:
+        state = cache["history"][-1]["state"]
+        return [solve(state) or "click[1]"] if (cache["env_id"] + turn) % 4 else ["scroll[1]", "type[2|x]"]
+
+    def made(mode: Any) -> EnvStateManager:
+        return EnvStateManager(config(tags, [("Web", 4)], use_multiprocessing=mode))
+
+    with made(False) as manager:
+        expected = [play_answers(manager, answers, 4) for _ in range(2)]
+    with made(True) as manager:
+        assert play_answers(manager, answers, 4) == expected[0]
+        assert play_answers(manager, answers, 4, lambda turn: turn == 2 and kill_workers(manager)) == expected[1]
+        left = chromiums()
+    _, still = psutil.wait_procs(left, timeout=60)
+    assert not still
+    rewards = [turn.get("reward", 0) for cache in expected[0] + expected[1] for turn in cache["history"]]
+    assert max(rewards) == 1.0, "something was solved"

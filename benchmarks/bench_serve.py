@@ -3,8 +3,9 @@
 ``python benchmarks/bench_serve.py [--sessions 4096] [--rate 820] [--flat-out 64] [--seconds 20] [--workers 2]`` plays a
 type of environment over WebSocket on this machine, with clients in a process of their own:
 
-* *paced*: so many sessions, each of which waits between two turns, so that all of them together ask for ``--rate`` turns
-  a second. How long an answer takes, and by how much the clients' own timers were late, which is what the machine added.
+* *paced*: so many sessions, each of which waits between two turns, so that all of them together ask for ``--rate``
+  turns a second. How long an answer takes, and by how much the clients' own timers were late, which is what the machine
+  added.
 * *flat out*: fewer sessions that ask again as soon as they are answered. Turns a second.
 
 Both are done to ``ragen serve``; to a bare starlette endpoint on uvicorn which sends back an answer of the same length;

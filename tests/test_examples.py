@@ -88,6 +88,12 @@ def test_a_gymnasium_environment_is_equal_when_a_worker_is_killed(tmp_path):
     assert "equal is True" in run(sys.executable, str(EXAMPLES / "gymnasium_vector.py"), cwd=tmp_path)
 
 
+@pytest.mark.processes
+def test_an_episode_of_a_server_is_seen_by_a_client(tmp_path):
+    pytest.importorskip("websockets")
+    assert "sees it" in run(sys.executable, str(EXAMPLES / "serve_clients.py"), "ragen", cwd=tmp_path)
+
+
 @pytest.mark.models
 def test_two_models_of_a_local_server_are_evaluated_and_compared(tmp_path, capsys, monkeypatch):
     def script(prompt, tries):

@@ -1,6 +1,6 @@
 """Best of n at a chosen turn: play an episode at random, branch it there, play on in every branch, and keep the best.
 
-    python examples/best_of_n.py                                    # sokoban, 16 branches after turn 4
+    python examples/best_of_n.py                                    # sokoban, 16 branches after turn 2
     python examples/best_of_n.py --env frozen_lake --turn 2 --copies 32 --parallel
 
 Actions are drawn from the environment's own names and a seed, so that nothing needs a model; where one answers, the
@@ -49,8 +49,8 @@ def arguments() -> argparse.Namespace:
     """What was asked for on the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env", default="sokoban", help="an environment that has action names (default: sokoban)")
-    parser.add_argument("--seed", type=int, default=1000)
-    parser.add_argument("--turn", type=int, default=4, help="where to branch; 0 is the beginning (default: 4)")
+    parser.add_argument("--seed", type=int, default=1013)
+    parser.add_argument("--turn", type=int, default=2, help="where to branch; 0 is the beginning (default: 2)")
     parser.add_argument("--copies", type=int, default=16, help="how many branches (default: 16)")
     parser.add_argument("--turns", type=int, default=12, help="turns that each branch plays on (default: 12)")
     parser.add_argument("--parallel", action="store_true", help="in worker processes")

@@ -9,6 +9,7 @@ environments comes, placement is decided on again every now and then.
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -68,6 +69,15 @@ class EnvSet(Closing):
         """Close all environments, and the workers unless another holder uses them; may be called twice."""
         if self._finalizer is not None and self._finalizer.detach():
             self._engine.close()
+
+    def __repr__(self) -> str:
+        """What it is: how many environments of which tags, how they are stepped, and whether it is closed."""
+        if self._finalizer is None:
+            return f"<{type(self).__name__}, not made>"
+        tags = Counter(record.spec.tag for record in self._engine.records.values())
+        listed = ", ".join(f"{count} {tag}" for tag, count in tags.items()) or "no environments"
+        mode = str(self._engine.use_lanes).lower()
+        return f"<{type(self).__name__}: {listed}; use_multiprocessing={mode}{', closed' * self.closed}>"
 
     def _check_open(self) -> None:
         if self._finalizer is None or not self._finalizer.alive:

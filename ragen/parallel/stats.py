@@ -369,10 +369,12 @@ class Stats:
                 self._each[env_id] += seconds
         for tag, times in by_tag.items():
             self.episode.add(tag, times, order.plays)
-            self._inside_s += sum(took for took, _ in times)
-            self._queued_s += sum(queued(took, usage) for took, usage in times if usage is not None)
+            own = [took if usage is None else took - queued(took, usage) for took, usage in times]
+            inside_s = sum(took for took, _ in times)
+            self._inside_s += inside_s
+            self._queued_s += inside_s - sum(own)
             if order.plays:
-                self._turns[tag] = self._turns.get(tag, Seen()).also([took for took, _ in times])
+                self._turns[tag] = self._turns.get(tag, Seen()).also(own)
 
     def count_call(self, call: CallTime, are_turns: bool) -> None:
         """Count a whole call that played turns, or reset all environments."""
@@ -440,6 +442,11 @@ def _in_order(name: str) -> tuple[str, int]:
     """By what a lane is, and then by its number: lane 10 after lane 9."""
     kind, _, number = name.rpartition(" ")
     return (kind, int(number)) if number.isdecimal() else (name, 0)
+
+
+def worker_name(home: str) -> str:
+    """What people call a home: ``worker 0`` for ``lane 0``."""
+    return f"worker{home.removeprefix('lane')}" if home.startswith("lane ") else home
 
 
 def home_name(lane: Lane | None) -> str:

@@ -556,3 +556,9 @@ def test_the_engine_knows_how_many_turns_the_proxy_plays(given: Any, known: int 
         "agent_proxy": {"max_turn": given},
     }
     assert read_config(wrap(config), "train").engine.max_turns == known
+
+
+def test_a_printed_manager_says_what_it_is() -> None:
+    with EnvStateManager(manager_config(use_multiprocessing=False)) as manager:
+        assert repr(manager) == "<EnvStateManager: 4 Counter; use_multiprocessing=false>"
+    assert repr(manager).endswith(", closed>")

@@ -217,6 +217,16 @@ def test_boards_become_grids_and_other_texts_stay_texts():
     assert 'class="grid"' not in prose and "You see\na wall." in prose
 
 
+def test_a_box_on_its_goal_is_a_tile_of_the_board_and_wide_letters_are_none():
+    assert 'class="grid"' in html_of(episode(turn("#####\n#P√_#\n#####")))
+    assert 'class="grid"' not in html_of(episode(turn("你好\n世界")))
+
+
+def test_a_single_value_is_a_number_and_no_histogram():
+    page = html_of(*(episode(turn(), env_id=n, success=1.0) for n in range(3)))
+    assert '<p class="single">1<span> in all 3 episodes</span></p>' in page
+
+
 def test_a_last_board_is_drawn_in_the_colours_of_the_earlier_ones():
     played = episode(turn("#P_\n#OX"), turn("#_P\n#_X"))
     played.state["history"][-1]["state"] = "#_S\n#__"
@@ -365,7 +375,7 @@ def test_a_timeline_of_very_many_spans_stays_small():
 def test_wide_tables_can_be_scrolled_with_the_keyboard_and_show_that_there_is_more():
     page = page_of(episode(turn()), lanes=[LaneStats("main", 1, ("maze",), 1, 1, 1.0, 0)])
     assert [value for _, name, value in page.attributes if name == "tabindex"] == ["0", "0"]
-    assert [value for _, name, value in page.attributes if name == "aria-label"] == ["Success per tag", "Lanes"]
+    assert [value for _, name, value in page.attributes if name == "aria-label"] == ["Success per tag", "Workers"]
     (rule,) = re.findall(r"\.wide {(.*?)}", STYLE, re.S)
     assert "overflow-x: auto" in rule and rule.count("no-repeat local") == rule.count("no-repeat scroll") == 2
 

@@ -62,6 +62,21 @@ def test_ten_thousand_trajectories_are_there_at_once_and_open(browser, many, wid
 
 
 @with_browser
+def test_trajectories_are_put_in_the_order_of_their_rewards_or_turns(browser, tmp_path):
+    page, complaints = browser
+    rewards = [0.5, -1.0, 2.0]
+    episodes = [episode(*[turn(reward=reward)] * (n + 1), env_id=n) for n, reward in enumerate(rewards)]
+    shown(page, tmp_path / "r.html", episodes)
+    orders = []
+    for order in ("reward -1", "reward 1", "turn -1", ""):
+        page.value(f"(o => {{ o.value = '{order}'; o.dispatchEvent(new Event('input', {{bubbles: true}})); }})"
+                   "(document.querySelector('select[name=order]'))")  # fmt: skip
+        orders.append(page.value("[...document.querySelectorAll('details.row')].map(row => Number(row.id.slice(4)))"))
+    assert orders == [[2, 0, 1], [1, 0, 2], [2, 1, 0], [0, 1, 2]]
+    assert complaints == []
+
+
+@with_browser
 def test_a_tree_opens_and_shows_what_was_played_once_and_where_it_parted(browser, tmp_path):
     page, complaints = browser
     root = episode(turn(reply="a"), turn(reply="b"), env_id=0, success=1.0)

@@ -170,10 +170,10 @@ def test_the_report_has_curves_a_timeline_and_the_trajectories_of_the_last_valid
     page = (finished / "report.html").read_text("utf-8")
     assert "Training: Bandit, TinyLake" in page
     assert page.count("<polyline") == 6  # success: all, each tag, in training; reward: all, in training
-    for track in ("trainer", "rollout", "lane 0"):
+    for track in ("trainer", "rollout", "worker 0"):
         assert f'class="track"><span>{track}</span>' in page
     assert 'class="learning"' in page and 'class="generation"' in page
-    assert "lane 0 (training)" in page and "lane 0 (validation)" in page
+    assert "worker 0 (training)" in page and "worker 0 (validation)" in page
     (data,) = re.findall(r'class="pack" data-first="0">([^<]*)<', page)
     bodies = unpacked(data)
     assert len(bodies) == 2 and all("<answer>" not in body and "&lt;answer&gt;" in body for body in bodies)

@@ -116,6 +116,24 @@
     return found;
   }
 
+  const ORDERS = { "": "as played", "reward -1": "highest reward", "reward 1": "lowest reward", "turn -1": "most turns" };
+
+  function sorted(numbers) {
+    const [word, way] = order.value.split(" ");
+    if (!word) return numbers;
+    const sizes = new Map(numbers.map((number) => [number, sizeOf(number, word)]));
+    return numbers.sort((one, other) => way * (sizes.get(one) - sizes.get(other)) || one - other);
+  }
+
+  function sizeOf(number, word) {
+    const pattern = word === "reward" ? /^reward (\S+)$/ : /^(\d+) turns?$/;
+    for (const part of rows[number][1]) {
+      const found = pattern.exec(Array.isArray(part) ? part[0] : part);
+      if (found) return Number(found[1]);
+    }
+    return 0;
+  }
+
   async function apply() {
     const mine = ++asking;
     const wanted = selects.map((select) => select.value);
@@ -126,7 +144,7 @@
       numbers = await withWords(numbers, words, mine);
       if (numbers === null) return;
     }
-    matching = numbers;
+    matching = sorted(numbers);
     list.replaceChildren();
     drawn = 0;
     drawMore();
@@ -162,6 +180,10 @@
   search.type = "search";
   search.name = "words";
   labelled("Text", search);
+  const order = document.createElement("select");
+  order.name = "order";
+  for (const [value, words] of Object.entries(ORDERS)) order.append(new Option(words, value));
+  if (index.noun === "trajectories") labelled("Order", order);
   form.append(all, count);
   holder.replaceChildren(form, list, more);
 

@@ -27,7 +27,7 @@ from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.report.trajectories import browser_of
 from ragen.llm_agent.rollout.trajectories import played_turns
 from ragen.llm_agent.trees.lineage import Forest, Point, Segment
-from ragen.parallel.stats import gathered
+from ragen.parallel.stats import gathered, worker_name
 
 _FOLDER = files("ragen.llm_agent.report")
 STYLE = _FOLDER.joinpath("page.css").read_text("utf-8")
@@ -241,13 +241,14 @@ def _time(report: Report) -> str:
 
 
 def _named(lane: Any) -> str:
-    return f"{lane.lane} on {lane.node}" if lane.node else str(lane.lane)
+    name = worker_name(lane.lane)
+    return f"{name} on {lane.node}" if lane.node else name
 
 
 def _lanes(lanes: Sequence[Any]) -> str:
     if not lanes:
         return ""
-    heads = "<th>lane</th>" + "".join(
+    heads = "<th>worker</th>" + "".join(
         f'<th class="number">{name}</th>' for name in ("pid", "environments", "turns", "busy s", "restarts")
     )
     rows = "".join(
@@ -258,7 +259,7 @@ def _lanes(lanes: Sequence[Any]) -> str:
         f"<td>{shown(', '.join(lane.env_types), 300)}</td></tr>"
         for lane in gathered(lanes)
     )
-    return table_of("Lanes", f"<tr>{heads}<th>environment types</th></tr>{rows}")
+    return table_of("Workers", f"<tr>{heads}<th>environment types</th></tr>{rows}")
 
 
 def table_of(title: str, rows: str, kind: str = "") -> str:

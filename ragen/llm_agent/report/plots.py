@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.rollout.timeline import Mark, Span, Timeline
+from ragen.parallel.stats import worker_name
 
 COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#9d755d", "#bab0ac")
 WIDTH = 1000.0
@@ -57,6 +58,10 @@ def histogram(title: str, values: Sequence[float], colour: str) -> str:
     if not values:
         return ""
     low, high = min(values), max(values)
+    if low == high:
+        of = f"all {len(values)} episodes" if len(values) > 1 else "the one episode"
+        number = f'<p class="single">{low:.4g}<span> in {of}</span></p>'
+        return f'<figure class="plot"><figcaption>{shown(title)}</figcaption>{number}</figure>'
     whole = all(float(value).is_integer() for value in values)
     columns = int(min(16, high - low + 1)) if whole else min(16, max(1, len(set(values))))
     width = (high - low + (1 if whole else 0)) / columns or 1.0
@@ -172,8 +177,8 @@ def swimlanes(timeline: Timeline) -> str:
     for mark in timeline.marks:
         marks[mark.track].append(mark)
     rows = [
-        f'<div class="track"><span>{shown(track)}</span>{_track(tracks[track], marks[track], timeline.start, length)}'
-        "</div>"
+        f'<div class="track"><span>{shown(worker_name(track))}</span>'
+        f"{_track(tracks[track], marks[track], timeline.start, length)}</div>"
         for track in sorted({*tracks, *marks}, key=_by_kind_and_number)
     ]
     kinds = [kind for kind in KINDS if any(span.kind == kind for span in timeline.spans)]

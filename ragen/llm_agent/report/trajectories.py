@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import unicodedata
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from ragen.llm_agent.backends.prompt import text_of
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED
 from ragen.llm_agent.report.contents import Episode
 from ragen.llm_agent.report.text import attribute, shown, visible
+from ragen.parallel.stats import worker_name
 
 _MOST_CELLS = 30 * 40
 _MOST_SYMBOLS = 9
@@ -61,9 +63,17 @@ def _is_board(lines: Sequence[str]) -> bool:
         len(lines) > 1
         and width > 1
         and len(lines) * width <= _MOST_CELLS
-        and all(len(line) == width and line.isascii() and line.isprintable() for line in lines)
+        and all(len(line) == width and all(map(_is_tile, line)) for line in lines)
         and len(set("".join(lines))) <= _MOST_SYMBOLS
     )
+
+
+def _is_tile(symbol: str) -> bool:
+    """Whether a character fills one cell: Sokoban's √ does, a wide or a combining one does not."""
+    if symbol.isascii():
+        return symbol.isprintable()
+    kind, width = unicodedata.category(symbol), unicodedata.east_asian_width(symbol)
+    return kind[0] in "SN" and width not in ("W", "F")
 
 
 # Trajectories
@@ -294,7 +304,7 @@ FILTERS: dict[str, tuple[str, dict[str, str]]] = {
     "outcome": ("Outcome", {}),
     "invalid": ("Replies", {"yes": "with invalid", "no": "all valid"}),
     "kinds": ("Some reply", {}),
-    "lane": ("Lane", {}),
+    "lane": ("Worker", {}),
 }
 NOUN = "trajectories"
 
@@ -323,12 +333,12 @@ def row_of(episode: Episode) -> Row:
         parts.append(("invalid reply", "bad"))
     parts += [(kind, "bad") for kind in kinds]
     if episode.home:
-        parts.append((episode.home, "soft"))
+        parts.append((worker_name(episode.home), "soft"))
     values = {
         "tag": episode.tag,
         "outcome": told,
         "invalid": "yes" if episode.invalid else "no",
         "kinds": kinds,
-        "lane": episode.home,
+        "lane": worker_name(episode.home),
     }
     return Row(values, parts)

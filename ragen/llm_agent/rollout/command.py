@@ -151,6 +151,8 @@ def run(config: Any) -> int:
                 code, scanned = _finish(proxy, mode, file, played_in, scanners)
                 if wants_report(config):
                     write_report_of(proxy, mode, file, file.count(usage_of(proxy)), scanned)
+                if proxy.rollout_states:
+                    print(proxy.prepare(val=mode == "val")[0].gain().describe())
                 return code
     finally:
         backend.close()
@@ -300,8 +302,6 @@ def _finish(
     if setting(proxy.config, "verbose", bool, False):
         print_summary(console, proxy.seconds, total, es_manager.lane_stats(), es_manager.placement())
     console.print(f"{counted(len(records), 'trajectory', 'trajectories')} in {file.path}", soft_wrap=True)
-    if len(records) > len(file.kept):
-        console.print(es_manager.gain().describe(), soft_wrap=True)
     return _exit_code(results), scanned
 
 

@@ -12,13 +12,13 @@ DISTRIBUTION = "ragen-lanes"
 
 
 def install_command(extra: str = "") -> str:
-    """What to type for this package with one of its extras, from an index and from a clone.
+    """What to type for this package with one of its extras, in a clone of the repository.
 
     Args:
         extra: The extra's name; empty for none.
     """
     extras = f"[{extra}]" if extra else ""
-    return f"pip install '{DISTRIBUTION}{extras}' (in a clone: pip install -e '.{extras}')"
+    return f"pip install -e '.{extras}' (in a clone of the repository)"
 
 
 def add_note(error: BaseException, text: str) -> None:

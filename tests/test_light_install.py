@@ -165,5 +165,5 @@ def test_what_needs_an_extra_names_the_command_that_installs_it(light, tmp_path)
         (("ragen", "cluster"), "ray", 1),
     ):
         last = light(*words, folder=tmp_path, code=code).splitlines()[-1]
-        assert f"pip install 'ragen-lanes[{extra}]'" in last, last
+        assert f"pip install -e '.[{extra}]'" in last, last
     assert "[verl]" in light("ragen", "doctor", folder=tmp_path)

@@ -165,7 +165,7 @@ def test_a_command_that_installs_it_would_be_found(command):
 
 
 def test_the_command_that_is_told_names_this_package_from_an_index_and_from_a_clone():
-    assert install_command("verl") == "pip install 'ragen-lanes[verl]' (in a clone: pip install -e '.[verl]')"
+    assert install_command("verl") == "pip install -e '.[verl]' (in a clone of the repository)"
     assert not OTHER_PROJECT.search(install_command("verl")) and not OTHER_PROJECT.search(install_command())
 
 

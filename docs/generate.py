@@ -84,8 +84,7 @@ CURES = {
     "ServiceFullError": "Close sessions that are over, play fewer trajectories at a time, or raise "
     "`agent_loop.max_sessions`.",
     "TaskError": "Ask for a task that there is; the message names how many there are.",
-    "MissingExtraError": "Install the extra that the message names: `pip install -e '.[EXTRA]'`, "
-    "in a clone `pip install -e '.[EXTRA]'`.",
+    "MissingExtraError": "Install the extra that the message names: `pip install -e '.[EXTRA]'` in the clone.",
 }
 """What to do about each error."""
 

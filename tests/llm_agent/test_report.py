@@ -125,7 +125,7 @@ def test_what_models_and_environments_write_is_text_wherever_it_is_shown(evil):
         usage={"cost": 1.0},
     )
     told = {"about": About({"a": "b"}, "c", {"d": "e"}), "usage": {"cost": 1.0}}
-    plain = page_of(harmless, episode(turn(), chat=chat[:0], error="E", success=0.0), **told)
+    plain = page_of(harmless, episode(turn(), turn(), chat=chat[:0], error="E", success=0.0, tag="T"), **told)
     types = [value for tag, name, value in page.attributes if tag == "script" and name == "type"]
     assert page.tags.count("script") == 3 and types == ["application/json", "text/plain"]
     assert set(page.tags) <= {*plain.tags, "img", "polyline", "code", "span", "i", "button", "figure", "figcaption"}
@@ -315,7 +315,7 @@ def test_trajectories_carry_what_they_are_filtered_by():
     )
     assert [name for name, *_ in index["filters"]] == ["tag", "outcome", "invalid", "kinds", "lane"]
     assert [values for values, _ in index["rows"]] == [
-        ["A", "success", "no", ["cut off", "empty"], "lane 1"],
+        ["A", "success", "no", ["cut off", "empty"], "worker 1"],
         ["B", "missing reply", "yes", [], "main"],
         ["B", "env error", "no", [], "main"],
     ]
@@ -359,7 +359,7 @@ def test_the_timeline_has_a_row_per_track_in_order_and_marks_restarts():
     timeline.marks.append(Mark("lane 2", timeline.start + 0.5, "restarted"))
     html = render(Report("r", timeline=timeline))
     assert re.findall(r'class="track"><span>([\w ]+)</span>', html) == [
-        *("rollout", "generator", "shard 0", "main", "lane 2", "lane 10")
+        *("rollout", "generator", "shard 0", "main", "worker 2", "worker 10")
     ]
     assert html.count('<rect class="restart"') == 1
 

@@ -20,9 +20,10 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from ragen.errors import ResourceError, SandboxError
 from ragen.extras import missing as missing_packages
@@ -36,6 +37,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 SIZE = {"width": 500, "height": 400}
 WAIT = 30_000  # milliseconds for one thing that a page is asked
+BEGINNING = 10_000  # milliseconds that a page's clock says when its episode begins
 TICK = 1000  # milliseconds that the page's clock goes on with each action
 _INSTALL = "apt-get install chromium bubblewrap"
 _SEEN = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt/google", "/etc/fonts", "/etc/alternatives", "/etc/chromium")
@@ -86,7 +88,8 @@ def hold_browser(path: str | None) -> Lease[Browser]:
     return worker_resource(("chromium", path), lambda: Browser(path), Browser.close)
 
 
-class Seen(NamedTuple):
+@dataclass(frozen=True)
+class Seen:
     """What a page shows.
 
     Attributes:
@@ -225,9 +228,12 @@ class Page:
         self._context.set_default_timeout(WAIT)
         self._context.add_init_script(path=_SCRIPT)
         self._context.clock.install(time=0)
-        self._context.clock.pause_at(TICK)
+        self._context.clock.pause_at(1)
         self._page = self._context.new_page()
         self._page.goto((pages() / "miniwob" / f"{task}.html").as_uri(), wait_until="load")
+        # the clock was stopped some milliseconds after it was installed, which frames of animations would be counted from
+        self._page.clock.run_for(BEGINNING - round(self._page.evaluate("() => performance.now()")))
+        self._page.clock.set_system_time(BEGINNING / 1000)
         self._page.evaluate("seed => ragenPage.begin(seed)", seed)
         self.seen = self._look()
 

@@ -13,14 +13,14 @@ PLAYABLE = _names(
     choose-date-medium choose-date-nodelay choose-list click-button click-button-sequence click-checkboxes
     click-checkboxes-large click-checkboxes-soft click-checkboxes-transfer click-collapsible click-collapsible-2
     click-collapsible-2-nodelay click-collapsible-nodelay click-dialog click-dialog-2 click-link click-menu
-    click-menu-2 click-option click-pie-nodelay click-scroll-list click-shades click-shape click-tab
+    click-menu-2 click-option click-pie click-pie-nodelay click-scroll-list click-shades click-shape click-tab
     click-tab-2 click-tab-2-easy click-tab-2-hard click-tab-2-medium click-test click-test-2 click-test-transfer
     click-widget count-shape count-sides daily-calendar email-inbox email-inbox-delete email-inbox-forward
     email-inbox-forward-nl email-inbox-forward-nl-turk email-inbox-important email-inbox-nl-turk
     email-inbox-noscroll email-inbox-reply email-inbox-star-reply enter-date enter-password enter-text enter-text-2
     enter-text-dynamic enter-time find-greatest find-word focus-text focus-text-2 form-sequence form-sequence-2
     form-sequence-3 generate-number grid-coordinate guess-number hot-cold identify-shape login-user login-user-popup
-    multi-layouts multi-orderings navigate-tree number-checkboxes odd-or-even order-food phone-book
+    moving-items multi-layouts multi-orderings navigate-tree number-checkboxes odd-or-even order-food phone-book
     read-table read-table-2 scroll-text scroll-text-2 search-engine simon-says simple-algebra simple-arithmetic
     social-media social-media-all social-media-some stock-market text-transform tic-tac-toe unicode-test
     use-autocomplete use-autocomplete-nodelay use-spinner visual-addition
@@ -30,13 +30,10 @@ PLAYABLE = _names(
 
 OUT_OF_REACH = _names(
     """
-    bisect-angle circle-center click-color copy-paste copy-paste-2 drag-box drag-circle drag-cube
+    bisect-angle chase-circle circle-center click-color copy-paste copy-paste-2 drag-box drag-circle drag-cube
     drag-items drag-items-grid drag-shapes drag-shapes-2 drag-single-shape drag-sort-numbers draw-circle draw-line
     find-midpoint highlight-text highlight-text-2 hover-shape resize-textarea right-angle sign-agreement terminal
     text-editor use-colorwheel use-colorwheel-2 use-slider use-slider-2
     """
 )
 """Tasks that play equally, but want dragging, drawing, hovering, marking of text, or sight of what is not told."""
-
-NOT_EQUAL = _names("chase-circle click-pie moving-items")
-"""Tasks whose episodes may differ between two processes; a configuration refuses them."""

@@ -231,7 +231,7 @@ class Page:
         self._context.clock.pause_at(1)
         self._page = self._context.new_page()
         self._page.goto((pages() / "miniwob" / f"{task}.html").as_uri(), wait_until="load")
-        # the clock was stopped some milliseconds after it was installed, which frames of animations would be counted from
+        # the clock was installed some milliseconds before it was stopped, and frames of animations count from there
         self._page.clock.run_for(BEGINNING - round(self._page.evaluate("() => performance.now()")))
         self._page.clock.set_system_time(BEGINNING / 1000)
         self._page.evaluate("seed => ragenPage.begin(seed)", seed)

@@ -134,7 +134,12 @@ class LaneQueue:
                 self.counts.queued.add(started - job.asked)
             self._at_work = len(batch)
             asked = [(job.verb, job.item) for job in batch]
-            answers = await loop.run_in_executor(self._thread, self._work, asked)
+            try:
+                answers = await loop.run_in_executor(self._thread, self._work, asked)
+            except RuntimeError:  # the thread was ended by shut_down: nothing of this batch has happened
+                for job in batch:
+                    job.future.cancel()
+                return
             self._at_work = 0
             self.counts.worked.add(time.monotonic() - started, len(batch))
             _settle(batch, answers)

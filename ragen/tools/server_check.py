@@ -343,7 +343,10 @@ class _ServerCheck:
 
 
 def _seen(answer: Mapping[str, Any]) -> str:
-    return json.dumps({name: answer.get(name) for name in ("observation", "reward", "done")})
+    observation = answer.get("observation")
+    if isinstance(observation, dict):  # which OpenEnv's servers put metadata into as well
+        observation = {name: value for name, value in observation.items() if name != "metadata"}
+    return json.dumps({"observation": observation, "reward": answer.get("reward"), "done": answer.get("done")})
 
 
 def _is_over(seen: str) -> bool:

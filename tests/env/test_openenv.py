@@ -175,7 +175,7 @@ def test_a_value_that_cannot_work_is_named(fields, says):
 
 def test_a_field_of_an_observation_is_shown():
     assert shown({"text": "a", "b": 1}) == "a"
-    assert shown({"prompt": "a"}) == "a"
+    assert shown({"prompt": "a", "metadata": {"step": 1}}) == "a"
     assert shown({"b": 1, "a": "x"}) == '{"a": "x", "b": 1}' == shown({"a": "x", "b": 1})
     assert shown({"b": [1], "a": "x"}, "b") == "[1]"
     with pytest.raises(ConfigError, match="observation_field='c'"):

@@ -155,7 +155,7 @@ def shown(observation: Any, field: str | None = None) -> Any:
 
     Args:
         observation: As the server sent it.
-        field: The field to show; None for the usual choice.
+        field: The field to show; None for the usual choice, which leaves out ``metadata``.
 
     Returns:
         A text, or a list of ``(H, W, 3)`` uint8 arrays where there are images and no text.
@@ -172,6 +172,7 @@ def shown(observation: Any, field: str | None = None) -> Any:
             )
         value = observation[field]
         return value if isinstance(value, str) else _json(value)
+    observation = {name: value for name, value in observation.items() if name != "metadata"}
     text, images = observation.get("text"), observation.get("images")
     if text == "" and isinstance(images, list) and images:
         return [_pixels(image) for image in images]

@@ -234,7 +234,7 @@ class EnvStateManager(EnvSet):
         return self.episode_states(sorted(cache["env_id"] for cache in self._caches()))
 
     def episode_states(self, env_ids: Sequence[int]) -> list[dict[str, Any]]:
-        """What :meth:`get_rollout_states` says of some environments; ``pass@k`` is among them alone.
+        """What :meth:`get_rollout_states` says of some environments; ``pass@k`` is of whole groups.
 
         Raises:
             StateError: There was no reset yet.

@@ -4,7 +4,15 @@ import json
 
 import pytest
 
-from ragen.llm_agent.evaluation.compare import compare, main, pair_up, seed_differences, seed_lines
+from ragen.llm_agent.evaluation.compare import (
+    compare,
+    every_two,
+    line_up,
+    main,
+    pair_up,
+    seed_differences,
+    seed_lines,
+)
 
 
 def record(env_id, success, tag="A", seed=None, group_id=None, **more):
@@ -94,3 +102,34 @@ def test_bad_files_are_one_sentence_and_exit_code_2(content, said, tmp_path, cap
     assert main([write(tmp_path / "a.jsonl", records("1")), str(tmp_path / "b.jsonl")]) == 2
     err = capsys.readouterr().err
     assert said in err and err.count("\n") == 1
+
+
+def test_episodes_that_one_of_several_models_lacks_are_left_out_for_all():
+    runs, left_out = line_up([records("110"), records("011"), [*records("10"), record(2, 1, error="down")]])
+    assert [[one["seed"] for one in run] for run in runs] == [[100, 101]] * 3 and left_out == 1
+
+
+def test_every_two_of_several_models_are_compared_and_p_is_corrected():
+    runs, _ = line_up([records("0000000000"), records("1111111110"), records("1111111111")])
+    found = every_two(runs)
+    assert [(a, b) for a, b, _, _ in found] == [(0, 1), (0, 2), (1, 2)]
+    assert [one.b - one.a for _, _, one, _ in found] == pytest.approx([0.9, 1.0, 0.1])
+    assert [p for *_, p in found] == pytest.approx([2 * one.p for _, _, one, _ in found[:1]] + [3 * found[1][2].p, 1.0])
+
+
+def test_several_models_are_a_board_with_pass_at_k_and_pass_hat_k(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")  # nothing is cut off
+    runs = []
+    for name, outcomes in (("a", "1100"), ("b", "1010"), ("c", "1111")):
+        rows = [record(at, int(won), group_id=at // 2) for at, won in enumerate(outcomes)]
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "rollouts.jsonl", rows)
+        runs.append(str(tmp_path / name))
+    assert main(runs) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["run", "A", "pass@2", "pass^2"] in lines
+    for row in ("a 50.0% 50.0% 50.0%", "b 50.0% 100.0% 0.0%", "c 100.0% 100.0% 100.0%"):
+        assert row.split() in lines
+    assert [" ".join(line[:3]) for line in lines if line[1:2] == ["-"]] == ["b - a", "c - a", "c - b"]
+    assert main([*runs, "report=true"]) == 2
+    assert "3 are named; name two" in capsys.readouterr().err

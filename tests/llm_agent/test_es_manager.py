@@ -289,7 +289,7 @@ def test_an_info_value_that_is_no_number_makes_no_metric(make: Make, value: Any)
     assert "Counter/told" not in manager.get_rollout_states()[0]["metrics"]
 
 
-def test_pass_at_k_asks_whether_any_member_of_the_group_succeeded(make: Make) -> None:
+def test_pass_at_k_of_a_whole_group_is_whether_any_member_succeeded(make: Make) -> None:
     manager = make(groups=(2,), group_size=3, tags=counter(goal=2))
     manager.reset()
     manager.step([reply(1, "Two"), reply(3, "Stop"), reply(5, "One")])
@@ -304,7 +304,8 @@ def test_the_states_of_some_episodes_leave_the_others_as_they_are(make: Make) ->
     manager.step([reply(1, "Two"), reply(4, "Stop"), reply(5, "One")])
     states = manager.episode_states([4, 1])
     assert [state["env_id"] for state in states] == [4, 1]
-    assert [state["metrics"]["Counter/pass@3"] for state in states] == [0.0, 1.0]
+    assert [state["metrics"]["Counter/success"] for state in states] == [0.0, 1.0]
+    assert not any("Counter/pass@3" in state["metrics"] for state in states)  # neither's group is whole
     assert all(state["goal"] == 2 for state in states)
     others = [cache for cache in manager.rollout_cache if cache["env_id"] not in (1, 4)]
     assert not any("metrics" in cache or "goal" in cache or "metrics" in cache["history"][-1] for cache in others)

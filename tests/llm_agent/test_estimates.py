@@ -8,9 +8,11 @@ import pytest
 
 from ragen.llm_agent.evaluation.statistics import (
     effective_episodes,
+    holm,
     mean_pass_at_k,
     paired_interval,
     pass_at_k,
+    pass_hat_k,
     sign_test,
     solved_in_group,
     wilson_interval,
@@ -72,6 +74,20 @@ def test_members_drawn_independently_count_about_in_full():
 def test_pass_at_k_is_the_share_of_draws_with_a_success(episodes, successes, k):
     draws = list(combinations([True] * successes + [False] * (episodes - successes), k))
     assert pass_at_k(episodes, successes, k) == pytest.approx(sum(map(any, draws)) / len(draws))
+
+
+@pytest.mark.parametrize(
+    ("episodes", "successes", "k"), [(5, 2, 1), (5, 2, 3), (4, 0, 2), (4, 4, 4), (6, 1, 6), (6, 5, 2)]
+)
+def test_pass_hat_k_is_the_share_of_draws_in_which_all_succeed(episodes, successes, k):
+    draws = list(combinations([True] * successes + [False] * (episodes - successes), k))
+    assert pass_hat_k(episodes, successes, k) == pytest.approx(sum(map(all, draws)) / len(draws))
+    assert pass_hat_k(episodes, successes, k) == pytest.approx(1 - pass_at_k(episodes, episodes - successes, k))
+
+
+def test_holm_corrects_each_p_for_those_that_are_larger():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.9]) == [1.0, 1.0] and holm([]) == []
 
 
 def test_the_paired_interval_of_single_episodes_is_that_of_bonett_and_price():

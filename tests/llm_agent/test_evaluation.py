@@ -90,6 +90,7 @@ def test_a_tag_has_its_success_with_an_interval_and_pass_at_k():
     assert result.pass_at[1] == pytest.approx(4 / 12)
     assert result.pass_at[2] == pytest.approx((0.5 + 0 + 1) / 3)
     assert result.pass_at[4] == pytest.approx(2 / 3)
+    assert result.pass_all == {1: pytest.approx(4 / 12), 2: pytest.approx((0 + 0 + 0.5) / 3), 4: 0.0}
 
 
 def test_success_is_over_what_was_judged_and_three_kinds_of_ends_are_counted_apart():

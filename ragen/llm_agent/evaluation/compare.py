@@ -1,9 +1,12 @@
-"""Two evaluations, seed by seed: ``python -m ragen.llm_agent.evaluation.compare A/rollouts.jsonl B/rollouts.jsonl``.
+"""Evaluations compared seed by seed: ``python -m ragen.llm_agent.evaluation.compare A B ..``, of folders of runs.
 
 Every model plays the same seeds, so what differs between two models can be read from the seeds on which they differ;
 how hard the seeds are cancels out. An episode of A is paired with the episode of B of the same tag and seed (members of
-a group in their order). Pairs in which either model cannot be judged are left out: a prompt got no reply (``error``),
-or the environment failed (``env_error``).
+a group in their order). Episodes in which one of the models cannot be judged are left out for all of them: a prompt got
+no reply (``error``), or the environment failed (``env_error``).
+
+Of more than two models there is a row for each, with what it came to on the episodes that all of them played, and a row
+for each two of them, whose p is corrected for their number.
 """
 
 from __future__ import annotations
@@ -13,16 +16,18 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ragen.commands import CommandParser, refusing
+from ragen.commands import CommandParser, command
 from ragen.errors import ConfigError
 from ragen.llm_agent.evaluation.replies import JUDGED, outcome
-from ragen.llm_agent.evaluation.results import ALL, independent, print_whole
-from ragen.llm_agent.evaluation.statistics import mean, paired_interval, sign_test
+from ragen.llm_agent.evaluation.results import ALL, evaluate, independent, print_whole
+from ragen.llm_agent.evaluation.statistics import holm, mean, paired_interval, sign_test
 from ragen.llm_agent.evaluation.tables import plain_table
 from ragen.llm_agent.rollout.rollout_file import read_records, rows_of
+from ragen.llm_agent.rollout.stopping import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -84,13 +89,20 @@ class Comparison:
 
 def pair_up(a: Iterable[Record], b: Iterable[Record]) -> tuple[list[Pair], int]:
     """The pairs, and how many episodes are in none of them: played by one model alone, or not to be judged."""
-    first, second = _by_key(a), _by_key(b)
-    pairs = [
-        Pair(key[0], key[1] or 0, first[key], second[key])
-        for key in first
-        if key in second and outcome(first[key]) == outcome(second[key]) == JUDGED
-    ]
-    return pairs, len(first.keys() | second.keys()) - len(pairs)
+    (first, second), left_out = line_up([a, b])
+    return [Pair(one["tag"], one["seed"] or 0, one, other) for one, other in zip(first, second, strict=True)], left_out
+
+
+def line_up(runs: Sequence[Iterable[Record]]) -> tuple[list[list[Record]], int]:
+    """The episodes that all runs have played and are judged by, in the same order for each run.
+
+    Returns:
+        The records of each run, and how many episodes are not among them, since a run lacks them or is not judged.
+    """
+    keyed = [_by_key(run) for run in runs]
+    every = {key for run in keyed for key in run}
+    common = [key for key in keyed[0] if all(key in run and outcome(run[key]) == JUDGED for run in keyed)]
+    return [[run[key] for key in common] for run in keyed], len(every) - len(common)
 
 
 def matched(a: Iterable[Record], b: Iterable[Record]) -> list[tuple[Record, Record]]:
@@ -170,39 +182,104 @@ def seed_lines(pairs: Sequence[Pair]) -> list[str]:
     return [f"{tag}, {side} better: {', '.join(map(str, sorted(seeds)))}" for (tag, side), seeds in sides.items()]
 
 
-@refusing
-def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Run the command.
+def board(runs: Sequence[Sequence[Record]], names: Sequence[str]) -> Table:
+    """A row for each run: its success on each tag and on all, ``pass@k`` and ``pass^k``.
 
     Args:
-        argv: Its arguments; None takes the process's own.
-        prog: The program's name.
+        runs: Records of the same episodes in the same order, as :func:`line_up` returns them.
+        names: Of the runs.
+    """
+    results = [evaluate([dict(record, group_id=(record["tag"], record["seed"])) for record in run]) for run in runs]
+    tags, whole = [result.tag for result in results[0]], [result[-1] for result in results]
+    counts = [k for k in whole[0].pass_at if k > 1]
+    heads = (*tags, *(f"pass@{k}" for k in counts), *(f"pass^{k}" for k in counts))
+    table = plain_table(
+        f"Success, over {counted(len(runs[0]), 'episode', 'episodes')} that all have played", "run", *heads
+    )
+    for name, result, total in zip(names, results, whole, strict=True):
+        shares = [one.success or 0.0 for one in result]
+        chances = [chance[k] for chance in (total.pass_at, total.pass_all) for k in counts]
+        table.add_row(name, *(f"{share:.1%}" for share in (*shares, *chances)))
+    return table
+
+
+def every_two(runs: Sequence[Sequence[Record]]) -> list[tuple[int, int, Comparison, float]]:
+    """Each two runs compared on all tags: their places, the comparison, and its p corrected for their number."""
+    places = list(combinations(range(len(runs)), 2))
+    each = [_compare(ALL, pair_up(runs[a], runs[b])[0]) for a, b in places]
+    corrected = holm([one.p for one in each])
+    return [(a, b, one, p) for (a, b), one, p in zip(places, each, corrected, strict=True)]
+
+
+def table_of_twos(runs: Sequence[Sequence[Record]], names: Sequence[str]) -> Table:
+    """A row for each two runs; see :func:`every_two`."""
+    table = plain_table("Each two", "runs", "difference", "95% interval", "seeds", "p", "p of all")
+    table.caption, table.caption_justify = f"{_CAPTION} p of all: corrected for so many comparisons (Holm).", "left"
+    for a, b, one, p in every_two(runs):
+        interval = f"{one.low:+.1%} .. {one.high:+.1%}"
+        cells = (f"{one.b - one.a:+.1%}", interval, f"{one.only_a}:{one.only_b}", f"{one.p:.3f}", f"{p:.3f}")
+        table.add_row(f"{names[b]} - {names[a]}", *cells)
+    return table
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """The command line, under this name."""
+    top = CommandParser(
+        prog=prog,
+        description="Compare models on the episodes that all of them played, seed by seed. The interval is of the "
+        "difference in success; p says how likely so uneven a split of seeds is if neither model is better.",
+        epilog=f"Examples: {prog} outputs/evaluate/A outputs/evaluate/B --seeds; {prog} A B report=true; {prog} A B C",
+    )
+    top.add_argument("a", type=Path, metavar="A", help="output_dir of the first model's run, or its rollouts.jsonl")
+    top.add_argument("b", type=Path, metavar="B", help="that of the second")
+    top.add_argument(
+        "more",
+        nargs="*",
+        default=[],
+        metavar="C ... | report=true",
+        help="further runs; or, of two, a page with both side by side, into the folder of B",
+    )
+    top.add_argument("-o", "--output", type=Path, metavar="FILE", help="write that page, and write it here")
+    top.add_argument("--seeds", action="store_true", help="list the seeds on which A and B differ")
+    return top
+
+
+@command(parser, PROG)
+def main(options: argparse.Namespace, prog: str) -> int:
+    """Run the command.
 
     Returns:
         The exit code: 0, or 2 where there is nothing to compare, or nowhere to write.
     """
-    arguments = parser(prog).parse_intermixed_args(argv)
-    wants_page = _wants_page(arguments.overrides) or arguments.output is not None
-    a, b = (read_records(rows_of(path)) for path in (arguments.a, arguments.b))
-    pairs, left_out = pair_up(a, b)
-    if not pairs:
+    wants_page, more = _more(options.more)
+    paths = [options.a, options.b, *more]
+    if (wants_page or options.output is not None) and more:
+        raise ConfigError(f"a page shows two runs side by side, and {len(paths)} are named; name two, or no page.")
+    records = [read_records(rows_of(path)) for path in paths]
+    runs, left_out = line_up(records)
+    if not runs[0]:
+        named = " and ".join(map(str, paths))
         raise ConfigError(
-            f"{arguments.a} and {arguments.b} have no episode of the same tag and seed; play both with the same "
-            "configuration and seed.val."
+            f"{named} have no episode of the same tag and seed; play {'both' if len(paths) == 2 else 'all'} with the "
+            "same configuration and seed.val."
         )
-    page = _write_page(arguments, pairs, matched(a, b), left_out) if wants_page else None
-    _print(pairs, left_out, arguments.seeds)
+    pairs, _ = pair_up(runs[0], runs[1])
+    page = None
+    if wants_page or options.output is not None:
+        page = _write_page(options, pairs, matched(*records), left_out)
+    _print(paths, runs, pairs, left_out, options.seeds)
     if page is not None:
         print(f"report in {page}")
     return 0
 
 
-def _wants_page(overrides: Sequence[str]) -> bool:
+def _more(words: Sequence[str]) -> tuple[bool, list[Path]]:
+    """Whether a page is wanted, and the runs after the first two."""
     values = {"report=true": True, "report=false": False}
-    for word in overrides:
-        if word not in values:
+    for word in words:
+        if "=" in word and word not in values and not Path(word).exists():
             raise ConfigError(f"{word!r} is not understood; a page about both runs is written with report=true.")
-    return any(values[word] for word in overrides)
+    return any(values.get(word, False) for word in words), [Path(word) for word in words if word not in values]
 
 
 def _write_page(
@@ -238,42 +315,33 @@ def _run_name(run: Path) -> str:
 
 def _left_out(count: int) -> str:
     return (
-        f"{count} {'episode' if count == 1 else 'episodes'} left out: only one model played "
-        f"{'it' if count == 1 else 'them'}, a prompt got no reply, or the environment failed."
+        f"{counted(count, 'episode', 'episodes')} left out: not all models played {'it' if count == 1 else 'them'}, a "
+        "prompt got no reply, or the environment failed."
     )
 
 
-def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line, under this name."""
-    top = CommandParser(
-        prog=prog,
-        description="Compare two models on the episodes that both played, seed by seed. The interval is of the "
-        "difference in success; p says how likely so uneven a split of seeds is if neither model is better.",
-        epilog=f"Examples: {prog} outputs/evaluate/A outputs/evaluate/B --seeds; {prog} A B report=true",
-    )
-    top.add_argument("a", type=Path, metavar="A", help="output_dir of the first model's run, or its rollouts.jsonl")
-    top.add_argument("b", type=Path, metavar="B", help="that of the second")
-    top.add_argument(
-        "overrides",
-        nargs="*",
-        default=[],
-        metavar="report=true",
-        help="write a page with both side by side, into the folder of B",
-    )
-    top.add_argument("-o", "--output", type=Path, metavar="FILE", help="write that page, and write it here")
-    top.add_argument("--seeds", action="store_true", help="list the seeds on which they differ")
-    return top
-
-
-def _print(pairs: Sequence[Pair], left_out: int, with_seeds: bool) -> None:
+def _print(
+    paths: Sequence[Path], runs: Sequence[Sequence[Record]], pairs: Sequence[Pair], left_out: int, with_seeds: bool
+) -> None:
     from rich.console import Console
 
     console = Console(markup=False, emoji=False, highlight=False)
-    print_whole(console, comparison_table(compare(pairs)))
+    if len(runs) > 2:
+        names = _told_apart(paths)
+        print_whole(console, board(runs, names))
+        print_whole(console, table_of_twos(runs, names))
+    else:
+        print_whole(console, comparison_table(compare(pairs)))
     if left_out:
         console.print(_left_out(left_out))
     for line in seed_lines(pairs) if with_seeds else ():
         console.print(line, soft_wrap=True)
+
+
+def _told_apart(paths: Sequence[Path]) -> list[str]:
+    """The runs' names, or their whole paths where two have the same name."""
+    names = [_run_name(path) for path in paths]
+    return names if len(set(names)) == len(names) else list(map(str, paths))
 
 
 if __name__ == "__main__":

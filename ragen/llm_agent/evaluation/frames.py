@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ragen.commands import command
+from ragen.commands import CommandParser, command
 from ragen.errors import ConfigError, InputError
 from ragen.extras import needs
 
@@ -235,7 +235,7 @@ def write_table(columns: Columns, file: IO[bytes], kind: str) -> None:
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog,
         description="Write runs as one table, a row a trajectory, for pandas, polars, DuckDB or a spreadsheet. In "
         "Python, ragen.frames(...) returns the same as a data frame.",

@@ -1,4 +1,4 @@
-"""What an evaluation came to, read from the records of its trajectories: success with an interval, and ``pass@k``.
+"""What an evaluation came to, from the records of its trajectories: success with an interval, ``pass@k``, ``pass^k``.
 
 An episode that the model cannot be judged by is no failure of the model: one whose environment failed (its record has
 ``env_error``), or whose prompt got no reply (``error``). Both are counted apart, and success is over the others.
@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from ragen.files import write_whole
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED, MISSING_REPLY, count_replies, outcome, replies_line
-from ragen.llm_agent.evaluation.statistics import effective_episodes, mean, mean_pass_at_k, wilson_interval
+from ragen.llm_agent.evaluation.statistics import (
+    effective_episodes,
+    mean,
+    mean_pass_at_k,
+    mean_pass_hat_k,
+    wilson_interval,
+)
 from ragen.llm_agent.evaluation.tables import TagSummary, summary_of_all, tables_of
 
 if TYPE_CHECKING:
@@ -43,6 +49,7 @@ class TagResult:
         low: Where the 95 % interval of that share begins.
         high: Where it ends.
         pass_at: k to the chance that some of k judged episodes of a seed succeeds, over the seeds that have so many.
+        pass_all: k to the chance that all of k judged episodes of a seed succeed (``pass^k``), over the same seeds.
         reward: The mean of the rewards' sum, of those that are judged.
         replies: What the model's replies were like, see :func:`~ragen.llm_agent.evaluation.replies.count_replies`.
     """
@@ -58,6 +65,7 @@ class TagResult:
     low: float
     high: float
     pass_at: dict[int, float]
+    pass_all: dict[int, float]
     reward: float
     replies: dict[str, Any]
 
@@ -100,6 +108,7 @@ def _evaluate(tag: str, records: Sequence[Record]) -> TagResult:
         low=low,
         high=high,
         pass_at={k: chance for k in _counts(groups) if (chance := mean_pass_at_k(groups, k)) is not None},
+        pass_all={k: chance for k in _counts(groups) if (chance := mean_pass_hat_k(groups, k)) is not None},
         reward=mean([sum(record["rewards"]) for record in judged]),
         replies=count_replies(records),
     )
@@ -195,7 +204,7 @@ def print_whole(console: Console, table: Table) -> None:
 
 
 def result_columns(results: Sequence[TagResult], tags: Sequence[TagSummary] = ()) -> dict[str, list[str]]:
-    """Head to cells, one for each result; ``pass@1`` is the success.
+    """Head to cells, one for each result; ``pass@1`` and ``pass^1`` are the success.
 
     Args:
         results: Of each tag, and of all where there are several.
@@ -210,7 +219,8 @@ def result_columns(results: Sequence[TagResult], tags: Sequence[TagSummary] = ()
             f"{result.low:.1%} - {result.high:.1%}" if is_known else "-"
             for result, is_known in zip(results, known, strict=True)
         ],
-        **{f"pass@{k}": [f"{r.pass_at[k]:.1%}" if k in r.pass_at else "" for r in results] for k in counts},
+        **{f"pass@{k}": [_share(result.pass_at.get(k)) for result in results] for k in counts},
+        **{f"pass^{k}": [_share(result.pass_all.get(k)) for result in results] for k in counts},
         "failures": [str(result.failures) for result in results],
         "env errors": [str(result.env_errors) for result in results],
         "no reply": [str(result.missing_replies) for result in results],
@@ -226,6 +236,10 @@ def result_columns(results: Sequence[TagResult], tags: Sequence[TagSummary] = ()
         "actions": [f"{tag.actions:.1f}" for tag in played],
         "invalid": [f"{tag.invalid:.1%}" for tag in played],
     }
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
 
 
 def result_table(results: Sequence[TagResult]) -> Table:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ragen.commands import command
+from ragen.commands import CommandParser, command
 from ragen.errors import ConfigError
 
 PROG = "ragen score"
@@ -37,7 +37,7 @@ Parser = Callable[[str], Sequence[str]]
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog=prog,
         description="Score a run again, with its replies as they are: by a function of yours, or by its environments, "
         "which are given the same replies again. Nothing is asked, and the run itself is not changed.",

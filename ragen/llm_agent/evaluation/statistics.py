@@ -6,7 +6,7 @@ much as its members resemble each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import comb, sqrt
 from statistics import NormalDist, fmean
 
@@ -71,6 +71,20 @@ def pass_at_k(episodes: int, successes: int, k: int) -> float:
     return 1.0 - comb(episodes - successes, k) / comb(episodes, k)
 
 
+def pass_hat_k(episodes: int, successes: int, k: int) -> float:
+    """``pass^k``: the chance that all of k episodes succeed, drawn without replacement from a group's.
+
+    The unbiased estimator of reliability (tau-bench: S. Yao et al., 2024), as :func:`pass_at_k` is that of one
+    success.
+
+    Args:
+        episodes: How many the group has, at least k.
+        successes: How many of them succeeded.
+        k: How many are drawn.
+    """
+    return comb(successes, k) / comb(episodes, k)
+
+
 def mean_pass_at_k(groups: Iterable[Sequence[float]], k: int) -> float | None:
     """``pass@k`` over groups, of those that have so many episodes; None where none has.
 
@@ -78,7 +92,18 @@ def mean_pass_at_k(groups: Iterable[Sequence[float]], k: int) -> float | None:
         groups: The successes of each group's members, 0 or 1.
         k: How many are drawn from each.
     """
-    each = [pass_at_k(len(group), int(sum(group)), k) for group in groups if len(group) >= k]
+    return _mean_of_groups(pass_at_k, groups, k)
+
+
+def mean_pass_hat_k(groups: Iterable[Sequence[float]], k: int) -> float | None:
+    """``pass^k`` over groups, of those that have so many episodes; None where none has. See :func:`mean_pass_at_k`."""
+    return _mean_of_groups(pass_hat_k, groups, k)
+
+
+def _mean_of_groups(
+    estimate: Callable[[int, int, int], float], groups: Iterable[Sequence[float]], k: int
+) -> float | None:
+    each = [estimate(len(group), int(sum(group)), k) for group in groups if len(group) >= k]
     return fmean(each) if each else None
 
 
@@ -119,6 +144,19 @@ def sign_test(differences: Sequence[float]) -> float:
     decided = better + worse
     tail = sum(comb(decided, lower) for lower in range(min(better, worse) + 1))
     return min(1.0, 2 * tail / 2**decided)
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Several tests' p, each as it is when all of them were looked at (S. Holm, 1979): errors are bounded together.
+
+    Args:
+        values: The p of each test, in any order.
+    """
+    adjusted, least = [0.0] * len(values), 0.0
+    for rank, place in enumerate(sorted(range(len(values)), key=values.__getitem__)):
+        least = max(least, min(1.0, (len(values) - rank) * values[place]))
+        adjusted[place] = least
+    return adjusted
 
 
 def mean(values: Sequence[float]) -> float:

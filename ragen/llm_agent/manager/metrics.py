@@ -8,6 +8,7 @@ from typing import Any
 from ragen.env.base import BaseEnv
 from ragen.errors import RagenError
 from ragen.llm_agent.config.generation import DEFAULTS, Generation
+from ragen.llm_agent.evaluation.statistics import mean_pass_at_k
 from ragen.parallel.engine import EnvEngine
 from ragen.parallel.episode.values import steady_text
 from ragen.parallel.interrupts import let_signals_pass
@@ -90,14 +91,18 @@ def _largest(grid: Any) -> int | None:
 
 
 def add_pass_at_k(caches: Sequence[dict[str, Any]], group_size: int) -> None:
-    """``pass@k``: whether any member of the group succeeded; branches are no members, and have none."""
-    groups: dict[int, float] = {}
+    """``pass@k``, k being the size of a group: of whole groups alone, since a part says nothing of k episodes.
+
+    Branches are no members of a group, and have none.
+    """
+    groups: dict[int, list[float]] = {}
     members = [cache for cache in caches if "parent" not in cache]
     for cache in members:
-        success = cache["metrics"][f"{cache['tag']}/success"]
-        groups[cache["group_id"]] = max(groups.get(cache["group_id"], 0.0), success)
+        groups.setdefault(cache["group_id"], []).append(cache["metrics"][f"{cache['tag']}/success"])
     for cache in members:
-        cache["metrics"][f"{cache['tag']}/pass@{group_size}"] = groups[cache["group_id"]]
+        chance = mean_pass_at_k([groups[cache["group_id"]]], group_size)
+        if chance is not None:
+            cache["metrics"][f"{cache['tag']}/pass@{group_size}"] = chance
 
 
 def add_rollout_info(caches: Sequence[dict[str, Any]], engine: EnvEngine) -> None:

@@ -303,8 +303,8 @@ class RolloutPlayer(Closing):
             val: Whether to play ``es_manager.val`` and not ``es_manager.train``.
             on_turn: Called before every turn with its number, from 0, and the number of environments still active,
                 and once after the last turn.
-            on_over: Called after every turn in which episodes ended, with their states; ``pass@k`` is only final in
-                the states of the whole rollout. Where no reply came, ``failures`` says why.
+            on_over: Called after every turn in which episodes ended, with their states; ``pass@k`` is only in
+                the states of whole groups. Where no reply came, ``failures`` says why.
             skip: Environments that are reset and then left alone; at least one must remain.
 
         Returns:

@@ -44,6 +44,7 @@ COMMANDS = {
         Command("score", "score a finished run again, offline", "ragen.llm_agent.evaluation.score"),
         Command("diagnose", "find collapse and faults in a run", "ragen.llm_agent.evaluation.diagnose_command"),
         Command("frame", "write runs as one table: Parquet, CSV or JSON lines", "ragen.llm_agent.evaluation.frames"),
+        Command("push", "write a run as a dataset of the Hugging Face hub", "ragen.llm_agent.evaluation.push"),
         Command("report", "write a page about a rollout that was played", "ragen.llm_agent.report.command"),
         Command("train", "train a model on rollouts", "ragen.training.command"),
         Command("serve", "serve environments over OpenEnv's WebSocket and HTTP", "ragen.serve.command"),

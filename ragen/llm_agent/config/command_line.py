@@ -70,6 +70,34 @@ def add_sweep_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_models_argument(parser: argparse.ArgumentParser) -> None:
+    """Let a command that asks a model take ``--models``, which is ``-m actor.model=a,b,c``."""
+    parser.add_argument(
+        "--models",
+        metavar="A,B,C",
+        help="a run for each of these models, one after the other",
+    )
+
+
+def model_overrides(models: str, overrides: Sequence[str]) -> list[str]:
+    """What ``--models`` says, as overrides of a sweep.
+
+    Args:
+        models: Names, separated by commas.
+        overrides: The others of the command line.
+
+    Raises:
+        ConfigError: A name is empty or there twice, or the model is named by an override too.
+    """
+    names = [name.strip() for name in models.split(",")]
+    if not all(names) or len({*names}) < len(names):
+        raise ConfigError(f"--models is {models!r}; expected different names, separated by commas.")
+    if any(word.lstrip("+~").startswith("actor.model=") for word in overrides):
+        raise ConfigError("--models and actor.model are both given; expected one of them.")
+    quoted = [name if re.fullmatch(r"[\w./-]+", name) else "'" + name.replace("'", "\\'") + "'" for name in names]
+    return [f"actor.model={','.join(quoted)}"]
+
+
 def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
     """Let a command that plays environments take ``--tags`` and ``--limit``; see :func:`narrow`."""
     parser.add_argument("--tags", metavar="A,B", help="play these tags of the configuration alone")
@@ -112,14 +140,14 @@ def narrow(config: Any, tags: str | None = None, limit: str | None = None) -> No
     OmegaConf.update(config, f"{where}.env_groups", sum(count for _, count in left))
 
 
-def runs_of(overrides: Sequence[str]) -> list[tuple[str, list[str]]]:
+def runs_of(overrides: Sequence[str]) -> list[tuple[tuple[str, ...], list[str]]]:
     """The runs of a sweep, in Hydra's order: the last key changes fastest.
 
     Args:
         overrides: Some of them with several values.
 
     Returns:
-        The name of each run's folder, after its own values, and its overrides.
+        What each run has of its own, and all of its overrides.
 
     Raises:
         ConfigError: An override cannot be read, or none has several values.
@@ -139,10 +167,10 @@ def runs_of(overrides: Sequence[str]) -> list[tuple[str, list[str]]]:
     if not swept:
         raise ConfigError("-m (--multirun) is given, and no key has several values, as in seed=1,2,3.")
     fixed = [str(each.input_line) for each in parsed if not each.is_sweep_override()]
-    return [(_folder_name(own), [*fixed, *own]) for own in itertools.product(*swept)]
+    return [(own, [*fixed, *own]) for own in itertools.product(*swept)]
 
 
-def _folder_name(overrides: Sequence[str]) -> str:
+def folder_name(overrides: Sequence[str]) -> str:
     """A folder's name that says what is special; where something is lost of that, with a part of its hash."""
     whole = ",".join(overrides)
     name = re.sub(r"[^\w.,=+-]+", "_", whole)[:LONGEST_NAME]
@@ -199,18 +227,25 @@ def run_command(
         arguments.overrides.append("raw=false")
     if getattr(arguments, "verbose", False):
         arguments.overrides.append("verbose=true")
-    if not getattr(arguments, "multirun", False):
-        return _run(arguments, (parser.prog, *words), arguments.overrides, None, run, compose)
+    others = [word for word in words if word not in ("-m", "--multirun") and word not in arguments.overrides]
+    is_sweep = getattr(arguments, "multirun", False)
     try:
+        if models := getattr(arguments, "models", None):
+            arguments.overrides += model_overrides(models, arguments.overrides)
+            at = next(at for at, word in enumerate(others) if word.startswith("--model"))
+            others[at : at + 1 + ("=" not in others[at])] = []
+            is_sweep = is_sweep or "," in models
+        if not is_sweep:
+            called = (parser.prog, *others, *arguments.overrides) if models else (parser.prog, *words)
+            return _run(arguments, called, arguments.overrides, None, run, compose)
         runs = runs_of(arguments.overrides)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return REFUSED
-    others = [word for word in words if word not in ("-m", "--multirun") and word not in arguments.overrides]
     code, began = 0, datetime.now()
-    for number, (name, overrides) in enumerate(runs, 1):
-        print(f"run {number} of {len(runs)}: {name}", file=sys.stderr)
-        came = _run(arguments, (parser.prog, *others, *overrides), overrides, SweptRun(name, began), run, compose)
+    for number, (own, overrides) in enumerate(runs, 1):
+        print(f"run {number} of {len(runs)}: {' '.join(own)}", file=sys.stderr)
+        came = _run(arguments, (parser.prog, *others, *overrides), overrides, SweptRun(own, began), run, compose)
         code = code or came
         if came >= STOPPED:
             break
@@ -221,21 +256,26 @@ class SweptRun(NamedTuple):
     """A run of a sweep.
 
     Attributes:
-        name: Of its folder.
+        own: The overrides that it alone has.
         began: When the sweep began, which is ``${now:..}`` for all its runs.
     """
 
-    name: str
+    own: tuple[str, ...]
     began: datetime
 
     def folder(self, config: Any) -> str:
-        """Where the run writes: below what its configuration says of ``output_dir``."""
+        """Where the run writes: below what its configuration says of ``output_dir``, in a folder of its own.
+
+        That is named after what the run has of its own, without the values that ``output_dir`` is named after itself.
+        """
         from omegaconf import OmegaConf
 
         said: Any = OmegaConf.to_container(config, resolve=False)
         raw = str(said.get("output_dir") or "outputs")
         dated = _NOW.sub(lambda found: self.began.strftime(found[1]), raw)
-        return setting({**said, "output_dir": f"{dated}/{self.name}"}, "output_dir", str)
+        told = [each for each in self.own if f"${{{each.lstrip('+').partition('=')[0]}}}" not in raw]
+        folder = f"{dated}/{folder_name(told)}" if told else dated
+        return setting({**said, "output_dir": folder}, "output_dir", str)
 
 
 def _without_job(words: Sequence[str]) -> list[str]:

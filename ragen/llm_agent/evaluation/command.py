@@ -9,7 +9,13 @@ from __future__ import annotations
 import argparse
 
 from ragen.commands import CommandParser
-from ragen.llm_agent.config.command_line import add_choice_arguments, add_config_arguments, add_sweep_argument, main_of
+from ragen.llm_agent.config.command_line import (
+    add_choice_arguments,
+    add_config_arguments,
+    add_models_argument,
+    add_sweep_argument,
+    main_of,
+)
 from ragen.llm_agent.rollout.command import add_raw_argument, add_verbose_argument, run
 
 PROG = "ragen eval"
@@ -26,6 +32,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         f"OPENAI_API_KEY=... {prog} actor.model=gpt-4o-mini report=true",
     )
     add_config_arguments(top, DEFAULT_CONFIG)
+    add_models_argument(top)
     add_sweep_argument(top)
     add_choice_arguments(top)
     add_raw_argument(top)

@@ -113,12 +113,16 @@ def test_an_episode_follows_from_seed_and_actions_in_a_browser_without_network_o
     first, second = made(), made()
     with pytest.raises(StateError):
         first.step("click[1]")
-    shown = first.reset(0)
+    try:
+        shown = first.reset(0)
+    except SandboxError as error:  # such as where users may not have namespaces
+        pytest.skip(str(error))
     expected = env_contract.play(first, actions)
     second.reset(1)
     assert second.reset(0) == shown and env_contract.play(second, actions) == expected
     assert [json.loads(turn)[3]["action_is_valid"] for turn in expected[:3]] == [True, False, False]
-    running = [each.cmdline() for each in chromiums()]
+    left = chromiums()
+    running = [each.cmdline() for each in left]
     assert running and not any("--no-sandbox" in line for line in running)
     asked = 'fetch("https://example.com").then(() => "reached", () => "not reached")'
     page = first._page
@@ -126,7 +130,8 @@ def test_an_episode_follows_from_seed_and_actions_in_a_browser_without_network_o
     assert first._lease.value.call(page._page.evaluate, asked) == "not reached"
     for env in (first, second):
         env.close()
-    assert not chromiums()
+    _, still = psutil.wait_procs(left, timeout=60)
+    assert not still
 
 
 @needs_browser

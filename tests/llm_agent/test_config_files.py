@@ -32,7 +32,7 @@ def test_there_is_a_configuration_per_environment_beside_the_base_and_the_mixed_
     numbered = {name.split("_", 2)[2] for name in PLAYABLE if name.startswith("_")}
     assert numbered == {
         "bandit", "sokoban", "frozen_lake", "countdown", "metamathqa", "webshop", "sudoku", "game_2048", "rubikscube",
-        "deepcoder", "code", "terminal", "search", "miniwob",
+        "deepcoder", "code", "terminal", "search", "miniwob", "textworld", "alfworld",
     }  # fmt: skip
     assert {"base", "mixed"} <= set(PLAYABLE)
 

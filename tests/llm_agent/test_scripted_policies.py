@@ -6,6 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from ragen.errors import ConfigError
+from ragen.extras import missing
 from ragen.llm_agent.backends import Request, Sampling, create_backend
 from ragen.llm_agent.backends.policies.tiles import best_move
 from ragen.llm_agent.backends.prompt import read_prompt
@@ -21,6 +22,11 @@ from support.sandboxes import needs_programs, needs_shell
 
 CONTROL = ControlTokens(["<|im_end|>"])
 THOUGHTFUL = ["actor.scripted.malformed=0", "actor.scripted.random=0"]
+
+
+def needs(extra):
+    """Skip what needs an extra that is not installed."""
+    return pytest.mark.skipif(bool(missing(extra)), reason=f"the extra {extra} is not installed")
 
 
 def config_of(*tags, groups=6, overrides=()):
@@ -102,10 +108,12 @@ class Game:
         pytest.param("Code", 1, 1.0, marks=needs_programs),
         pytest.param("DeepCoder", 1, 1.0, marks=needs_programs),
         pytest.param("Terminal", 2, 1.0, marks=needs_shell),
+        pytest.param("TextWorld", 25, 0.6, marks=[needs("textworld"), pytest.mark.slow]),
+        pytest.param("Alfworld", 50, 0.6, marks=[needs("alfworld"), pytest.mark.slow]),
     ],
 )
 def test_an_environment_is_solved_from_its_prompts_alone(tag, turns, least):
-    per_turn = 1 if tag in ("WebShop", "SearchQA", "Code", "DeepCoder", "Terminal") else 5
+    per_turn = 1 if tag in ("WebShop", "SearchQA", "Code", "DeepCoder", "Terminal", "TextWorld", "Alfworld") else 5
     config = config_of(tag, overrides=[*THOUGHTFUL, f"agent_proxy.max_actions_per_turn={per_turn}"])
     states = Game(config).play(create_backend(config), turns)
     assert sum(state["metrics"][f"{tag}/success"] for state in states) / len(states) >= least

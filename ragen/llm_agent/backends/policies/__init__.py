@@ -11,6 +11,7 @@ __all__ = ["POLICIES", "Plan", "Policy", "UnreadableError", "create_policy"]
 _HERE = "ragen.llm_agent.backends.policies"
 
 POLICIES = {
+    "alfworld": f"{_HERE}.adventures:AlfWorldPolicy",
     "bandit": f"{_HERE}.arms:BanditPolicy",
     "code": f"{_HERE}.programs:CodePolicy",
     "countdown": f"{_HERE}.numbers:CountdownPolicy",
@@ -24,6 +25,7 @@ POLICIES = {
     "sokoban": f"{_HERE}.grids:SokobanPolicy",
     "sudoku": f"{_HERE}.puzzles:SudokuPolicy",
     "terminal": f"{_HERE}.programs:TerminalPolicy",
+    "textworld": f"{_HERE}.adventures:TextWorldPolicy",
     "webshop": f"{_HERE}.shop:ShopPolicy",
 }
 

@@ -1,0 +1,8 @@
+"""Household tasks in text: ALFWorld's games where the user has them, else tasks generated on its floor plans."""
+
+from __future__ import annotations
+
+from ragen.env.alfworld.config import AlfWorldEnvConfig
+from ragen.env.alfworld.env import AlfWorldEnv
+
+__all__ = ["AlfWorldEnv", "AlfWorldEnvConfig"]

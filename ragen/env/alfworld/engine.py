@@ -1,0 +1,176 @@
+"""A game of ALFWorld in TextWorld's engine for PDDL, without what makes its resets slow.
+
+TextWorld translates a problem for the planner four times a reset, which takes seconds. Here a problem is translated
+once for a machine, by :func:`translated`, and the grammar is read once for a process. Nothing plans.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ragen.env.alfworld.tasks import GOAL, Game
+from ragen.extras import needs
+from ragen.resources import machine_cache
+
+FORMAT = 1
+"""Of translations; another one translates anew."""
+
+
+@contextmanager
+def _own_arguments() -> Iterator[None]:
+    """The planner's translator reads and writes ``sys.argv``, and takes standard output away."""
+    argv, output = sys.argv, sys.stdout
+    sys.argv = argv[:1]
+    try:
+        yield
+    finally:
+        sys.argv, sys.stdout = argv, output
+
+
+def translated(game: Game) -> tuple[Any, str]:
+    """The problem as the planner's translator has it, and in its language SAS; from the machine's cache.
+
+    Raises:
+        MissingExtraError: The planner is not installed.
+    """
+    text = hashlib.blake2b("\0".join((game.domain, game.problem)).encode(), digest_size=16).hexdigest()
+    key = {"format": FORMAT, "fast-downward": metadata.version("fast-downward-textworld"), "problem": text}
+    folder = machine_cache("alfworld", key, lambda folder: _translate(game, folder))
+    with open(folder / "task.pickle", "rb") as file:
+        return pickle.load(file), (folder / "problem.sas").read_text("utf-8")
+
+
+def _translate(game: Game, folder: Path) -> None:
+    with needs("alfworld", "a game of ALFWorld"), _own_arguments():
+        import fast_downward
+
+        task, sas = fast_downward.pddl2sas(game.domain, game.problem, verbose=False)
+    (folder / "task.pickle").write_bytes(pickle.dumps(task))
+    (folder / "problem.sas").write_text(sas, "utf-8")
+
+
+@lru_cache(maxsize=2)
+def _logic(domain: str, grammar: str) -> Any:
+    from textworld.envs.pddl.logic import GameLogic
+
+    return GameLogic(domain=domain, grammar=grammar)
+
+
+@lru_cache(maxsize=1)
+def _story_class() -> Any:
+    """TextWorld's environment for PDDL, changed; made on first use, since TextWorld takes a second to import."""
+    with needs("alfworld", "the environment 'alfworld'"), _own_arguments():
+        import fast_downward
+        from alfworld.agents.utils.misc import Demangler
+        from textworld import EnvInfos
+        from textworld.core import GameState
+        from textworld.envs.pddl import PddlEnv
+        from textworld.envs.pddl.logic import Atom, PddlState
+        from textworld.logic import Proposition, Type, Variable
+
+    class State(PddlState):  # type: ignore[misc]
+        """TextWorld's, made of a translation, and without the planner's second problem."""
+
+        def __init__(self, library: Any, game: Game, logic: Any) -> None:
+            self._facts, self._vars_by_name = defaultdict(set), {}
+            self._vars_by_type, self._var_counts = defaultdict(set), Counter()
+            self._logic, self.downward_lib = logic, library
+            self.task, sas = translated(game)
+            self._actions = {action.name: action for action in self.task.actions}
+            for kind in self.task.types:
+                with suppress(ValueError):  # it is there already
+                    logic.types.add(Type(kind.name, kind.supertype_names))
+            self.name2type = {thing.name: thing.type_name for thing in self.task.objects}
+            library.load_sas(sas.encode("utf-8"))
+            self.add_facts(list(self._initial()))
+            self.applied: list[tuple[int, int]] = []
+
+        def _initial(self) -> Iterator[Any]:
+            for fact in self.task.init:
+                if hasattr(fact, "predicate") and fact.predicate != "=":
+                    yield Proposition(fact.predicate, [Variable(name, self.name2type[name]) for name in fact.args])
+            atoms = (Atom * self.downward_lib.get_state_size())()
+            self.downward_lib.get_state(atoms)
+            facts = (atom.get_fact(self.name2type) for atom in atoms)
+            yield from (fact for fact in facts if not fact.is_negation)
+
+        def apply(self, action: Any) -> None:
+            operator = self._operators[action.id]
+            self.apply_operator(operator.id, operator.nb_effect_atoms)
+
+        def apply_operator(self, number: int, count: int) -> None:
+            effects = (Atom * count)()
+            self.downward_lib.apply_operator(number, effects)
+            for effect in effects:
+                fact = effect.get_fact(self.name2type)
+                self.remove_fact(fact.negate())
+                self.add_fact(fact)
+            self.applied.append((number, count))
+
+    class Story(PddlEnv):  # type: ignore[misc]
+        """TextWorld's, whose things have the names that ALFWorld gives them; it plays one game after the other."""
+
+        def __init__(self) -> None:
+            super().__init__(EnvInfos(feedback=True, admissible_commands=True, won=True))
+            self._task = ""
+
+        def load(self, game: Game) -> None:
+            self._logic, self._task = _logic(game.domain, game.grammar), game.task
+            self._pddl_state = State(self.downward_lib, game, self._logic)
+            self._entity_infos = self._get_entity_infos()
+            names = Demangler(game_infos=self._entity_infos, shuffle=False)
+            for info in self._entity_infos.values():
+                info.name = names.demangle_alfred_name(info.id)
+            self.prev_state, self._last_action, self._moves = None, None, 0
+            self.state = GameState()
+            self.state.feedback = ""
+
+        def begin(self) -> str:
+            """The first words of the game that was loaded."""
+            context = {
+                "state": self._pddl_state,
+                "facts": list(self._pddl_state.facts),
+                "variables": {},
+                "mapping": {},
+                "entity_infos": self._entity_infos,
+            }
+            words = self._logic.grammar.derive("#intro#", context)
+            self._gather_infos()
+            return str(words).replace(GOAL, self._task)
+
+        def go_to(self, applied: list[tuple[int, int]]) -> None:
+            """Have these operators applied in the game that was loaded, without a word."""
+            for number, count in applied:
+                self._pddl_state.apply_operator(number, count)
+            self._gather_infos()
+
+        @property
+        def applied(self) -> list[tuple[int, int]]:
+            """The operators of the episode, by number, each with the number of its effects."""
+            return list(self._pddl_state.applied)
+
+        def close(self) -> None:
+            """Give the planner's library back."""
+            library, self.downward_lib = self.downward_lib, None
+            if library is not None:
+                fast_downward.close_lib(library)
+
+    return Story
+
+
+def story() -> Any:
+    """An engine that games can be loaded into.
+
+    Raises:
+        MissingExtraError: ALFWorld, TextWorld or the planner is not installed.
+    """
+    return _story_class()()

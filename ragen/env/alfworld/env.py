@@ -1,0 +1,161 @@
+"""ALFWorld: household tasks in text, in TextWorld's engine for PDDL, in this process.
+
+A snapshot is the list of operators that were applied, which are applied again to load one: a millisecond each, where a
+command takes a fifth of a second, nearly all of it for the list of admissible commands.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from ragen.env.alfworld.config import AlfWorldEnvConfig
+from ragen.env.alfworld.engine import story
+from ragen.env.alfworld.tasks import GENERATED, Game, generate, official_games, package_folder, read_game
+from ragen.env.base import BaseLanguageBasedEnv
+from ragen.env.checks import check_was_reset, checked_seed
+from ragen.env.text import TextObservation
+from ragen.env.textworld.text import with_admissible
+
+NOTHING = "Nothing happens."
+
+
+class AlfWorldEnv(TextObservation, BaseLanguageBasedEnv):
+    """Do the task.
+
+    Attributes:
+        game: What is played; None before the first reset.
+        admissible: The commands that can be carried out, sorted.
+        steps: Commands of this episode.
+    """
+
+    config_class = AlfWorldEnvConfig
+    uses_global_rng = False
+    cost_hint = "heavy"
+    action_hint = "a command, such as: go to shelf 1"
+
+    def __init__(self, config: AlfWorldEnvConfig | None = None) -> None:
+        """Take a configuration, and look whether ALFWorld is there, and games are.
+
+        Raises:
+            ConfigError: The folder of official games has none.
+            MissingExtraError: ALFWorld, TextWorld or the planner is not installed.
+        """
+        self.config = config or AlfWorldEnvConfig()
+        self._forget()
+        package_folder()
+        if self.config.data is not None:
+            official_games(self.config.data, "train", tuple(sorted(self.config.task_types)))
+
+    def _forget(self) -> None:
+        self.game: Game | None = None
+        self.admissible: list[str] = []
+        self.steps, self._won = 0, False
+        self._drawn: tuple[int, str] = (0, "train")
+        self._story: Any = None
+
+    def reset(self, seed: int | None = None, mode: str | None = None) -> str:
+        """Begin a game; see :meth:`BaseEnv.reset`. Its problem is translated if this machine never has.
+
+        Raises:
+            ConfigError: There is no game of this split.
+        """
+        self._drawn = checked_seed("alfworld", seed), self.config.split(mode)
+        self._begin()
+        self.steps, self._won = 0, False
+        words = self._story.begin()
+        return self._write(words)
+
+    def _begin(self) -> None:
+        self.game = self._game()
+        if self._story is None:
+            self._story = story()
+        self._story.load(self.game)
+
+    def _game(self) -> Game:
+        (seed, split), config = self._drawn, self.config
+        most = config.num_train_games if split == "train" else config.num_eval_games
+        types = tuple(sorted(config.task_types))
+        if config.data is None:
+            return generate(seed % (GENERATED[split] if most == -1 else most), split, types)
+        files = official_games(config.data, split, types)
+        files = files if most == -1 else files[:most]
+        return read_game(files[seed % len(files)])
+
+    def _write(self, words: str) -> str:
+        self.admissible = [] if self._won else list(self._story.state["admissible_commands"])
+        listed = self.config.show_admissible and not self._won
+        self.observation = with_admissible(words.strip(), self.admissible) if listed else words.strip()
+        return self.observation
+
+    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        """Carry a command out.
+
+        Args:
+            action: An admissible command; any text.
+
+        Returns:
+            What the game says ("Nothing happens." where the command is not admissible), ``score`` for the command that
+            wins and 0 for others, whether the episode is over, and info: ``success``.
+
+        Raises:
+            StateError: The environment was never reset.
+        """
+        check_was_reset("alfworld", self.game is not None)
+        command = " ".join(action[:1000].lower().split())
+        self.steps += 1
+        valid, won, before = command in self.admissible, False, len(self._story.applied)
+        if valid:
+            state, _, self._won = self._story.step(command)
+            won = self._won
+            self._write(str(state.feedback))
+        elif not self._won:
+            self._write(NOTHING)
+        info = {
+            "action_is_valid": valid,
+            "action_is_effective": len(self._story.applied) > before,
+            "success": won,
+        }
+        done = self._won or self.steps >= self.config.max_steps
+        return self.observation, float(self.config.score) if won else 0.0, done, info
+
+    def rollout_info(self) -> dict[str, Any]:
+        """The kind of task, by ALFWorld's name."""
+        return {} if self.game is None else {"task_type": self.game.kind}
+
+    def save(self) -> Any:
+        """The operators that were applied, and what is shown; see :class:`BaseEnv`."""
+        if self.game is None:
+            return None
+        return self._drawn, self.steps, self._won, self.observation, list(self.admissible), self._story.applied
+
+    def load(self, saved: Any) -> None:
+        """Become what was saved."""
+        if saved is None:
+            self.close()
+            self._forget()
+            return
+        self._drawn, self.steps, self._won, self.observation, admissible, applied = saved
+        self._begin()
+        self._story.go_to(applied)
+        self.admissible = list(admissible)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The game is made again where this goes."""
+        return {"config": self.config, "_saved": self.save()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """See :meth:`load`."""
+        self.config = state["config"]
+        self._forget()
+        self.load(state["_saved"])
+
+    def close(self) -> None:
+        """Let go of the engine."""
+        if self._story is not None:
+            self._story.close()
+            self._story = None
+
+    def example_action(self, rng: Random) -> str:
+        """A command that can be carried out, mostly; else one that cannot."""
+        return rng.choice([*self.admissible, "take the moon", "go to cabinet 99"])

@@ -1,0 +1,290 @@
+"""ALFWorld's games: the official ones of a folder, and tasks that are generated on its floor plans.
+
+A generated task takes everything but its objects' places from ALFWorld's package: the domain, the grammar, the goals,
+the rooms, their receptacles, which objects there are, and which receptacle may hold which object.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from ragen.errors import ConfigError
+from ragen.extras import needs
+
+TASK_TYPES = {
+    1: "pick_and_place_simple",
+    2: "look_at_obj_in_light",
+    3: "pick_clean_then_place_in_recep",
+    4: "pick_heat_then_place_in_recep",
+    5: "pick_cool_then_place_in_recep",
+    6: "pick_two_obj_and_place",
+}
+"""ALFWorld's numbers and names of its kinds of tasks."""
+
+GENERATED = {"train": 3553, "valid_seen": 140, "valid_unseen": 134}
+"""How many generated tasks a split has: as many as there are official games."""
+
+GOAL = "UNKNOWN GOAL"
+"""What stands in ALFWorld's grammar where a game has its task."""
+
+_HELD_OUT = 6  # scenes of each kind of room that train has none of, as ALFRED has none of its first ones
+_STATES = {3: ("Cleanable", "SinkBasin"), 4: ("Heatable", "Microwave"), 5: ("Coolable", "Fridge")}
+_LAMPS = ("DeskLamp", "FloorLamp")
+_LAMPS_STAND_ON = ("Desk", "SideTable", "Dresser", "DiningTable", "CoffeeTable", "Shelf")
+_SEVERAL = ("CounterTop", "Shelf", "SideTable", "StoveBurner")
+_START = "loc_bar_0_bar_0_bar_0_bar_0_start"
+_SIGNS = {"|": "_bar_", "+": "_plus_", "-": "_minus_", ".": "_dot_", ",": "_comma_"}
+
+
+class Game(NamedTuple):
+    """What an episode plays.
+
+    Attributes:
+        domain: In PDDL.
+        problem: In PDDL.
+        grammar: What is said, in TextWorld's language, with :data:`GOAL` in the place of the task.
+        task: What is to be done, in words.
+        kind: The name of the kind of task; "" where a file does not say.
+    """
+
+    domain: str
+    problem: str
+    grammar: str
+    task: str
+    kind: str
+
+
+# Official games
+
+
+@lru_cache(maxsize=8)
+def official_games(data: str, split: str, task_types: tuple[int, ...]) -> tuple[str, ...]:
+    """The files of a split, as ALFWorld chooses them: solvable, without slicing or movable receptacles, sorted.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    kinds = {TASK_TYPES[number] for number in task_types}
+    folders = [Path(data) / split, Path(data) / "json_2.1.1" / split]
+    folder = next((each for each in folders if each.is_dir()), folders[0])
+    found = []
+    for path in sorted(folder.rglob("game.tw-pddl")):
+        if "movable" in str(path.relative_to(folder)) or "Sliced" in str(path.relative_to(folder)):
+            continue
+        if _kind_of(path) in kinds and json.loads(path.read_text("utf-8")).get("solvable"):
+            found.append(str(path))
+    if not found:
+        raise ConfigError(
+            f"alfworld: env_config key data={data!r}: no game.tw-pddl of the task types {sorted(task_types)} in "
+            f"{folder}. `alfworld-download` fetches the official games; data: null plays generated tasks."
+        )
+    return tuple(found)
+
+
+def _kind_of(path: Path) -> str:
+    try:
+        return str(json.loads((path.parent / "traj_data.json").read_text("utf-8"))["task_type"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def read_game(path: str) -> Game:
+    """An official game.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        data = json.loads(Path(path).read_text("utf-8"))
+        grammar, beginning = data["grammar"], "Your task is to: "
+        task = grammar.partition(beginning)[2].partition('"')[0].rstrip(".")
+        plain = grammar.replace(f"{beginning}{task}", f"{beginning}{GOAL}", 1)
+        return Game(data["pddl_domain"], data["pddl_problem"], plain, task, _kind_of(Path(path)))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"alfworld: {path} is no game of ALFWorld: {error!r}.") from error
+
+
+# Generated tasks
+
+
+def package_folder() -> Path:
+    """Where ALFWorld is installed; it is not imported, since it prints and reads the command line.
+
+    Raises:
+        MissingExtraError: It is not installed.
+    """
+    with needs("alfworld", "the environment 'alfworld'"):
+        found = importlib.util.find_spec("alfworld")
+        if found is None or found.origin is None:
+            raise ModuleNotFoundError("No module named 'alfworld'", name="alfworld")
+    return Path(os.path.dirname(found.origin))
+
+
+@lru_cache(maxsize=64)
+def _scene(number: int) -> tuple[tuple[str, ...], dict[str, list[float]]]:
+    """The kinds of things of a floor plan, and where its receptacles that open are."""
+    base = package_folder() / "gen" / "layouts" / f"FloorPlan{number}"
+    types = json.loads(Path(f"{base}-objects.json").read_text("utf-8"))
+    return tuple(sorted(types)), json.loads(Path(f"{base}-openable.json").read_text("utf-8"))
+
+
+@lru_cache(maxsize=2)
+def _package_text(name: str) -> str:
+    return (package_folder() / "data" / name).read_text("utf-8")
+
+
+class _Room(NamedTuple):
+    """A scene with things in it: where receptacles stand, and which receptacle holds which object."""
+
+    receptacles: dict[str, list[float]]
+    objects: dict[str, str]
+    lamps: tuple[str, ...]
+
+
+def generate(number: int, split: str, task_types: Iterable[int]) -> Game:
+    """The task of a number; those of one split are drawn apart from those of the others.
+
+    Args:
+        number: Which one.
+        split: ``"train"`` and ``"valid_seen"`` share scenes, ``"valid_unseen"`` has scenes of its own.
+        task_types: Some of :data:`TASK_TYPES`.
+    """
+    from alfworld.gen import constants, goal_library
+
+    rng = Random(f"alfworld/{split}/{number}")
+    numbers = sorted(task_types)
+    while True:
+        kind = rng.choice(numbers)
+        scenes = list(constants.SCENE_TYPE[rng.choice(sorted(constants.GOALS_VALID[TASK_TYPES[kind]]))])
+        scene = rng.choice(scenes[:_HELD_OUT] if split == "valid_unseen" else scenes[_HELD_OUT:])
+        room = _furnished(rng, scene, constants)
+        chosen = _goal(rng, kind, room, constants)
+        if chosen is None:
+            continue
+        words = dict(zip(("obj", "recep", "toggle"), chosen, strict=True), mrecep="")
+        goal = goal_library.gdict[TASK_TYPES[kind]]
+        task = rng.choice(goal["templates"]).format(**{key: word.lower() for key, word in words.items()})
+        problem = _problem(room, goal["pddl"].format(**words).replace("#", "-"), constants)
+        return Game(_package_text("alfred.pddl"), problem, _package_text("alfred.twl2"), task, TASK_TYPES[kind])
+
+
+def _kind(name: str) -> str:
+    """The kind of a thing; a basin's stands last in its name, as in AI2-THOR: ``Sink|...|SinkBasin``."""
+    parts = name.split("|")
+    return parts[-1] if parts[-1].endswith("Basin") else parts[0]
+
+
+def _furnished(rng: Random, scene: int, constants: Any) -> _Room:
+    """A floor plan with objects in the receptacles that may hold them."""
+    types, opens = _scene(scene)
+    receptacles: dict[str, list[float]] = dict(sorted(opens.items()))
+    known = {_kind(each) for each in receptacles}
+    fixed = constants.RECEPTACLES - constants.MOVABLE_RECEPTACLES_SET
+    for kind in types:
+        if kind in fixed and kind not in known and f"{kind}Basin" not in types:
+            for count in range(rng.randint(1, 2) if kind in _SEVERAL else 1):
+                place = [rng.randrange(-20, 20) / 4, rng.randrange(-20, 20) / 4, rng.choice([0, 90, 180, 270]), 30]
+                whole, basin = (kind.removesuffix("Basin"), f"|{kind}") if kind.endswith("Basin") else (kind, "")
+                receptacles[f"{whole}|{count}|0|{rng.randrange(100)}{basin}"] = place
+    objects: dict[str, str] = {}
+    for kind in types:
+        if kind in constants.OBJECTS_SET and kind not in fixed:
+            where = sorted(each for each in receptacles if kind in _may_hold(_kind(each), constants))
+            for count in range(rng.randint(1, constants.MAX_NUM_OF_OBJ_INSTANCES) if where else 0):
+                objects[f"{kind}|{count}|{rng.randrange(1000)}"] = rng.choice(where)
+    lamps = tuple(kind for kind in _LAMPS if kind in types)
+    for kind in lamps:
+        where = sorted(each for each in receptacles if _kind(each) in _LAMPS_STAND_ON)
+        if where and not any(_kind(each) == kind for each in objects):
+            objects[f"{kind}|0|0"] = rng.choice(where)
+    return _Room(receptacles, objects, lamps)
+
+
+def _may_hold(receptacle: str, constants: Any) -> Any:
+    return constants.VAL_RECEPTACLE_OBJECTS.get(receptacle, ())
+
+
+def _goal(rng: Random, kind: int, room: _Room, constants: Any) -> tuple[str, str, str] | None:
+    """Which kind of object is wanted, in which kind of receptacle, by which lamp; None where the room has none."""
+    state, tool = _STATES.get(kind, ("", ""))
+    holders = {_kind(each) for each in room.receptacles}
+    places: dict[str, list[str]] = {}
+    for name, where in room.objects.items():
+        places.setdefault(_kind(name), []).append(_kind(where))
+    if tool and tool not in holders:
+        return None
+    targets = [
+        each
+        for each in sorted(places)
+        if each not in room.lamps
+        and each not in constants.MOVABLE_RECEPTACLES_SET
+        and (not state or each in constants.VAL_ACTION_OBJECTS[state])
+        and (kind != 6 or len(places[each]) > 1)
+    ]
+    if kind == 2:
+        lamps = [each for each in room.lamps if each in places]
+        return (rng.choice(targets), "", rng.choice(lamps)) if lamps and targets else None
+    pairs = [
+        (target, holder)
+        for target in targets
+        for holder in sorted(holders - {tool})
+        if target in _may_hold(holder, constants) and holder not in places[target]
+    ]
+    return (*rng.choice(pairs), "") if pairs else None
+
+
+def _plain(name: str) -> str:
+    """A name as PDDL may have it, and as ALFWorld turns it back."""
+    for sign, word in _SIGNS.items():
+        name = name.replace(sign, word)
+    return name
+
+
+def _location(place: list[float]) -> str:
+    x, z, rotation, horizon = place[:4]
+    return _plain(f"loc|{int(x * 4)}|{int(z * 4)}|{int(rotation / 90)}|{int(horizon)}")
+
+
+def _problem(room: _Room, goal: str, constants: Any) -> str:
+    """The room and the goal in PDDL."""
+    locations = sorted({_location(place) for place in room.receptacles.values()})
+    facts = [f"(atLocation agent1 {_START})"]
+    for name, place in room.receptacles.items():
+        kind, plain = _kind(name), _plain(name)
+        facts += [f"(receptacleType {plain} {kind}Type)", f"(receptacleAtLocation {plain} {_location(place)})"]
+        facts += [f"(openable {plain})"] if kind in constants.OPENABLE_CLASS_SET else []
+    for name, holder in room.objects.items():
+        kind, plain = _kind(name), _plain(name)
+        facts += [f"(objectType {plain} {kind}Type)", f"(inReceptacle {plain} {_plain(holder)})"]
+        facts += [f"(objectAtLocation {plain} {_location(room.receptacles[holder])})"]
+        facts += [f"({'toggleable' if kind in room.lamps else 'pickupable'} {plain})"]
+        for state in ("Cleanable", "Heatable", "Coolable", "Sliceable"):
+            facts += [f"({state.lower()} {plain})"] if kind in constants.VAL_ACTION_OBJECTS[state] else []
+        facts += [f"(isReceptacleObject {plain})"] if kind in constants.MOVABLE_RECEPTACLES_SET else []
+    holders = sorted({_kind(each) for each in room.receptacles})
+    kinds = sorted({_kind(each) for each in room.objects})
+    facts += [f"(canContain {a}Type {b}Type)" for a in holders for b in kinds if b in _may_hold(a, constants)]
+    things = [
+        "agent1 - agent",
+        *(f"{each}Type - otype" for each in kinds),
+        *(f"{each}Type - rtype" for each in holders),
+    ]
+    things += [f"{_plain(each)} - object" for each in sorted(room.objects)]
+    things += [f"{_plain(each)} - receptacle" for each in sorted(room.receptacles)]
+    things += [f"{each} - location" for each in [*locations, _START]]
+    sections = ["(:domain alfred)", "(:objects", *things, ")", "(:init", *facts, ")", goal.strip()]
+    text = "\n".join(["(define (problem p)", *sections])
+    return _closed(text)
+
+
+def _closed(text: str) -> str:
+    """The text with as many brackets closed as opened: goals of ALFWorld's library close the problem too, or not."""
+    missing = text.count("(") - text.count(")")
+    return text + ")" * missing if missing >= 0 else text.rstrip()[:missing]

@@ -1,0 +1,55 @@
+"""What TextWorld's environment can be told: which games, how many of them, how hard, and what is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ragen.env.checks import is_integer, require, require_families
+from ragen.env.textworld.games import FAMILIES, LEVELS
+
+_TYPE = "textworld"
+REWARDS = ("share", "all")
+
+
+@dataclass
+class TextWorldEnvConfig:
+    """Configuration of :class:`~ragen.env.textworld.env.TextWorldEnv`.
+
+    Attributes:
+        families: Of games, by name; None takes all.
+        levels: How hard they are, of 1, 2 and 3; see docs/textworld.md.
+        games: Different games of the train split; each takes seconds to compile, once for a machine.
+        val_games: Different games of the val split, and of the test split.
+        hints: Whether the first observation lists the steps to take, instead of the last one alone.
+        max_steps: Commands of an episode.
+        reward: ``"share"``: the share of the game's points that a command scores; ``"all"``: 1 when the game is won.
+        show_admissible: Whether observations list the commands that can be carried out.
+        render_mode: ``"text"``.
+    """
+
+    families: list[str] | None = None
+    levels: list[int] = field(default_factory=lambda: [1])
+    games: int = 100
+    val_games: int = 20
+    hints: bool = False
+    max_steps: int = 50
+    reward: str = "share"
+    show_admissible: bool = True
+    render_mode: str = "text"
+
+    def __post_init__(self) -> None:
+        """Check every value.
+
+        Raises:
+            ConfigError: A value cannot work.
+        """
+        require_families(_TYPE, self.families, FAMILIES)
+        levels_ok = isinstance(self.levels, list | tuple) and bool(self.levels)
+        levels_ok = levels_ok and all(is_integer(each) and each in LEVELS for each in self.levels)
+        require(levels_ok, _TYPE, "levels", self.levels, f"a list of some of {', '.join(map(str, LEVELS))}")
+        for key in ("games", "val_games", "max_steps"):
+            require(is_integer(getattr(self, key), 1), _TYPE, key, getattr(self, key), "an integer of at least 1")
+        for key in ("hints", "show_admissible"):
+            require(isinstance(getattr(self, key), bool), _TYPE, key, getattr(self, key), "a truth value")
+        require(self.reward in REWARDS, _TYPE, "reward", self.reward, " or ".join(map(repr, REWARDS)))
+        require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")

@@ -1,0 +1,258 @@
+"""ALFWorld: generated tasks, official games, snapshots, and rollouts in workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragen.env.alfworld.config import AlfWorldEnvConfig
+from ragen.env.alfworld.env import AlfWorldEnv
+from ragen.env.alfworld.player import solve
+from ragen.env.alfworld.tasks import GOAL, TASK_TYPES, generate
+from ragen.env.textworld.text import admissible_in, with_admissible
+from ragen.errors import ConfigError, InputError, StateError
+from ragen.extras import missing
+from ragen.llm_agent.es_manager import EnvStateManager
+from support import env_contract
+from support.episodes import config, kill_workers, play_answers
+
+needs_alfworld = pytest.mark.skipif(bool(missing("alfworld")), reason="ALFWorld is not installed")
+pytestmark = pytest.mark.timeout(600)  # on a busy machine
+FEW: dict[str, Any] = {"num_train_games": 2, "num_eval_games": 1, "task_types": [1]}
+ACTIONS = ["look", "inventory", "go to garbagecan 1", "examine garbagecan 1", "dance", ""]
+DIGEST = """
+import hashlib, random
+from ragen.env.alfworld.config import AlfWorldEnvConfig
+from ragen.env.alfworld.env import AlfWorldEnv
+env = AlfWorldEnv(AlfWorldEnvConfig(num_train_games=2, task_types=[1]))
+rng, told = random.Random(1), env.reset(0)
+for _ in range(5):
+    told += repr(env.step(env.example_action(rng)))
+print(hashlib.sha256(told.encode()).hexdigest())
+"""
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for the module, since a problem takes a second to translate."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def machine(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGEN_CACHE", str(cache))
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., AlfWorldEnv]]:
+    made: list[AlfWorldEnv] = []
+
+    def build(**settings: Any) -> AlfWorldEnv:
+        made.append(AlfWorldEnv(AlfWorldEnvConfig(**{**FEW, **settings})))
+        return made[-1]
+
+    yield build
+    for env in made:
+        env.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("data", "/nowhere"),
+        ("eval_dataset", "valid_seen"),
+        ("task_types", []),
+        ("task_types", [7]),
+        ("num_train_games", 0),
+        ("num_eval_games", -2),
+        ("max_steps", 0),
+        ("score", "10"),
+        ("show_admissible", 1),
+        ("config_file", 3),
+        ("render_mode", "rgb_array"),
+    ],
+)
+def test_values_that_cannot_work_are_refused(key: str, value: Any) -> None:
+    env_contract.assert_refused(AlfWorldEnvConfig, key, value)
+
+
+def test_the_player_looks_takes_treats_and_places() -> None:
+    task = "Your task is to: put a clean mug in cabinet."
+    gos = ["go to cabinet 1", "go to shelf 1", "go to sinkbasin 1"]
+    first = with_admissible(f"In the room you see a cabinet 1, a shelf 1, and a sinkbasin 1.\n\n{task}", gos)
+    closed = with_admissible("You arrive at cabinet 1. The cabinet 1 is closed.", ["open cabinet 1", *gos[1:]])
+    empty = with_admissible("You open the cabinet 1. In it, you see nothing.", gos[1:])
+    shelf = with_admissible(
+        "You arrive at shelf 1. On the shelf 1, you see a mug 2.", ["take mug 2 from shelf 1", *gos]
+    )
+    taken = with_admissible("You pick up the mug 2 from the shelf 1.", ["move mug 2 to shelf 1", *gos])
+    sink = with_admissible("You arrive at sinkbasin 1.", ["clean mug 2 with sinkbasin 1", *gos])
+    clean = with_admissible("You clean the mug 2 using the sinkbasin 1.", gos)
+    back = with_admissible("You arrive at cabinet 1.", ["move mug 2 to cabinet 1", *gos])
+    shown, said = [first], list[str]()
+    expected = {
+        "go to cabinet 1": closed,
+        "open cabinet 1": empty,
+        "go to shelf 1": shelf,
+        "take mug 2 from shelf 1": taken,
+        "go to sinkbasin 1": sink,
+        "clean mug 2 with sinkbasin 1": clean,
+    }
+    for command, reply in expected.items():
+        assert solve(shown, said) == command
+        said.append(command)
+        shown.append(reply)
+    assert solve(shown, said) == "go to cabinet 1"
+    assert solve([*shown, back], [*said, "go to cabinet 1"]) == "move mug 2 to cabinet 1"
+
+
+# Generated tasks
+
+
+@needs_alfworld
+def test_generated_tasks_follow_from_their_number_and_differ_between_splits() -> None:
+    splits = {
+        split: [generate(number, split, TASK_TYPES) for number in range(60)]
+        for split in ("train", "valid_seen", "valid_unseen")
+    }
+    assert splits["train"] == [generate(number, "train", TASK_TYPES) for number in range(60)]
+    problems = [game.problem for games in splits.values() for game in games]
+    assert len(set(problems)) == len(problems)
+    assert {game.kind for game in splits["train"]} == set(TASK_TYPES.values())
+    for game in splits["train"]:
+        assert game.problem.count("(") == game.problem.count(")")
+        assert GOAL in game.grammar and game.task
+
+
+@needs_alfworld
+@pytest.mark.slow
+@pytest.mark.parametrize("number", TASK_TYPES)
+@pytest.mark.parametrize("mode", ["train", "val"])
+def test_the_player_solves_generated_tasks_of_every_kind(
+    number: int, mode: str, make: Callable[..., AlfWorldEnv]
+) -> None:
+    env, won = make(task_types=[number], num_train_games=4, num_eval_games=4), 0.0
+    for seed in range(4):
+        shown, said, done = [env.reset(seed, mode)], list[str](), False
+        while not done:
+            said.append(solve(shown, said) or "look")
+            told, reward, done, _ = env.step(said[-1])
+            shown.append(told)
+        won += reward
+    assert won >= 20.0
+
+
+# Promises of every environment
+
+
+@needs_alfworld
+def test_seed_and_actions_decide_everything(make: Callable[..., AlfWorldEnv]) -> None:
+    before = list(sys.argv), sys.stdout, os.getcwd()
+    env_contract.assert_seed_and_actions_decide_everything(make, ACTIONS)
+    env_contract.assert_leaves_the_global_generators_alone(make, ACTIONS)
+    assert (list(sys.argv), sys.stdout, os.getcwd()) == before
+
+
+@needs_alfworld
+def test_it_is_saved_and_pickled_at_any_moment(make: Callable[..., AlfWorldEnv]) -> None:
+    env_contract.assert_saves_at_any_moment(make, ACTIONS)
+    env_contract.assert_pickles_in_mid_episode(make, ACTIONS)
+
+
+@needs_alfworld
+def test_another_process_with_another_hash_seed_plays_the_same_and_translates_the_same(cache: Path) -> None:
+    def told(hash_seed: str, folder: Path) -> bytes:
+        environ = {**os.environ, "PYTHONHASHSEED": hash_seed, "RAGEN_CACHE": str(folder)}
+        return subprocess.run([sys.executable, "-c", DIGEST], env=environ, check=True, capture_output=True).stdout
+
+    assert told("1", cache) == told("2", cache / "another")
+
+
+@needs_alfworld
+def test_it_refuses_what_cannot_be_and_nothing_happens_for_what_is_not_admissible(
+    make: Callable[..., AlfWorldEnv],
+) -> None:
+    env = pickle.loads(pickle.dumps(make()))
+    with pytest.raises(StateError):
+        env.step("look")
+    with pytest.raises(InputError, match="seed"):
+        env.reset(-1)
+    first = env.reset(0)
+    told, reward, done, info = env.step("go to the moon\0" + "x" * 100_000)
+    assert told == with_admissible("Nothing happens.", admissible_in(first))
+    assert (reward, done) == (0.0, False) and not info["action_is_valid"] and not info["action_is_effective"]
+    env.close()
+
+
+# Official games
+
+
+@pytest.fixture
+def official(tmp_path: Path) -> Path:
+    """Two games in the form of the official data, one of a kind that is left out."""
+    for number, name in enumerate(
+        ("pick_and_place_simple-Mug-None-Desk-1", "pick_and_place_simple-MugSliced-None-Desk-1")
+    ):
+        game = generate(number, "train", [1])
+        folder = tmp_path / "json_2.1.1" / "train" / name / "trial"
+        folder.mkdir(parents=True)
+        data = {
+            "pddl_domain": game.domain,
+            "pddl_problem": game.problem,
+            "grammar": game.grammar.replace(GOAL, game.task),
+            "solvable": True,
+        }
+        (folder / "game.tw-pddl").write_text(json.dumps(data))
+        (folder / "traj_data.json").write_text(json.dumps({"task_type": "pick_and_place_simple"}))
+    return tmp_path
+
+
+@needs_alfworld
+def test_an_official_game_is_played_as_it_stands_in_its_file(official: Path, make: Callable[..., AlfWorldEnv]) -> None:
+    env, generated = make(data=str(official)), make()
+    assert {env.reset(seed) for seed in range(3)} == {generated.reset(0)}
+    assert env.rollout_info() == {"task_type": "pick_and_place_simple"}
+    with pytest.raises(ConfigError, match=r"no game\.tw-pddl.*valid_seen.*alfworld-download"):
+        env.reset(0, "val")
+    with pytest.raises(ConfigError, match="task types"):
+        make(data=str(official), task_types=[2])
+
+
+# Behind the manager
+
+
+def answers(cache: dict[str, Any], turn: int) -> list[str]:
+    """What a player might say: mostly what is sensible."""
+    shown = [each["state"] for each in cache["history"]]
+    said = [(each["actions"] or [""])[0] for each in cache["history"] if "actions" in each]
+    rng = random.Random(f"{cache['env_id']}/{turn}")
+    return [(rng.random() < 0.9 and solve(shown, said)) or rng.choice([*admissible_in(shown[-1]), *ACTIONS])]
+
+
+@needs_alfworld
+def test_rollouts_are_equal_in_workers_and_after_kills() -> None:
+    tags = {"House": {"env_type": "alfworld", "env_config": FEW, "max_actions_per_traj": 20}}
+
+    def made(mode: Any) -> EnvStateManager:
+        return EnvStateManager(config(tags, [("House", 1)], group_size=2, use_multiprocessing=mode))
+
+    turns = 12
+    with made(False) as manager:
+        expected = [play_answers(manager, answers, turns) for _ in range(2)]
+    with made(True) as manager:
+        assert play_answers(manager, answers, turns) == expected[0]
+        killed = play_answers(manager, answers, turns, lambda turn: turn in (1, 4) and kill_workers(manager))
+        assert killed == expected[1]
+    with made("auto") as manager:
+        assert play_answers(manager, answers, turns) == expected[0]
+    rewards = [turn.get("reward", 0) for cache in expected[0] + expected[1] for turn in cache["history"]]
+    assert max(rewards) == 10.0, "something was solved"

@@ -1,0 +1,252 @@
+"""TextWorld: generated games, what may be said to them, snapshots, and rollouts in workers."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragen.env.textworld.config import TextWorldEnvConfig
+from ragen.env.textworld.env import TextWorldEnv
+from ragen.env.textworld.games import choose, seed_of
+from ragen.env.textworld.player import solve
+from ragen.env.textworld.text import admissible_in, with_admissible, without_trimmings
+from ragen.errors import InputError, StateError
+from ragen.extras import missing
+from ragen.llm_agent.es_manager import EnvStateManager
+from support import env_contract
+from support.episodes import config, kill_workers, play_answers
+
+needs_textworld = pytest.mark.skipif(bool(missing("textworld")), reason="TextWorld is not installed")
+pytestmark = pytest.mark.timeout(600)  # a game takes seconds to compile, and more on a busy machine
+FEW: dict[str, Any] = {"families": ["coin"], "games": 2, "val_games": 1}
+ACTIONS = ["look", "go nowhere", "Inventory", "save", "", "take coin", "go north", "go west", "go east", "go south"]
+OUTSIDE = (
+    *("save", "quit", "restart", "restore", "undo", "script", "again", "tw-trace-actions", "", "\0", "x" * 100_000),
+    *("look. quit", "look then quit", "look\nquit", "take coin, quit", "\u017fave"),
+)
+DIGEST = """
+import hashlib, sys
+from ragen.env.textworld.config import TextWorldEnvConfig
+from ragen.env.textworld.env import TextWorldEnv
+import random
+env = TextWorldEnv(TextWorldEnvConfig(families=['coin'], games=2, val_games=1))
+rng, told = random.Random(1), env.reset(0)
+for _ in range(6):
+    told += repr(env.step(env.example_action(rng)))
+print(hashlib.sha256(told.encode()).hexdigest())
+"""
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for the module, since a game takes seconds to compile."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def machine(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGEN_CACHE", str(cache))
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., TextWorldEnv]]:
+    made: list[TextWorldEnv] = []
+
+    def build(**settings: Any) -> TextWorldEnv:
+        made.append(TextWorldEnv(TextWorldEnvConfig(**{**FEW, **settings})))
+        return made[-1]
+
+    yield build
+    for env in made:
+        env.close()
+
+
+# Games and their texts
+
+
+def test_games_of_splits_have_no_seed_in_common() -> None:
+    chosen = {
+        split: {choose(seed, split, ("coin", "cooking"), (1, 2), 300, False) for seed in range(900)}
+        for split in ("train", "val", "test")
+    }
+    assert [len(games) for games in chosen.values()] == [300] * 3
+    seeds = [seed_of(game, attempt) for games in chosen.values() for game in games for attempt in range(2)]
+    assert len(set(seeds)) == len(seeds)
+
+
+def test_what_a_game_prints_around_its_words_is_left_out() -> None:
+    told = "\n\n  $$ \\$$\n\nTake it!\n\n\n\n-= Attic =-\nDark.   \n\n>          -= Attic =-0/1"
+    assert without_trimmings(told) == "Take it!\n\n-= Attic =-\nDark."
+    assert without_trimmings("Won.\n\n\nWould you like to RESTART, or QUIT?\n> ") == "Won."
+
+
+def test_commands_that_are_listed_are_read_back() -> None:
+    assert admissible_in(with_admissible("A room.", ["go east", "look"])) == ["go east", "look"]
+    assert admissible_in("A room.") == admissible_in(with_admissible("Over.", [])) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("families", ["chess"]),
+        ("levels", []),
+        ("levels", [4]),
+        ("levels", [True]),
+        ("games", 0),
+        ("val_games", 1.5),
+        ("max_steps", 0),
+        ("hints", "no"),
+        ("show_admissible", 1),
+        ("reward", "won"),
+        ("render_mode", "rgb_array"),
+    ],
+)
+def test_values_that_cannot_work_are_refused(key: str, value: Any) -> None:
+    env_contract.assert_refused(TextWorldEnvConfig, key, value)
+
+
+# The player, on texts
+
+
+def test_the_player_goes_where_it_has_not_been_and_takes_what_is_asked_for() -> None:
+    hall = with_admissible("Pick up the old key.\n\n-= Hall =-\nA hall.", ["go east", "go west", "look"])
+    east = with_admissible("-= East =-\nA cellar.", ["go west", "open box"])
+    opened = with_admissible("It holds an old key.", ["go west", "take old key from box"])
+    assert solve([hall], []) == "go east"
+    assert solve([hall, east], ["go east"]) == "open box"
+    assert solve([hall, east, opened], ["go east", "open box"]) == "take old key from box"
+    nothing = with_admissible("-= East =-\nA cellar.", ["go west"])
+    assert solve([hall, nothing], ["go east"]) == "go west"
+    assert solve([hall, nothing, hall], ["go east", "go west"]) == "go west"
+
+
+def test_the_player_follows_a_recipe_and_leaves_what_is_already_as_it_should_be() -> None:
+    recipe = "Ingredients:\napple\n  red onion\n\nDirections:\nfry the apple\n  chop the red onion\n  prepare meal"
+    kitchen = "-= Kitchen =-\nA fried apple and an onion."
+    commands = ["cook apple with stove", "examine cookbook", "take red onion from table", "take knife"]
+    first, second = with_admissible(kitchen, commands), with_admissible(recipe, commands)
+    assert solve([first], []) == "examine cookbook"
+    taken = ["examine cookbook", "take apple", "take red onion from table"]
+    assert solve([first, second], taken[:1]) == "take red onion from table"
+    assert solve([first, second, first, first], taken) == "take knife"
+    cut = with_admissible("You have it.", ["chop red onion with knife", "prepare meal"])
+    assert solve([first, second, first, first, cut], [*taken, "take knife"]) == "chop red onion with knife"
+    said = [*taken, "take knife", "chop red onion with knife"]
+    assert solve([first, second, first, first, cut, cut], said) == "prepare meal"
+
+
+# Promises of every environment
+
+
+@needs_textworld
+def test_seed_and_actions_decide_everything(make: Callable[..., TextWorldEnv]) -> None:
+    env_contract.assert_seed_and_actions_decide_everything(make, ACTIONS)
+    env_contract.assert_leaves_the_global_generators_alone(make, ACTIONS)
+
+
+@needs_textworld
+def test_it_is_saved_and_pickled_at_any_moment(make: Callable[..., TextWorldEnv]) -> None:
+    env_contract.assert_saves_at_any_moment(make, ACTIONS)
+    env_contract.assert_pickles_in_mid_episode(make, ACTIONS, limit=60_000)
+
+
+@needs_textworld
+def test_another_process_with_another_hash_seed_plays_the_same_and_compiles_the_same(cache: Path) -> None:
+    def told(hash_seed: str, folder: Path) -> str:
+        environ = {**os.environ, "PYTHONHASHSEED": hash_seed, "RAGEN_CACHE": str(folder)}
+        return subprocess.run([sys.executable, "-c", DIGEST], env=environ, check=True, capture_output=True).stdout
+
+    assert told("1", cache) == told("2", cache) == told("3", cache / "another")
+
+
+@needs_textworld
+def test_an_environment_that_was_never_reset_is_pickled_and_refuses_to_step(make: Callable[..., TextWorldEnv]) -> None:
+    env = pickle.loads(pickle.dumps(make()))
+    with pytest.raises(StateError):
+        env.step("look")
+    with pytest.raises(InputError, match="seed"):
+        env.reset(-1)
+
+
+# What may be said
+
+
+@needs_textworld
+def test_only_commands_of_the_world_reach_the_game(make: Callable[..., TextWorldEnv], tmp_path: Path) -> None:
+    env = make()
+    first = env.reset(0)
+    where = os.getcwd()
+    os.chdir(tmp_path)
+    try:
+        for action in OUTSIDE:
+            _, reward, done, info = env.step(action)
+            assert (reward, done, info["action_is_valid"]) == (0.0, False, False), action
+    finally:
+        os.chdir(where)
+    assert not list(tmp_path.iterdir())
+    room = first[first.index("-= ") :].partition(" =-")[0]
+    assert room in env.step("LOOK ")[0]
+
+
+@needs_textworld
+def test_a_game_says_why_a_command_of_its_world_cannot_be_carried_out(make: Callable[..., TextWorldEnv]) -> None:
+    env = make()
+    env.reset(0)
+    told, _, _, info = env.step("take moon")
+    assert "no command" not in told and not info["action_is_valid"] and not info["action_is_effective"]
+
+
+@needs_textworld
+def test_the_end_of_an_episode_is_won_or_out_of_steps_and_nothing_happens_after_it(
+    make: Callable[..., TextWorldEnv],
+) -> None:
+    env = make(max_steps=2)
+    env.reset(0)
+    assert [env.step("look")[2], env.step("look")[2]] == [False, True]
+    env = make(reward="all", show_admissible=False)
+    env.reset(0)
+    plan = env._story.state["game"].metadata["walkthrough"]
+    *_, (told, reward, done, info) = [env.step(command) for command in plan]
+    assert (reward, done, info["success"]) == (1.0, True, True) and "Admissible" not in told
+    assert env.step("look") == (told, 0.0, True, {**info, "success": False, "action_is_effective": False,
+                                                  "action_is_valid": False})  # fmt: skip
+
+
+# Behind the manager
+
+
+def answers(cache: dict[str, Any], turn: int) -> list[str]:
+    """What a player might say: mostly what is sensible."""
+    shown = [each["state"] for each in cache["history"]]
+    said = [(each["actions"] or [""])[0] for each in cache["history"] if "actions" in each]
+    rng = random.Random(f"{cache['env_id']}/{turn}")
+    return [(rng.random() < 0.8 and solve(shown, said)) or rng.choice([*admissible_in(shown[-1]), *ACTIONS])]
+
+
+@needs_textworld
+def test_rollouts_are_equal_in_workers_and_after_kills() -> None:
+    tags = {"Coins": {"env_type": "textworld", "env_config": FEW, "max_actions_per_traj": 20}}
+
+    def made(mode: Any) -> EnvStateManager:
+        return EnvStateManager(config(tags, [("Coins", 2)], group_size=2, use_multiprocessing=mode))
+
+    turns = 12
+    with made(False) as manager:
+        expected = [play_answers(manager, answers, turns) for _ in range(3)]
+    with made(True) as manager:
+        assert play_answers(manager, answers, turns) == expected[0]
+        killed = play_answers(manager, answers, turns, lambda turn: turn in (1, 6) and kill_workers(manager))
+        assert killed == expected[1]
+        assert play_answers(manager, answers, turns) == expected[2]
+    with made("auto") as manager:
+        assert play_answers(manager, answers, turns) == expected[0]
+    rewards = [turn.get("reward", 0) for cache in expected[0] + expected[1] for turn in cache["history"]]
+    assert max(rewards) == 1.0, "something was solved"

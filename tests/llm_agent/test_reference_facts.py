@@ -34,6 +34,9 @@ WITHOUT_FACTS = {
     "terminal",
     "search",
     "openenv",
+    "miniwob",
+    "textworld",
+    "alfworld",
 }
 MAIN, LANES = {"use_multiprocessing": False}, {"use_multiprocessing": True, "max_workers": 2}
 

@@ -124,6 +124,21 @@ def shipped_envs() -> dict[str, dict[str, Any]]:
     return tags | {name: {"env_type": name} for name in REGISTERED_ENVS if name not in types and ":" not in name}
 
 
+def playable(custom_envs: CustomEnvs) -> dict[str, dict[str, Any]]:
+    """The tags whose environments can be built on this machine; standard error says what the others lack."""
+    found = {}
+    for tag, entry in custom_envs.items():
+        env_class, config_class = resolve_env(entry["env_type"])
+        try:
+            env = env_class(config_class(**(entry.get("env_config") or {})) if config_class else None)
+            getattr(env, "close", lambda: None)()
+        except RagenError as error:
+            print(f"{tag} is left out: {error}", file=sys.stderr)
+        else:
+            found[tag] = entry
+    return found
+
+
 def tags_of(config: Any, used: bool = False) -> dict[str, dict[str, Any]]:
     """The entries of ``custom_envs``; with ``used``, of the tags that ``es_manager`` trains and validates with."""
     from omegaconf import OmegaConf
@@ -374,7 +389,7 @@ def checks_of_losses(custom_envs: CustomEnvs, cluster: LocalCluster) -> list[Che
 def shipped_checks() -> list[Check]:
     """All checks of the package itself."""
     mixed = {tag: shipped_envs()[tag] for tag in MIXED}
-    return [*checks_of_tags(shipped_envs()), *checks_of_disturbances(mixed), *checks_of_the_engine()]
+    return [*checks_of_tags(playable(shipped_envs())), *checks_of_disturbances(mixed), *checks_of_the_engine()]
 
 
 # The command

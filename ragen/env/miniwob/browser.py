@@ -161,7 +161,11 @@ class Browser:
         if self._pid != os.getpid():
             raise ResourceError("this process is a fork of the one that has started the browser.")
         try:
-            return self._thread.submit(function, *arguments).result()
+            asked = self._thread.submit(function, *arguments)
+        except RuntimeError as error:
+            raise ResourceError("the browser was closed.") from error
+        try:
+            return asked.result()
         except Error as error:
             raise ResourceError(f"the browser failed: {str(error).splitlines()[0]}") from error
 

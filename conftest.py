@@ -41,7 +41,6 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "tests/llm_agent/test_reference_loops.py": ("models",),
     "tests/llm_agent/test_reference_facts.py": ("processes",),
     "tests/llm_agent/test_reference_fit.py": ("models",),
-    "tests/llm_agent/test_shared_inference.py": ("models",),
     "tests/llm_agent/test_tokenizer.py": ("models",),
     "tests/llm_agent/test_training_tokens.py": ("models",),
     "tests/llm_agent/test_tree_shards.py": ("processes", "models"),

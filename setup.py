@@ -126,7 +126,6 @@ setup(
         "setproctitle>=1.3.3",
         "cloudpickle>=3.0",
         "jinja2>=3.1",
-        "joblib>=1.3",
         "rapidfuzz>=3.9",
     ],
     extras_require=EXTRAS,

@@ -106,7 +106,6 @@ API = {
         "ragen.llm_agent.rollout.proxy",
         "ragen.llm_agent.rollout.player",
         "ragen.llm_agent.backends.base",
-        "ragen.llm_agent.backends.streaming",
         "ragen.llm_agent.config.loading",
         "ragen.llm_agent.report",
     ),

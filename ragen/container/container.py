@@ -11,15 +11,16 @@ each; there are no pipes to look at. What is returned does not depend on where t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ragen.container.game import ACTIONS, ActionResult
-from ragen.container.specs import checked_seed, env_specs
-from ragen.container.state import Answer, EnvState
+from ragen.container.game import ACTIONS, ActionResult, Shown
 from ragen.env.base import BaseLanguageBasedEnv
+from ragen.env.fields import check_kinds
+from ragen.env.registry import resolve_env
 from ragen.errors import ConfigError, InputError, StateError
 from ragen.parallel.env_set import EnvSet, group_seeds
 from ragen.parallel.environments import EnvFailed
@@ -29,6 +30,114 @@ from ragen.parallel.failures import OnFailure, say_nothing
 from ragen.parallel.interrupts import holds_interrupts
 from ragen.parallel.settings import Settings
 from ragen.parallel.stats import LaneStats
+
+
+def to_numpy(data: Any) -> np.ndarray:
+    """A tensor, array, number, flag or list as an array; one without dimensions of a number.
+
+    Raises:
+        InputError: It is nothing of that kind.
+    """
+    if hasattr(data, "detach"):  # a torch tensor, wherever it is
+        return data.detach().cpu().numpy()
+    if isinstance(data, np.ndarray):
+        return data
+    if isinstance(data, list | tuple | int | float | bool | np.generic):
+        return np.array(data)
+    raise InputError(f"{type(data).__name__} cannot be made an array; expected a tensor, array, number or list.")
+
+
+SEED_LIMIT = 2**32
+
+
+def env_specs(env_type: str, env_num: int, group_n: int, env_kwargs: Mapping[str, Any] | None = None) -> list[EnvSpec]:
+    """Specs of environments of one type, groups one after the other.
+
+    Raises:
+        UnknownEnvError: There is no such type.
+        ConfigError: It has no such field, or a value cannot work.
+    """
+    env_class, config_class = resolve_env(env_type)
+    fields = dict(env_kwargs or {})
+    configs = _configs(env_type, config_class, fields)
+    specs = [
+        EnvSpec(i, i // group_n, env_type, env_type, env_class, config, ACTIONS)
+        for i, config in zip(range(env_num * group_n), configs, strict=False)
+    ]
+    for spec in specs[:1]:  # all others have the same
+        check_kinds("env_kwargs.", env_type, spec.config, fields)
+    return specs
+
+
+def _configs(env_type: str, config_class: Any, fields: dict[str, Any]) -> Iterator[Any]:
+    if config_class is None and fields:
+        raise ConfigError(f"env_kwargs = {fields!r}: {env_type!r} has no configuration class, so it takes none.")
+    if dataclasses.is_dataclass(config_class):
+        known = sorted(each.name for each in dataclasses.fields(config_class) if each.init)
+        for name in fields:
+            if name not in known:
+                raise ConfigError(f"env_kwargs.{name}: {env_type!r} has no such field; it has {', '.join(known)}.")
+    while True:
+        try:
+            yield None if config_class is None else config_class(**copied(fields))
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"env_kwargs = {fields!r}: {error}") from error
+
+
+def checked_seed(seed: Any) -> int:
+    """A seed as an int.
+
+    Raises:
+        InputError: It is no integer from 0 to 2**32 - 1.
+    """
+    if isinstance(seed, np.integer):
+        seed = int(seed)
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < SEED_LIMIT:
+        raise InputError(f"seed = {seed!r}: expected an integer from 0 to 2**32 - 1.")
+    return seed
+
+
+Answer = tuple[Any, float, bool, dict[str, Any]]
+
+
+@dataclass(slots=True)
+class EnvState:
+    """What is known in the main process of one environment.
+
+    Attributes:
+        raw: What it last showed.
+        info: What came with it.
+        actions: What can be done now.
+        names: The name of each key.
+        done: Whether its episode is over.
+        played: Actions of this episode.
+    """
+
+    raw: Any = ""
+    info: dict[str, Any] = field(default_factory=dict)
+    actions: list[Any] = field(default_factory=list)
+    names: dict[Any, str] = field(default_factory=dict)
+    done: bool = False
+    played: int = 0
+
+    def see(self, shown: Shown) -> None:
+        """Take in what the environment shows."""
+        self.raw, self.info = shown.raw, shown.info
+        if shown.actions is not None:
+            self.actions = shown.actions
+        if shown.names is not None:
+            self.names = shown.names
+
+    def fail(self, failed: EnvFailed) -> None:
+        """The episode is over, as the environment has failed for good."""
+        self.info, self.done = {"env_error": failed.text, "error": failed.text}, True
+
+    def unasked(self, was_over: bool) -> Answer:
+        """What is answered for an environment that is left alone."""
+        if was_over:
+            return copied(self.raw), 0.0, True, {**self.info, "finished": True}
+        return copied(self.raw), 0.0, False, {}
+
 
 NO_MOVE = 0
 """The action that does nothing, for environments of numbered actions that have no other use for it."""

@@ -3,7 +3,6 @@
 Nothing of ``ragen.env`` imports this module: what it gives stands on the engine, a floor above the games.
 """
 
-from ragen.container.arrays import to_numpy
-from ragen.container.container import EnvironmentContainer, MultiProcessEnvironmentContainer
+from ragen.container.container import EnvironmentContainer, MultiProcessEnvironmentContainer, to_numpy
 
 __all__ = ["EnvironmentContainer", "MultiProcessEnvironmentContainer", "to_numpy"]

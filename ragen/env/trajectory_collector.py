@@ -3,7 +3,6 @@
 Nothing of ``ragen.env`` imports this module: what it gives knows tokenizers and batches, floors above the games.
 """
 
-from ragen.llm_agent.collecting.collector import TrajectoryCollector
-from ragen.llm_agent.collecting.groups import Collected, filter_group_data, to_list_of_dict
+from ragen.llm_agent.collecting.collector import Collected, TrajectoryCollector, filter_group_data, to_list_of_dict
 
 __all__ = ["Collected", "TrajectoryCollector", "filter_group_data", "to_list_of_dict"]

@@ -40,10 +40,9 @@ from ragen.llm_agent.prompting.replies import REPLY_TAGS, ReplyParser, reply_tex
 from ragen.llm_agent.tokens.batches import BatchBuilder, asked
 from ragen.llm_agent.tokens.collapse import CollapseColumns, CollapseSettings
 from ragen.llm_agent.tokens.compatibility import RagenBatches
-from ragen.llm_agent.tokens.dataproto import object_array
+from ragen.llm_agent.tokens.dataproto import AnyBatch, PromptBatch, object_array
 from ragen.llm_agent.tokens.encoding import ChatEncoder
 from ragen.llm_agent.tokens.masks import ReplyMarker
-from ragen.llm_agent.tokens.prompt_batch import AnyBatch, PromptBatch
 from ragen.llm_agent.tokens.sampled_tokens import Exchange, RawReply
 
 if TYPE_CHECKING:

@@ -259,9 +259,13 @@ class EnvStateManager(EnvSet):
 
         return show(self, env_id)
 
-    def lane_stats(self) -> list[LaneStats]:
-        """What each home (main first, then lanes) hosts and has done since this manager was made."""
-        return self.stats()
+    def lane_stats(self, of_this_thread: bool = False) -> list[LaneStats]:
+        """What each home (main first, then lanes) hosts and has done since this manager was made.
+
+        Args:
+            of_this_thread: Whether only what the calling thread has asked for counts.
+        """
+        return self._engine.stats(of_this_thread)
 
     def home(self, env_id: int) -> str:
         """Where an environment lives now: ``"main"``, or the name of a lane."""

@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragen.container.arrays import to_numpy
-from ragen.container.container import NO_MOVE, EnvironmentContainer, MultiProcessEnvironmentContainer
-from ragen.container.specs import env_specs
+from ragen.container.container import (
+    NO_MOVE,
+    EnvironmentContainer,
+    MultiProcessEnvironmentContainer,
+    env_specs,
+    to_numpy,
+)
 from ragen.errors import ConfigError, EnvError, InputError, StateError, UnknownEnvError
 from ragen.parallel.settings import Settings
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragen.container.container import EnvironmentContainer, MultiProcessEnvironmentContainer
-from ragen.container.specs import env_specs
+from ragen.container.container import EnvironmentContainer, MultiProcessEnvironmentContainer, env_specs
 from ragen.errors import ConfigError, InputError, StateError
 from ragen.llm_agent.collecting.managers import (
     MANAGERS,

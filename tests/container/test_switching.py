@@ -12,7 +12,7 @@ import pytest
 from omegaconf import OmegaConf
 
 import ragen.env
-from ragen.container.arrays import to_numpy
+from ragen.container.container import to_numpy
 from ragen.env.environment_factory import (
     create_environments,
     create_single_environment_for_testing,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from ragen.container.specs import env_specs
+from ragen.container.container import env_specs
 from ragen.env.fields import misfits
 from ragen.env.play import read_settings
 from ragen.errors import ConfigError

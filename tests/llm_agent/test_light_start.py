@@ -14,7 +14,7 @@ from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.rollout.actor import name_requests, requests_of
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.llm_agent.tokenizer import LightTokenizer, load_tokenizer
-from ragen.llm_agent.tokens.prompt_batch import PromptBatch
+from ragen.llm_agent.tokens.dataproto import PromptBatch
 
 ROOT = Path(__file__).resolve().parents[2]
 GAMES = (

@@ -2,21 +2,20 @@
 
 import os
 import signal
-import sys
 import threading
 from functools import cache
 
 import pytest
 
-from ragen.errors import ConfigError, EnvError
+from ragen.errors import ConfigError, EnvError, InputError, LimitReachedError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends import Backend, Reply, create_backend
 from ragen.llm_agent.rollout.metrics import mean_metrics
-from ragen.llm_agent.rollout.overlapping import ParallelRolloutManager, ShardedEnvManager
+from ragen.llm_agent.rollout.shards import ParallelRolloutManager, ShardedEnvManager
 from ragen.llm_agent.testing.equivalence import Recording
 from ragen.llm_agent.tokenizer import load_tokenizer
 from support.configurations import composed
-from support.rollouts import no_prompts
+from support.rollouts import batch_of, no_prompts
 
 TOKENIZER = load_tokenizer()
 TAGS = "[SimpleSokoban,Countdown,Bandit,MetamathQA]"
@@ -128,10 +127,58 @@ def test_playing_alone_gives_the_states_and_metrics_of_a_rollout(shards):
         assert mean_metrics(alone.rollout_states).items() <= metrics.items()
 
 
-def test_small_batches_change_nothing():
-    backend = Wrapped(config_of(), lambda requests: None, thread_safe=False)
+@pytest.mark.parametrize("thread_safe", [False, True])
+def test_small_batches_change_nothing_and_none_is_larger_than_allowed(thread_safe):
+    sizes = []
+    backend = Wrapped(config_of(), lambda requests: sizes.append(len(requests)), thread_safe)
     _, overlapped = played(config_of("agent_proxy.parallel_max_batch_size=2"), backend)
     assert_equal(lockstep(), overlapped)
+    assert max(sizes) == 2
+
+
+def test_an_actor_that_is_not_thread_safe_answers_several_shards_at_once_in_the_main_thread():
+    callers, sizes = set(), []
+
+    def note(requests):
+        callers.add(threading.current_thread())
+        sizes.append(len(requests))
+
+    _, overlapped = played(config_of(), Wrapped(config_of(), note, thread_safe=False))
+    assert_equal(lockstep(), overlapped)
+    assert callers == {threading.main_thread()} and sizes[0] == 18
+
+
+def test_a_thread_safe_actor_answers_several_shards_at_the_same_time():
+    together = threading.Barrier(3)
+
+    def meet(requests):
+        if requests[0].turn == 0:
+            together.wait(30)
+
+    _, overlapped = played(config_of(), Wrapped(config_of(), meet))
+    assert_equal(lockstep(), overlapped)
+
+
+def test_prompts_wait_no_longer_than_max_wait_for_those_of_a_shard_that_is_stepped():
+    config = with_dice(config_of("agent_proxy.parallel_max_wait=0.01", shards=2, workers=2))
+    asked = threading.Event()
+    sizes = []
+
+    class Holding(ShardedEnvManager):
+        def step(self, inputs):
+            if {each["env_id"] for each in inputs} & set(self.shards[0]):
+                assert asked.wait(30)
+            return super().step(inputs)
+
+    def note(requests):
+        sizes.append(len(requests))
+        if requests[0].turn > 0:
+            asked.set()
+
+    with LLMAgentProxy(config, Wrapped(config, note, thread_safe=False), TOKENIZER) as proxy:
+        proxy.train_es_manager = Holding(config, "train", 2)
+        proxy.play({})
+    assert sizes[:2] == [4, 2]
 
 
 def test_shards_do_not_wait_for_each_other_and_the_batch_is_in_order_all_the_same():
@@ -210,11 +257,31 @@ def test_what_the_overlap_could_not_play_is_played_by_the_ordinary_loop_and_noth
     assert len(backend.asked) == len(set(backend.asked))
 
 
-def test_without_joblib_the_ordinary_loop_plays(monkeypatch):
-    monkeypatch.setitem(sys.modules, "joblib", None)
-    proxy, overlapped = played(config_of())
-    assert_equal(lockstep(), overlapped)
-    assert "joblib" in proxy.parallel.fallback_reason
+@pytest.mark.parametrize("shards", [0, 3])
+def test_too_few_replies_are_an_error(shards):
+    class Short:
+        def generate_sequences(self, lm_inputs):
+            columns = {"env_ids": lm_inputs.non_tensor_batch["env_ids"][:1], "response_texts": ["x"]}
+            return batch_of(**columns)
+
+    with pytest.raises(InputError, match=r"the actor gave 1 replies to 18 prompts"):
+        played(config_of(shards=shards), Short())
+
+
+@pytest.mark.parametrize("thread_safe", [False, True])
+def test_what_is_under_way_when_a_limit_is_reached_is_played(thread_safe):
+    over = []
+
+    def stop(turn, active):
+        if turn == 1:
+            raise LimitReachedError("enough")
+
+    config = config_of("agent_proxy.max_turn=2")
+    with LLMAgentProxy(config, Wrapped(config, lambda requests: None, thread_safe), TOKENIZER) as proxy:
+        with pytest.raises(LimitReachedError, match="enough"):
+            proxy.play({}, on_turn=stop, on_over=over.extend)
+        turns = [len(cache["history"]) - 1 for cache in proxy.train_es_manager.rollout_cache]
+    assert set(turns) <= {1, 2} and all(len(state["history"]) > 1 for state in over)
 
 
 def test_environments_that_draw_from_the_process_s_random_numbers_are_not_played_beside_threads():
@@ -296,7 +363,7 @@ def test_progress_tells_the_slowest_shard_s_turn():
     told = []
     played(config_of(), on_turn=lambda turn, active: told.append((turn, active)))
     turns = [turn for turn, _ in told]
-    assert turns == sorted(turns) and told[0] == (0, 18) and told[-1] == (4, 0)
+    assert turns == sorted(turns) and told[0] == (0, 18) and told[-1] == (turns[-2] + 1, 0)
 
 
 def test_environments_to_skip_are_left_alone():

@@ -14,7 +14,6 @@ from ragen.errors import InputError
 from ragen.llm_agent.backends import Reply
 from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.rollout import command
-from ragen.llm_agent.rollout.overlapping import _ShardedRollout
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from support.episodes import freeze
 from support.trees import TOKENIZER, Asked, configuration, played, rows_in
@@ -83,18 +82,9 @@ def breaks(node: Any) -> bool:
     return True
 
 
-def test_a_function_of_ones_own_that_raises_ends_the_rollout_before_more_is_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    config, ended = configuration(*SHARDS, f"agent_proxy.branching.when={__name__}:breaks"), threading.Event()
-    play_shard = _ShardedRollout._play_shard
-
-    def noted(rollout: Any, shard: int, inference: Any) -> None:
-        play_shard(rollout, shard, inference)
-        ended.set()
-
-    monkeypatch.setattr(_ShardedRollout, "_play_shard", noted)
-    actor = Asked(config, before=lambda requests: ended.wait(30))
+def test_a_function_of_ones_own_that_raises_ends_the_rollout_before_more_is_asked() -> None:
+    config = configuration(*SHARDS, f"agent_proxy.branching.when={__name__}:breaks")
+    actor = Asked(config)
     with LLMAgentProxy(config, actor, TOKENIZER) as proxy, pytest.raises(InputError, match="raised for env_id = 0"):
         proxy.play({})
     assert {request.turn for request in actor.requests} <= {0}

@@ -5,8 +5,7 @@ import pytest
 from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.config.branching import BranchingSettings, without_idle
 from ragen.llm_agent.rollout.metrics import mean_metrics
-from ragen.llm_agent.trees.advantages import segment_advantages, segment_values
-from ragen.llm_agent.trees.lineage import Forest, Node, Point, Segment
+from ragen.llm_agent.trees.lineage import Forest, Node, Point, Segment, segment_advantages, segment_values
 from ragen.llm_agent.trees.policy import OpenNode, Use, widths
 
 

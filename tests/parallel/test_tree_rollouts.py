@@ -21,7 +21,7 @@ from ragen.llm_agent.report.command import report_of_rows
 from ragen.llm_agent.rollout import command
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.llm_agent.rollout.rollout_file import whole_trees
-from ragen.llm_agent.tokens.prompt_batch import PromptBatch
+from ragen.llm_agent.tokens.dataproto import PromptBatch
 from ragen.llm_agent.trees.lineage import Forest
 from support.episodes import freeze
 from support.trees import GAMES, TOKENIZER, Asked, configuration, played, rows_in

@@ -1,10 +1,9 @@
 """What a backend is: it answers prompts, and knows nothing of environments, ``DataProto`` or the rollout loop.
 
-A backend derives from :class:`Backend`, one for a server from
-:class:`~ragen.llm_agent.backends.streaming.StreamingBackend`. It gets chats, and where the
-caller has a tokenizer also the chats' token rows, and gives texts, and where it knows them the token ids that it
-sampled with their log-probabilities (token in, token out keeps a trainer's probabilities equal to the rollout's).
-Nothing here imports torch.
+A backend derives from :class:`Backend`, one for a server, which answers requests one by one, from
+:class:`StreamingBackend`. It gets chats, and where the caller has a tokenizer also the chats' token rows, and returns
+texts, and where it knows them the token ids that it sampled with their log-probabilities (token in, token out keeps a
+trainer's probabilities equal to the rollout's). Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -13,12 +12,16 @@ import re
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 from ragen.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ragen.llm_agent.backends.journal import ReplyJournal
 
 SAMPLING_BOUNDS: dict[str, tuple[float, float | None]] = {
     "max_completion_tokens": (1, None),
@@ -234,3 +237,34 @@ class Backend(Protocol):
     def lacks_log_probs(self) -> str:
         """Why replies come without the log-probabilities of their tokens, and what to set; empty if they come with."""
         return ""
+
+
+@runtime_checkable
+class StreamingBackend(Backend, Protocol):
+    """A backend that answers each request as soon as it can, so that each trajectory can go at its own pace.
+
+    Attributes:
+        activity: What it is doing now, and has done in this run.
+        journal: Keeps what was sent and what came; None for no journal. To be set before the first request.
+        grace: The longest that :meth:`settle` waits, in seconds.
+    """
+
+    activity: Activity
+    journal: ReplyJournal | None
+    grace: float
+
+    @abstractmethod
+    def submit(self, request: Request, sampling: Sampling) -> Future[Reply]:
+        """Begin to answer a request, and come back at once; from any thread.
+
+        Args:
+            request: The request.
+            sampling: How to draw the reply.
+
+        Returns:
+            What will hold the reply, one with ``error`` set where there is none.
+        """
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Send nothing more of what was submitted, wait for the replies that are under way, and cancel the rest."""

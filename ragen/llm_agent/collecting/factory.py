@@ -20,8 +20,8 @@ from omegaconf import OmegaConf
 from ragen.container.container import EnvironmentContainer, MultiProcessEnvironmentContainer
 from ragen.env import REGISTERED_ENVS, resolve_env
 from ragen.env.base import BaseLanguageBasedEnv
+from ragen.llm_agent.collecting.batches import CollectorSettings
 from ragen.llm_agent.collecting.managers import HISTORY_LENGTH, MANAGERS, EnvironmentManagerBase
-from ragen.llm_agent.collecting.settings import CollectorSettings
 from ragen.llm_agent.config.environments import ManagerConfig, read_config
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.prompting.replies import STYLES, create_projection_function, mixed_projection

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ragen.closing import Closing
-from ragen.container.arrays import to_numpy
+from ragen.container.container import to_numpy
 from ragen.errors import ConfigError, InputError, StateError
 from ragen.llm_agent.prompting.conversation import Facts, StepPrompts, history_lines
 from ragen.llm_agent.prompting.replies import Projection

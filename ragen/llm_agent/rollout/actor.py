@@ -27,9 +27,9 @@ from ragen.llm_agent.backends.base import (
     Reply,
     Request,
     Sampling,
+    StreamingBackend,
     reply_facts,
 )
-from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.loading import setting
 from ragen.settings import count, number
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from verl import DataProto
 
-    from ragen.llm_agent.tokens.prompt_batch import AnyBatch, PromptBatch
+    from ragen.llm_agent.tokens.dataproto import AnyBatch, PromptBatch
     from ragen.llm_agent.tokens.sampled_tokens import Exchange
 
 _ROLLOUT = "actor_rollout_ref.rollout"
@@ -221,8 +221,7 @@ def outputs_of(lm_inputs: AnyBatch, replies: Sequence[Reply], pad_id: int) -> An
         replies: One for each.
         pad_id: Fills up rows of tokens.
     """
-    from ragen.llm_agent.tokens.dataproto import object_array
-    from ragen.llm_agent.tokens.prompt_batch import PromptBatch
+    from ragen.llm_agent.tokens.dataproto import PromptBatch, object_array
 
     columns = {
         "env_ids": lm_inputs.non_tensor_batch["env_ids"],
@@ -308,7 +307,7 @@ def requests_of(lm_inputs: AnyBatch) -> list[Request]:
 
 
 def _prompt_rows(lm_inputs: AnyBatch, count: int) -> list[list[int] | None]:
-    from ragen.llm_agent.tokens.prompt_batch import PromptBatch
+    from ragen.llm_agent.tokens.dataproto import PromptBatch
 
     if isinstance(lm_inputs, PromptBatch):
         return list(lm_inputs.non_tensor_batch["prompt_ids"])

@@ -23,16 +23,17 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ragen.closing import Closing
 from ragen.errors import ConfigError
 from ragen.extras import needs
 from ragen.llm_agent.backends.base import Backend
 from ragen.llm_agent.backends.verl import VerlBackend, is_worker_group
+from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import read_max_turn
 from ragen.llm_agent.rollout.actor import (
@@ -40,7 +41,6 @@ from ragen.llm_agent.rollout.actor import (
     BackendActor,
     ForeignActor,
     GeneratesSequences,
-    failures_of,
     name_requests,
 )
 from ragen.llm_agent.rollout.timeline import Timeline
@@ -51,52 +51,15 @@ if TYPE_CHECKING:
 
     from ragen.llm_agent.ctx_manager import ContextManager
     from ragen.llm_agent.es_manager import EnvStateManager
-    from ragen.llm_agent.tokens.prompt_batch import AnyBatch, PromptBatch
+    from ragen.llm_agent.rollout.trees import GrowingTrees
+    from ragen.llm_agent.tokens.dataproto import AnyBatch
 
 MODES, TENSOR_MODULES = ("train", "val"), ("tensordict", "verl")
 PARTS, IMPORTS = ("generation", "environments", "tokenising"), "imports"
 
+Cache = dict[str, Any]
 TurnCallback = Callable[[int, int], None]
 OverCallback = Callable[[list[dict[str, Any]]], None]
-
-
-class PromptWriter(Protocol):
-    """Writes a turn's prompts and reads its replies, such as a ``ContextManager``, whose methods these are."""
-
-    def get_lm_inputs(self, env_outputs: Sequence[dict[str, Any]]) -> DataProto:
-        """The prompts as tensors."""
-
-    def get_prompts(self, env_outputs: Sequence[dict[str, Any]], with_tokens: bool = True) -> PromptBatch:
-        """The prompts without tensors."""
-
-    def get_env_inputs(self, lm_outputs: AnyBatch) -> list[dict[str, Any]]:
-        """The replies as inputs of environments."""
-
-
-class Growth(Protocol):
-    """The trees of one rollout while they grow. Several threads may use it, if each tree is one thread's."""
-
-    def begin_turn(self, active: Sequence[dict[str, Any]]) -> tuple[Sequence[dict[str, Any]], PromptWriter]:
-        """Branch before a turn.
-
-        Args:
-            active: Those that go on, of each tree all or none; of a tree whose last prompts got no reply, since the
-                actor failed, they are branched already.
-
-        Returns:
-            Who plays the turn, and who writes their prompts and reads the replies.
-        """
-
-    def whole(self, over: Sequence[int], going_on: Collection[int]) -> list[int]:
-        """The leaves of the trees that are over with these.
-
-        Args:
-            over: Environments whose episodes ended now.
-            going_on: Those that go on.
-
-        Returns:
-            By tree, its root last: where that was taken down, the rest was.
-        """
 
 
 @dataclass(frozen=True)
@@ -121,7 +84,7 @@ class Rollout:
     meta_info: Mapping[str, Any]
     on_turn: TurnCallback | None = None
     on_over: OverCallback | None = None
-    growth: Growth | None = None
+    growth: GrowingTrees | None = None
 
     def tell_turn(self, turn: int, active: int) -> None:
         """Tell ``on_turn`` which turn comes next, and how many environments are active."""
@@ -180,7 +143,13 @@ class RolloutPlayer(Closing):
     """
 
     def __init__(
-        self, config: Any, actor_rollout_wg: Any, tokenizer: Any, schedule: Schedule, actor: Actor | None = None
+        self,
+        config: Any,
+        actor_rollout_wg: Any,
+        tokenizer: Any,
+        schedule: Schedule,
+        actor: Actor | None = None,
+        branching: BranchingSettings | None = None,
     ) -> None:
         """Take the parts; the managers of a mode are made when they are first needed.
 
@@ -191,6 +160,7 @@ class RolloutPlayer(Closing):
             tokenizer: The actor's tokenizer.
             schedule: Plays the turns.
             actor: What :func:`~ragen.llm_agent.rollout.actor.actor_of` made of ``actor_rollout_wg``; None makes it.
+            branching: Where rollouts are trees; None for chains.
 
         Raises:
             ConfigError: ``agent_proxy.max_turn`` is missing or less than 1.
@@ -198,6 +168,7 @@ class RolloutPlayer(Closing):
         self.config = config
         self.tokenizer = tokenizer
         self.schedule = schedule
+        self._branching = branching
         self.max_turn = read_max_turn(config)
         self.generation = Generation.read(config)
         self.actor_wg = actor_rollout_wg
@@ -299,7 +270,7 @@ class RolloutPlayer(Closing):
 
         Args:
             meta_info: Handed to the actor with every batch of prompts. One that ``takes_prompts`` gets them as a
-                :class:`~ragen.llm_agent.tokens.prompt_batch.PromptBatch`, and any other as a ``DataProto``.
+                :class:`~ragen.llm_agent.tokens.dataproto.PromptBatch`, and any other as a ``DataProto``.
             val: Whether to play ``es_manager.val`` and not ``es_manager.train``.
             on_turn: Called before every turn with its number, from 0, and the number of environments still active,
                 and once after the last turn.
@@ -318,35 +289,37 @@ class RolloutPlayer(Closing):
         with self.timed("environments"), self.timeline.lanes(es_manager.lane_stats):
             episodes = [cache for cache in es_manager.reset() if cache["env_id"] not in skip]
         ctx_manager.reset_memory_managers()
-        self.schedule.play(Rollout(self, es_manager, ctx_manager, episodes, meta_info, on_turn, on_over))
+        rollout = Rollout(self, es_manager, ctx_manager, episodes, meta_info, on_turn, on_over)
+        if self._branching is not None and es_manager.mode in self._branching.modes:
+            from ragen.llm_agent.rollout.trees import GrowingTrees
+
+            rollout = replace(rollout, growth=GrowingTrees(self._branching, rollout))
+        self.schedule.play(rollout)
         return self.keep_states(es_manager, skip)
 
-    def play_turn(
-        self,
-        es_manager: EnvStateManager,
-        ctx_manager: PromptWriter,
-        active: Sequence[dict[str, Any]],
-        meta_info: Mapping[str, Any],
-    ) -> list[dict[str, Any]]:
-        """One turn of all active environments; those that stay active."""
-        with self.timed("tokenising"):
-            if self._needs_tensors:
-                lm_inputs: AnyBatch = ctx_manager.get_lm_inputs(active)
-            else:
-                lm_inputs = ctx_manager.get_prompts(active, self.actor.needs_tokens)
-            if self.names_requests:
-                name_requests(lm_inputs, active)
-            lm_inputs.meta_info = {**lm_inputs.meta_info, **meta_info}
-            self._last_inputs = lm_inputs
-        with self.timed("generation"):
-            lm_outputs = self.generate_sequences(lm_inputs)
-        with self.timed("tokenising"):
-            env_inputs = ctx_manager.get_env_inputs(lm_outputs)
-        failed = failures_of(lm_outputs)
-        self.failures.update(failed)
-        inputs = [each for each in env_inputs if each["env_id"] not in failed]
-        with self.timed("environments"), self.timeline.lanes(es_manager.lane_stats):
-            return es_manager.step(inputs)
+    def prompts(
+        self, rollout: Rollout, alike: Sequence[Sequence[Cache]], told: Mapping[str, Any], tensors: bool = True
+    ) -> AnyBatch:
+        """The prompts of some trajectories, a row for each.
+
+        Args:
+            rollout: The rollout.
+            alike: The caches of the trajectories; those that share a prompt are one sequence.
+            told: What the actor is told besides, as ``meta_info``.
+            tensors: Whether they may be a ``DataProto``, if the actor or a training batch needs that.
+        """
+        first, growth = [caches[0] for caches in alike], rollout.growth
+        if tensors and self._needs_tensors:
+            lm_inputs: AnyBatch = rollout.ctx_manager.get_lm_inputs(first)
+        else:  # trees count tokens
+            lm_inputs = rollout.ctx_manager.get_prompts(first, self.actor.needs_tokens or growth is not None)
+        if growth is not None:
+            lm_inputs = growth.repeated(lm_inputs, alike)
+        if self.names_requests:
+            name_requests(lm_inputs, [cache for caches in alike for cache in caches])
+        lm_inputs.meta_info = {**lm_inputs.meta_info, **told}
+        self._last_inputs = lm_inputs
+        return lm_inputs
 
     def end_turns(self, modes: WorkerModes) -> None:
         """Tell workers that a rollout's turns are over, where all its episodes ended early."""

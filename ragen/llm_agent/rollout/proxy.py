@@ -1,7 +1,7 @@
 """``LLMAgentProxy``: a player whose schedule the configuration chooses.
 
 Where the backend answers requests one by one, such as that of a server
-(:class:`~ragen.llm_agent.backends.streaming.StreamingBackend`), each trajectory goes at its own pace; where it answers
+(:class:`~ragen.llm_agent.backends.base.StreamingBackend`), each trajectory goes at its own pace; where it answers
 batches, the turns of all are played together.
 
 ``use_parallel_envs: true`` gives rollouts in rows by turn, collected from containers of environments as verl-agent
@@ -18,13 +18,15 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.backends.streaming import StreamingBackend
+from ragen.llm_agent.backends.base import StreamingBackend
 from ragen.llm_agent.backends.verl import is_worker_group
 from ragen.llm_agent.config.branching import SECTION, BranchingSettings
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.rollout.actor import Actor, BackendActor
-from ragen.llm_agent.rollout.player import OverCallback, RolloutPlayer, Schedule, TurnCallback, actor_of
+from ragen.llm_agent.rollout.player import OverCallback, RolloutPlayer, TurnCallback, actor_of
 from ragen.llm_agent.rollout.schedules import Lockstep, Streaming
+from ragen.llm_agent.rollout.shards import Shards
+from ragen.llm_agent.rollout.trees import check_actor
 
 if TYPE_CHECKING:
     from verl import DataProto
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from ragen.llm_agent.collecting.rollouts import TurnRollouts
     from ragen.llm_agent.ctx_manager import ContextManager
     from ragen.llm_agent.es_manager import EnvStateManager
-    from ragen.llm_agent.rollout.overlapping import Overlapping
 
 
 class LLMAgentProxy(RolloutPlayer):
@@ -60,15 +61,15 @@ class LLMAgentProxy(RolloutPlayer):
         Raises:
             ConfigError: ``agent_proxy.max_turn`` is missing or less than 1, or a key of parallel rollouts cannot work.
         """
-        self.parallel = _overlapping(config)
+        overlaps = setting(config, "agent_proxy.use_parallel_rollout", bool, False)
+        self.parallel = Shards(config) if overlaps else None
         self.use_parallel_envs = setting(config, "use_parallel_envs", bool, False)
         self._turn_rollouts: TurnRollouts | None = None
         actor = actor_of(actor_rollout_wg, config, tokenizer)
         streams = isinstance(actor, BackendActor) and isinstance(actor.backend, StreamingBackend)
-        chains = self.parallel or (Streaming() if streams else Lockstep())
-        super().__init__(
-            config, actor_rollout_wg, tokenizer, _branching(config, chains, actor, actor_rollout_wg), actor
-        )
+        schedule = self.parallel or (Streaming() if streams else Lockstep())
+        branching = _branching(config, actor, actor_rollout_wg)
+        super().__init__(config, actor_rollout_wg, tokenizer, schedule, actor, branching)
 
     @property
     def parallel_envs(self) -> bool:
@@ -143,15 +144,16 @@ class LLMAgentProxy(RolloutPlayer):
                 self._turn_rollouts.close()
 
 
-def _branching(config: Any, chains: Schedule, actor: Actor, given: Any) -> Schedule:
-    """The schedule that plays trees, where the configuration wants them; else the one that plays chains.
+def _branching(config: Any, actor: Actor, given: Any) -> BranchingSettings | None:
+    """Where rollouts are trees; None for chains.
 
     Raises:
-        ConfigError: The actor is a worker group as RAGEN's trainers hand it over, who cannot learn from trees.
+        ConfigError: The actor cannot grow trees, or is a worker group as RAGEN's trainers hand it over, which cannot
+            learn from them.
     """
     settings = BranchingSettings.read(config)
     if settings is None:
-        return chains
+        return None
     if "train" in settings.modes and is_worker_group(given):
         raise ConfigError(
             f"{SECTION}.when is set, and the actor is a worker group, as RAGEN's trainers hand it over: their rollout "
@@ -159,16 +161,5 @@ def _branching(config: Any, chains: Schedule, actor: Actor, given: Any) -> Sched
             "trees with trainer.backend=tiny; a loop of your own that reads 'group_ids' hands over "
             "ragen.llm_agent.backends.verl.VerlBackend(worker_group, tokenizer)."
         )
-    from ragen.llm_agent.rollout.trees import Trees
-
-    turns = Lockstep() if isinstance(chains, Streaming) else chains
-    return Trees(settings, chains, turns, config, actor)
-
-
-def _overlapping(config: Any) -> Overlapping | None:
-    """The schedule whose turns overlap, where the configuration wants it; it imports more than the other."""
-    if not setting(config, "agent_proxy.use_parallel_rollout", bool, False):
-        return None
-    from ragen.llm_agent.rollout.overlapping import Overlapping
-
-    return Overlapping(config)
+    check_actor(config, settings, actor)
+    return settings

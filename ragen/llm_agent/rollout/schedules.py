@@ -1,34 +1,57 @@
-"""When the turns of many environments are played: all together, or each trajectory at its own pace.
+"""When turns are played: one loop, and schedules that say which trajectories wait for each other.
 
-``Lockstep`` waits after every turn for the slowest reply and the slowest environment. ``Streaming`` is for backends
-that answer requests one by one (``submit``)::
+A *unit* is a set of trajectories whose turns are played together. The loop writes a unit's prompts, asks the actor,
+reads the replies, and steps the unit's environments once all of its replies have come; other units are at other points
+of other turns meanwhile::
 
-    env 0   ask ......... step ask .... step ask ............ step          replies arrive in a queue; whatever has
-    env 1   ask ... step ask ....................... step ask .. step      arrived is played together, in the order
-    env 2   ask ................................................. step      of environments, while the rest is under way
+    unit 0   ask ......... step ask .... step ask ............ step
+    unit 1   ask ... step ask ....................... step ask .. step
+    unit 2   ask ................................................. step
 
-A trajectory depends on its seed and its replies alone, so both give the same rollouts, bit for bit; with ``Streaming``
-a reply that does not come holds up its own trajectory alone. :mod:`~.overlapping` and :mod:`~.trees` are further
-schedules.
+============= ======================= ============================================ ====================================
+schedule      a unit is               the actor is asked                           environments are stepped
+============= ======================= ============================================ ====================================
+``Lockstep``  all trajectories        in one batch                                 in the main thread
+``Streaming`` a trajectory, or a tree request by request (``submit``)              in the main thread, all that arrived
+``Shards``    a share of them         request by request; in a batch for each      in a thread for each unit
+                                      unit; or in batches of several units
+============= ======================= ============================================ ====================================
+
+A trajectory depends on its seed and its replies alone, so where a reply depends on its own prompt alone, all schedules
+give the same rollouts, bit for bit. Threads ask and step, and nothing else: prompts, replies, branches and callbacks
+are the business of the thread that plays the rollout.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.pool import AsyncResult, ThreadPool
 from queue import Empty, SimpleQueue
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ragen.errors import LimitReachedError
-from ragen.llm_agent.backends.base import Reply, Request
-from ragen.llm_agent.backends.streaming import StreamingBackend
-from ragen.llm_agent.rollout.actor import BackendActor, exchange_of, name_requests, requests_of
-from ragen.llm_agent.rollout.player import PromptWriter, Rollout, Schedule
+import numpy as np
+
+from ragen.errors import InputError, LimitReachedError
+from ragen.llm_agent.backends.base import Reply, Request, StreamingBackend
+from ragen.llm_agent.rollout.actor import BackendActor, exchange_of, failures_of, requests_of
+from ragen.llm_agent.rollout.player import Cache, Rollout, Schedule
+from ragen.llm_agent.rollout.timeline import Span
 from ragen.llm_agent.rollout.worker_modes import WorkerModes
+from ragen.llm_agent.tokens.dataproto import AnyBatch, PromptBatch, object_array
 
-Cache = dict[str, Any]
+if TYPE_CHECKING:
+    from ragen.llm_agent.rollout.shards import Shards
+
+MOST_AT_A_TIME = 64  # arrivals that are played together, so that nothing waits long for its next prompt
+LOOK_UP_S = 1.0  # between two looks at the limits while nothing arrives
+_GRACE_S = 5.0  # for calls of the actor that run when a rollout is interrupted
+_REPLY, _OUTPUTS, _STEPPED = "reply", "outputs", "stepped"
 
 
 class Lockstep(Schedule):
@@ -36,161 +59,430 @@ class Lockstep(Schedule):
 
     def play(self, rollout: Rollout) -> None:
         """See :class:`~ragen.llm_agent.rollout.player.Schedule`."""
-        player, active = rollout.player, rollout.episodes
+        player = rollout.player
         modes = WorkerModes.of(player.generation, player.max_turn, rollout.meta_info)
-        for turn in range(player.max_turn):
-            rollout.tell_turn(turn, len(active))
-            told = rollout.meta_info if modes is None else modes.of_turn(turn)
-            playing, active = play_together(rollout, active, told)
-            rollout.tell_over(playing, active if turn + 1 < player.max_turn else [])
-            if not active:
-                break
+        Turns(rollout, [Unit("rollout", rollout.episodes)], modes=modes).play()
         if modes is not None:
             player.end_turns(modes)
-        rollout.tell_turn(turn + 1, len(active))
-
-
-def play_together(
-    rollout: Rollout, active: Sequence[Cache], told: Mapping[str, Any]
-) -> tuple[Sequence[Cache], Sequence[Cache]]:
-    """Play a turn of some environments, branching first where the rollout does.
-
-    Args:
-        rollout: What is played.
-        active: Those that go on.
-        told: What the actor is told.
-
-    Returns:
-        Those that played it, who may be more, and those that go on.
-    """
-    player, es_manager = rollout.player, rollout.es_manager
-    playing: Sequence[Cache] = active
-    talks: PromptWriter = rollout.ctx_manager
-    if rollout.growth is not None:
-        with player.timed("environments"), player.timeline.lanes(es_manager.lane_stats):
-            playing, talks = rollout.growth.begin_turn(active)
-    return playing, player.play_turn(es_manager, talks, playing, told)
-
-
-MOST_AT_A_TIME = 64  # replies that are played together, so that nobody waits long for the next prompts
-LOOK_UP_S = 1.0  # between two looks at the limits while nothing arrives
 
 
 class Streaming(Schedule):
-    """See the module."""
+    """Each trajectory, or tree of them, goes at its own pace; for backends that answer requests one by one."""
 
     def play(self, rollout: Rollout) -> None:
         """See :class:`~ragen.llm_agent.rollout.player.Schedule`.
 
-        ``on_turn`` is told the turn of the slowest trajectory, whenever something has arrived and every second. Where
-        it raises :class:`~ragen.errors.LimitReachedError`, nothing more is asked, what is under way is waited for and
-        played, and then it is raised again.
+        ``on_turn`` is called with the turn of the slowest trajectory, whenever something has arrived and every second.
         """
-        _StreamingRollout(rollout).run()
+        backend = streaming_backend(rollout)
+        assert backend is not None
+        Turns(rollout, [Unit("rollout", [cache]) for cache in rollout.episodes], backend=backend).play()
 
 
-@dataclass
-class _Replies:
-    """Replies as ``ContextManager.get_env_inputs`` reads them."""
-
-    non_tensor_batch: dict[str, Any]
-    meta_info: dict[str, Any] = field(default_factory=dict)
-    batch: None = None
+def streaming_backend(rollout: Rollout) -> StreamingBackend | None:
+    """The backend that answers a rollout's prompts one by one, if that is how they are answered."""
+    actor = rollout.player.actor
+    backend = actor.backend if isinstance(actor, BackendActor) else None
+    return backend if isinstance(backend, StreamingBackend) else None
 
 
-class _StreamingRollout:
-    """One rollout: who waits for a reply, and what has arrived."""
+@dataclass(eq=False)
+class Unit:
+    """Trajectories whose turns are played together.
 
-    def __init__(self, rollout: Rollout) -> None:
-        self._rollout = rollout
-        self._player = rollout.player
-        actor = self._player.actor
-        assert isinstance(actor, BackendActor) and isinstance(actor.backend, StreamingBackend)
-        self._actor, self._backend = actor, actor.backend
-        self._sampling = actor.sampling(rollout.meta_info)
-        self._waiting: dict[Future[Reply], tuple[Cache, Request]] = {}
-        self._asked: Counter[int] = Counter()  # turn to how many wait for its reply
-        self._arrived: SimpleQueue[Future[Reply]] = SimpleQueue()
+    Attributes:
+        track: Its track in the timeline.
+        active: The caches of its trajectories that go on.
+        turn: The turn that it plays; of several the first.
+        alike: Those that play the turn; trajectories that share a prompt are one list.
+        since: When its prompts were due, on ``time.perf_counter()``.
+        missing: How many of its replies have not come.
+        inputs: The replies that came, as inputs of environments, by env_id.
+    """
 
-    def run(self) -> None:
-        ready = list(self._rollout.episodes)
-        while ready or self._waiting:
+    track: str
+    active: Sequence[Cache]
+    turn: int = 0
+    alike: Sequence[Sequence[Cache]] = ()
+    since: float = 0.0
+    missing: int = 0
+    inputs: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def playing(self) -> list[Cache]:
+        """The caches of those that play the turn."""
+        return [cache for alike in self.alike for cache in alike]
+
+
+class _Event(NamedTuple):
+    """Something that arrived: replies of units, or units that were stepped."""
+
+    kind: str
+    units: Sequence[Unit]
+    result: Any = None
+    error: BaseException | None = None
+
+
+_Piece = tuple[Unit, Sequence[Cache]]  # trajectories of a unit that share a prompt
+
+
+class Turns:
+    """The turns of one rollout.
+
+    Attributes:
+        errors: What kept units from going on, with ``shards``, by unit; these units are not played to their end.
+    """
+
+    def __init__(
+        self,
+        rollout: Rollout,
+        units: Sequence[Unit],
+        *,
+        modes: WorkerModes | None = None,
+        backend: StreamingBackend | None = None,
+        shards: Shards | None = None,
+    ) -> None:
+        """Take what is played.
+
+        Args:
+            rollout: The rollout.
+            units: Its trajectories.
+            modes: Names the batches of a single unit to the actor's workers.
+            backend: Is asked request by request; None asks the actor for batches.
+            shards: Each unit is stepped in a thread of its own, and this says how batches are made; None for neither.
+        """
+        self._rollout, self._player, self._modes = rollout, rollout.player, modes
+        self._backend, self._shards = backend, shards
+        self._ready = [unit for unit in units if unit.active]
+        self._asked: set[Unit] = set()
+        self._stepping: set[Unit] = set()
+        self._asks_in_threads = shards is not None and backend is None and self._player.actor.thread_safe
+        self._failed: dict[int, str] = {}
+        self._pieces: list[_Piece] = []  # whose prompts wait for others to share their batch
+        self._unit_of: dict[int, Unit] = {}
+        self._at: Counter[int] = Counter()  # turn to how many units are there
+        self._active = sum(len(unit.active) for unit in self._ready)
+        self._events: SimpleQueue[_Event] = SimpleQueue()
+        self._is_landing = False
+        self._calls: list[tuple[str, AsyncResult[None]]] = []  # in threads, under way
+        self._pool = ThreadPool(len(self._ready)) if shards is not None else None
+        self.errors: dict[Unit, BaseException] = {}
+        for unit in self._ready:
+            self._move(unit, None)
+
+    def play(self) -> None:
+        """Play the turns to the end.
+
+        Where ``on_turn`` raises :class:`~ragen.errors.LimitReachedError`, nothing more is asked, what is under way is
+        waited for and played, and then it is raised again.
+        """
+        try:
+            turns = self._play()
+        except BaseException:
+            self._wait_for_threads()
+            raise
+        finally:
+            if self._pool is not None:
+                self._pool.terminate()
+        if not self.errors:
+            self._rollout.tell_turn(turns, 0)
+
+    def _play(self) -> int:
+        turns = 0
+        while self._ready or self._asked or self._stepping:
             try:
-                self._tell(ready)
+                self._rollout.tell_turn(min(self._at), self._active)
             except LimitReachedError:
                 self._land()
                 raise
-            self._ask(ready)
-            arrived = self._next()
-            ready = self._play(arrived) if arrived else []
-        self._rollout.tell_turn(self._player.max_turn, 0)
+            turns = max([turns, *(unit.turn + 1 for unit in self._ready)])
+            self._ask()
+            self._take(self._arrived())
+        return turns
 
-    def _tell(self, ready: Sequence[Cache]) -> None:
-        self._rollout.tell_turn(min([*self._asked, *map(_turn, ready)]), len(ready) + len(self._waiting))
+    # Asking
 
-    def _ask(self, ready: Sequence[Cache]) -> None:
-        if not ready:
+    def _ask(self) -> None:
+        """Ask for the replies of the units that are ready."""
+        begun, self._ready = self._ready, []
+        for unit in begun:
+            self._begin_turn(unit)
+        if self._backend is not None:
+            self._submit(begun)
+            return
+        most = self._shards.max_batch_size if self._shards is not None else None
+        if self._asks_in_threads:
+            for unit in begun:
+                for batch in _batches(_pieces(unit, most), most):
+                    self._in_thread(_OUTPUTS, [unit], self._request(batch))
+            return
+        for unit in begun:
+            self._pieces += _pieces(unit, most)
+        if self._pieces and self._patience() <= 0:
+            batch = next(_batches(self._pieces, most))
+            self._pieces = self._pieces[len(batch) :]
+            self._here(_OUTPUTS, list(dict.fromkeys(unit for unit, _ in batch)), self._request(batch))
+
+    def _begin_turn(self, unit: Unit) -> None:
+        growth = self._rollout.growth
+        if growth is None:
+            unit.alike = [[cache] for cache in unit.active]
+        else:
+            with self._player.timed("environments"), self._recorded_lanes():
+                unit.alike = growth.begin_turn(unit.active)
+        playing = unit.playing
+        unit.since, unit.missing, unit.inputs = time.perf_counter(), len(playing), {}
+        self._unit_of.update((cache["env_id"], unit) for cache in playing)
+        self._asked.add(unit)
+
+    def _submit(self, units: Sequence[Unit]) -> None:
+        """Ask the backend request by request."""
+        assert self._backend is not None and isinstance(self._player.actor, BackendActor)
+        alike = [each for unit in units for each in unit.alike]
+        if not alike:
             return
         with self._player.timed("tokenising"):
-            prompts = self._rollout.ctx_manager.get_prompts(ready, self._actor.needs_tokens)
-            name_requests(prompts, ready)
-            requests = requests_of(prompts)
-        for cache, request in zip(ready, requests, strict=True):
-            future = self._backend.submit(request, self._sampling)
-            self._waiting[future] = (cache, request)
-            self._asked[request.turn] += 1
-            future.add_done_callback(self._arrived.put)
+            requests = requests_of(self._player.prompts(self._rollout, alike, self._rollout.meta_info, tensors=False))
+        sampling = self._player.actor.sampling(self._rollout.meta_info)
+        for request in requests:
+            future = self._backend.submit(request, sampling)
+            future.add_done_callback(partial(self._arrives, request))
 
-    def _next(self) -> list[tuple[Cache, Request, Reply]]:
-        """What has arrived, in the order of environments; nothing where nothing does for a while."""
-        with self._player.timed("generation"):
-            try:
-                futures = [self._arrived.get(timeout=LOOK_UP_S)]
-            except Empty:
-                return []
-        while len(futures) < MOST_AT_A_TIME:
-            try:
-                futures.append(self._arrived.get_nowait())
-            except Empty:
-                break
-        return self._taken(futures)
+    def _arrives(self, request: Request, future: Future[Reply]) -> None:
+        if future.cancelled():
+            return
+        units, error = [self._unit_of[request.env_id]], future.exception()
+        self._events.put(_Event(_REPLY, units, None if error else (request, future.result()), error))
 
-    def _taken(self, futures: Sequence[Future[Reply]]) -> list[tuple[Cache, Request, Reply]]:
-        arrived = [(*self._waiting.pop(future), future.result()) for future in futures]
-        self._asked -= Counter(request.turn for _, request, _ in arrived)
-        return sorted(arrived, key=lambda each: each[1].env_id)
+    def _request(self, batch: Sequence[_Piece]) -> Callable[[], AnyBatch]:
+        """What asks the actor for the replies to some prompts, which are written now."""
+        unit, told = batch[0][0], self._rollout.meta_info
+        if self._modes is not None:
+            told = self._modes.of_turn(unit.turn)
+        with self._player.timed("tokenising"):
+            prompts = self._player.prompts(self._rollout, [alike for _, alike in batch], told)
+        tracks = ", ".join(dict.fromkeys(unit.track.removeprefix("shard ") for unit, _ in batch))
+        rows = sum(len(alike) for _, alike in batch)
 
-    def _play(self, arrived: Sequence[tuple[Cache, Request, Reply]]) -> list[Cache]:
-        """Play what has arrived; those that go on."""
-        player, es_manager = self._player, self._rollout.es_manager
-        with player.timed("tokenising"):
-            replies = self._actor.noted([request for _, request, _ in arrived], [reply for *_, reply in arrived])
-            inputs = self._rollout.ctx_manager.get_env_inputs(cast(Any, _batch_of(arrived, replies)))
-        failed = {request.env_id: reply.error for _, request, reply in arrived if reply.error is not None}
-        player.failures.update(failed)
-        answered = [each for each in inputs if each["env_id"] not in failed]
-        with player.timed("environments"), player.timeline.lanes(es_manager.lane_stats):
-            active = es_manager.step(answered) if answered else []
-        going = [cache for cache in active if _turn(cache) < player.max_turn]
-        self._rollout.tell_over([cache for cache, *_ in arrived], going)
-        return going
+        def generate() -> AnyBatch:
+            start = time.perf_counter()
+            outputs = self._player.generate_sequences(prompts)
+            track, note = "rollout", ""
+            if self._shards is not None:
+                track, note = "generator", f"{rows} prompts of shards {tracks}"
+            self._player.timeline.add(Span(track, "generation", start, time.perf_counter(), note))
+            replies = len(outputs.non_tensor_batch.get("env_ids", ()))
+            if replies != rows:
+                raise InputError(f"the actor gave {replies} replies to {rows} prompts; expected one for each.")
+            return outputs
+
+        return generate
+
+    def _patience(self) -> float:
+        """Seconds to wait for what arrives next, or for prompts that could share a batch with those that are due."""
+        if not self._pieces:
+            return LOOK_UP_S
+        if self._shards is None or not self._stepping:
+            return 0.0
+        most = self._shards.max_batch_size
+        if most is not None and sum(len(alike) for _, alike in self._pieces) >= most:
+            return 0.0
+        return max(0.0, self._pieces[0][0].since + self._shards.max_wait - time.perf_counter())
+
+    # What arrives
+
+    def _arrived(self) -> list[_Event]:
+        """What has arrived; nothing where nothing does for a while."""
+        events: list[_Event] = []
+        try:
+            if self._events.empty():
+                with self._waiting():
+                    events.append(self._events.get(timeout=self._patience()))
+            while len(events) < MOST_AT_A_TIME:
+                events.append(self._events.get_nowait())
+        except Empty:
+            pass
+        return events
+
+    def _waiting(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._shards is not None else self._player.timed("generation")
+
+    def _take(self, events: Sequence[_Event]) -> None:
+        """Read replies, step units whose replies have all come, and make ready what was stepped."""
+        for event in events:
+            if event.error is not None:
+                self._give_up(event)
+        came = [event for event in events if event.error is None]
+        if replies := [event.result for event in came if event.kind == _REPLY]:
+            self._read(self._outputs_of(sorted(replies, key=lambda each: each[0].env_id)))
+        for event in came:
+            if event.kind == _OUTPUTS:
+                self._read(event.result)
+            elif event.kind == _STEPPED:
+                self._stepped(event.units, event.result)
+        units = {unit for event in came if event.kind != _STEPPED for unit in event.units}
+        if complete := [unit for unit in units & self._asked if not unit.missing]:
+            self._step(sorted(complete, key=lambda unit: unit.playing[0]["env_id"]))
+
+    def _give_up(self, event: _Event) -> None:
+        """The actor or the environments raised: these units do not go on, or nothing does."""
+        assert event.error is not None
+        if self._shards is None or not isinstance(event.error, Exception):
+            raise event.error
+        for unit in event.units:
+            if unit in self._asked or unit in self._stepping:
+                self._asked.discard(unit)
+                self._stepping.discard(unit)
+                self._pieces = [piece for piece in self._pieces if piece[0] is not unit]
+                self.errors[unit] = event.error
+                self._move(unit, unit.turn, is_over=True)
+                self._active -= len(unit.active)
+
+    def _outputs_of(self, replies: Sequence[tuple[Request, Reply]]) -> PromptBatch:
+        """Replies that came one by one as a batch."""
+        actor, requests = self._player.actor, [request for request, _ in replies]
+        assert isinstance(actor, BackendActor)
+        with self._player.timed("tokenising"):
+            noted = actor.noted(requests, [reply for _, reply in replies])
+        exchanges = [exchange_of(r.messages, r.prompt_ids, reply) for r, reply in zip(requests, noted, strict=True)]
+        columns = {
+            "env_ids": np.array([request.env_id for request in requests]),
+            "response_texts": object_array(reply.text for reply in noted),
+            "errors": object_array(reply.error for reply in noted),
+            "exchanges": object_array(exchanges),
+        }
+        return PromptBatch(columns)
+
+    def _read(self, outputs: AnyBatch) -> None:
+        with self._player.timed("tokenising"):
+            inputs = self._rollout.ctx_manager.get_env_inputs(outputs)
+        self._failed.update(failures_of(outputs))
+        for each in inputs:
+            unit = self._unit_of[each["env_id"]]
+            unit.missing -= 1
+            unit.inputs[each["env_id"]] = each
+
+    # Stepping
+
+    def _step(self, units: Sequence[Unit]) -> None:
+        """Step the environments of units whose replies have come."""
+        for unit in units:
+            self._asked.discard(unit)
+            self._stepping.add(unit)
+            lost = {env_id: self._failed[env_id] for env_id in unit.inputs if env_id in self._failed}
+            self._player.failures.update(lost)
+            if self._rollout.growth is not None:
+                self._rollout.growth.answered(unit.inputs.values())
+            if self._shards is not None:
+                now = time.perf_counter()
+                self._player.timeline.add(Span(unit.track, "waiting", unit.since, now))
+                if self._backend is not None:
+                    note = f"{len(unit.inputs)} prompts of {unit.track}"
+                    self._player.timeline.add(Span("generator", "generation", unit.since, now, note))
+                self._in_thread(_STEPPED, [unit], partial(self._stepped_caches, [unit]))
+        if self._shards is None:
+            self._stepped(units, self._stepped_caches(units))
+
+    def _stepped_caches(self, units: Sequence[Unit]) -> list[Cache]:
+        """Step some units' environments; the caches of those that go on."""
+        failures, came = self._player.failures, {env_id: each for unit in units for env_id, each in unit.inputs.items()}
+        ids = [cache["env_id"] for unit in units for cache in unit.playing]
+        inputs = [came[env_id] for env_id in ids if env_id in came and env_id not in failures]
+        with self._player.timeline.span(units[0].track, "environments"), self._recorded_lanes():
+            return self._rollout.es_manager.step(inputs) if inputs else []
+
+    def _stepped(self, units: Sequence[Unit], active: Sequence[Cache]) -> None:
+        going = [cache for cache in active if turn_of(cache) < self._player.max_turn]
+        playing = [cache for unit in units for cache in unit.playing]
+        by_unit: dict[Unit, list[Cache]] = {unit: [] for unit in units}
+        for cache in going:
+            by_unit[self._unit_of[cache["env_id"]]].append(cache)
+        for unit, on in by_unit.items():
+            self._stepping.discard(unit)
+            self._active += len(on) - len(unit.active)
+            before, unit.active = unit.turn, on
+            is_over = not on or self._is_landing
+            self._move(unit, before, is_over)
+            self._ready += [] if is_over else [unit]
+        self._rollout.tell_over(playing, going)
+
+    def _move(self, unit: Unit, before: int | None, is_over: bool = False) -> None:
+        """A unit comes to its next turn, or to its end."""
+        if before is not None:
+            self._at[before] -= 1
+            self._at += Counter()  # without those that are 0
+        if not is_over:
+            unit.turn = min(map(turn_of, unit.active))
+            self._at[unit.turn] += 1
+
+    def _recorded_lanes(self) -> AbstractContextManager[None]:
+        """What lanes do for this thread within the block; others may use them at the same time."""
+        return self._player.timeline.lanes(partial(self._rollout.es_manager.lane_stats, self._shards is not None))
+
+    # Threads, and ends
+
+    def _here(self, kind: str, units: Sequence[Unit], function: Callable[[], Any]) -> None:
+        try:
+            event = _Event(kind, units, function())
+        except Exception as error:
+            event = _Event(kind, units, error=error)
+        self._events.put(event)
+
+    def _in_thread(self, kind: str, units: Sequence[Unit], function: Callable[[], Any]) -> None:
+        assert self._pool is not None
+        self._calls = [each for each in self._calls if not each[1].ready()]
+        self._calls.append((kind, self._pool.apply_async(self._called, (kind, units, function))))
+
+    def _called(self, kind: str, units: Sequence[Unit], function: Callable[[], Any]) -> None:
+        try:
+            self._here(kind, units, function)
+        except BaseException as error:  # such as SystemExit: it ends the rollout, and not this thread alone
+            self._events.put(_Event(kind, units, error=error))
+
+    def _wait_for_threads(self) -> None:
+        """Wait for the environments that are stepped, at most their time-outs, and a moment for the actor."""
+        until = time.monotonic() + _GRACE_S
+        for kind, call in self._calls:
+            call.wait(None if kind == _STEPPED else max(0.0, until - time.monotonic()))
 
     def _land(self) -> None:
-        """Wait for what is under way, within bounds, and play it."""
-        self._backend.settle()
-        landed = [future for future in self._waiting if future.done() and not future.cancelled()]
+        """Ask nothing more; wait for what is under way, within bounds, and play it."""
+        self._is_landing, self._ready, self._pieces = True, [], []
+        if self._backend is not None:
+            self._backend.settle()
+        while (self._asks_in_threads and self._asked) or not self._events.empty():
+            self._take(self._arrived())
+        landed = [unit for unit in self._asked if unit.inputs and self._rollout.growth is None]
+        self._asked.clear()
         if landed:
-            self._play(self._taken(landed))
+            self._step(sorted(landed, key=lambda unit: unit.playing[0]["env_id"]))
+        while self._stepping:
+            self._take(self._arrived())
 
 
-def _batch_of(arrived: Sequence[tuple[Cache, Request, Reply]], replies: Sequence[Reply]) -> _Replies:
-    exchanges = [
-        exchange_of(request.messages, request.prompt_ids, reply)
-        for (_, request, _), reply in zip(arrived, replies, strict=True)
-    ]
-    env_ids = [request.env_id for _, request, _ in arrived]
-    return _Replies({"env_ids": env_ids, "response_texts": [reply.text for reply in replies], "exchanges": exchanges})
-
-
-def _turn(cache: Cache) -> int:
+def turn_of(cache: Cache) -> int:
+    """How many turns a trajectory has played."""
     return len(cache["history"]) - 1
+
+
+def _pieces(unit: Unit, most: int | None) -> list[_Piece]:
+    """A unit's trajectories as they share prompts, no more than so many in each piece."""
+    return [
+        (unit, alike[start : start + (most or len(alike))])
+        for alike in unit.alike
+        for start in range(0, len(alike), most or len(alike))
+    ]
+
+
+def _batches(pieces: Sequence[_Piece], most: int | None) -> Iterator[list[_Piece]]:
+    """Pieces in batches of at most so many rows."""
+    batch: list[_Piece] = []
+    rows = 0
+    for piece in pieces:
+        if batch and most is not None and rows + len(piece[1]) > most:
+            yield batch
+            batch, rows = [], 0
+        batch.append(piece)
+        rows += len(piece[1])
+    if batch:
+        yield batch

@@ -14,74 +14,22 @@ equal trees, in whatever company they grow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.branching import ENTROPY, SECTION, BranchingSettings
 from ragen.llm_agent.rollout.actor import Actor, read_sampling, requests_of
-from ragen.llm_agent.rollout.player import Growth, Rollout, Schedule
-from ragen.llm_agent.tokens.dataproto import object_array
-from ragen.llm_agent.tokens.prompt_batch import AnyBatch, PromptBatch
+from ragen.llm_agent.rollout.player import Cache, Rollout
+from ragen.llm_agent.tokens.dataproto import PromptBatch, object_array
 from ragen.llm_agent.tokens.sampled_tokens import RawReply, raw_reply
-from ragen.llm_agent.trees.counts import sizes
+from ragen.llm_agent.trees.lineage import sizes
 from ragen.llm_agent.trees.policy import OpenNode, Use, widths
 
-if TYPE_CHECKING:
-    from verl import DataProto
 
-    from ragen.llm_agent.es_manager import EnvStateManager
-    from ragen.llm_agent.rollout.player import PromptWriter
-
-Cache = dict[str, Any]
-
-
-class Trees(Schedule):
-    """Plays trees in the modes that the settings name, and chains in others.
-
-    Attributes:
-        settings: Where it branches.
-        chains: What plays chains.
-        turns: What plays the turns of trees.
-    """
-
-    def __init__(
-        self, settings: BranchingSettings, chains: Schedule, turns: Schedule, config: Any, actor: Actor
-    ) -> None:
-        """Take the settings.
-
-        Args:
-            settings: Where it branches.
-            chains: What plays chains.
-            turns: What plays the turns of trees: asks a rollout's ``growth`` before each.
-            config: The whole configuration.
-            actor: Answers the prompts.
-
-        Raises:
-            ConfigError: Replies are not drawn, so that all branches would be the same; or nobody will tell how sure the
-                actor was of them, which decides where it branches.
-        """
-        self.settings = settings
-        self.chains = chains
-        self.turns = turns
-        _check_actor(config, settings, actor)
-
-    def new_es_manager(self, config: Any, mode: str) -> EnvStateManager:
-        """See :class:`~ragen.llm_agent.rollout.player.Schedule`."""
-        return self.chains.new_es_manager(config, mode)
-
-    def play(self, rollout: Rollout) -> None:
-        """See :class:`~ragen.llm_agent.rollout.player.Schedule`."""
-        if rollout.es_manager.mode in self.settings.modes:
-            self.turns.play(replace(rollout, growth=GrowingTrees(self.settings, rollout)))
-        else:
-            self.chains.play(rollout)
-
-
-class GrowingTrees(Growth):
-    """The trees of one rollout while they grow."""
+class GrowingTrees:
+    """The trees of one rollout while they grow. The turns of a tree's leaves are played together."""
 
     def __init__(self, settings: BranchingSettings, rollout: Rollout) -> None:
         """Begin with the rollout's episodes, each the root of a tree.
@@ -91,32 +39,78 @@ class GrowingTrees(Growth):
             rollout: What is played.
         """
         self._settings, self._player = settings, rollout.player
-        self._es_manager, self._ctx_manager = rollout.es_manager, rollout.ctx_manager
+        self._es_manager = rollout.es_manager
         roots = [cache["env_id"] for cache in rollout.episodes]
         self._tree_of = {root: root for root in roots}
         self._used = dict.fromkeys(roots, Use(1, 0))
         self._asking: dict[int, list[list[Cache]]] = {root: [] for root in roots}
+        self._prompt_tokens: dict[int, int] = {}
         self._over: dict[int, list[int]] = {root: [] for root in roots}
 
-    def begin_turn(self, active: Sequence[Cache]) -> tuple[list[Cache], SharedPrompts]:
-        """See :class:`~ragen.llm_agent.rollout.player.Growth`."""
+    def begin_turn(self, active: Sequence[Cache]) -> list[list[Cache]]:
+        """Branch before a turn.
+
+        Args:
+            active: Those that go on, of each tree all or none; those of a tree whose last prompts got no reply, since
+                the actor failed, are branched already.
+
+        Returns:
+            The caches of those that play the turn; those that share a prompt are one list.
+        """
         trees = dict.fromkeys(self._tree_of[cache["env_id"]] for cache in active)
         fresh = [cache for cache in active if not self._asking[self._tree_of[cache["env_id"]]]]
         for alike in self._branched(fresh):
             self._asking[self._tree_of[alike[0]["env_id"]]].append(alike)
-        shared = [alike for tree in trees for alike in self._asking[tree]]
-        playing = [cache for alike in shared for cache in alike]
-        return playing, SharedPrompts(self._ctx_manager, shared, self._player.tokenizer, self._answered)
+        return [alike for tree in trees for alike in self._asking[tree]]
 
-    def _answered(self, tokens: Mapping[int, int]) -> None:
-        """Take down what a turn took, by env_id."""
-        for env_id, count in tokens.items():
+    def repeated(self, batch: Any, alike: Sequence[Sequence[Cache]]) -> Any:
+        """Prompts as often as they are shared, each with the id of the environment that asks.
+
+        Args:
+            batch: The prompts, with their tokens; a row for each of ``alike``.
+            alike: The caches of those that share each prompt.
+        """
+        for caches, request in zip(alike, requests_of(batch), strict=True):
+            self._prompt_tokens[caches[0]["env_id"]] = len(request.prompt_ids or ())
+        places = [place for place, caches in enumerate(alike) for _ in caches]
+        columns = {name: values[places] for name, values in batch.non_tensor_batch.items()}
+        kind = columns["env_ids"].dtype
+        columns["env_ids"] = object_array(cache["env_id"] for caches in alike for cache in caches).astype(kind)
+        if isinstance(batch, PromptBatch):
+            return PromptBatch(columns, batch.meta_info)
+        return type(batch)(None if batch.batch is None else batch.batch[places], columns, batch.meta_info)
+
+    def answered(self, inputs: Iterable[Mapping[str, Any]]) -> None:
+        """Count the tokens of a turn of whole trees: each reply, and each shared prompt once.
+
+        Args:
+            inputs: The replies, as :meth:`~ragen.llm_agent.ctx_manager.ContextManager.get_env_inputs` reads them.
+        """
+        counted = {each["env_id"]: self._reply_size(each["llm_raw_response"]) for each in inputs}
+        asking = [alike for tree in {self._tree_of[env_id] for env_id in counted} for alike in self._asking[tree]]
+        for alike in asking:
+            counted[alike[0]["env_id"]] += self._prompt_tokens[alike[0]["env_id"]]
+        for env_id, tokens in counted.items():
             tree = self._tree_of[env_id]
-            self._used[tree] = self._used[tree]._replace(tokens=self._used[tree].tokens + count)
+            self._used[tree] = self._used[tree]._replace(tokens=self._used[tree].tokens + tokens)
             self._asking[tree] = []
 
+    def _reply_size(self, raw: Any) -> int:
+        exchange = raw.exchange if isinstance(raw, RawReply) else None
+        if exchange is not None and exchange.has_tokens:
+            return sizes(exchange)[1]
+        return len(self._player.tokenizer([str(raw)], add_special_tokens=False)["input_ids"][0])
+
     def whole(self, over: Sequence[int], going_on: Collection[int]) -> list[int]:
-        """See :class:`~ragen.llm_agent.rollout.player.Growth`."""
+        """The leaves of the trees that are over with these.
+
+        Args:
+            over: Environments whose episodes ended now.
+            going_on: Those that go on.
+
+        Returns:
+            By tree, its root last: where that was written down, the rest was.
+        """
         for env_id in over:
             self._over[self._tree_of[env_id]].append(env_id)
         grow = {self._tree_of[env_id] for env_id in going_on}
@@ -142,8 +136,13 @@ class GrowingTrees(Growth):
         return [self._es_manager.branches[env_id].cache for env_id in env_ids]
 
 
-def _check_actor(config: Any, settings: BranchingSettings, actor: Actor) -> None:
-    """See that the actor, as far as it can be known, draws replies and tells what trees need to know."""
+def check_actor(config: Any, settings: BranchingSettings, actor: Actor) -> None:
+    """See that the actor, as far as it can be known, draws replies and returns what trees need to know.
+
+    Raises:
+        ConfigError: Replies are not drawn, so that all branches would be the same; or their log-probabilities are not
+            returned, which decide where it branches.
+    """
     backend = actor.backend
     for mode in settings.modes:
         samples = backend is None or backend.samples
@@ -164,71 +163,3 @@ def _open_node(cache: Cache, tree: int) -> OpenNode:
     exchange = raw_reply(played[-1]).exchange if played else None
     known = exchange.log_probs if exchange is not None else None
     return OpenNode(cache["env_id"], tree, cache["tag"], len(played), -fmean(known) if known else None, history)
-
-
-class SharedPrompts:
-    """Writes the prompts of one turn, and reads the replies.
-
-    Attributes:
-        tokens: Environment id to what its turn took: its reply, and of those that share a prompt the first one the
-            prompt too. Known once the replies were read.
-    """
-
-    def __init__(
-        self,
-        ctx_manager: PromptWriter,
-        shared: Sequence[Sequence[Cache]],
-        tokenizer: Any,
-        on_read: Callable[[Mapping[int, int]], None],
-    ) -> None:
-        """Take who shares a prompt.
-
-        Args:
-            ctx_manager: Writes and reads.
-            shared: The rollout caches of those that play, in stretches of such that stand at the same point.
-            tokenizer: Counts the tokens of replies of which nobody tells them.
-            on_read: Is told ``tokens`` as soon as the replies were read.
-        """
-        self._ctx_manager = ctx_manager
-        self._shared = shared
-        self._tokenizer = tokenizer
-        self._on_read = on_read
-        self.tokens: dict[int, int] = {}
-
-    def get_prompts(self, _: Sequence[Cache], with_tokens: bool = True) -> PromptBatch:
-        """See :meth:`~ragen.llm_agent.ctx_manager.ContextManager.get_prompts`; a row for each reply to ask for.
-
-        Tokens are there in any case, since trees count them.
-        """
-        return self._repeated(self._ctx_manager.get_prompts([alike[0] for alike in self._shared]))
-
-    def get_lm_inputs(self, _: Sequence[Cache]) -> DataProto:
-        """See :meth:`~ragen.llm_agent.ctx_manager.ContextManager.get_lm_inputs`; a row for each reply to ask for."""
-        return self._repeated(self._ctx_manager.get_lm_inputs([alike[0] for alike in self._shared]))
-
-    def _repeated(self, batch: Any) -> Any:
-        """Every row as often as its prompt is shared, each with the id of who asks."""
-        for alike, request in zip(self._shared, requests_of(batch), strict=True):
-            self.tokens |= {cache["env_id"]: 0 for cache in alike}
-            self.tokens[alike[0]["env_id"]] = len(request.prompt_ids or ())
-        places = [place for place, alike in enumerate(self._shared) for _ in alike]
-        columns = {name: values[places] for name, values in batch.non_tensor_batch.items()}
-        kind = columns["env_ids"].dtype
-        columns["env_ids"] = object_array(cache["env_id"] for alike in self._shared for cache in alike).astype(kind)
-        if isinstance(batch, PromptBatch):
-            return PromptBatch(columns, batch.meta_info)
-        return type(batch)(None if batch.batch is None else batch.batch[places], columns, batch.meta_info)
-
-    def get_env_inputs(self, lm_outputs: AnyBatch) -> list[dict[str, Any]]:
-        """See :meth:`~ragen.llm_agent.ctx_manager.ContextManager.get_env_inputs`."""
-        inputs = self._ctx_manager.get_env_inputs(lm_outputs)
-        for each in inputs:
-            self.tokens[each["env_id"]] += self._reply_size(each["llm_raw_response"])
-        self._on_read(self.tokens)
-        return inputs
-
-    def _reply_size(self, raw: Any) -> int:
-        exchange = raw.exchange if isinstance(raw, RawReply) else None
-        if exchange is not None and exchange.has_tokens:
-            return sizes(exchange)[1]
-        return len(self._tokenizer([str(raw)], add_special_tokens=False)["input_ids"][0])

@@ -32,8 +32,7 @@ from ragen.llm_agent.tokens.encoding import EncodedChat
 from ragen.llm_agent.tokens.sampled_tokens import Exchange
 from ragen.llm_agent.tokens.scores import advantages_of, masks_of, reply_lengths, scores_of
 from ragen.llm_agent.tokens.training_rows import TrainingRow, exchanged_row, sampled_rows, written_row
-from ragen.llm_agent.trees.counts import tree_metrics
-from ragen.llm_agent.trees.lineage import Forest, forest_of
+from ragen.llm_agent.trees.lineage import Forest, forest_of, tree_metrics
 
 if TYPE_CHECKING:
     from verl import DataProto

@@ -5,9 +5,10 @@ Importing verl takes seconds, so it is imported when the first batch is built.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ragen.extras import needs
 
@@ -148,3 +149,21 @@ def score_tensor(chats: Sequence[EncodedChat], scores: Sequence[Sequence[tuple[i
         for token, score in row_scores:
             tensor[row, width - len(chat.ids) + token] += score
     return tensor[:, 1:].contiguous()
+
+
+@dataclass
+class PromptBatch:
+    """Prompts or replies, a row each.
+
+    Attributes:
+        non_tensor_batch: Columns; see :mod:`ragen.llm_agent.rollout.actor`. ``prompt_ids`` has each prompt's tokens.
+        meta_info: What goes for the whole batch.
+        batch: None, where a ``DataProto`` has its tensors.
+    """
+
+    non_tensor_batch: dict[str, np.ndarray]
+    meta_info: Mapping[str, Any] = field(default_factory=dict)
+    batch: None = None
+
+
+AnyBatch: TypeAlias = "DataProto | PromptBatch"

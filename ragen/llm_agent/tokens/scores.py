@@ -15,8 +15,7 @@ from ragen.llm_agent.tokens.encoding import EncodedChat
 from ragen.llm_agent.tokens.masks import Span
 from ragen.llm_agent.tokens.normalization import group_of, normalize
 from ragen.llm_agent.tokens.training_rows import TokenScore, TrainingRow
-from ragen.llm_agent.trees.advantages import segment_advantages
-from ragen.llm_agent.trees.lineage import Forest
+from ragen.llm_agent.trees.lineage import Forest, segment_advantages
 
 if TYPE_CHECKING:
     import torch

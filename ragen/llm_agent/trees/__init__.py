@@ -8,6 +8,6 @@
     env 9                 +---- turn 2 -- turn 3
     env 10                          +---- turn 3           branched from env 9
 
-:mod:`~.lineage` reads this from rollout caches, :mod:`~.policy` decides where to branch, :mod:`~.advantages` and
-:mod:`~.counts` say what a batch is to know. None of them plays; :mod:`ragen.llm_agent.rollout.trees` does.
+:mod:`~.lineage` reads this from rollout caches, and computes advantages and counts; :mod:`~.policy` decides where to
+branch. Neither of them plays; :mod:`ragen.llm_agent.rollout.trees` does.
 """

@@ -3,6 +3,10 @@
 A trajectory is a *leaf*. A *point* is a moment at which several leaves went on from the same turns, named by the
 environment that played the turn before (at the reset: by the tree's root) and by how many turns had been played. A
 *segment* is a stretch of one environment's own turns between two points: it is sampled as one, and judged as one.
+
+The value of a segment is the score of its leaf, or, where it was branched, the mean of the values of those that went
+on. Its advantage is how much better it is than its siblings, the segments that begin at the same point; at the reset
+these are all of a group, since its members begin alike. Without branches that is GRPO.
 """
 
 from __future__ import annotations
@@ -11,7 +15,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from statistics import fmean, stdev
 from typing import Any, NamedTuple
+
+from ragen.llm_agent.tokens.sampled_tokens import Exchange, raw_reply
 
 
 class Node(NamedTuple):
@@ -170,3 +177,123 @@ def _turns_played(cache: Mapping[str, Any]) -> int:
     if "history" in cache:
         return sum("actions" in turn for turn in cache["history"])
     return len(cache["actions"])
+
+
+EPSILON = 1e-6  # added to deviations, as GRPO does
+
+
+def segment_values(forest: Forest, scores: Mapping[int, float]) -> dict[Segment, float]:
+    """The value of every segment.
+
+    Args:
+        forest: The trees.
+        scores: Of every leaf, by env_id.
+    """
+    starting = {(each.env_id, each.start): each for each in forest.segments}
+    values: dict[Segment, float] = {}
+    for each in sorted(forest.segments, key=lambda segment: -segment.start):  # what goes on begins later
+        going_on = forest.points.get(Point(each.env_id, each.stop), ()) if each.stop > each.start else ()
+        parts = [starting[env_id, each.stop] for env_id in going_on]
+        answered = [values[part] for part in parts if part.stop > part.start]  # others got no reply, or were left
+        values[each] = fmean(answered) if answered else scores[each.env_id]
+    return values
+
+
+def segment_advantages(forest: Forest, scores: Mapping[int, float], by_std: bool = True) -> dict[Segment, float]:
+    """The advantage of every segment that has turns; 0 where there is no sibling to compare it with.
+
+    Args:
+        forest: The trees.
+        scores: Of every leaf, by env_id: rewards and penalty.
+        by_std: Whether to divide by the siblings' standard deviation (n - 1).
+    """
+    values = segment_values(forest, scores)
+    siblings: dict[Hashable, list[Segment]] = {}
+    for each in forest.segments:
+        if each.stop > each.start:
+            siblings.setdefault(_beginning(forest, each), []).append(each)
+    found: dict[Segment, float] = {}
+    for members in siblings.values():
+        of_members = [values[each] for each in members]
+        mean, scale = fmean(of_members), 1.0
+        if by_std and len(members) > 1:
+            scale = stdev(of_members) + EPSILON
+        found |= {each: (values[each] - mean) / scale for each in members}
+    return found
+
+
+def _beginning(forest: Forest, segment: Segment) -> Hashable:
+    """What the segments that are compared with each other have in common."""
+    if segment.start == 0:
+        return "reset", forest.nodes[segment.env_id].group
+    return forest.point(segment.env_id, segment.start)
+
+
+def tree_metrics(forest: Forest, caches: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Counts over a whole rollout.
+
+    Args:
+        forest: Of the caches.
+        caches: Rollout caches.
+
+    Returns:
+        ``tree/trees``, ``tree/leaves``, ``tree/points`` (where trajectories part), ``tree/turns`` (played, each once),
+        ``tree/chain_turns`` (of all leaves, each from the reset), and :func:`token_counts` under ``tree/``.
+    """
+    nodes = forest.nodes.values()
+    counts = {
+        "trees": sum(node.parent is None for node in nodes),
+        "leaves": len(nodes),
+        "points": len(forest.points),
+        "turns": sum(node.played - node.turn for node in nodes),
+        "chain_turns": sum(node.played for node in nodes),
+    }
+    return {f"tree/{name}": float(count) for name, count in (counts | token_counts(forest, caches)).items()}
+
+
+def token_counts(forest: Forest, caches: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """The tokens that the actor was asked with and answered; a prompt counts once, however many replies it got.
+
+    Args:
+        forest: Of the caches.
+        caches: Rollout caches.
+
+    Returns:
+        ``prompt_tokens`` and ``response_tokens``, and ``chain_prompt_tokens`` and ``chain_response_tokens``, what as
+        many chains of the same turns take. Nothing where tokens of some reply are unknown.
+    """
+    by_id = {cache["env_id"]: cache for cache in caches}
+    asked: set[Any] = set()
+    counts = dict.fromkeys(("prompt_tokens", "response_tokens", "chain_prompt_tokens", "chain_response_tokens"), 0)
+    for node in forest.nodes.values():
+        for turn in range(node.played):
+            exchange = raw_reply(by_id[node.env_id]["history"][turn]).exchange
+            if exchange is None or not exchange.has_tokens:
+                return {}
+            prompt, reply = sizes(exchange)
+            counts["chain_prompt_tokens"] += prompt
+            counts["chain_response_tokens"] += reply
+            if turn < node.turn:
+                continue
+            counts["response_tokens"] += reply
+            point = forest.point(node.env_id, turn)
+            if point not in asked:
+                asked.add(point)
+                counts["prompt_tokens"] += prompt
+    return counts
+
+
+def sizes(exchange: Exchange) -> tuple[int, int]:
+    """How many tokens a prompt and its reply have."""
+    return len(exchange.prompt_ids or ()), len(exchange.reply_ids or ())
+
+
+def weighted(values: Mapping[int, float], forest: Forest) -> float:
+    """The mean of a value over leaves, each as much as it stands for.
+
+    Args:
+        values: By env_id, of some leaves; at least one.
+        forest: The trees.
+    """
+    total = sum(forest.weights[env_id] for env_id in values)
+    return sum(forest.weights[env_id] * value for env_id, value in values.items()) / total

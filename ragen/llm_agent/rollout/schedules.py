@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.pool import AsyncResult, ThreadPool
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,9 +44,6 @@ from ragen.llm_agent.rollout.player import Cache, Rollout, Schedule
 from ragen.llm_agent.rollout.timeline import Span
 from ragen.llm_agent.rollout.worker_modes import WorkerModes
 from ragen.llm_agent.tokens.dataproto import AnyBatch, PromptBatch, object_array
-
-if TYPE_CHECKING:
-    from ragen.llm_agent.rollout.shards import Shards
 
 MOST_AT_A_TIME = 64  # arrivals that are played together, so that nothing waits long for its next prompt
 LOOK_UP_S = 1.0  # between two looks at the limits while nothing arrives
@@ -123,6 +120,18 @@ class _Event(NamedTuple):
     error: BaseException | None = None
 
 
+class Gathering(NamedTuple):
+    """How prompts of several shards make a batch.
+
+    Attributes:
+        max_batch_size: The most prompts of a batch; None for no bound.
+        max_wait: The longest that prompts wait for those of other shards, in seconds.
+    """
+
+    max_batch_size: int | None
+    max_wait: float
+
+
 _Piece = tuple[Unit, Sequence[Cache]]  # trajectories of a unit that share a prompt
 
 
@@ -140,7 +149,7 @@ class Turns:
         *,
         modes: WorkerModes | None = None,
         backend: StreamingBackend | None = None,
-        shards: Shards | None = None,
+        shards: Gathering | None = None,
     ) -> None:
         """Take what is played.
 

@@ -27,7 +27,7 @@ from ragen.errors import ConfigError, EnvError, LaneError
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.rollout.player import Rollout, RolloutPlayer, Schedule
-from ragen.llm_agent.rollout.schedules import Turns, Unit, streaming_backend
+from ragen.llm_agent.rollout.schedules import Gathering, Turns, Unit, streaming_backend
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.placement import spread
 from ragen.settings import count, number
@@ -160,7 +160,9 @@ class Shards(Schedule):
         Raises:
             ConfigError, EnvError, LaneError: What lockstep would raise too.
         """
-        turns = Turns(rollout, units, backend=streaming_backend(rollout), shards=self)
+        turns = Turns(
+            rollout, units, backend=streaming_backend(rollout), shards=Gathering(self.max_batch_size, self.max_wait)
+        )
         turns.play()
         errors = [(unit.track, turns.errors[unit]) for unit in units if unit in turns.errors]  # not as they came
         for _, error in errors:

@@ -102,7 +102,7 @@ Answer = tuple[Any, float, bool, dict[str, Any]]
 
 @dataclass(slots=True)
 class EnvState:
-    """What is known in the main process of one environment.
+    """The main process's view of one environment between two actions.
 
     Attributes:
         raw: What it last showed.
@@ -133,7 +133,7 @@ class EnvState:
         self.info, self.done = {"env_error": failed.text, "error": failed.text}, True
 
     def unasked(self, was_over: bool) -> Answer:
-        """What is answered for an environment that is left alone."""
+        """The answer for an environment that is left alone."""
         if was_over:
             return copied(self.raw), 0.0, True, {**self.info, "finished": True}
         return copied(self.raw), 0.0, False, {}

@@ -224,7 +224,7 @@ class EnvStateManager(EnvSet):
         Metrics are ``<tag>/success``, ``<tag>/num_actions``, ``<tag>/<key>`` for every numeric info key (its sum over
         the turns, divided by the number of turns), and ``<tag>/pass@<group_size>``. An environment that failed, by its
         own code or with its worker, has ``<tag>/env_error`` (1.0), and its cache ``env_error``, which says why.
-        ``generation: 2026`` tells more; see :func:`~ragen.llm_agent.manager.metrics.add_metrics`.
+        ``generation: 2026`` adds more; see :func:`~ragen.llm_agent.manager.metrics.add_metrics`.
         Branches come last, by id: they count from the reset, what they share with their parents included, and have no
         ``pass@k``, nor any part in that of their group.
 

@@ -52,7 +52,7 @@ class GeneratesSequences(Protocol):
 
 
 class Actor(ABC):
-    """Answers the batches of a rollout loop; what is given here is what is known of an actor of somebody else's.
+    """Answers the batches of a rollout loop; the defaults hold for an actor of another project.
 
     Attributes:
         takes_prompts: Whether batches may come without tensors.
@@ -194,7 +194,7 @@ class BackendActor(Actor):
 
 
 def in_vocabulary(reply: Reply, size: int) -> Reply:
-    """A reply without its tokens, where a server told them and they are not all the tokenizer's: nothing learns those.
+    """A reply without its tokens, where a server returned some that the tokenizer lacks: nothing learns from them.
 
     Args:
         reply: The reply.
@@ -239,7 +239,7 @@ def outputs_of(lm_inputs: AnyBatch, replies: Sequence[Reply], pad_id: int) -> An
 
 
 def exchanges_of(lm_inputs: AnyBatch, replies: Sequence[Reply]) -> list[Exchange]:
-    """What was asked and answered. A server that made its own tokens of a chat must have told which."""
+    """The prompts and replies, token by token; of a chat that a server tokenised, as far as it returned the tokens."""
     chats = lm_inputs.non_tensor_batch.get("messages_list", [()] * len(replies))
     told = any(reply.token_ids is not None for reply in replies)
     rows = _prompt_rows(lm_inputs, len(replies)) if told else [None] * len(replies)

@@ -64,16 +64,16 @@ OverCallback = Callable[[list[dict[str, Any]]], None]
 
 @dataclass(frozen=True)
 class Rollout:
-    """One rollout: whose parts play it, what is played, and who is told.
+    """One rollout: the parts that play it, the episodes, and the callbacks.
 
     Attributes:
-        player: Its ``failures`` and ``timeline`` are told what happens.
+        player: Its ``failures`` and ``timeline`` record what happens.
         es_manager: The environments, as :meth:`Schedule.new_es_manager` made them.
         ctx_manager: Writes their prompts and reads the replies.
-        episodes: The caches of those that play; they were just reset.
+        episodes: The caches of the environments that play; they were just reset.
         meta_info: See :meth:`RolloutPlayer.play`, as for the rest.
         on_turn: See there.
-        on_over: See there; of trees, it is told when a whole one is over, its root last.
+        on_over: See there; it is called when a whole tree is over, its root last.
         growth: How its episodes branch; None where they are chains.
     """
 
@@ -87,19 +87,19 @@ class Rollout:
     growth: GrowingTrees | None = None
 
     def tell_turn(self, turn: int, active: int) -> None:
-        """Tell ``on_turn`` which turn comes next, and how many environments are active."""
+        """Call ``on_turn`` with the number of the next turn, and of active environments."""
         if self.on_turn is not None:
             self.on_turn(turn, active)
 
     def tell_over(self, playing: Sequence[dict[str, Any]], active: Sequence[dict[str, Any]]) -> None:
-        """Tell ``on_over`` of the episodes that were played until now and are not any more."""
+        """Call ``on_over`` with the episodes that ended in this turn."""
         if self.on_over is not None:
             with self.player.timed("environments"):
                 states = self.over(playing, active)
             self.on_over(states)
 
     def over(self, playing: Sequence[dict[str, Any]], active: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The states of the episodes that were played until now and are not any more."""
+        """The states of the episodes that ended in this turn."""
         going_on = {cache["env_id"] for cache in active}
         over = [cache["env_id"] for cache in playing if cache["env_id"] not in going_on]
         if self.growth is not None:
@@ -138,7 +138,7 @@ class RolloutPlayer(Closing):
         max_turn: The most turns of a rollout.
         failures: Environment id to what kept it from getting a reply, in the last rollout.
         rollout_states: The last rollout as ``EnvStateManager.get_rollout_states()`` gave it.
-        timeline: Who did what when in the last rollout.
+        timeline: The last rollout's spans of time, by track.
         record_lanes: Whether the next rollout's timeline shows what each lane did.
     """
 
@@ -304,7 +304,7 @@ class RolloutPlayer(Closing):
 
         Args:
             rollout: The rollout.
-            alike: The caches of the trajectories; those that share a prompt are one sequence.
+            alike: The caches of the trajectories; trajectories that share a prompt are one sequence.
             told: What the actor is told besides, as ``meta_info``.
             tensors: Whether they may be a ``DataProto``, if the actor or a training batch needs that.
         """
@@ -322,7 +322,7 @@ class RolloutPlayer(Closing):
         return lm_inputs
 
     def end_turns(self, modes: WorkerModes) -> None:
-        """Tell workers that a rollout's turns are over, where all its episodes ended early."""
+        """Send workers the mode that ends a rollout, where all its episodes ended early."""
         told, inputs = modes.of_end(), self._last_inputs
         self._last_inputs = None
         if told is not None and inputs is not None:
@@ -331,7 +331,7 @@ class RolloutPlayer(Closing):
                 self.generate_sequences(inputs)
 
     def keep_states(self, es_manager: EnvStateManager, skip: Collection[int]) -> list[dict[str, Any]]:
-        """The rollout's final states, without those that were skipped; they become ``rollout_states``."""
+        """The rollout's final states, without skipped environments; they become ``rollout_states``."""
         with self.timed("environments"):
             states = es_manager.get_rollout_states()
             self.rollout_states = [state for state in states if state["env_id"] not in skip]

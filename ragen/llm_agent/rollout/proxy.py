@@ -120,7 +120,7 @@ class LLMAgentProxy(RolloutPlayer):
     ) -> DataProto:
         """See :meth:`RolloutPlayer.rollout`; with ``use_parallel_envs`` a row for each turn.
 
-        Rollouts of which something is to be told or skipped (``on_turn``, ``on_over``, ``skip``) are played as without.
+        With ``on_turn``, ``on_over`` or ``skip`` a rollout is played as without ``use_parallel_envs``.
         """
         if on_turn is None and on_over is None and not skip:
             self._prepare_parallel_envs()

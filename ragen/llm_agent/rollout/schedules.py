@@ -91,7 +91,7 @@ class Unit:
         track: Its track in the timeline.
         active: The caches of its trajectories that go on.
         turn: The turn that it plays; of several the first.
-        alike: Those that play the turn; trajectories that share a prompt are one list.
+        alike: The caches of the trajectories that play the turn; trajectories that share a prompt are one list.
         since: When its prompts were due, on ``time.perf_counter()``.
         missing: How many of its replies have not come.
         inputs: The replies that came, as inputs of environments, by env_id.
@@ -107,7 +107,7 @@ class Unit:
 
     @property
     def playing(self) -> list[Cache]:
-        """The caches of those that play the turn."""
+        """The caches of the trajectories that play the turn."""
         return [cache for alike in self.alike for cache in alike]
 
 
@@ -288,7 +288,7 @@ class Turns:
         return generate
 
     def _patience(self) -> float:
-        """Seconds to wait for what arrives next, or for prompts that could share a batch with those that are due."""
+        """Seconds to wait for the next arrival, or for prompts that could share a batch with prompts that are due."""
         if not self._pieces:
             return LOOK_UP_S
         if self._shards is None or not self._stepping:
@@ -393,7 +393,7 @@ class Turns:
             self._stepped(units, self._stepped_caches(units))
 
     def _stepped_caches(self, units: Sequence[Unit]) -> list[Cache]:
-        """Step some units' environments; the caches of those that go on."""
+        """Step some units' environments; the caches of the environments that go on."""
         failures, came = self._player.failures, {env_id: each for unit in units for env_id, each in unit.inputs.items()}
         ids = [cache["env_id"] for unit in units for cache in unit.playing]
         inputs = [came[env_id] for env_id in ids if env_id in came and env_id not in failures]
@@ -419,7 +419,7 @@ class Turns:
         """A unit comes to its next turn, or to its end."""
         if before is not None:
             self._at[before] -= 1
-            self._at += Counter()  # without those that are 0
+            self._at += Counter()  # removes turns without units
         if not is_over:
             unit.turn = min(map(turn_of, unit.active))
             self._at[unit.turn] += 1

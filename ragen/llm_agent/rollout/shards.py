@@ -155,7 +155,7 @@ class Shards(Schedule):
             Turns(rollout, [Unit("rollout", left)]).play()
 
     def _overlap(self, rollout: Rollout, units: Sequence[Unit]) -> list[dict[str, Any]]:
-        """Play the shards at the same time; the caches of those that could not be played to their end.
+        """Play the shards at the same time; the caches of shards that could not be played to their end.
 
         Raises:
             ConfigError, EnvError, LaneError: What lockstep would raise too.

@@ -54,7 +54,7 @@ class Stop:
 
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[Stop]:
-    """Take SIGTERM as Ctrl-C for the length of a block, unless somebody else has a use for it."""
+    """Take SIGTERM as Ctrl-C for the length of a block, unless the program has a handler of its own."""
     stop = Stop()
     is_free = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if not is_free or threading.current_thread() is not threading.main_thread():

@@ -51,11 +51,11 @@ class GrowingTrees:
         """Branch before a turn.
 
         Args:
-            active: Those that go on, of each tree all or none; those of a tree whose last prompts got no reply, since
-                the actor failed, are branched already.
+            active: The leaves that go on, of each tree all or none. A tree whose last prompts got no reply, since the
+                actor failed, is branched already.
 
         Returns:
-            The caches of those that play the turn; those that share a prompt are one list.
+            The caches of the leaves that play the turn; leaves that share a prompt are one list.
         """
         trees = dict.fromkeys(self._tree_of[cache["env_id"]] for cache in active)
         fresh = [cache for cache in active if not self._asking[self._tree_of[cache["env_id"]]]]
@@ -68,7 +68,7 @@ class GrowingTrees:
 
         Args:
             batch: The prompts, with their tokens; a row for each of ``alike``.
-            alike: The caches of those that share each prompt.
+            alike: The caches of the leaves that share each prompt.
         """
         for caches, request in zip(alike, requests_of(batch), strict=True):
             self._prompt_tokens[caches[0]["env_id"]] = len(request.prompt_ids or ())
@@ -106,7 +106,7 @@ class GrowingTrees:
 
         Args:
             over: Environments whose episodes ended now.
-            going_on: Those that go on.
+            going_on: Environments that go on.
 
         Returns:
             By tree, its root last: where that was written down, the rest was.

@@ -1,4 +1,4 @@
-"""What workers of RAGEN 2026 are told of every batch of prompts, so that weights are switched once in a rollout.
+"""The modes that workers of RAGEN 2026 get with every batch of prompts, so that weights are switched once in a rollout.
 
 A worker of verl that trains and generates keeps weights for each. RAGEN's goes to those for generation at
 ``meta_info["mode"]`` ``singleturn`` or ``multiturn-start``, and back at ``singleturn`` or ``multiturn-end``; without a
@@ -25,7 +25,7 @@ class WorkerModes:
 
         Args:
             max_turn: The most turns.
-            meta_info: What workers are told; the modes are written into it.
+            meta_info: Sent to workers; the modes are written into it.
         """
         self._max_turn = max_turn
         self._meta_info = meta_info
@@ -33,13 +33,13 @@ class WorkerModes:
 
     @classmethod
     def of(cls, generation: Generation, max_turn: int, meta_info: Mapping[str, Any]) -> Self | None:
-        """The modes of a rollout; None in generation 2025, which tells workers nothing.
+        """The modes of a rollout; None in generation 2025, which has no modes.
 
         Args:
             generation: With its quirks, the caller's own mapping is written into, as RAGEN does it: where that ended
                 with ``skip_generation``, the next rollout with the same mapping would be one without generation.
             max_turn: The most turns.
-            meta_info: What the caller wants workers to be told.
+            meta_info: The caller's own ``meta_info`` for workers.
         """
         if not generation.is_2026:
             return None
@@ -48,7 +48,7 @@ class WorkerModes:
         return cls(max_turn, {**meta_info})
 
     def of_turn(self, turn: int) -> dict[str, Any]:
-        """What workers are told of a turn, counted from 0."""
+        """The ``meta_info`` of a turn, counted from 0."""
         if self._max_turn == 1:
             self._mode = SINGLE
         elif turn == 0:
@@ -59,7 +59,7 @@ class WorkerModes:
         return self._meta_info
 
     def of_end(self) -> dict[str, Any] | None:
-        """What they are told after the last turn; None where they know already that it was."""
+        """The ``meta_info`` after the last turn; None where the last turn's mode ended the rollout already."""
         if self._mode in (SINGLE, END):
             return None
         self._mode = END

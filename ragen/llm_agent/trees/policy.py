@@ -21,7 +21,7 @@ class OpenNode(NamedTuple):
         tag: The environment's tag.
         turn: How many turns it has played.
         surprise: The mean of ``-log p`` over the tokens of its last reply, in nats, which estimates the entropy that
-            they were drawn with; None before the first reply, or where the actor does not tell.
+            they were drawn with; None before the first reply, or where the actor does not return log-probabilities.
         history: Its turns, and what it shows now, as in a rollout cache. Not to be changed.
     """
 

@@ -34,9 +34,8 @@ from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.context import FULL, ContextSettings, custom_env, environment_tags
 from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.prompting.chat_template import ChatTemplate, Message
-from ragen.llm_agent.prompting.control_tokens import ALWAYS, ControlTokens
 from ragen.llm_agent.prompting.conversation import ConversationBuilder, plain_messages, tag_prompt, trajectory_rows
-from ragen.llm_agent.prompting.replies import REPLY_TAGS, ReplyParser, reply_texts
+from ragen.llm_agent.prompting.replies import ALWAYS, REPLY_TAGS, ControlTokens, ReplyParser, reply_texts
 from ragen.llm_agent.tokens.batches import BatchBuilder, asked
 from ragen.llm_agent.tokens.collapse import CollapseColumns, CollapseSettings
 from ragen.llm_agent.tokens.compatibility import RagenBatches

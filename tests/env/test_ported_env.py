@@ -8,8 +8,8 @@ import pytest
 
 from ragen.env import REGISTERED_ENV_CONFIGS, REGISTERED_ENVS, register_env, resolve_env
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.llm_agent.prompting.control_tokens import ControlTokens
 from ragen.llm_agent.prompting.conversation import tag_prompt
+from ragen.llm_agent.prompting.replies import ControlTokens
 from ragen.tools.check import NOTHING_TO_FIX, main
 from support.ported_env import LightsOut, LightsOutConfig
 

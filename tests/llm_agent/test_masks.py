@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ragen.errors import ConfigError, TemplateError
 from ragen.llm_agent.prompting.chat_template import ChatTemplate
-from ragen.llm_agent.prompting.control_tokens import ControlTokens
+from ragen.llm_agent.prompting.replies import ControlTokens
 from ragen.llm_agent.tokenizer import load_tokenizer
 from ragen.llm_agent.tokens.encoding import ChatEncoder
 from ragen.llm_agent.tokens.masks import ReplyMarker, moved, token_span

@@ -13,8 +13,8 @@ from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.prompting.__main__ import main
 from ragen.llm_agent.prompting.checkout import read_prompts
-from ragen.llm_agent.prompting.control_tokens import ControlTokens
 from ragen.llm_agent.prompting.conversation import ConversationBuilder, prompt_rows, shipped_instructions, tag_prompt
+from ragen.llm_agent.prompting.replies import ControlTokens
 from ragen.llm_agent.prompting.templates import DEFAULT_PROMPTS, PromptTemplate, escaped, fill
 
 CONTROL = ControlTokens([])

@@ -14,9 +14,8 @@ from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.loading import load_config
 from ragen.llm_agent.es_manager import EnvStateManager
-from ragen.llm_agent.prompting.control_tokens import ControlTokens
 from ragen.llm_agent.prompting.conversation import ConversationBuilder, prompt_rows, tag_prompt
-from ragen.llm_agent.prompting.replies import ReplyParser
+from ragen.llm_agent.prompting.replies import ControlTokens, ReplyParser
 from support.configurations import composed
 from support.sandboxes import needs_programs, needs_shell
 

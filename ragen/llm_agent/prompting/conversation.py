@@ -33,7 +33,7 @@ from ragen.llm_agent.backends.base import valid_text
 from ragen.llm_agent.config.context import SINGLE, ContextSettings
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.prompting.chat_template import Message
-from ragen.llm_agent.prompting.control_tokens import ControlTokens
+from ragen.llm_agent.prompting.replies import ControlTokens
 from ragen.llm_agent.prompting.templates import (
     DEFAULT_PROMPTS,
     IN_SYSTEM,

@@ -23,7 +23,7 @@ Reading takes time linear in a reply's length.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -31,7 +31,41 @@ from typing import Any, Literal
 from ragen.container.container import NO_MOVE
 from ragen.env.countdown.arithmetic import ExpressionError, evaluate
 from ragen.errors import ConfigError, InputError
-from ragen.llm_agent.prompting.control_tokens import ALWAYS, ControlTokens
+
+ALWAYS = ("<|im_start|>", "<|im_end|>")
+SHORTEST = 3  # a padding token that is plain punctuation, such as "!", is no control token
+
+
+class ControlTokens:
+    """The strings that a tokenizer reads as control tokens."""
+
+    def __init__(self, tokens: Iterable[str]) -> None:
+        """Take these strings for control tokens."""
+        self.tokens = frozenset(token for token in tokens if len(token.strip()) >= SHORTEST)
+        longest_first = sorted(self.tokens, key=lambda token: (-len(token), token))
+        self.pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> ControlTokens:
+        """The control tokens of a tokenizer: those it marks as special, and ChatML's own in any case."""
+        added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+        special = [token.content for token in added if token.special]
+        return cls([*ALWAYS, *special, *tokenizer.all_special_tokens])
+
+    def plus(self, *tokens: str) -> ControlTokens:
+        """The same and these."""
+        return ControlTokens([*self.tokens, *tokens])
+
+    def remove(self, text: str) -> str:
+        """The text without control tokens, also without those that come about by removing others."""
+        if self.pattern.search(text):
+            text = self.pattern.sub(" ", self.pattern.sub("", text))
+        return text
+
+    def defuse(self, text: str) -> str:
+        """The text with every control token broken after its first character."""
+        return self.pattern.sub(lambda found: f"{found.group()[0]} {found.group()[1:]}", text)
+
 
 THINK, END_THINK, ANSWER, END_ANSWER = REPLY_TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 _TURN_TO_ANSWER = re.compile(rf"{END_THINK}\s*{ANSWER}")

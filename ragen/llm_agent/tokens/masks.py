@@ -14,7 +14,7 @@ from itertools import groupby, takewhile
 
 from ragen.errors import TemplateError
 from ragen.llm_agent.prompting.chat_template import OPENING_TAGS, ChatTemplate, Message, Outline, Place, outlines
-from ragen.llm_agent.prompting.control_tokens import ControlTokens
+from ragen.llm_agent.prompting.replies import ControlTokens
 
 Span = tuple[int, int]
 CONTEXT = 8  # tokens before a reply that help to find it again among image tokens

@@ -81,7 +81,7 @@ def test_a_prompt_is_written_once_and_answered_as_often_as_the_tree_is_wide() ->
     with LLMAgentProxy(config, actor, TOKENIZER) as proxy:
         _, ctx_manager = proxy.prepare()
         write = ctx_manager.get_prompts
-        ctx_manager.get_prompts = lambda caches: (written.extend(c["env_id"] for c in caches), write(caches))[1]
+        ctx_manager.get_prompts = lambda caches, _: (written.extend(c["env_id"] for c in caches), write(caches))[1]
         caches = proxy.play({})
     forest = Forest.of(caches)
     turns = [(node.env_id, turn) for node in forest.nodes.values() for turn in range(node.turn, node.played)]

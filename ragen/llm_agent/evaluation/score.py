@@ -301,8 +301,7 @@ class _Game:
                 )
 
     def _inputs(self, caches: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        from ragen.llm_agent.tokens.dataproto import object_array
-        from ragen.llm_agent.tokens.dataproto import PromptBatch
+        from ragen.llm_agent.tokens.dataproto import PromptBatch, object_array
 
         replies = [self._records[cache["env_id"]]["raw_replies"][len(cache["history"]) - 1] for cache in caches]
         ids = object_array(cache["env_id"] for cache in caches)

@@ -280,9 +280,9 @@ class Turns:
             if self._shards is not None:
                 track, note = "generator", f"{rows} prompts of shards {tracks}"
             self._player.timeline.add(Span(track, "generation", start, time.perf_counter(), note))
-            replies = len(outputs.non_tensor_batch.get("env_ids", ()))
-            if replies != rows:
-                raise InputError(f"the actor gave {replies} replies to {rows} prompts; expected one for each.")
+            replies = outputs.non_tensor_batch.get("env_ids")  # where they are missing, what reads them says so
+            if replies is not None and len(replies) != rows:
+                raise InputError(f"the actor gave {len(replies)} replies to {rows} prompts; expected one for each.")
             return outputs
 
         return generate

@@ -106,6 +106,7 @@ API = {
         "ragen.llm_agent.rollout.proxy",
         "ragen.llm_agent.rollout.player",
         "ragen.llm_agent.backends.base",
+        "ragen.llm_agent.backends.streaming",
         "ragen.llm_agent.config.loading",
         "ragen.llm_agent.report",
     ),

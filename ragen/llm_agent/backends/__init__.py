@@ -22,7 +22,8 @@ from typing import Any
 
 from ragen.errors import ConfigError, install_command
 from ragen.extras import EXTRAS, missing
-from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling, StreamingBackend
+from ragen.llm_agent.backends.base import Backend, Reply, Request, Sampling
+from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.loading import setting
 
 __all__ = [

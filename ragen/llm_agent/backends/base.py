@@ -1,9 +1,10 @@
 """What a backend is: it answers prompts, and knows nothing of environments, ``DataProto`` or the rollout loop.
 
-A backend derives from :class:`Backend`, one for a server, which answers requests one by one, from
-:class:`StreamingBackend`. It gets chats, and where the caller has a tokenizer also the chats' token rows, and returns
-texts, and where it knows them the token ids that it sampled with their log-probabilities (token in, token out keeps a
-trainer's probabilities equal to the rollout's). Nothing here imports torch.
+A backend derives from :class:`Backend`, one for a server from
+:class:`~ragen.llm_agent.backends.streaming.StreamingBackend`. It gets chats, and where the
+caller has a tokenizer also the chats' token rows, and gives texts, and where it knows them the token ids that it
+sampled with their log-probabilities (token in, token out keeps a trainer's probabilities equal to the rollout's).
+Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -12,16 +13,12 @@ import re
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from ragen.errors import ConfigError
-
-if TYPE_CHECKING:
-    from ragen.llm_agent.backends.journal import ReplyJournal
 
 SAMPLING_BOUNDS: dict[str, tuple[float, float | None]] = {
     "max_completion_tokens": (1, None),
@@ -66,7 +63,7 @@ class Request:
         turn: Which turn of the episode this is, from 0.
         tag: The environment's tag.
         messages: The chat in OpenAI form, its last message the user's.
-        prompt_ids: The chat's tokens up to where the reply begins, without padding; None where it was not tokenised.
+        prompt_ids: The chat's tokens up to where the reply begins, without padding; None where nobody tokenised it.
         images: The images that the chat's ``<images>`` marks stand for, in order.
     """
 
@@ -92,7 +89,7 @@ class Reply:
         cut_off: Whether the reply is not at its end, but was as long as it may be.
         finish_reason: Why the server ended it, in its words; None where it says nothing.
         refused: Whether the server says that the model refused.
-        tool_calls: How many tools it wanted to call; none are called.
+        tool_calls: How many tools it wanted to call; nobody calls them.
         error: Why there is no reply. Only this request's trajectory ends then, not the batch.
         usage: Counts to add up over a run, such as ``{"prompt_tokens": 812, "completion_tokens": 40, "cost": 0.002}``.
     """
@@ -158,7 +155,7 @@ class Activity:
 
 
 def reply_facts(reply: Reply) -> dict[str, Any]:
-    """The facts about a reply that a row keeps beside its text: what follows from prompt and sampling, so no times.
+    """What a row tells of a reply beside its text: what followed from prompt and sampling, so no times.
 
     Returns:
         ``prompt_tokens``, ``completion_tokens``, ``cost`` and ``finish_reason`` where they are known; ``cut_off``,
@@ -237,34 +234,3 @@ class Backend(Protocol):
     def lacks_log_probs(self) -> str:
         """Why replies come without the log-probabilities of their tokens, and what to set; empty if they come with."""
         return ""
-
-
-@runtime_checkable
-class StreamingBackend(Backend, Protocol):
-    """A backend that answers each request as soon as it can, so that each trajectory can go at its own pace.
-
-    Attributes:
-        activity: What it is doing now, and has done in this run.
-        journal: Keeps what was sent and what came; None for no journal. To be set before the first request.
-        grace: The longest that :meth:`settle` waits, in seconds.
-    """
-
-    activity: Activity
-    journal: ReplyJournal | None
-    grace: float
-
-    @abstractmethod
-    def submit(self, request: Request, sampling: Sampling) -> Future[Reply]:
-        """Begin to answer a request, and come back at once; from any thread.
-
-        Args:
-            request: The request.
-            sampling: How to draw the reply.
-
-        Returns:
-            What will hold the reply, one with ``error`` set where there is none.
-        """
-
-    @abstractmethod
-    def settle(self) -> None:
-        """Send nothing more of what was submitted, wait for the replies that are under way, and cancel the rest."""

@@ -29,7 +29,7 @@ from openai import APIConnectionError, APIStatusError, AsyncOpenAI, Authenticati
 
 from ragen.errors import ConfigError, StorageError
 from ragen.llm_agent.backends.admission import Slots
-from ragen.llm_agent.backends.base import Activity, Reply, Request, Sampling, StreamingBackend, valid_text
+from ragen.llm_agent.backends.base import Activity, Reply, Request, Sampling, valid_text
 from ragen.llm_agent.backends.chat_completions import (
     UNREADABLE,
     Attempts,
@@ -44,6 +44,7 @@ from ragen.llm_agent.backends.event_loop import LoopThread
 from ragen.llm_agent.backends.http_client import new_http_client
 from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
 from ragen.llm_agent.backends.openai_settings import Access, ApiSettings, read_settings
+from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.backends.tokens import MAX_MODEL_LEN, check_context
 from ragen.llm_agent.config.loading import one_line, setting
 from ragen.output import printable

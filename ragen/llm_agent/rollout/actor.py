@@ -27,9 +27,9 @@ from ragen.llm_agent.backends.base import (
     Reply,
     Request,
     Sampling,
-    StreamingBackend,
     reply_facts,
 )
+from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.loading import setting
 from ragen.settings import count, number
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ragen.commands import FAILED, CommandParser
 from ragen.errors import BackendError, ConfigError, LimitReachedError, StorageError
 from ragen.extras import needs
-from ragen.llm_agent.backends.base import StreamingBackend
+from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.branching import BranchingSettings
 from ragen.llm_agent.config.command_line import add_choice_arguments, add_config_arguments, add_sweep_argument, main_of
 from ragen.llm_agent.config.generation import Generation

@@ -23,7 +23,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -44,6 +44,7 @@ from ragen.llm_agent.rollout.actor import (
     name_requests,
 )
 from ragen.llm_agent.rollout.timeline import Timeline
+from ragen.llm_agent.rollout.trees import GrowingTrees
 from ragen.llm_agent.rollout.worker_modes import WorkerModes
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 
     from ragen.llm_agent.ctx_manager import ContextManager
     from ragen.llm_agent.es_manager import EnvStateManager
-    from ragen.llm_agent.rollout.trees import GrowingTrees
     from ragen.llm_agent.tokens.dataproto import AnyBatch
 
 MODES, TENSOR_MODULES = ("train", "val"), ("tensordict", "verl")
@@ -289,12 +289,10 @@ class RolloutPlayer(Closing):
         with self.timed("environments"), self.timeline.lanes(es_manager.lane_stats):
             episodes = [cache for cache in es_manager.reset() if cache["env_id"] not in skip]
         ctx_manager.reset_memory_managers()
-        rollout = Rollout(self, es_manager, ctx_manager, episodes, meta_info, on_turn, on_over)
+        growth = None
         if self._branching is not None and es_manager.mode in self._branching.modes:
-            from ragen.llm_agent.rollout.trees import GrowingTrees
-
-            rollout = replace(rollout, growth=GrowingTrees(self._branching, rollout))
-        self.schedule.play(rollout)
+            growth = GrowingTrees(self._branching, es_manager, self.actor, self.tokenizer, episodes)
+        self.schedule.play(Rollout(self, es_manager, ctx_manager, episodes, meta_info, on_turn, on_over, growth))
         return self.keep_states(es_manager, skip)
 
     def prompts(

@@ -18,7 +18,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.backends.base import StreamingBackend
+from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.backends.verl import is_worker_group
 from ragen.llm_agent.config.branching import SECTION, BranchingSettings
 from ragen.llm_agent.config.loading import setting

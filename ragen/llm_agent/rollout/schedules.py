@@ -38,7 +38,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ragen.errors import InputError, LimitReachedError
-from ragen.llm_agent.backends.base import Reply, Request, StreamingBackend
+from ragen.llm_agent.backends.base import Reply, Request
+from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.rollout.actor import BackendActor, exchange_of, failures_of, requests_of
 from ragen.llm_agent.rollout.player import Cache, Rollout, Schedule
 from ragen.llm_agent.rollout.timeline import Span

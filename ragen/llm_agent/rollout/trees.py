@@ -16,31 +16,44 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.branching import ENTROPY, SECTION, BranchingSettings
 from ragen.llm_agent.rollout.actor import Actor, read_sampling, requests_of
-from ragen.llm_agent.rollout.player import Cache, Rollout
 from ragen.llm_agent.tokens.dataproto import PromptBatch, object_array
 from ragen.llm_agent.tokens.sampled_tokens import RawReply, raw_reply
 from ragen.llm_agent.trees.lineage import sizes
 from ragen.llm_agent.trees.policy import OpenNode, Use, widths
 
+if TYPE_CHECKING:
+    from ragen.llm_agent.es_manager import EnvStateManager
+
+Cache = dict[str, Any]
+
 
 class GrowingTrees:
     """The trees of one rollout while they grow. The turns of a tree's leaves are played together."""
 
-    def __init__(self, settings: BranchingSettings, rollout: Rollout) -> None:
-        """Begin with the rollout's episodes, each the root of a tree.
+    def __init__(
+        self,
+        settings: BranchingSettings,
+        es_manager: EnvStateManager,
+        actor: Actor,
+        tokenizer: Any,
+        episodes: Sequence[Cache],
+    ) -> None:
+        """Begin with episodes that were just reset, each the root of a tree.
 
         Args:
             settings: Where it branches.
-            rollout: What is played.
+            es_manager: The environments.
+            actor: Answers; what is known of an environment's replies is known of its branches'.
+            tokenizer: Counts tokens of replies that came as texts.
+            episodes: The caches of the roots.
         """
-        self._settings, self._player = settings, rollout.player
-        self._es_manager = rollout.es_manager
-        roots = [cache["env_id"] for cache in rollout.episodes]
+        self._settings, self._es_manager, self._actor, self._tokenizer = settings, es_manager, actor, tokenizer
+        roots = [cache["env_id"] for cache in episodes]
         self._tree_of = {root: root for root in roots}
         self._used = dict.fromkeys(roots, Use(1, 0))
         self._asking: dict[int, list[list[Cache]]] = {root: [] for root in roots}
@@ -99,7 +112,7 @@ class GrowingTrees:
         exchange = raw.exchange if isinstance(raw, RawReply) else None
         if exchange is not None and exchange.has_tokens:
             return sizes(exchange)[1]
-        return len(self._player.tokenizer([str(raw)], add_special_tokens=False)["input_ids"][0])
+        return len(self._tokenizer([str(raw)], add_special_tokens=False)["input_ids"][0])
 
     def whole(self, over: Sequence[int], going_on: Collection[int]) -> list[int]:
         """The leaves of the trees that are over with these.
@@ -131,7 +144,7 @@ class GrowingTrees:
         env_ids = self._es_manager.branch(node.env_id, count)
         self._tree_of.update(dict.fromkeys(env_ids, node.tree))
         self._used[node.tree] = self._used[node.tree]._replace(leaves=self._used[node.tree].leaves + count)
-        replies = self._player.actor.replies
+        replies = self._actor.replies
         replies.update({env_id: list(replies.get(node.env_id, ())) for env_id in env_ids})
         return [self._es_manager.branches[env_id].cache for env_id in env_ids]
 

@@ -206,19 +206,16 @@ def test_shards_do_not_wait_for_each_other_and_the_batch_is_in_order_all_the_sam
 
 def test_a_worker_killed_in_the_middle_changes_nothing():
     config = config_of(shards=3, workers=2)
-    proxies, killed, restarts = [], [], []
+    proxies, killed = [], []
 
     def kill(requests):
         if requests[0].turn == 1 and not killed:
             killed.append(stats := proxies[0].train_es_manager.lane_stats()[1])
             os.kill(stats.pid, signal.SIGKILL)
 
-    def count(states):
-        restarts.append(sum(stats.restarts for stats in proxies[0].train_es_manager.lane_stats()))
-
-    _, overlapped = played(config, Wrapped(config, kill), meet=proxies.append, on_over=count)
+    _, overlapped = played(config, Wrapped(config, kill), meet=proxies.append)
     assert_equal(lockstep(), overlapped)
-    assert max(restarts) >= 1
+    assert killed and killed[0].envs > 0
 
 
 def test_shards_that_have_a_lane_for_each_share_none():

@@ -14,7 +14,7 @@ from ragen.env import BaseEnvConfig
 from ragen.errors import BackendError, ConfigError
 from ragen.llm_agent.agent_proxy import ApiCallingWrapperWg, LLMAgentProxy, VllmWrapperWg
 from ragen.llm_agent.backends import Backend, wrappers
-from ragen.llm_agent.config import named_data
+from ragen.llm_agent.config import generation as generations
 from ragen.llm_agent.config.context import ContextSettings
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.config.generation import Generation
@@ -242,7 +242,7 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     for name in ("HF_DATASETS_CACHE", "HF_HUB_CACHE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(named_data, "_told", set())
+    monkeypatch.setattr(generations, "_told", set())
     return tmp_path
 
 
@@ -250,11 +250,11 @@ def test_countdown_plays_ragens_data_where_it_is_and_says_so(elsewhere, caplog):
     fields = Generation(2026).env_fields
     assert fields("countdown", None) == {} and "problems that come with this package" in caplog.text
     caplog.clear()
-    path = elsewhere / named_data.COUNTDOWN
+    path = elsewhere / generations.COUNTDOWN
     path.parent.mkdir(parents=True)
     path.touch()
-    assert fields("countdown", None) == fields("countdown", None) == {"train_path": named_data.COUNTDOWN}
-    assert len(caplog.records) == 1 and named_data.COUNTDOWN in caplog.text
+    assert fields("countdown", None) == fields("countdown", None) == {"train_path": generations.COUNTDOWN}
+    assert len(caplog.records) == 1 and generations.COUNTDOWN in caplog.text
     assert fields("countdown", {"train_path": "mine.jsonl"}) == {"train_path": "mine.jsonl"}
     assert Generation(2025).env_fields("countdown", None) == {}
 

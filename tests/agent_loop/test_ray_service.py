@@ -95,7 +95,7 @@ def is_running(pid):
     return False
 
 
-def wait_for(condition, limit=60.0):
+def wait_for(condition, limit=300.0):
     deadline = time.monotonic() + limit
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass"
@@ -174,13 +174,13 @@ def test_the_service_outlives_whoever_asked_first_and_ends_when_nobody_is_left(c
     def sessions():
         return [stats.sessions for stats in all_stats(configuration)]
 
-    wait_for(lambda: sessions() == [1], limit=ALIVE + 30)
+    wait_for(lambda: sessions() == [1], limit=ALIVE + 240)
     assert ray.get(second.play.remote(1)) != shown
     assert ray.get(second.service_process.remote()) == process
     assert second_pid != process
     ray.kill(second)
-    wait_for(lambda: sessions() in ([0], []), limit=ALIVE + 30)
-    wait_for(lambda: not is_running(process), limit=LINGER + 30)
+    wait_for(lambda: sessions() in ([0], []), limit=ALIVE + 240)
+    wait_for(lambda: not is_running(process), limit=LINGER + 240)
     assert not is_there(configuration)
 
 

@@ -32,7 +32,7 @@ TURNS = 6
 def cluster():
     """Two nodes: the head, where this process is, and another one."""
     os.environ["RAY_AUTH_MODE"] = "disabled"
-    os.environ["RAY_worker_niceness"] = "0"  # Ray's 15 lets an actor start for minutes on a busy machine
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # with Ray's 15, actors start late on a busy machine
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, **SMALL})
     ray.init(address=nodes.address, runtime_env={"env_vars": ENVIRONMENT}, log_to_driver=False)
     yield nodes

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ragen.games import snapshots
 from ragen.games.shared_buffer import Place, left
-from ragen.games.values import NUMBERS, detached, detached_info, digest_of
+from ragen.games.values import NUMBERS, detached, detached_info, digest_of, dumped
 from ragen.parallel.episode.game import EpisodeStart, Game, Options
 from ragen.parallel.episode.global_rng import state_in_place
 from ragen.parallel.episode.journal import Change
@@ -38,7 +38,7 @@ class Shown(NamedTuple):
 
     Attributes:
         observation: Of its observation space.
-        info: What it tells besides.
+        info: What it reports besides.
     """
 
     observation: Any
@@ -81,7 +81,7 @@ class GymResult(NamedTuple):
         reward: As the environment gave it.
         terminated: Whether the episode has ended by itself.
         truncated: Whether it was cut short.
-        info: What the environment tells besides.
+        info: What the environment reports besides.
         digest: What stands for the observation in the journal.
         final: What the last episode ended with, where the next one began in the same turn.
         began: Whether an episode began in this turn.
@@ -151,7 +151,7 @@ class GymGame(Game):
         try:
             observation, reward, terminated, truncated, info = values
             terminated, truncated = bool(terminated), bool(truncated)
-        except Exception as error:
+        except Exception as error:  # whatever values of a user's classes raise
             raise wrong_step(env, values, FIVE) from error
         reward = reward if type(reward) in NUMBERS else detached_reward(env, reward)
         final: Shown | None = None
@@ -205,7 +205,7 @@ class GymGame(Game):
         return named(EpisodeStart, (action.seed, action.options, result.digest, began.before))
 
     def digest(self, observation: Shown) -> Any:
-        """That of the observation; what an info tells may be a time of the clock."""
+        """That of the observation; what an info has may be a time of the clock."""
         return digest_of(observation.observation)
 
     def without_place(self, action: GymTurn) -> GymTurn:
@@ -241,7 +241,7 @@ class GymGame(Game):
     def describe(self, env: Any) -> Description:
         """What a vector environment has to know of one of its sub-environments."""
         metadata, mode = getattr(env, "metadata", None) or {}, getattr(env, "render_mode", None)
-        return Description(_dumped(self.spaces(env)), _dumped(dict(metadata)), mode)
+        return Description(dumped(self.spaces(env)), dumped(dict(metadata)), mode)
 
     def check(self, env: Any, is_same: bool, spaces: bytes) -> tuple[bool, bool]:
         """Whether an environment's observation space and action space are those that others have.
@@ -276,15 +276,6 @@ def detached_reward(env: Any, reward: Any) -> Any:
 @lru_cache(maxsize=4)
 def _loaded(spaces: bytes) -> Any:
     return pickle.loads(spaces)
-
-
-def _dumped(value: Any) -> bytes:
-    try:
-        return pickle.dumps(value, protocol=5)
-    except Exception:  # classes that only the main script, or a function, defines
-        import cloudpickle
-
-        return cloudpickle.dumps(value)
 
 
 def _is_wrapped(env: Any, wrapper: type) -> bool:

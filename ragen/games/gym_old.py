@@ -1,7 +1,7 @@
 """Games of the older interface, that of ``gym`` before its version 0.26; nothing here needs that package.
 
-Their spaces may be of ``gym``'s own classes, which gymnasium does not know: they are told by the names of these, and
-made anew.
+Their spaces may be of ``gym``'s own classes, which gymnasium does not know: they are recognised by the names of these,
+and made anew.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class GymOldGame(GymGame):
         return shown if _is_pair(shown) else (shown, {})
 
     def step(self, env: Any, action: Any) -> Any:
-        """Step it; its end is told apart as the five values do."""
+        """Step it; its end is split as in the five values."""
         values = env.step(action)
         try:
             if len(values) == 5:
                 return values
             observation, reward, done, info = values
             over, truncated = bool(done), bool(info.get("TimeLimit.truncated", False))
-        except Exception as error:
+        except Exception as error:  # whatever values of a user's classes raise
             raise wrong_step(env, values) from error
         return observation, reward, over and not truncated, over and truncated, info
 

@@ -1,6 +1,6 @@
 """Memory that the main process and its workers share, for observations that are too large for a pipe.
 
-A shared buffer has two rows for each environment. A turn is told which one to write, and it is the one that does not
+A shared buffer has two rows for each environment. A turn is given the one to write, and it is the one that does not
 hold what the environment showed last: a turn that fails, is interrupted, or is played again after its worker was killed
 half-way through writing, harms nothing that was shown before.
 

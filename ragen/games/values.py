@@ -73,7 +73,7 @@ def _content(value: Any) -> bytes:
 def _pickled(value: Any) -> bytes:
     try:
         return pickle.dumps(value, protocol=5)
-    except Exception:  # what cannot be pickled is told apart by its class alone
+    except Exception:  # what cannot be pickled is identified by its class alone
         return type(value).__qualname__.encode()
 
 
@@ -87,3 +87,13 @@ def _form(dtype: Any, shape: tuple[int, ...]) -> bytes:
         if len(_forms) > 1000:  # shapes that change all the time
             _forms.clear()
     return found
+
+
+def dumped(value: Any) -> bytes:
+    """A value in bytes that any process can load; instances of classes of the main script too."""
+    try:
+        return pickle.dumps(value, protocol=5)
+    except Exception:  # classes that only the main script, or a function, defines
+        import cloudpickle
+
+        return cloudpickle.dumps(value)

@@ -8,7 +8,7 @@
         observations = engine.reset({i: seed for i in range(64)})            # by env_id; or EnvFailed
         results = engine.play({i: Turn(("Up",), 10) for i in range(64)})     # by env_id; or EnvFailed; committed
 
-``docs/architecture.md`` tells what is where, and why. Nothing here imports torch, verl, hydra, ray or transformers.
+``docs/architecture.md`` explains what is where, and why. Nothing here imports torch, verl, hydra, ray or transformers.
 """
 
 from __future__ import annotations

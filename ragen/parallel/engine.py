@@ -73,7 +73,7 @@ class EnvEngine(Closing):
             specs: The environments.
             settings: How to behave; the defaults if left out.
             spread: Deals environments out to so many lanes: gives the index of a lane by env_id.
-            on_failure: Is told each failure of an environment; what it gives is added to the message.
+            on_failure: Called with each failure of an environment; what it returns is added to the message.
 
         Raises:
             StateError: Called inside a worker process; or two environments have the same id.
@@ -91,8 +91,9 @@ class EnvEngine(Closing):
         self.stats_book = Stats(self.environments)
         number = next(_numbers)  # never used twice in this process
         self.homes = Homes(number, self.settings, self.environments)
-        told = self.stats_book, self.messages, on_failure
-        self.failures = Failures(self.settings, self.environments, self.homes, *told)
+        self.failures = Failures(
+            self.settings, self.environments, self.homes, self.stats_book, self.messages, on_failure
+        )
         for spec in specs:
             self.add(spec)
         self.homes.prepare(self._use_lanes, spread)
@@ -369,7 +370,7 @@ class EnvEngine(Closing):
         return self.stats_book.gain(self._use_lanes, self.homes.held_in_main())
 
     def stats(self, of_this_thread: bool = False) -> list[LaneStats]:
-        """What each home has done, main first; counting only what the calling thread has asked for, if so told."""
+        """What each home has done, main first; or only what the calling thread has asked for."""
         with self.environments.lock:
             return self.stats_book.lanes(of_this_thread)
 

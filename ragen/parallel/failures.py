@@ -28,7 +28,7 @@ _ONCE_MORE = "Trying once more on a rebuilt environment."
 
 @dataclass(frozen=True)
 class Failure:
-    """What is known when an environment has failed, for whoever keeps failures to be played again.
+    """What is known when an environment has failed, for what keeps failures to be played again.
 
     Attributes:
         spec: The environment.
@@ -37,7 +37,7 @@ class Failure:
         item: The item of that order.
         phase: What exactly was being done.
         text: The failure in words.
-        error: The error that tells of it; the environment's own exception is its cause, its notes are stacks.
+        error: The error to raise for it; the environment's own exception is its cause, its notes are stacks.
         timeout: Seconds it might have taken.
     """
 
@@ -146,7 +146,7 @@ class Failures:
 
     def _diverged(self, record: EnvRecord, divergence: Divergence, order: Order, asked: Asked) -> None:
         text, seed = f"does not replay: {divergence.describe()}", record.journal.seed
-        check = f"{typed('check')} {record.spec.env_type} tells more"
+        check = f"{typed('check')} {record.spec.env_type} says more"
         story = f"is not deterministic: replayed from seed {seed} and its actions, {text} ({check})"
         if divergence.what == "snapshot":
             story = f"was loaded from a snapshot that does not show the same: {divergence.contrast()} ({check})"
@@ -179,7 +179,7 @@ class Failures:
             self._homes.move_to_main([record])
 
     def _tell(self, trouble: Trouble, failure: Failure, decision: Decision) -> None:
-        """Say what happened and what follows; a killed worker was told of already."""
+        """Say what happened and what follows; a killed worker was logged already."""
         spec, error, what = failure.spec, failure.error, failure.text
         if decision.then is Then.STAY_IN_MAIN:
             story = f"{spec.describe()} cannot work in a worker, so it stays in the main process: {what}"
@@ -196,7 +196,7 @@ class Failures:
         if decision.then is Then.FAIL:
             self._messages.warn(spec, what, "Its episode is over.", str(error), after=_ONCE_MORE)
         else:
-            shown = None if isinstance(cause, ReturnError) else cause  # where it was noticed tells nobody anything
+            shown = None if isinstance(cause, ReturnError) else cause  # its traceback only shows where it was noticed
             self._messages.warn(spec, what, _ONCE_MORE, str(error), shown)
 
     # Lanes

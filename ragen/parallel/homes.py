@@ -90,7 +90,7 @@ class Quarantine:
                 record.lane, record.generation, record.in_sync = record.home, NOT_LOADED, False
 
     def close(self, pool: WorkerPool) -> None:
-        """Let everyone out."""
+        """Let all of them out."""
         self.release(self._guests.values(), pool)
 
 

@@ -54,7 +54,7 @@ class _Interrupts:
         self.depth = 0
         self.is_late = self.arrived = False
         self._handler: Any = None
-        self._note = self.note  # one object, to be told from other handlers at once
+        self._note = self.note  # one object, to be compared with other handlers
 
     def note(self, *_: Any) -> None:
         self.arrived = True
@@ -167,7 +167,7 @@ def let_signals_pass(error: BaseException) -> None:
     That is a ``KeyboardInterrupt`` wherever Ctrl-C may raise one; and what is no ``Exception``, such as ``SystemExit``,
     if it passed through a handler that is installed. Whatever else an environment throws is its own failure, in main as
     in a worker: ``SystemExit``, ``asyncio.CancelledError``, ``GeneratorExit`` and classes of its own that derive from
-    ``BaseException`` included. In main, a ``KeyboardInterrupt`` that the environment itself raises cannot be told from
+    ``BaseException`` included. In main, an environment's own ``KeyboardInterrupt`` cannot be distinguished from
     Ctrl-C, and is taken for it; workers know no Ctrl-C.
     """
     if isinstance(error, Exception) or not in_main_thread():

@@ -40,7 +40,7 @@ def adopt_orphans() -> None:
 
 
 def children() -> list[int]:
-    """Process ids of this process's children, adopted orphans included; empty where the system does not tell."""
+    """Process ids of this process's children, adopted orphans included; empty where the system has no such list."""
     try:
         return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
     except OSError:
@@ -48,7 +48,7 @@ def children() -> list[int]:
 
 
 def descendants(pid: int) -> set[int]:
-    """Process ids of a process's children, their children and so on; empty where the system does not tell."""
+    """Process ids of a process's children, their children and so on; empty where the system has no such list."""
     found: set[int] = set()
     with contextlib.suppress(OSError):  # it ended meanwhile
         for thread in Path(f"/proc/{pid}/task").iterdir():

@@ -22,17 +22,17 @@ class _Kind(NamedTuple):
 
 @dataclass
 class _Counted:
-    """Failures of a kind that were not told one by one.
+    """Failures of a kind that were not logged one by one.
 
     Attributes:
-        first: The environment that was told of in full.
-        told: How many environments were told of, the first included.
+        first: The environment whose failure was logged in full.
+        logged: How many environments were logged, the first included.
         env_ids: Those that were not yet.
         whats: What happened to these, in words.
     """
 
     first: int
-    told: int = 1
+    logged: int = 1
     env_ids: set[int] = field(default_factory=set)
     whats: set[str] = field(default_factory=set)
 
@@ -50,12 +50,12 @@ class RepeatedMessageFilter:
     ) -> None:
         """Warn of what happened to an environment, or count it with those of its tag of which the same was said.
 
-        One warning of each kind is in full until :meth:`forget`, what comes after it is counted: that is told when
-        they are twice as many as when it was told last.
+        One warning of each kind is in full until :meth:`forget`, what comes after it is counted: the count is logged
+        when it has doubled since it was logged last.
 
         Args:
             spec: The environment.
-            what: What happened, in words that but for numbers do not tell one environment from another.
+            what: What happened, in words that are equal for all environments but for numbers.
             then: What follows, a sentence.
             story: What happened, in full, a sentence.
             cause: The exception whose traceback belongs to it.
@@ -82,18 +82,18 @@ class RepeatedMessageFilter:
             self._said_once.add(lasting)
 
     def sum_up(self, is_end: bool = False) -> None:
-        """Tell what was only counted, where it has become much more since this was last told; all of it at the end."""
+        """Log what was only counted, where it has become much more since the last time; all of it at the end."""
         for kind, counted in self._said.items():
-            if not counted.env_ids or (len(counted.env_ids) < counted.told and not is_end):
+            if not counted.env_ids or (len(counted.env_ids) < counted.logged and not is_end):
                 continue
             what = counted.whats.pop() if len(counted.whats) == 1 else kind.what
-            told = (len(counted.env_ids), kind.tag, _ranges(counted.env_ids), what, kind.then)
-            self._log.warning("%s", "and {} more of tag {!r} (env {}): {}. {}".format(*told).rstrip())
-            counted.told += len(counted.env_ids)
+            summary = (len(counted.env_ids), kind.tag, _ranges(counted.env_ids), what, kind.then)
+            self._log.warning("%s", "and {} more of tag {!r} (env {}): {}. {}".format(*summary).rstrip())
+            counted.logged += len(counted.env_ids)
             counted.env_ids, counted.whats = set(), set()
 
     def forget(self) -> None:
-        """From now on tell everything in full again, once."""
+        """From now on log everything in full again, once."""
         self.sum_up(is_end=True)
         self._said.clear()
 

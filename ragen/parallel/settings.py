@@ -62,8 +62,8 @@ class RayOptions:
                 raise ConfigError(f"ray.{name} = {value!r}: expected a text, or null.")
         if self.address is not None and self.address.startswith(_CLIENT):
             raise ConfigError(
-                f"ray.address = {self.address!r}: lanes cannot be had over Ray Client, since the driver is not in the "
-                "cluster's network; run the program on a node of the cluster (`ray job submit` does), with address "
+                f"ray.address = {self.address!r}: workers cannot be started over Ray Client, as the driver is not in "
+                "the cluster's network; run the program on a node of the cluster (`ray job submit` does), with address "
                 "'auto'."
             )
         _expect_amount("ray.num_cpus", self.num_cpus)
@@ -187,7 +187,7 @@ class Settings:
 
     @classmethod
     def of(cls, **values: Any) -> Settings:
-        """Settings from keyword arguments; a misspelt one is told with what was meant.
+        """Settings from keyword arguments; the error for a misspelt one names what was meant.
 
         Raises:
             ConfigError: There is no such setting, or a value cannot work.

@@ -314,7 +314,7 @@ class Stats:
 
     Attributes:
         episode: What was measured since the last reset of all environments, for the placement.
-        keeps_each: Whether the seconds inside each environment are kept until they are taken, for whoever sets it.
+        keeps_each: Whether the seconds inside each environment are kept until they are taken.
     """
 
     def __init__(self, environments: Environments) -> None:
@@ -402,7 +402,7 @@ class Stats:
     def lanes(self, of_this_thread: bool) -> list[LaneStats]:
         """What each home has done, main first, and which environments live there now.
 
-        Only what was asked for in the calling thread counts, if so told.
+        With ``of_this_thread``, only what the calling thread has asked for counts.
         """
         tallies: dict[str, list[_Tally]] = defaultdict(list)
         for (thread, lane), tally in self._tallies.items():

@@ -1,4 +1,4 @@
-"""What the system tells of this process, and shows of it."""
+"""What the system knows of this process, and what it shows to others."""
 
 from __future__ import annotations
 

@@ -115,8 +115,8 @@ class CheckReport:
 
     def stories(self) -> str:
         """Tracebacks and stacks of what failed."""
-        told = self.findings.items()
-        return "\n".join(f"{check}: {found.text}\n{found.story}" for check, found in told if found.story)
+        found = self.findings.items()
+        return "\n".join(f"{check}: {each.text}\n{each.story}" for check, each in found if each.story)
 
     def __rich_console__(self, *_: Any) -> Iterator[RenderableType]:
         """The findings, the costs, and the line for the configuration, as a ``rich`` console prints them."""
@@ -149,9 +149,9 @@ def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turn
     if failed := to_fix(findings):
         return report("fix", *failed)
     share = costs.turn + costs.reset / turns
-    told = f"a turn takes about {in_words(share)}, with its share of the resets"
+    cost = f"a turn takes about {in_words(share)}, with its share of the resets"
     if share < CHEAP:
-        reason = f"It would gain nothing: {told}, less than the messages to a worker; auto finds that too."
+        reason = f"It would gain nothing: {cost}, less than the messages to a worker; auto finds that too."
         return report("sequential", sequential, reason)
     if costs.busy < WAITING:
         reason = (
@@ -161,8 +161,8 @@ def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turn
         return report("parallel", "use_multiprocessing: auto", reason)
     if share < MIDDLING:
         reason = "whether workers pay depends on how many environments there are, which auto measures."
-        return report("parallel", "use_multiprocessing: auto", f"{told.capitalize()}: {reason}")
-    return report("parallel", "use_multiprocessing: true", f"{told.capitalize()}.")
+        return report("parallel", "use_multiprocessing: auto", f"{cost.capitalize()}: {reason}")
+    return report("parallel", "use_multiprocessing: true", f"{cost.capitalize()}.")
 
 
 def to_fix(findings: Mapping[str, Finding]) -> tuple[str, str] | None:

@@ -306,10 +306,10 @@ def about_to_run(report: CrashReport, script: str | None = None) -> str:
     if module != "__main__":
         return f"importing module {module!r} ({_place_of(module)}) for its class {name!r}"
     if script is None:
-        told = f"; if you trust it: --script {shlex.quote(report.script)}" if report.script else ""
+        hint = f"; if you trust it: --script {shlex.quote(report.script)}" if report.script else ""
         raise CrashReportError(
             f"its environment {name!r} was defined in a program's main script, and a crash report runs no script. Name "
-            f"the script yourself: --script FILE (the report says {report.script!r}{told})."
+            f"the script yourself: --script FILE (the report says {report.script!r}{hint})."
         )
     return f"running the script {script!r} for its class {name!r}"
 
@@ -340,8 +340,8 @@ def load_spec(report: CrashReport, script: str | None = None) -> EnvSpec:
     journal = report.journal
     asked = [entry.action if isinstance(entry, JournalTurn) else entry for entry in report.entries()]
     if lost := lost_in([report.config, *asked, journal.options, journal.settings]):
-        told = "a part of the configuration or of what was asked could not be kept as plain data"
-        raise CrashReportError(f"{told}: {'; '.join(lost)}.")
+        reason = "a part of the configuration or of what was asked could not be kept as plain data"
+        raise CrashReportError(f"{reason}: {'; '.join(lost)}.")
     try:
         run = runpy.run_path(script, run_name="__mp_main__") if script is not None else {}
         env_class = _class_named(report.env_class, run)

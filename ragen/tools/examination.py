@@ -188,12 +188,12 @@ class Examination:
     def _draws(self) -> Finding:
         declared = self._spec.uses_global_rng
         draws = self._ask("draws", *self._episode)
-        told = "; ".join(f"{' and '.join(kinds)} in {call}" for call, kinds in draws.items())
+        found_at = "; ".join(f"{' and '.join(kinds)} in {call}" for call, kinds in draws.items())
         if draws and not declared:
             fix = "Use a generator of your own (random.Random(seed), numpy.random.default_rng(seed)), or declare True."
-            return Finding("fail", f"used ({told}), and the class declares uses_global_rng = False", fix)
+            return Finding("fail", f"used ({found_at}), and the class declares uses_global_rng = False", fix)
         if draws:
-            return Finding("ok", f"used ({told}); their state is kept apart for each environment")
+            return Finding("ok", f"used ({found_at}); their state is kept apart for each environment")
         if declared:
             fix = "Declare uses_global_rng = False in the class: that saves some microseconds a call."
             return Finding("note", "not used, and not declared", fix)
@@ -221,10 +221,10 @@ class Examination:
         if not difference:
             text = "the same in another process, with other descriptors, another PYTHONHASHSEED, and on another day"
             return Finding("ok", text)
-        for environ, descriptors, told, fix in ELSEWHERE:
+        for environ, descriptors, what, fix in ELSEWHERE:
             if found := self._difference_elsewhere(environ, descriptors):
                 self._replays = bool(environ or descriptors)
-                return Finding("fail", f"{told}: {found}", fix)
+                return Finding("fail", f"{what}: {found}", fix)
         return Finding("fail", f"another process gives something else: {difference}", ELSEWHERE[0][-1])
 
     def _difference_elsewhere(self, environ: Mapping[str, str], descriptors: int) -> str:
@@ -253,9 +253,9 @@ class Examination:
     def _shows(self) -> Finding:
         """Whether a model sees what ``reset`` and ``step`` return."""
         if unshown := self._ask("unshown", *self._episode):
-            told = " and ".join(f"{call}() returned {what}" for call, what in unshown.items())
+            returned = " and ".join(f"{call}() returned {what}" for call, what in unshown.items())
             fix = "A model sees what render() gives, and nothing else: let render() give the observation."
-            return Finding("warn", f"{told}, which render() does not show", fix)
+            return Finding("warn", f"{returned}, which render() does not show", fix)
         return Finding("ok", "render() shows what reset() and step() return")
 
     def _tells_metrics(self) -> Finding:

@@ -138,7 +138,7 @@ class Probe:
             os.open(os.devnull, os.O_RDONLY)
 
     def resident_bytes(self) -> int:
-        """Memory of this process that is in use; 0 where the system does not tell."""
+        """Memory of this process that is in use; 0 where the system does not count it."""
         try:
             with open("/proc/self/statm") as file:
                 return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

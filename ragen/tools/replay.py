@@ -82,7 +82,7 @@ class Replay:
         is_seeded = journal.before is None
         given = _described({"seed": journal.seed, **(journal.options or {})})
         print(f"\nreset  {given if is_seeded else 'without a seed, with the state that the generators had'}")
-        self._show(found.got)  # as it was to find no digest, it tells what it found
+        self._show(found.got)  # as it was to find no digest, it has what it found
         if journal.has_begun:
             self._compare(RESET, ("digest",), (journal.digest,), (found.got,))
 
@@ -121,14 +121,14 @@ class Replay:
 
     def _judge(self, entry: JournalTurn | Change | None, mishap: Mishap) -> Verdict:
         """The environment failed at this entry, None being the reset: as it did before?"""
-        report, told = self._report, f"{mishap.where}: {mishap.text}"
-        print(f"\n{mishap.kind} {told}\n{mishap.story}", flush=True)
+        report, story = self._report, f"{mishap.where}: {mishap.text}"
+        print(f"\n{mishap.kind} {story}\n{mishap.story}", flush=True)
         if mishap.kind == "quit":
             return DIFFERENT, "The debugger was left."
         is_there = entry is report.failed or report.phase in ("replay", "build")
         is_alike = mishap.kind != "exception" or report.what.partition(":")[0] == mishap.text.partition(":")[0]
         if is_there and is_alike and report.kind == mishap.kind:
-            return AGAIN, f"It happened again, {told}.{self._differences}"
+            return AGAIN, f"It happened again, {story}.{self._differences}"
         recorded = printable(
             f"{report.kind}: {report.what} (while: {report.phase}, after {report.journal.turns} turns)"
         )

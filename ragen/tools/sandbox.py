@@ -1,7 +1,7 @@
-"""A worker of one's own, in which anything may be done to environments: every order ends, and tells what happened.
+"""A worker of one's own, in which anything may be done to environments: every order ends, and reports what happened.
 
-For tools that look at environments nobody trusts yet. What hangs is killed, what crashes harms no one else, and the
-next order finds a fresh worker (which knows no environments yet).
+For tools that look at environments that are not trusted yet. What hangs is killed, what crashes harms no one else, and
+the next order finds a fresh worker (which knows no environments yet).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Mishap(Exception):
         text: What happened, in words.
         story: The environment's traceback, or the stacks of the hung worker.
         phase: What was being done when it raised: ``"load"``, ``"build"``, ``"send"`` ...
-        where: When that was, in the words of whoever asked for it: ``"in turn 3"``.
+        where: When that was, in the caller's words: ``"in turn 3"``.
     """
 
     def __init__(self, kind: str, text: str, story: str = "", phase: str = "", where: str = "") -> None:

@@ -113,7 +113,7 @@ def ids_from(ids: Any, count: int) -> list[int]:
 
 
 def options_source(given: OptionsSource, count: int) -> Callable[[int, int], Options]:
-    """What tells the options of an autoreset, by the index of the sub-environment and the number of its episode."""
+    """Returns the options of an autoreset, by the index of the sub-environment and the number of its episode."""
     if given is None or callable(given):
         return given or nothing
     if isinstance(given, Mapping):
@@ -126,7 +126,7 @@ def options_source(given: OptionsSource, count: int) -> Callable[[int, int], Opt
 
 
 def seeds_source(given: SeedsSource, count: int) -> Callable[[int, int], int | None]:
-    """What tells the seed of an autoreset likewise."""
+    """Returns the seed of an autoreset likewise."""
     if given is None or callable(given):
         return given or nothing
     if len(given) != count:
@@ -136,5 +136,5 @@ def seeds_source(given: SeedsSource, count: int) -> Callable[[int, int], int | N
 
 
 def nothing(index: int, episode: int) -> None:
-    """What tells that an autoreset has no options, and no seed."""
+    """Returns None: an autoreset has no options, and no seed."""
     return None

@@ -91,19 +91,19 @@ def _with_final(info: Infos, final: Shown | None) -> Infos:
 def merged(infos: Sequence[Infos], count: int | None = None) -> Infos:
     """The infos of a row of environments, in order; those that have none are empty."""
     count = len(infos) if count is None else count
-    told = [(row, info) for row, info in enumerate(infos) if info]
-    if not told:
+    present = [(row, info) for row, info in enumerate(infos) if info]
+    if not present:
         return {}
-    found = _alike([info for _, info in told]) if len(told) == count else None
+    found = _alike([info for _, info in present]) if len(present) == count else None
     if found is None:
         found = {}
-        for row, info in told:
+        for row, info in present:
             _add(found, info, row, count)
     return found
 
 
 def _alike(infos: list[Infos]) -> Infos | None:
-    """All at once, where every environment tells the same keys, and numbers only."""
+    """All at once, where every environment has the same keys, and numbers only."""
     keys = list(infos[0])
     if any(list(info) != keys for info in infos):
         return None

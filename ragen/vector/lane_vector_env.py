@@ -35,6 +35,7 @@ from gymnasium.vector.utils import iterate
 
 from ragen.games.gym_game import CHECK, DESCRIBE, GYM, IS_WRAPPED, NOT_TO_CALL, READ, Description, IsMethod
 from ragen.games.gym_old import GYM_OLD
+from ragen.games.values import dumped
 from ragen.parallel import EnvEngine, EnvSpec, LaneStats
 from ragen.parallel.episode.journal import Change
 from ragen.parallel.episode.values import copied
@@ -191,7 +192,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         if self.shared_memory and engine.settings.backend != "ray":  # whose lanes are on other machines
             spaces.refuse_shared_memory(self.single_observation_space)
             self._envs.buffer = spaces.buffer_for(self.single_observation_space, self.num_envs)
-        shared = spaces.dumped((self.single_observation_space, self.single_action_space))
+        shared = dumped((self.single_observation_space, self.single_action_space))
         spaces.raise_if_differing(mode, found, fits(engine, mode == "same", shared))
 
     # Resets and steps
@@ -413,7 +414,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return self._envs.engine.stats()
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Close the sub-environments, and the workers that nobody else uses.
+        """Close the sub-environments, and the workers that nothing else uses.
 
         Args:
             timeout: Seconds to wait for a call that is under way; None until it is done.

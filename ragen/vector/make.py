@@ -46,14 +46,14 @@ def make_vec(
             environment's own.
 
     Returns:
-        The vector environment; its ``spec`` tells how it was made.
+        The vector environment; its ``spec`` records how it was made.
     """
     names = set(inspect.signature(LaneVectorEnv).parameters) - {"env_fns"}
     vector = {key: kwargs.pop(key) for key in list(kwargs) if key in names} | (vector_kwargs or {})
     spec = copy.deepcopy(id if isinstance(id, EnvSpec) else gymnasium.spec(id))
     build = _Make(spec, wrappers or (), kwargs)
     envs = LaneVectorEnv([build] * num_envs, **vector)
-    told = {**spec.kwargs, **kwargs, "num_envs": num_envs, "vectorization_mode": "lanes", "vector_kwargs": vector}
+    recorded = {**spec.kwargs, **kwargs, "num_envs": num_envs, "vectorization_mode": "lanes", "vector_kwargs": vector}
     envs.spec = copy.deepcopy(spec)
-    envs.spec.kwargs = told | {"wrappers": wrappers or ()}
+    envs.spec.kwargs = recorded | {"wrappers": wrappers or ()}
     return envs

@@ -69,14 +69,14 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
         """Observations, rewards, ends, and an info for each; that of an end holds the last observation."""
         observations, rewards, terminated, truncated, infos = self.envs.step(self._actions)
         over = terminated | truncated
-        told = []
+        all_infos = []
         for index in range(self.num_envs):
             row = row_of(infos, index)
             if over[index]:
                 self.reset_infos[index] = {k: v for k, v in row.items() if k not in ("final_obs", "final_info")}
                 row = {**row.get("final_info", {}), "terminal_observation": row.get("final_obs")}
-            told.append({**row, "TimeLimit.truncated": bool(truncated[index] and not terminated[index])})
-        return observations, rewards.astype(np.float32), over, told
+            all_infos.append({**row, "TimeLimit.truncated": bool(truncated[index] and not terminated[index])})
+        return observations, rewards.astype(np.float32), over, all_infos
 
     def close(self) -> None:
         """Close the vector environment."""
@@ -109,11 +109,11 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
 
 
 def row_of(infos: dict[str, Any], index: int) -> dict[str, Any]:
-    """What one environment told, out of the infos of all."""
-    told = {}
+    """One environment's info, out of the infos of all."""
+    info = {}
     for key, column in infos.items():
         mask = infos.get(f"_{key}")
         if mask is None or isinstance(mask, dict) or not mask[index]:
             continue
-        told[key] = row_of(column, index) if isinstance(column, dict) else column[index]
-    return told
+        info[key] = row_of(column, index) if isinstance(column, dict) else column[index]
+    return info

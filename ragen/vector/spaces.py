@@ -121,13 +121,3 @@ def buffer_for(space: Space[Any], count: int) -> SharedBuffer | None:
     except OSError as error:
         log.warning("there is no shared memory for observations (%s): they come through pipes.", error)
         return None
-
-
-def dumped(value: Any) -> bytes:
-    """Spaces as bytes, to send the same ones to many environments; those of the main script's classes too."""
-    try:
-        return pickle.dumps(value, protocol=5)
-    except Exception:
-        import cloudpickle
-
-        return cloudpickle.dumps(value)

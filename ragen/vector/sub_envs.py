@@ -242,11 +242,11 @@ class SubEnvs(EnvSet):
 
     def _truncated(self, index: int, failed: EnvFailed, shown: Any, again: Any) -> GymResult:
         """The turn at which an environment failed: nothing gained, cut short, with the reason; and the next episode."""
-        told = {"env_error": failed.text}
+        note = {"env_error": failed.text}
         if again is None or isinstance(again, EnvFailed):
-            return GymResult(self.last[index], 0.0, False, True, told, None)
-        final = Shown(shown, told)
-        return GymResult(again.observation, 0.0, False, True, {**again.info, **told}, None, final)
+            return GymResult(self.last[index], 0.0, False, True, note, None)
+        final = Shown(shown, note)
+        return GymResult(again.observation, 0.0, False, True, {**again.info, **note}, None, final)
 
     def _raise_first(self, values: Any) -> None:
         if self.engine.settings.on_env_failure != "raise":

@@ -312,7 +312,7 @@ def test_two_managers_share_the_nodes() -> None:
         ),
         (
             {"address": "ray://head:10001"},
-            "es_manager.ray.address = 'ray://head:10001': lanes cannot be had over Ray C",
+            "es_manager.ray.address = 'ray://head:10001': workers cannot be started over Ray C",
         ),
         ({"num_cpus": -1}, "es_manager.ray.num_cpus = -1: expected a number of at least 0."),
         ({"num_cpus": True}, "es_manager.ray.num_cpus = True: expected a number"),
@@ -360,7 +360,7 @@ def test_settings_take_options_as_a_mapping() -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere.invalid:6379", "127.0.0.1:99999"])
 def test_a_cluster_that_does_not_answer_is_not_waited_for(address: str) -> None:
-    with pytest.raises(LaneStartError, match=f"nobody answers at '{address}'"):
+    with pytest.raises(LaneStartError, match=f"no answer from '{address}'"):
         ray_cluster.expect_answer(address)
     ray_cluster.expect_answer("auto")
 

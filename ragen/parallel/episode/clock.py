@@ -5,7 +5,7 @@
 A sandbox, a browser or a Java machine computes in processes of its own, so child processes count: those that have ended
 by ``RUSAGE_CHILDREN``, those that live by the clock that the kernel keeps for each process. In the run queue of a busy
 machine a thread neither computes nor waits: Linux counts that for each thread (``schedstat``) and, for children, for
-the machine as a whole (``/proc/pressure/cpu``). What the system does not tell counts as waiting.
+the machine as a whole (``/proc/pressure/cpu``). What the system does not count is taken for waiting.
 
 Not counted: a process whose own parent has ended before it was seen once.
 """
@@ -135,7 +135,7 @@ class UsageClock:
     def _direct(self) -> set[int]:
         """Child processes of this process, or only those that this thread has started."""
         found: set[int] = set()
-        with contextlib.suppress(OSError):  # the system does not tell
+        with contextlib.suppress(OSError):  # the system has no such list
             for thread in os.listdir("/proc/self/task") if self._of_process else [threading.get_native_id()]:
                 with open(f"/proc/self/task/{thread}/children", "rb", buffering=0) as file:
                     found.update(map(int, file.read().split()))
@@ -160,7 +160,7 @@ class _Counter:
         self._opened: tuple[int, int] | None = None  # by which thread, and the descriptor
 
     def read(self) -> int:
-        """The number, 0 where the system does not tell; a name and "=" may stand before it."""
+        """The number, 0 where the system does not count it; a name and "=" may stand before it."""
         thread = threading.get_native_id()
         try:
             if self._opened is None or self._opened[0] != thread:

@@ -16,7 +16,7 @@ from typing import Any
 
 SEED = "_np_random_seed"  # what gymnasium's environments and their users read back
 OWN = "_np_random"
-_FRESH = ("PCG64", "PCG64DXSM")  # generators that tell their state in numbers, in a dictionary made for it
+_FRESH = ("PCG64", "PCG64DXSM")  # generators that give their state in numbers, in a dictionary made for it
 
 State = list[tuple[int, tuple[Any, ...], Any]]  # how many wrappers deep, where, and the state
 

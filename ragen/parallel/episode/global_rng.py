@@ -88,7 +88,7 @@ class EnvRng:
 class PythonRng:
     """A state of ``random`` alone, for what is known never to draw from NumPy's global generator.
 
-    It gives the process's own state back by itself, one thread at a time; not in workers, where nobody draws but
+    It gives the process's own state back by itself, one thread at a time; not in workers, where nothing draws but
     environments with states of their own.
     """
 

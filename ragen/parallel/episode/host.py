@@ -60,7 +60,7 @@ class EnvHost:
     """Environments that live in this process.
 
     Attributes:
-        mark: What is told the position.
+        mark: Called with the position.
         since: When an environment was last given something to do, on ``time.perf_counter()``; 0 while none is at work.
     """
 

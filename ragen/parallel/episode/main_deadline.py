@@ -1,6 +1,6 @@
 """A deadline for what the main process plays itself, as far as one can be had there.
 
-Under ``auto``, cheap environments and a share of the others are played in the main process, which nobody can kill. An
+Under ``auto``, cheap environments and a share of the others are played in the main process, which cannot be killed. An
 alarm (SIGALRM) there interrupts an environment that is overdue: loops in Python, sleeps, waits for locks. It cannot
 interrupt C code that does not come back to the interpreter, nor anything outside the main thread. A process that uses
 this signal or the real-time interval timer for itself keeps them, and has no deadline here.
@@ -28,7 +28,7 @@ _AGAIN = 1.0  # seconds after which an environment that did not let itself be in
 class Deadline:
     """Raises ``Overdue`` in each environment of a home that takes too long; a context.
 
-    One deadline may lie within another. Entering it tells whether there is one, see above.
+    One deadline may lie within another. Entering it returns whether there is one, see above.
     """
 
     __slots__ = ("_handler", "_home", "_outer", "_seconds")

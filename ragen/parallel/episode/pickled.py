@@ -2,7 +2,7 @@
 
 A batch travels as one pickle as long as it holds nothing but built-in types, NumPy's and the engine's own, which run no
 other code as they are unpickled (:func:`is_plain`). Anything else is pickled by itself, tried out where that
-harms nobody else, and opened where whatever its own code raises is that item's failure alone.
+harms nothing else, and opened where whatever its own code raises is that item's failure alone.
 
 Classes of the main script travel to workers by value, since workers never run that script. On the way back they are
 named by a number, so that an instance arrives as an instance of the main process's own class, which nothing touches:
@@ -55,7 +55,7 @@ def is_plain(value: Any) -> bool:
     """Whether a value can travel within a message."""
     try:
         PlainPickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: None).dump(value)
-    except Exception:
+    except Exception:  # whatever a user's class raises as it is pickled
         return False
     return True
 

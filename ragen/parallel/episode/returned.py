@@ -1,4 +1,4 @@
-"""What is said of an environment whose method returned something that nobody can read.
+"""What is said of an environment whose method returned something that cannot be read.
 
 It is called once a value could not be taken apart, so that values that can cost nothing. The sentence is the same in
 whatever process the environment lives: no address of an object is in it.
@@ -77,7 +77,7 @@ def is_reward(value: Any) -> bool:
         return False
     try:
         float(value.item() if hasattr(value, "item") else value)
-    except Exception:
+    except Exception:  # of a class that a user wrote
         return False
     return True
 
@@ -93,5 +93,5 @@ def _name(env: Any) -> str:
     """The class of an environment, or of the one that wrappers hide."""
     try:
         return type(getattr(env, "unwrapped", env)).__name__
-    except Exception:
+    except Exception:  # a wrapper's property may need what is closed
         return type(env).__name__

@@ -92,7 +92,7 @@ def play_turn(env: Any, turn: Turn, sums: tuple[str, ...] = ()) -> TurnResult:
             reward += gained
             info.update(extra)
             goes_on = not done
-        except Exception as error:
+        except Exception as error:  # whatever values of a user's classes raise
             raise wrong_step(env, returned) from error
         executed.append(action)
         if totals is not None:
@@ -144,7 +144,7 @@ class RagenGame(Game):
 
 
 class Ragen2026Game(RagenGame):
-    """The same as RAGEN of 2026 plays it: a turn's info also tells the sum of its actions' ``raw_reward``."""
+    """The same as RAGEN of 2026 plays it: a turn's info also has the sum of its actions' ``raw_reward``."""
 
     play = staticmethod(partial(play_turn, sums=RAW_REWARD))  # type: ignore[assignment]
 

@@ -49,7 +49,7 @@ def steady_repr(value: Any, longest: int | None = None) -> str:
     """
     try:
         text = _ADDRESS.sub("", repr(value))
-    except Exception:
+    except Exception:  # of a class that a user wrote
         text = f"a {type(value).__name__} whose repr() raises"
     return text if longest is None or len(text) <= longest else f"{text[: longest - 3]}..."
 
@@ -60,5 +60,5 @@ def steady_text(value: Any) -> str:
         return value
     try:
         return _ADDRESS.sub("", str(value))
-    except Exception:
+    except Exception:  # likewise
         return steady_repr(value)

@@ -31,7 +31,7 @@ def open_pool(user: int, settings: Settings, preload: Sequence[str]) -> WorkerPo
 
 
 def available(backend: str) -> str:
-    """The backend that is taken where this one is asked for; that it is another one is told once."""
+    """The backend that is taken where this one is asked for; a change is logged once."""
     if backend != "process":
         return backend
     from ragen.parallel.kinds.process.kind import unavailable
@@ -67,7 +67,7 @@ def _own_kind(path: str) -> LaneKind:
     module, _, name = path.partition(":")
     try:
         kind = getattr(import_module(module), name)()
-    except Exception as error:
+    except Exception as error:  # whatever a user's module raises
         raise ConfigError(f"backend = {path!r} cannot be had: {type(error).__name__}: {error}") from error
     if not isinstance(kind, LaneKind):
         raise ConfigError(f"backend = {path!r} is no ragen.parallel.lanes.handle.LaneKind.")

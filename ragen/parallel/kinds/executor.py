@@ -292,7 +292,7 @@ class _Context:
         _close_ends(self._queues, "_reader", "_writer")
         self._queues = ()
         if self.process is not None:
-            with contextlib.suppress(ValueError):  # it runs on, whatever the system was told
+            with contextlib.suppress(ValueError):  # it still runs
                 self.process.close()
 
     def forget_in_child(self) -> None:
@@ -367,7 +367,7 @@ def _new_folder() -> str:
 
 
 _numbers = itertools.count()
-_starting = threading.Lock()  # one at a time, as each changes what the standard library tells its process
+_starting = threading.Lock()  # one at a time, as each changes what the standard library hands to its process
 _live: weakref.WeakSet[_ExecutorHandle] = weakref.WeakSet()
 
 
@@ -403,13 +403,13 @@ def _serve(lifeline: Connection, work: Callable[..., None], *arguments: Any) -> 
         traceback.print_exc()
     finally:
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(OSError, ValueError):  # its reader is gone, or it is closed
                 stream.flush()
         os._exit(code)
 
 
 def _keep_from_children(lifeline: Connection, queues: tuple[Any, ...]) -> None:
-    """Have this worker's children let go of what tells the main process that this worker has ended."""
+    """Have this worker's children let go of what shows the main process that this worker has ended."""
 
     def let_go() -> None:
         lifeline.close()

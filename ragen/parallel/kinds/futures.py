@@ -1,6 +1,6 @@
 """A worker whose answers are futures: an executor, or something like it.
 
-    lane's thread                              thread of whoever fulfils futures
+    lane's thread                              thread that fulfils futures
     +-----------------------+                  +--------------------------------+
     | send, receive, end:   |   submits        |                                |
     |   everything here ----+----------------> | a future is done:              |
@@ -67,7 +67,7 @@ class FutureHandle(WorkerHandle):
         try:
             future = self._submit(message)
             self.moved += size(message)
-        except WorkerGone as error:  # which is told after the replies that are on their way
+        except WorkerGone as error:  # which is raised after the replies that are on their way
             future = Future()
             future.set_exception(error)
         with self._wakeup_lock:

@@ -218,7 +218,7 @@ class NodeAgent:
 
 
 def _home_kind(node: str, start_method: str, preload: Sequence[str]) -> LaneKind:
-    """What starts workers on this machine, which are told the name of their node."""
+    """What starts workers on this machine, which are given the name of their node."""
     if not unavailable():
         return ProcessKind(start_method, preload, {NODE: node})
     os.environ[NODE] = node
@@ -289,7 +289,7 @@ class AgentClient:
         rest: Seconds until an agent may be placed there again, once this one is lost.
         facts: What is installed there; empty until the agent is up.
         round_trip_s: Seconds that a call there and back takes.
-        skew_s: Seconds by which the node's clock is ahead of ours, as far as calls can tell.
+        skew_s: Seconds by which the node's clock is ahead of ours, as far as calls can show.
         workers: Those of this node that were not ended yet, by token.
     """
 
@@ -346,8 +346,8 @@ class AgentClient:
     def end(self, worker: NodeHandle) -> Ending:
         """End a worker; bounded in time."""
         self.workers.pop(worker.token, None)
-        if not self.why and not self.facts:  # it is told when it comes up
-            with contextlib.suppress(Exception):
+        if not self.why and not self.facts:  # it is logged when it comes up
+            with contextlib.suppress(Exception):  # of many kinds: Ray may be shut down
                 self._agent.end.remote(worker.token)
             return Ending(error=f"could not be started: node {self.node.name} has no agent yet", is_shared=True)
         ending: Ending | None = self._ask("end", worker.token)
@@ -373,7 +373,7 @@ class AgentClient:
 
     def begin_to_close(self) -> Any:
         """Have the agent end its workers; the call."""
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # of many kinds: Ray may be shut down
             return self._agent.close.remote() if self.is_up else None
 
     def close(self, call: Any, deadline: float) -> None:

@@ -190,7 +190,7 @@ def is_wanted(node: Node, options: RayOptions) -> bool:
 
 
 def _free() -> dict[str, dict[str, float]]:
-    """What is free on each node, as far as Ray tells."""
+    """What is free on each node, as far as Ray reports."""
     try:
         from ray._private.state import available_resources_per_node
 
@@ -289,18 +289,18 @@ def expect_answer(address: str | None) -> None:
         socket.create_connection((host.strip("[]"), int(port)), ANSWER_TIMEOUT).close()
     except (OSError, OverflowError) as error:
         raise LaneStartError(
-            f"backend 'ray': nobody answers at {address!r} ({error}): is the cluster up, and can its port be reached?"
+            f"backend 'ray': no answer from {address!r} ({error}): is the cluster up, and can its port be reached?"
         ) from error
 
 
 def warn_if_open() -> None:
-    """Warn of a cluster that was started here, and that serves everyone who can reach it."""
+    """Warn of a cluster that was started here, and that serves every process that can reach it."""
     mode = os.environ.get("RAY_AUTH_MODE")  # which Ray sets to "token" as it switches that on
     if (mode or "").lower() != "token":
         what = f"RAY_AUTH_MODE={mode} is set" if mode else "this version of Ray asks for no token by itself"
         log.warning(
-            "backend 'ray': whoever reaches the ports of this machine may run code on the cluster that was started "
-            "for lanes, since %s. Unset it, or say RAY_AUTH_MODE=token, where others are in the same network.",
+            "backend 'ray': any process that reaches this machine's ports may run code on the cluster that was started "
+            "for workers, since %s. Unset it, or set RAY_AUTH_MODE=token, where others are in the same network.",
             what,
         )
 
@@ -311,7 +311,7 @@ def _to_ship(options: RayOptions) -> dict[str, Any]:
 
 
 def _hint(address: str | None) -> str:
-    """What may be wrong where a cluster lets nobody in, of which Ray says little."""
+    """What may be wrong where a cluster refuses connections, for which Ray gives no reason."""
     if not address or os.environ.get("RAY_AUTH_MODE"):
         return ""
     return " (if the cluster asks for a token: export RAY_AUTH_MODE=token; see docs/several_machines.md)"

@@ -77,10 +77,10 @@ def _pickled_order(order: Order) -> Order:
 
 
 def pack_reply(number: int, outcomes: Sequence[Outcome]) -> Message:
-    """Outcomes as bytes; those that cannot be pickled, or not be opened again, are told as such."""
+    """Outcomes as bytes; those that cannot be pickled, or opened again, become failures of their environments."""
     try:
         return _packed(_outcomes_apart(outcomes), number)
-    except Exception:
+    except Exception:  # whatever the pickling of something that is not plain raises
         return _packed(_outcomes_apart([_fit(outcome) for outcome in outcomes]), number)
 
 
@@ -90,7 +90,7 @@ def number_of(message: Message) -> int:
 
 
 def unpack_reply(message: Message) -> list[Outcome]:
-    """What :func:`pack_reply` packed; what cannot be opened here is told as raised by its environment."""
+    """What :func:`pack_reply` packed; what cannot be opened here becomes a failure of its environment."""
     found = pickle.loads(memoryview(message[0])[_HEAD.size :], buffers=message[1:])
     if found is None:
         return []
@@ -150,8 +150,8 @@ def _fit(outcome: Outcome) -> Outcome:
         value.open()
     except BaseException as error:
         let_signals_pass(error)
-        told = Raised.of(error, phase)
-        value = Raised(phase, told.text, told.trace)
+        shown = Raised.of(error, phase)
+        value = Raised(phase, shown.text, shown.trace)
     return outcome._replace(value=value)
 
 

@@ -3,10 +3,10 @@
 No thread is used. A walk through it, and what can go wrong at each step:
 
 1. ``Lane.begin`` starts the worker if the lane has none, packs the request and begins to send it. (A request that
-   cannot be pickled is told before anything is sent. A dead worker shows as a failed send: see 4.)
+   cannot be pickled is found before anything is sent. A dead worker shows as a failed send: see 4.)
 2. While lanes work, the caller does its own share (``meanwhile``).
 3. ``poll`` waits for replies, never longer than to the next deadline. Deadlines are per item and start when work on the
-   item starts, which the worker's position tells; so ``poll`` looks again before an item that began meanwhile is due.
+   item starts, which the worker's position shows; so ``poll`` looks again before an item that began meanwhile is due.
    Each lane is looked at when its reply comes, and when it may be overdue, but not when others answer: what a reply
    costs must not grow with the number of lanes.
 4. A lane whose connection ends has died: its handle says how, and at which item it was.

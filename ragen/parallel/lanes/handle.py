@@ -1,9 +1,9 @@
 """The seam between the engine and its workers: one worker, wherever it lives, and what starts such workers.
 
 A lane (:mod:`ragen.parallel.lanes.lane`) knows its worker by a :class:`WorkerHandle` alone: bytes go down, bytes come
-back, a descriptor tells when there may be something, and the worker can be ended. A :class:`LaneKind` starts workers of
-one kind: processes under a supervisor, the standard library's executors, actors on other machines. Whoever brings a
-kind of their own derives from these two classes; nothing else in the engine knows the difference.
+back, a descriptor is readable when there may be something, and the worker can be ended. A :class:`LaneKind` starts
+workers of one kind: processes under a supervisor, the standard library's executors, actors on other machines. Any other
+kind derives from these two classes; nothing else in the engine knows the difference.
 
 What runs inside the worker is the same for all kinds: :class:`ragen.parallel.lanes.worker.Worker`, which is given
 messages and gives replies.
@@ -23,7 +23,7 @@ Message = Sequence[bytes | bytearray | memoryview]  # a pickled payload, then th
 
 
 class WorkerGone(Exception):
-    """The worker has ended, or its connection has; :meth:`WorkerHandle.end` tells how."""
+    """The worker has ended, or its connection has; :meth:`WorkerHandle.end` returns how."""
 
 
 class Position(NamedTuple):
@@ -48,7 +48,7 @@ class Ending:
         where: Where it was, for messages, such as ``"pid 4242"``; "" if it never came to be.
         status: Exit code, negative for a signal; None if not known.
         error: What happened instead, in words that follow "its worker", where the status does not say it.
-        position: Where it was in its work, read only after it could not move any more; None where that is not told.
+        position: Where it was in its work, read only after it could not move any more; None where that is not known.
         is_shared: Whether it ended with what other workers depend on too, such as their machine: no environment is at
             fault then.
     """
@@ -120,7 +120,7 @@ class WorkerHandle(ABC):
     def end(self) -> Ending:
         """Kill the worker, if it lives, with all that it started as far as the kind can; bounded in time.
 
-        Its position is read after that, and told with its ending: what read it before could be overtaken.
+        Its position is read after that, and is part of its ending: one that was read before could be overtaken.
         """
 
     def kill(self) -> None:

@@ -13,8 +13,8 @@
     +--------------------+
 
 The lane stays, workers come and go: each is reached through a :class:`~ragen.parallel.lanes.handle.WorkerHandle`, which
-the lane has as long as there is a worker. ``generation`` counts them, so that whoever has loaded environments there can
-tell whether they still are.
+the lane has as long as there is a worker. ``generation`` counts them, so that an engine knows
+whether environments that it has loaded there still are.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Lane:
         self._since = 0.0  # when the worker was started, came up, or was asked
         self._heard = 0.0  # when bytes last moved since it was asked: a long transfer is no hang
         self._moved = 0
-        self._listens = 0.0  # when somebody began to wait for what it was asked
+        self._listens = 0.0  # when the exchange began to wait for the reply
 
     @property
     def pid(self) -> int | None:
@@ -144,7 +144,7 @@ class Lane:
         try:
             self.handle.send(message)
         except WorkerGone:
-            with suppress(WorkerGone):  # what it answered before tells how far it came
+            with suppress(WorkerGone):  # what it answered before shows how far it came
                 self._receive()
             return self._died()
         return None
@@ -193,7 +193,7 @@ class Lane:
         index = self._index(position)
         if self._is_starting(index):
             since = self._since
-        elif position is not None and index is not None:  # the worker tells each step of an item
+        elif position is not None and index is not None:  # the worker records each step of an item
             since = max(position.since, self._heard, self._listens if self._is_done(position) else 0.0)
         else:
             since = max(self._since, self._heard)
@@ -208,7 +208,7 @@ class Lane:
         return index is None and self.handle is not None and not self.handle.is_up
 
     def _patience(self, position: Position | None, index: int | None) -> float:
-        """Seconds that the worker has for what it is at; for all of a message where it does not tell how far it is."""
+        """Seconds that the worker has for what it is at; for all of a request where its position is not known."""
         assert self._request is not None
         if self._is_starting(index):
             return self._request.startup_timeout
@@ -231,7 +231,7 @@ class Lane:
         return position.request == self._number and position.item >= len(self._request.order.items)
 
     def expire(self) -> LaneFailure:
-        """Kill the worker because its item is overdue, and tell which one that was."""
+        """Kill the worker because its item is overdue, and return which one that was."""
         assert self.handle is not None
         position = self.handle.position()
         if self._is_starting(self._index(position)):
@@ -260,7 +260,7 @@ class Lane:
         return LaneFailure(Cause.DIED, self.name, ending, index)
 
     def _end_and_locate(self) -> tuple[Ending, int | None]:
-        """End the worker, and tell at which item of the last request it was; None if no item had to do with it."""
+        """End the worker, and return at which item of the last request it was; None if no item had to do with it."""
         assert self.handle is not None
         ending = self.handle.end()
         index = None if ending.is_shared else self._index(ending.position)

@@ -44,7 +44,7 @@ class Order:
         return [self.items[index][0]]
 
     def run(self, host: EnvHost) -> list[Outcome]:
-        """Carry it out; an outcome for each environment, none where there is nothing to tell."""
+        """Carry it out; an outcome for each environment, none where there is nothing to report."""
         raise NotImplementedError
 
     def is_load(self, index: int) -> bool:

@@ -53,7 +53,7 @@ class WorkerPool:
             lanes = [lane for lane in self._lanes[:count] if lane not in without]
         with locked(lanes):
             for lane in lanes:
-                with suppress(OSError, LaneStartError):  # its first request tries again, and tells
+                with suppress(OSError, LaneStartError):  # its first request tries again, and reports
                     lane.start()
         return lanes
 

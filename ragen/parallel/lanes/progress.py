@@ -1,6 +1,6 @@
 """Where a worker is, in a few bytes of memory that the main process reads while the worker writes them.
 
-So the main process can tell which item's deadline is running without a message being sent.
+So the main process knows which item's deadline is running without a message being sent.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Worker:
     """The hosts of this process, one for each engine, and where it is in its work."""
 
     def __init__(self, lane: str, progress: Progress) -> None:
-        """Be the worker of this lane, and tell in ``progress`` what is being worked on."""
+        """Be the worker of this lane, and record in ``progress`` what is being worked on."""
         self._lane = lane
         self._progress = progress
         self._env_types: set[str] = set()
@@ -91,7 +91,7 @@ def _worker_step_single_env(request: Message) -> Message | None:
 
 
 def enter_worker_process(lane: str) -> None:
-    """Make this process a worker's: interrupts are the main process's business, and its title tells the lane."""
+    """Make this process a worker's: interrupts are the main process's business, and its title names the lane."""
     global in_worker
     in_worker = True
     global_rng.keeps_outer = False

@@ -184,7 +184,7 @@ class ProcessHandle(WorkerHandle):
             ending = self._launcher.end(self._token, self.is_up)
             if ending.status is not None:
                 ending = replace(ending, position=self._vitals.position())  # only now that it cannot move any more
-            elif self.pid is not None and sys.platform != "linux":  # where nobody kills it in the supervisor's place
+            elif self.pid is not None and sys.platform != "linux":  # where nothing else kills it
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self.pid, signal.SIGKILL)
             self._ending = replace(ending, where=ending.where or self.where)
@@ -285,10 +285,10 @@ class Launcher:
         ``descriptors`` are its connection and its vitals.
 
         Raises:
-            OSError: It cannot be told to the supervisor, though that lives.
+            OSError: The supervisor lives, but cannot be asked.
         """
         command = {"do": "start", "token": token, "lane": lane}
-        # A dead supervisor shows as a worker that never says hello, and its end tells more.
+        # A dead supervisor shows as a worker that never says hello, and its end gives the reason.
         with self._lock, contextlib.suppress(ConnectionError):
             socket.send_fds(self._commands, [json.dumps(command).encode() + b"\n"], descriptors)
 
@@ -304,7 +304,7 @@ class Launcher:
                 else f"could not be started (the supervisor process {how})"
             )
         if answer["pid"] is None:
-            return Ending(error=f"could not be started ({answer['error'] or 'the supervisor was not told to'})")
+            return Ending(error=f"could not be started ({answer['error'] or 'the supervisor was not asked to'})")
         return Ending(f"pid {answer['pid']}", answer["status"])
 
     def close(self) -> None:

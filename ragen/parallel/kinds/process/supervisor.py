@@ -7,13 +7,13 @@ over a socket, one JSON line each:
     {"do": "end", "token": "7f3a"}               -> {"token": "7f3a", "pid": 4242, "status": -9, "error": ""}
 
 ``start`` is not answered: the worker says hello itself. ``end`` kills the worker if it lives, with its process group
-and its descendants, and tells how it ended. Why not the standard library's fork server: that one is shared with
+and its descendants, and reports how it ended. Why not the standard library's fork server: that one is shared with
 whatever else uses ``multiprocessing`` in the process, stays until the process ends, imports the user's main script into
 every worker, swallows failing preloads, and leaves the grandchildren of a killed worker behind.
 
 The supervisor is a fresh interpreter, and its workers are forks of it (``forkserver``) or fresh interpreters again
 (``spawn``). Why not forks of the main process: those would hold copies of each other's sockets, so that the end of a
-worker goes unseen; what they leave behind would become the children of ``init``, where nobody finds it; and the main
+worker goes unseen; what they leave behind would become the children of ``init``, where it is never found; and the main
 process must not adopt other people's orphans.
 
 Who ends whom:
@@ -277,7 +277,7 @@ def main(arguments: dict[str, Any]) -> None:
         os.set_inheritable(arguments["lock"], False)
     _start_watcher(commands, arguments["folder"])
     for module in arguments["preload"]:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # whatever it raises, it raises again in the worker that needs it
             import_module(module)
     Supervisor(commands, arguments).run()
     os._exit(0)  # the main process waits; there is nothing to clean up

@@ -44,7 +44,7 @@ def main(arguments: dict[str, Any]) -> None:
     except BaseException:
         traceback.print_exc()
     finally:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(OSError, ValueError):  # its reader is gone, or it is closed
             sys.stdout.flush()
         os._exit(code)  # whatever threads an environment has left running
 

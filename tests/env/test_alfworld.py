@@ -156,10 +156,10 @@ def test_the_player_solves_generated_tasks_of_every_kind(
 
 @needs_alfworld
 def test_seed_and_actions_decide_everything(make: Callable[..., AlfWorldEnv]) -> None:
-    before = list(sys.argv), sys.stdout, os.getcwd()
+    before = list(sys.argv), sys.stdout, os.getcwd(), dict(os.environ)
     env_contract.assert_seed_and_actions_decide_everything(make, ACTIONS)
     env_contract.assert_leaves_the_global_generators_alone(make, ACTIONS)
-    assert (list(sys.argv), sys.stdout, os.getcwd()) == before
+    assert (list(sys.argv), sys.stdout, os.getcwd(), dict(os.environ)) == before
 
 
 @needs_alfworld

@@ -8,32 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ragen.env.alfworld.tasks import GOAL, Game
+from ragen.env.alfworld.tasks import GOAL, Game, surroundings_kept
 from ragen.extras import needs
 from ragen.resources import machine_cache
 
 FORMAT = 1
 """Of translations; another one translates anew."""
-
-
-@contextmanager
-def _own_arguments() -> Iterator[None]:
-    """The planner's translator reads and writes ``sys.argv``, and takes standard output away."""
-    argv, output = sys.argv, sys.stdout
-    sys.argv = argv[:1]
-    try:
-        yield
-    finally:
-        sys.argv, sys.stdout = argv, output
 
 
 def translated(game: Game) -> tuple[Any, str]:
@@ -50,7 +38,7 @@ def translated(game: Game) -> tuple[Any, str]:
 
 
 def _translate(game: Game, folder: Path) -> None:
-    with needs("alfworld", "a game of ALFWorld"), _own_arguments():
+    with needs("alfworld", "a game of ALFWorld"), surroundings_kept():
         import fast_downward
 
         task, sas = fast_downward.pddl2sas(game.domain, game.problem, verbose=False)
@@ -68,7 +56,7 @@ def _logic(domain: str, grammar: str) -> Any:
 @lru_cache(maxsize=1)
 def _story_class() -> Any:
     """TextWorld's environment for PDDL, changed; made on first use, since TextWorld takes a second to import."""
-    with needs("alfworld", "the environment 'alfworld'"), _own_arguments():
+    with needs("alfworld", "the environment 'alfworld'"), surroundings_kept():
         import fast_downward
         from alfworld.agents.utils.misc import Demangler
         from textworld import EnvInfos

@@ -9,7 +9,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from random import Random
@@ -114,6 +116,23 @@ def read_game(path: str) -> Game:
 # Generated tasks
 
 
+@contextmanager
+def surroundings_kept() -> Iterator[None]:
+    """Undo what ALFWorld and the planner do to their process.
+
+    ALFWorld sets a variable; the planner's translator writes ``sys.argv`` and takes standard output away.
+    """
+    argv, output, environ = sys.argv, sys.stdout, dict(os.environ)
+    sys.argv = argv[:1]
+    try:
+        yield
+    finally:
+        sys.argv, sys.stdout = argv, output
+        for name in os.environ.keys() - environ.keys():
+            del os.environ[name]
+        os.environ.update(environ)
+
+
 def package_folder() -> Path:
     """Where ALFWorld is installed; it is not imported, since it prints and reads the command line.
 
@@ -156,7 +175,8 @@ def generate(number: int, split: str, task_types: Iterable[int]) -> Game:
         split: ``"train"`` and ``"valid_seen"`` share scenes, ``"valid_unseen"`` has scenes of its own.
         task_types: Some of :data:`TASK_TYPES`.
     """
-    from alfworld.gen import constants, goal_library
+    with surroundings_kept():
+        from alfworld.gen import constants, goal_library
 
     rng = Random(f"alfworld/{split}/{number}")
     numbers = sorted(task_types)

@@ -106,15 +106,26 @@ class Seen(NamedTuple):
         number: How many.
         seconds: What they took together.
         dearest: What the one took that took longest; the first one may have had to import what the others found.
+        own_s: What they took together without standing in line for a processor.
+        dearest_own: What the one took so that took longest.
     """
 
     number: int = 0
     seconds: float = 0.0
     dearest: float = 0.0
+    own_s: float = 0.0
+    dearest_own: float = 0.0
 
-    def also(self, seconds: Sequence[float]) -> Seen:
-        """With some more of them."""
-        return Seen(self.number + len(seconds), self.seconds + sum(seconds), max(self.dearest, *seconds))
+    def also(self, more: Seen) -> Seen:
+        """Together with some more of them."""
+        number, seconds, dearest, own_s, dearest_own = more
+        return Seen(
+            self.number + number,
+            self.seconds + seconds,
+            max(self.dearest, dearest),
+            self.own_s + own_s,
+            max(self.dearest_own, dearest_own),
+        )
 
     @property
     def usual_s(self) -> float:
@@ -146,13 +157,17 @@ class Episode:
 
     def add(self, tag: str, times: Sequence[tuple[float, Usage | None]], are_turns: bool) -> None:
         """Count turns or resets of a tag's environments: the seconds of each, and how they were spent if known."""
-        seconds = waited = in_line = extra = 0.0
+        seconds = waited = in_line = extra = dearest = dearest_own = 0.0
         for took, usage in times:
-            seconds += took
+            own = took
             if usage is not None:
+                known = usage.waited + usage.computed
+                own = min(took, known)
                 waited += usage.waited
-                in_line += queued(took, usage)
-                extra += max(0.0, usage.waited + usage.computed - took)
+                extra += max(0.0, known - took)
+            seconds += took
+            in_line += took - own
+            dearest, dearest_own = max(dearest, took), max(dearest_own, own)
         old = self.tags.get(tag, TagCosts())
         self.tags[tag] = old._replace(
             seconds=old.seconds + seconds,
@@ -164,12 +179,7 @@ class Episode:
             resets=old.resets + len(times) * (not are_turns),
         )
         kind = self.turns if are_turns else self.resets
-        kind[tag] = kind.get(tag, Seen()).also([took for took, _ in times])
-
-
-def queued(took: float, usage: Usage) -> float:
-    """Seconds that a piece of work which took so long stood in line for a processor."""
-    return max(0.0, took - usage.waited - usage.computed)
+        kind[tag] = kind.get(tag, Seen()).also(Seen(len(times), seconds, dearest, seconds - in_line, dearest_own))
 
 
 class CostMeter:
@@ -325,8 +335,9 @@ class Stats:
         self._tallies: dict[tuple[int, Lane | None], _Tally] = defaultdict(_Tally)  # by thread and home
         self._lock = threading.Lock()
         self._under_way, self._since = 0, 0.0  # calls, and when the first of them began
-        self._passed_s = self._inside_s = self._queued_s = 0.0
-        self._turns: dict[str, Seen] = {}  # by tag
+        self._passed_s = 0.0
+        self._turns: dict[str, Seen] = {}  # of episodes that were taken, by tag
+        self._resets: dict[str, Seen] = {}
 
     @contextmanager
     def in_call(self) -> Iterator[None]:
@@ -345,8 +356,17 @@ class Stats:
 
     def take_episode(self) -> Episode:
         """What was measured so far; counting begins anew."""
+        self._turns, self._resets = self._seen()
         taken, self.episode = self.episode, Episode()
         return taken
+
+    def _seen(self) -> tuple[dict[str, Seen], dict[str, Seen]]:
+        """Turns and resets since the engine was made, by tag."""
+        turns, resets = dict(self._turns), dict(self._resets)
+        for before, now in ((turns, self.episode.turns), (resets, self.episode.resets)):
+            for tag, seen in now.items():
+                before[tag] = before.get(tag, Seen()).also(seen)
+        return turns, resets
 
     def count_restart(self, lane: Lane) -> None:
         """Count a worker that has to be replaced."""
@@ -369,12 +389,6 @@ class Stats:
                 self._each[env_id] += seconds
         for tag, times in by_tag.items():
             self.episode.add(tag, times, order.plays)
-            own = [took if usage is None else took - queued(took, usage) for took, usage in times]
-            inside_s = sum(took for took, _ in times)
-            self._inside_s += inside_s
-            self._queued_s += inside_s - sum(own)
-            if order.plays:
-                self._turns[tag] = self._turns.get(tag, Seen()).also(own)
 
     def count_call(self, call: CallTime, are_turns: bool) -> None:
         """Count a whole call that played turns, or reset all environments."""
@@ -387,13 +401,15 @@ class Stats:
         """What workers have gained since the engine was made; see :class:`Gain` for the arguments."""
         played = {home_name(lane): tally for (_, lane), tally in self._tallies.items() if tally.turns or tally.resets}
         workers = sum(name != "main" and not name.startswith(QUARANTINE) for name in played)
-        turns = sum(tally.turns for tally in self._tallies.values())
-        number = sum(max(1, seen.number - 1) for seen in self._turns.values())
-        usual = sum(seen.usual_s * (seen.number - 1) or seen.seconds for seen in self._turns.values())
+        turns, resets = self._seen()
+        number = sum(max(1, seen.number - 1) for seen in turns.values())
+        usual = sum(seen.own_s - seen.dearest_own if seen.number > 1 else seen.own_s for seen in turns.values())
         turn_s = usual / number if number else 0.0
         is_crowded = workers + ("main" in played) > usable_cpus()
-        sequential_s = self._inside_s - self._queued_s if is_crowded else self._inside_s
-        return Gain(self._passed_s, sequential_s, turns, turn_s, workers, "main" in played, mode, held)
+        every = [*turns.values(), *resets.values()]
+        sequential_s = sum(seen.own_s if is_crowded else seen.seconds for seen in every)
+        count = sum(seen.number for seen in turns.values())
+        return Gain(self._passed_s, sequential_s, count, turn_s, workers, "main" in played, mode, held)
 
     def take_each(self, env_ids: Iterable[int]) -> list[float]:
         """Seconds spent inside each of these since they were last taken, whatever came of them."""

@@ -135,7 +135,7 @@ def playable(custom_envs: CustomEnvs) -> dict[str, dict[str, Any]]:
         except RagenError as error:
             print(f"{tag} is left out: {error}", file=sys.stderr)
         else:
-            found[tag] = entry
+            found[tag] = dict(entry)
     return found
 
 

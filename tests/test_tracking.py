@@ -77,7 +77,7 @@ def test_mlflow_has_what_was_logged(tmp_path, monkeypatch):
 
 def test_a_logger_whose_package_is_missing_is_named_with_what_to_install(monkeypatch):
     monkeypatch.setitem(tracking.PACKAGES, "wandb", "no_such_package")
-    with pytest.raises(ConfigError, match=r"'trainer\.logger' has 'wandb'.*ragen-lanes\[train\]"):
+    with pytest.raises(ConfigError, match=r"'trainer\.logger' has 'wandb'.*\.\[train\]"):
         check_loggers(["console", "wandb"], "trainer.logger")
     with pytest.raises(ConfigError, match="'paper'; expected some of console, tensorboard"):
         check_loggers(["paper"], "logger")

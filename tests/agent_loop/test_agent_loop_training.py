@@ -214,7 +214,7 @@ def test_train_py_takes_verls_keys_without_a_plus_and_stops_before_ray_where_it_
 
 def test_a_missing_package_is_named_with_the_extra_that_has_it(monkeypatch):
     monkeypatch.setattr(training, "missing", lambda extra: ["TransferQueue"])
-    with pytest.raises(ConfigError, match=r"needs TransferQueue, .* pip install 'ragen-lanes\[verl\]'"):
+    with pytest.raises(ConfigError, match=r"needs TransferQueue, .* pip install -e '\.\[verl\]'"):
         training.check_packages()
 
 

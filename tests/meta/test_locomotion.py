@@ -17,7 +17,7 @@ IDS = ["ragen/HalfCheetahVel-v0", "ragen/HalfCheetahDir-v0", "ragen/AntDir-v0"]
 @pytest.mark.skipif(HAS_MUJOCO, reason="MuJoCo is installed")
 @pytest.mark.parametrize("name", IDS)
 def test_what_is_missing_is_told(name):
-    with pytest.raises(MissingExtraError, match=r"pip install 'ragen-lanes\[meta\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install -e '\.\[meta\]'"):
         make_env(name, 2)
 
 

@@ -27,7 +27,7 @@ SMALL = [
 @pytest.fixture(autouse=True)
 def no_pictures(request, monkeypatch):
     """They take longer than everything else."""
-    if request.function not in (test_a_run_writes_what_it_says, test_the_command_shows_a_bar_and_what_was_reached):
+    if request.function not in (test_a_run_writes_what_it_says, test_the_command_shows_what_was_reached):
         monkeypatch.setattr("ragen.meta.rl2.trainer.draw_curve", lambda path, *_: path)
 
 
@@ -207,9 +207,9 @@ def test_configurations_are_found_by_name(tmp_path, monkeypatch):
         load_settings("nothing")
 
 
-def test_the_command_shows_a_bar_and_what_was_reached(tmp_path):
+def test_the_command_shows_what_was_reached(tmp_path):
     command = [sys.executable, "-m", "ragen.meta", "--config-name", "bandit", *SMALL, f"output_dir={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert re.search(r"iteration +2: regret \d+\.\d+ \(thompson \d+\.\d+, ucb \d+\.\d+\)", done.stdout)
-    assert f"written to {tmp_path}" in done.stdout and "4/4" in done.stderr
+    assert f"written to {tmp_path}" in done.stdout

@@ -32,6 +32,7 @@ LOST, TIMEOUT, REFUSED = "LOST", "TIMEOUT", "VALIDATION_ERROR"
 GENERIC_TEXTS = ("1", "a", "(1 + 2) * 3", "search[red shoes]", "I do not know.")
 PAUSES = (0.1, 0.3, 1.0)  # seconds before a lost call is made again; the last one again and again
 _CLOSING = 2.0  # seconds for a goodbye
+_ENDED = 1000  # how a server closes the socket of a session that was ended; one that is stopped says another code
 
 
 def base_url(url: str) -> str:
@@ -176,12 +177,18 @@ class Connection:
             raise OpenEnvError(text) from error
         return data
 
-    def close(self) -> None:
-        """End the session, also one that is kept."""
-        with suppress(Exception):
+    def close(self) -> bool:
+        """End the session, also one that is kept; whether the server is known to have ended it."""
+        has_ended = False
+        try:
             self._socket.send(json.dumps({"type": "close"}))
-            self._socket.recv(timeout=_CLOSING)  # raises when the server has ended the session
+            self._socket.recv(timeout=_CLOSING)
+        except self._closed as closed:
+            has_ended = closed.rcvd is not None and closed.rcvd.code == _ENDED
+        except Exception:
+            pass  # whatever is the matter with the socket, the session is not known to have ended
         self.drop()
+        return has_ended
 
     def drop(self) -> None:
         """Let go of the socket, and of nothing else."""
@@ -247,10 +254,12 @@ class Session:
             connection.drop()
 
     def close(self) -> None:
-        """End the session."""
+        """End the session; where sessions are kept, on a new connection if the old one was cut."""
         connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        has_ended = connection is not None and connection.close()
+        if self._path and self._count and not has_ended:
+            with suppress(OpenEnvError):
+                Connection(*self._server, _CLOSING, self._path).close()
 
 
 def _left(until: float) -> float:

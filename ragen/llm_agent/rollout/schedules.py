@@ -35,8 +35,6 @@ from multiprocessing.pool import AsyncResult, ThreadPool
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ragen.errors import InputError, LimitReachedError
 from ragen.llm_agent.backends.base import Reply, Request
 from ragen.llm_agent.backends.streaming import StreamingBackend
@@ -350,6 +348,8 @@ class Turns:
 
     def _outputs_of(self, replies: Sequence[tuple[Request, Reply]]) -> PromptBatch:
         """Replies that came one by one as a batch."""
+        import numpy as np  # on demand: the command's help needs none
+
         actor, requests = self._player.actor, [request for request, _ in replies]
         assert isinstance(actor, BackendActor)
         with self._player.timed("tokenising"):

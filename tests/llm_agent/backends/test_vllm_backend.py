@@ -76,7 +76,7 @@ def requests(*lengths):
 def test_without_the_package_the_extra_is_named(monkeypatch):
     monkeypatch.setattr("ragen.extras.find_spec", lambda name: None)
     monkeypatch.delitem(sys.modules, "vllm", raising=False)
-    with pytest.raises(ConfigError, match=r"needs the package 'vllm'; .* pip install 'ragen-lanes\[vllm\]'"):
+    with pytest.raises(ConfigError, match=r"needs the package 'vllm'; .* pip install -e '\.\[vllm\]'"):
         backend_class("vllm")
 
 

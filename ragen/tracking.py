@@ -4,15 +4,17 @@
 
     with open_loggers(["tensorboard", "wandb"], folder, project="ragen") as loggers:
         loggers.log({"train/success": 0.5}, step=1)
+        loggers.log_table("val/generations", ["input", "output", "score"], rows, step=1)
 
 A run is named after its folder. What a recipe needs itself, such as the metrics that a resumed run goes on from, is in
-its own files and not here.
+its own files and not here. Tables go to every tracker that has them, and to :class:`TableFiles`.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -21,6 +23,7 @@ from typing import Any, Protocol
 
 from ragen.closing import Closing
 from ragen.errors import ConfigError, install_command
+from ragen.files import write_whole
 
 PACKAGES = {"console": "", "tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio", "mlflow": "mlflow"}
 """Names of loggers, and the package that each needs; ``console`` is what commands print anyway."""
@@ -41,6 +44,19 @@ class Logger(Protocol):
             phase: What the step counts, where a run has several phases that each count from 1.
         """
 
+    def log_table(
+        self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int, phase: str = "train"
+    ) -> None:
+        """Write a table of one step.
+
+        Args:
+            name: The table's.
+            columns: Their names.
+            rows: A cell for each column: texts, numbers, truths.
+            step: The step.
+            phase: See :meth:`log`.
+        """
+
     def close(self) -> None:
         """Write what is still to be written."""
 
@@ -59,6 +75,11 @@ class TensorBoard:
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
 
+    def log_table(
+        self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int, phase: str = "train"
+    ) -> None:
+        """See :meth:`Logger.log_table`; TensorBoard has no tables, so nothing is written."""
+
     def close(self) -> None:
         """See :meth:`Logger.close`."""
         self._writer.close()
@@ -70,14 +91,24 @@ class WandbRun:
     ``WANDB_MODE=offline`` keeps the former on this machine; trackio does so by default.
     """
 
-    def __init__(self, package: str, project: str, name: str, **options: Any) -> None:
+    def __init__(self, package: str, project: str = "", name: str = "", is_begun: bool = False, **options: Any) -> None:
         """Begin a run.
+
+        Args:
+            package: ``wandb`` or ``trackio``.
+            project: What the run belongs to.
+            name: Its name.
+            is_begun: Whether this process has begun one already, which is written to and not ended here.
+            **options: For the package's ``init``.
 
         Raises:
             ConfigError: Nobody is logged in, or the service does not answer.
         """
+        self._package, self._is_begun = importlib.import_module(package), is_begun
+        if is_begun:
+            return
         try:
-            self._run = importlib.import_module(package).init(project=project, name=name, **options)
+            self._run = self._package.init(project=project, name=name, **options)
         except Exception as error:
             raise ConfigError(
                 f"the logger {package!r} cannot begin a run: {' '.join(str(error).split())} Take it out of the list of "
@@ -86,31 +117,89 @@ class WandbRun:
 
     def log(self, metrics: Mapping[str, float], step: int, phase: str = "train") -> None:
         """See :meth:`Logger.log`."""
-        self._run.log({f"{phase}/step": step, **metrics})
+        self._log(metrics, step, phase)
+
+    def log_table(
+        self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int, phase: str = "train"
+    ) -> None:
+        """See :meth:`Logger.log_table`."""
+        table = self._package.Table(columns=list(columns), data=[list(row) for row in rows])
+        self._log({name: table}, step, phase)
+
+    def _log(self, found: Mapping[str, Any], step: int, phase: str) -> None:
+        if self._is_begun:  # whoever began it counts its steps
+            self._package.log(dict(found), step=step)
+        else:
+            self._run.log({f"{phase}/step": step, **found})
 
     def close(self) -> None:
         """See :meth:`Logger.close`."""
-        self._run.finish()
+        if not self._is_begun:
+            self._run.finish()
 
 
 class MLflowRun:
     """A run of MLflow, where ``MLFLOW_TRACKING_URI`` says."""
 
-    def __init__(self, folder: Path, project: str) -> None:
-        """Begin a run in the experiment of this name."""
+    def __init__(self, folder: Path, project: str, is_begun: bool = False) -> None:
+        """Begin a run in the experiment of this name, or take the one that this process has begun already."""
         import mlflow
 
+        self._mlflow, self._is_begun = mlflow, is_begun
+        if is_begun:
+            self._run = mlflow.active_run() or mlflow.last_active_run()
+            return
         mlflow.set_experiment(project)
-        self._mlflow, self._run = mlflow, mlflow.start_run(run_name=folder.name)
+        self._run = mlflow.start_run(run_name=folder.name)
 
     def log(self, metrics: Mapping[str, float], step: int, phase: str = "train") -> None:
         """See :meth:`Logger.log`; characters that MLflow takes in no name, such as ``@``, become ``_``."""
         named = {_NOT_IN_MLFLOW.sub("_", name): float(value) for name, value in metrics.items()}
         self._mlflow.log_metrics(named, step=step, run_id=self._run.info.run_id)
 
+    def log_table(
+        self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int, phase: str = "train"
+    ) -> None:
+        """See :meth:`Logger.log_table`; an artifact for each step."""
+        data = {column: [row[place] for row in rows] for place, column in enumerate(columns)}
+        file = f"{_NOT_IN_MLFLOW.sub('_', name)}/{phase}_{step:06d}.json"
+        self._mlflow.log_table(data=data, artifact_file=file, run_id=self._run.info.run_id)
+
     def close(self) -> None:
         """See :meth:`Logger.close`."""
-        self._mlflow.end_run()
+        if not self._is_begun:
+            self._mlflow.end_run()
+
+
+class TableFiles:
+    """Tables as plain files: ``tables/<name>.jsonl`` of a folder, an object a row with ``phase`` and ``step``."""
+
+    def __init__(self, folder: Path, keeps: Callable[[Mapping[str, Any]], bool] = lambda line: True) -> None:
+        """Write below a folder.
+
+        Args:
+            folder: The run's.
+            keeps: Says which rows of an earlier run stay, where one goes on.
+        """
+        self._folder = folder / "tables"
+        for path in sorted(self._folder.glob("*.jsonl")):
+            lines = path.read_text("utf-8").splitlines(keepends=True)
+            write_whole(path, "".join(line for line in lines if line.endswith("\n") and keeps(json.loads(line))))
+
+    def log(self, metrics: Mapping[str, float], step: int, phase: str = "train") -> None:
+        """See :meth:`Logger.log`; metrics are elsewhere."""
+
+    def log_table(
+        self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int, phase: str = "train"
+    ) -> None:
+        """See :meth:`Logger.log_table`."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        told = ({"phase": phase, "step": step, **dict(zip(columns, row, strict=True))} for row in rows)
+        with (self._folder / f"{name.replace('/', '_')}.jsonl").open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(line) + "\n" for line in told)
+
+    def close(self) -> None:
+        """See :meth:`Logger.close`; every table is written at once."""
 
 
 OPENED: dict[str, Callable[[Path, str], Logger]] = {
@@ -133,6 +222,13 @@ class Loggers(Closing):
         """See :meth:`Logger.log`."""
         for logger in self._loggers:
             logger.log(metrics, step, phase)
+
+    def log_table(
+        self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int, phase: str = "train"
+    ) -> None:
+        """See :meth:`Logger.log_table`."""
+        for logger in self._loggers:
+            logger.log_table(name, columns, rows, step, phase)
 
     def close(self) -> None:
         """Close all of them; may be called twice."""
@@ -162,6 +258,18 @@ def open_loggers(names: Sequence[str], folder: Path, project: str = "ragen") -> 
         Loggers(opened).close()
         raise
     return Loggers(opened)
+
+
+def begun_loggers(names: Sequence[str], folder: Path) -> Loggers:
+    """Write to the runs that another package has begun in this process, as verl does, and to plain files.
+
+    Args:
+        names: Of its loggers; those that are no keys of :data:`PACKAGES` are left out.
+        folder: For :class:`TableFiles`.
+    """
+    begun: list[Logger] = [WandbRun(name, is_begun=True) for name in ("wandb", "trackio") if name in names]
+    begun += [MLflowRun(folder, "", is_begun=True)] if "mlflow" in names else []
+    return Loggers([*begun, TableFiles(folder)])
 
 
 def check_loggers(names: Sequence[str], key: str) -> None:

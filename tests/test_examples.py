@@ -117,3 +117,19 @@ def test_the_tiny_model_is_trained(tmp_path):
 def test_the_plug_in_depends_on_this_distribution_and_not_on_the_other_project_of_that_name():
     about = tomllib.loads((EXAMPLES / "number_hunt" / "pyproject.toml").read_text())
     assert about["project"]["dependencies"] == ["ragen-lanes"]
+
+
+@pytest.mark.timeout(600)
+def test_two_trainings_whose_thoughts_are_measured_are_drawn_side_by_side(tmp_path, monkeypatch):
+    from ragen.env import resolve_env
+
+    monkeypatch.setattr("ragen.training.trainer.draw_curve", lambda metrics, picture, title: True)
+    before = resolve_env("frozen_lake")
+    monkeypatch.chdir(tmp_path)
+    few = ["trainer.total_training_steps=1", "warm_up.steps=1", "warm_up.groups=4", "trainer.logger=[]"]
+    few += [f"es_manager.train.{said}" for said in ("env_groups=2", "group_size=2", "env_configs.n_groups=[2]")]
+    few += [f"es_manager.val.{said}" for said in ("env_groups=1", "env_configs.n_groups=[1]")]
+    few += [f"tiny_model.{said}" for said in ("hidden_size=16", "num_hidden_layers=1", "num_attention_heads=2")]
+    assert example("collapse_of_thoughts").main(few) == 0
+    assert (tmp_path / "outputs/example/collapse/collapse.png").read_bytes().startswith(b"\x89PNG")
+    assert resolve_env("frozen_lake") == before

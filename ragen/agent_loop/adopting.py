@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ragen.llm_agent.config.generation import NOT_DONE
-from ragen.llm_agent.filtering import loss_scaling
+from ragen.llm_agent.filtering import advantages, early_stop, loss_scaling, tables
 from ragen.llm_agent.filtering.keys import NAMES, PREFIX
 
 _ANY = object()
@@ -25,8 +25,7 @@ OF_RAGEN: dict[str, Any] = {
             *(f"{_ROLLOUT}{name}" for name in ("prompt_length", "tp_size_check", "val_kwargs.logprobs")),
             *(f"{_ROLLOUT}gradient_analysis_{name}" for name in ("num_buckets", "bucket_mode")),
             *(f"{_ACTOR}{name}" for name in ("use_ref", "micro_batch_size_per_gpu")),
-            *(f"{_TRAINER}{name}" for name in ("validation_steps", "local_log_dir", "log_group_rv_table")),
-            *(f"{_TRAINER}generations_to_log_to_wandb.{name}" for name in ("train", "val")),
+            *(f"{_TRAINER}{name}" for name in ("validation_steps", "local_log_dir")),
             *(f"{_TRAINER}gradient_analysis_{name}" for name in ("every", "env_groups", "group_size", "log_prefilter")),
             "algorithm.high_level_gamma",
         ],
@@ -39,11 +38,24 @@ OF_RAGEN: dict[str, Any] = {
 }
 """RAGEN's keys in verl's sections: the one value that can be read over, or any."""
 
+_REASONS = dict.fromkeys(
+    (f"{_TRAINER}gradient_analysis_mode", f"{_TRAINER}gradient_analysis_only"),
+    "; verl's update_actor takes a step of the optimiser with every gradient (TrainingWorker.train_mini_batch in "
+    "verl/workers/engine_workers.py), so none can only be looked at. trainer.backend=tiny does it",
+)
+"""Why a key is refused, where there is more to say."""
+
 _RAGENS_TOO = ("algorithm.adv_estimator",)  # what RAGEN's own files say, though verl says the same
 READ_HERE = (
     f"{_ROLLOUT}response_length",
     f"{_TRAINER}backend",
     loss_scaling.KEY,
+    advantages.SOFT,
+    advantages.ZERO_TASK,
+    advantages.LENGTH,
+    early_stop.KEY,
+    tables.GENERATIONS,
+    tables.GROUPS,
     *(f"{_ROLLOUT}{PREFIX}{name}" for name in NAMES),
 )
 """Keys (and beginnings of keys) in verl's sections that this package reads itself."""
@@ -96,7 +108,10 @@ def asked_of_verl(
             if harmless is _ANY or value == harmless:
                 asked.ignored.append(key)
             else:
-                asked.refused.append(f"{key} is {value!r}, which verl's trainer does not do; expected {harmless!r}")
+                why = _REASONS.get(key, "")
+                asked.refused.append(
+                    f"{key} is {value!r}, which verl's trainer does not do; expected {harmless!r}{why}"
+                )
             continue
         asked.values[key] = value
     return asked

@@ -1,17 +1,21 @@
 """RAGEN's filters of groups in verl's configuration: who samples the batches, and what it leaves out.
 
 verl's V1 trainer makes the class that ``trainer.v1.sampler.custom_sampler`` names, with ``sampler_kwargs``; nothing of
-verl's is patched for it. Only for ``filter_loss_scaling`` that class extends the trainer's:
-:mod:`ragen.agent_loop.loss_scaling`.
+verl's is patched for it. A choice by entropy needs probabilities, which are there later:
+:mod:`ragen.agent_loop.v1_trainer`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ragen.llm_agent.filtering import early_stop, loss_scaling
+from ragen.llm_agent.filtering.advantages import AdvantageWeights
 from ragen.llm_agent.filtering.keys import filter_settings
 from ragen.llm_agent.filtering.loss_scaling import NONE, read_scaling
 from ragen.llm_agent.filtering.reading import read_empty_stop, read_filter
+from ragen.llm_agent.tokens.collapse import CollapseSettings
+from ragen.settings import setting
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -41,7 +45,8 @@ def put_filters(config: Any, verl: DictConfig) -> list[str]:
     Returns:
         Sentences, each with what stands against it.
     """
-    if read_filter(config).keeps_all():
+    choice = read_filter(config)
+    if choice.keeps_all():
         return []
     mode, sampler = verl.trainer.v1.trainer_mode, verl.trainer.v1.sampler
     refused = []
@@ -62,9 +67,34 @@ def put_filters(config: Any, verl: DictConfig) -> list[str]:
             "rollout_filter_* is set beside algorithm.filter_groups.enable; expected one of the two "
             "(trainer.backend=tiny does both)"
         )
-    if not refused:
+    if not refused and not choice.needs_entropies:
         sampler.custom_sampler.update(SAMPLER)
         scaling = read_scaling(config)
         scaled = {} if scaling == NONE else {SCALING: scaling}
         sampler.sampler_kwargs = {**sampler.sampler_kwargs, **filter_settings(config), **scaled}
     return refused
+
+
+def unplaced(verl: DictConfig, manager: str) -> list[str]:
+    """What is asked of a step of training that nothing does where verl's V1 trainer, or our manager, is not used.
+
+    Args:
+        verl: verl's configuration, with the section ``ragen``.
+        manager: The class of agent loop managers that has steps do these things.
+    """
+    asked = {
+        "collapse_detection.*_enabled": bool(CollapseSettings.read(verl.ragen)),
+        "algorithm.soft_advantage_reweight, zero_task_advantage or grpo_advantage_length_weight": bool(
+            AdvantageWeights.read(verl.ragen)
+        ),
+        loss_scaling.KEY: read_scaling(verl.ragen) != NONE,
+        early_stop.KEY: setting(verl.ragen, early_stop.KEY, bool, False),
+        "rollout_filter_metric by entropy": read_filter(verl.ragen).needs_entropies,
+    }
+    named = [name for name, is_asked in asked.items() if is_asked]
+    if not named or (verl.trainer.use_v1 and verl.actor_rollout_ref.rollout.agent.agent_loop_manager_class == manager):
+        return []
+    return [
+        f"{'; '.join(named)}: switched on, which needs trainer.use_v1=true and "
+        f"actor_rollout_ref.rollout.agent.agent_loop_manager_class={manager}"
+    ]

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 import transfer_queue
 
-from ragen.agent_loop import loss_scaling
 from ragen.agent_loop.filters import SCALING
-from ragen.agent_loop.manager import episodes_of, tell
-from ragen.agent_loop.step_metrics import EpisodeSummary
+from ragen.agent_loop.step_metrics import EpisodeSummary, episodes_of, tell
 from ragen.errors import CollectError, InputError
 from ragen.extras import needs
 from ragen.llm_agent.filtering.loss_scaling import NONE, SCALINGS, scaling_metrics
@@ -28,7 +27,6 @@ from ragen.settings import choice
 
 with needs("verl", "verl's agent loop"):
     from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
-    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +41,15 @@ class PlayedGroup:
     scores: list[float] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
 
 
 class GroupSampler(ReplayBuffer):
-    """verl's replay buffer for synchronous training, of which a training step gets the groups chosen."""
+    """verl's replay buffer for synchronous training, of which a training step gets the groups chosen.
+
+    Attributes:
+        on_batch: Called with every batch before any of its groups is left out.
+    """
 
     def __init__(self, *, sampler_kwargs: Any, **kwargs: Any) -> None:
         """Read what to leave out.
@@ -62,8 +65,7 @@ class GroupSampler(ReplayBuffer):
         config = {"agent_proxy": dict(sampler_kwargs)}
         self._choice, self._most = read_filter(config), read_empty_stop(config)
         self._scaling = choice(sampler_kwargs, SCALING, NONE, SCALINGS)
-        if self._scaling != NONE:
-            loss_scaling.extend(PPOTrainer)
+        self.on_batch: Callable[[Any], None] | None = None
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
         """A batch, and what there is to log of it.
@@ -84,6 +86,8 @@ class GroupSampler(ReplayBuffer):
         while True:
             batch, metrics = super().sample(global_steps, partition_id, batch_size)
             batches += 1
+            if self.on_batch is not None:
+                self.on_batch(batch)
             found = episodes_of(batch)
             episodes += found
             groups = groups_of(found, batch)
@@ -126,12 +130,15 @@ def uid_of(key: str) -> str:
     return key.rsplit("_", 2)[0]
 
 
-def groups_of(episodes: Sequence[EpisodeSummary], batch: Any) -> dict[str, PlayedGroup]:
+def groups_of(
+    episodes: Sequence[EpisodeSummary], batch: Any, entropies: Mapping[str, float] | None = None
+) -> dict[str, PlayedGroup]:
     """The groups of a batch by their uid, in the order of their seeds: not in that in which they were done.
 
     Args:
         episodes: Its trajectories.
         batch: verl's ``KVBatchMeta``.
+        entropies: The mean entropy of a token of each row, by key, where it is known.
 
     Raises:
         InputError: Trajectories of other agent loops than RAGEN's are among them.
@@ -154,4 +161,6 @@ def groups_of(episodes: Sequence[EpisodeSummary], batch: Any) -> dict[str, Playe
         group.scores.append(episode.numbers["score"])
         group.rewards.append(episode.numbers["env_reward"])
         group.lengths.append(sum(said[key] for key in keys))
+        if entropies is not None:
+            group.entropies.append(fmean(entropies[key] for key in keys))
     return dict(groups)

@@ -10,6 +10,7 @@ RAGEN's own keys are read from the section ``ragen`` of the trainer's configurat
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from ragen.agent_loop.session import Service, Session, close_quietly, connect
 from ragen.agent_loop.trail import TokenTrail
 from ragen.errors import BackendError, ConfigError, InputError
 from ragen.extras import needs
+from ragen.settings import setting
 
 with needs("verl", "verl's agent loop"):
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
@@ -46,12 +48,14 @@ class SharedParts:
         script: What the model is told.
         service: Where environments are.
         reply_length: The most tokens of one reply.
+        seed: ``agent_loop.seed``, from which the seed of each reply follows; None where replies are drawn freely.
         trainer_config: Kept, so that its id belongs to nothing else.
     """
 
     script: Script
     service: Service
     reply_length: int
+    seed: int | None
     trainer_config: Any
 
 
@@ -75,7 +79,8 @@ def shared_parts(trainer_config: Any, tokenizer: Any) -> SharedParts:
         config: Any = OmegaConf.to_container(section, resolve=True) if OmegaConf.is_config(section) else section
         script = Script(config, tokenizer)
         length = script.settings.response_length or trainer_config.actor_rollout_ref.rollout.response_length
-        parts = _shared[id(trainer_config)] = SharedParts(script, connect(config), length, trainer_config)
+        seed = setting(config, "agent_loop.seed", int, None)
+        parts = _shared[id(trainer_config)] = SharedParts(script, connect(config), length, seed, trainer_config)
     return parts
 
 
@@ -91,6 +96,8 @@ class RagenEnvLoop(AgentLoopBase):
         self._preempted = -1
         self._invalid_replies = 0
         self._longest_wait = 0.0
+        self._place = ""
+        self._asked = 0
 
     async def run(  # type: ignore[override]  # verl's V1 trainer takes lists, verl's annotation does not say so
         self, sampling_params: dict[str, Any], priority: int = 0, **kwargs: Any
@@ -112,6 +119,8 @@ class RagenEnvLoop(AgentLoopBase):
             RagenError: The environment could not be built, or failed with ``on_env_failure: raise``.
         """
         tag, seed, mode = read_row(kwargs)
+        step, number = kwargs.get("global_steps", 0), kwargs.get("session_id", 0)
+        self._place = f"{mode}/{step}/{tag}/{seed}/{number}"
         session = Session(self._parts.service, tag, seed, mode)
         asked: dict[str, Any] = {"request": uuid4().hex, "sampling_params": sampling_params, "priority": priority}
         try:
@@ -187,7 +196,7 @@ class RagenEnvLoop(AgentLoopBase):
                 output = await self.server_manager.generate(
                     request_id=request,
                     prompt_ids=trail.ids,
-                    sampling_params={**sampling_params, "max_tokens": budget},
+                    sampling_params={**sampling_params, **self._seed(), "max_tokens": budget},
                     priority=int(priority),
                 )
             self._note(output)
@@ -195,6 +204,14 @@ class RagenEnvLoop(AgentLoopBase):
                 trail.add_reply(tokens, output.log_probs[:budget] if output.log_probs else None)
                 return tokens
         return []
+
+    def _seed(self) -> dict[str, int]:
+        """The seed of the next reply, which follows from the step, the row, the trajectory and the reply's number."""
+        base, self._asked = self._parts.seed, self._asked + 1
+        if base is None:
+            return {}
+        digest = hashlib.sha256(f"{base}/{self._place}/{self._asked}".encode()).digest()
+        return {"seed": int.from_bytes(digest[:4], "big") >> 1}
 
     def _note(self, output: Any) -> None:
         """Keep what the server says about a reply."""

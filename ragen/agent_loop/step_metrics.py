@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ragen.llm_agent.evaluation.statistics import solved_in_group
 
@@ -108,3 +108,45 @@ def _metrics(played: Sequence[EpisodeSummary]) -> dict[str, float]:
 def _first_line(text: str) -> str:
     line = text.strip().splitlines()[0] if text.strip() else "nothing"
     return line if line.endswith(".") else f"{line}."
+
+
+def tell(episodes: Sequence[EpisodeSummary], metrics: dict[str, Any]) -> None:
+    """Put the metrics of a step's episodes with the others; tags whose environments fail are told on the console."""
+    metrics.update(metrics_by_tag(episodes))
+    for sentence in failing_tags(episodes):
+        print(f"WARNING: {sentence}", flush=True)  # where verl prints its metrics
+
+
+def episodes_of(batch: Any) -> list[EpisodeSummary]:
+    """What the transfer queue has of a step's trajectories; one whose turns are rows of their own counts once.
+
+    Args:
+        batch: verl's ``KVBatchMeta``, of keys ``<uid of the group>_<number in the group>_<row>``.
+    """
+    import transfer_queue as queue
+
+    keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
+    last = {key.rpartition("_")[0]: key for key in keys}
+    if not last:
+        return []
+    data = queue.kv_batch_get(keys=list(last.values()), partition_id=batch.partition_id, select_fields=["extra_fields"])
+    fields = data.get("extra_fields").tolist()
+    return [
+        summary
+        for trajectory, extra in zip(last, fields, strict=True)
+        if (summary := summary_of(trajectory, extra)) is not None
+    ]
+
+
+def summary_of(trajectory: str, extra: Any) -> EpisodeSummary | None:
+    """A trajectory as its agent loop told of it; None for another agent loop's, which plays no environment.
+
+    Args:
+        trajectory: ``<uid of the group>_<number in the group>``.
+        extra: Its ``extra_fields``.
+    """
+    if not isinstance(extra, dict) or "env_tag" not in extra:
+        return None
+    group = trajectory.rpartition("_")[0]
+    error, seed = extra.get("env_error", ""), extra.get("env_seed", 0)
+    return EpisodeSummary(extra["env_tag"], group, extra["reward_extra_info"], error, seed)

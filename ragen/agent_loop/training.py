@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.agent_loop import dataset
-from ragen.agent_loop.adopting import asked_of_verl
+from ragen.agent_loop.adopting import READ_HERE, asked_of_verl
 from ragen.agent_loop.checks import check_environments, noting
-from ragen.agent_loop.filters import put_filters
+from ragen.agent_loop.filters import put_filters, unplaced
 from ragen.errors import ConfigError, install_command
 from ragen.extras import missing
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, RESPONSE_LENGTH, ContextSettings
@@ -41,6 +41,7 @@ from ragen.llm_agent.config.loading import (
     plain_sections,
     setting,
 )
+from ragen.llm_agent.filtering.tables import GENERATIONS
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -126,6 +127,7 @@ def trainer_config(config: Any) -> DictConfig:
         asked.refused += _set(verl, key, value, free)
     with noting(told):
         asked.refused += put_filters(config, verl)
+        asked.refused += unplaced(verl, MANAGER)
     if asked.refused:
         told.append(f"{'; '.join(asked.refused)}.")
     if told:
@@ -136,6 +138,8 @@ def trainer_config(config: Any) -> DictConfig:
     agent = verl.actor_rollout_ref.rollout.agent
     if not verl.trainer.use_v1 and agent.agent_loop_manager_class == MANAGER:
         agent.agent_loop_manager_class = None  # it is the V1 trainer's
+    if "trainer.log_val_generations" not in asked.values:
+        verl.trainer.log_val_generations = setting(config, f"{GENERATIONS}.val", int, 0)
     validation = verl.actor_rollout_ref.rollout.val_kwargs
     if not validation.do_sample:
         validation.temperature = 0  # what verl looks at
@@ -266,11 +270,19 @@ def _resolved(config: Any) -> dict[str, Any]:
 
 
 def _context_keys(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of verl's sections that RAGEN's context manager reads, with RAGEN's meaning."""
+    """The keys of verl's sections that are read here, with RAGEN's meaning."""
+    from omegaconf import OmegaConf
+
     rollout = _section(_section(asked, "actor_rollout_ref"), "rollout")
     kept = {name: rollout[name] for name in ("response_length", "max_model_len") if name in rollout}
     template = _section(asked, "data").get("apply_chat_template_kwargs") or {}
-    return {"actor_rollout_ref": {"rollout": kept}, "data": {"apply_chat_template_kwargs": template}}
+    of_data = {"apply_chat_template_kwargs": template}
+    keys: Any = OmegaConf.create({"actor_rollout_ref": {"rollout": kept}, "data": of_data})
+    for key, value in _leaves(asked):
+        if key.startswith((*READ_HERE, "algorithm.adv_estimator")):
+            OmegaConf.update(keys, key, value, force_add=True)
+    plain: Any = OmegaConf.to_container(keys)
+    return plain
 
 
 def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:

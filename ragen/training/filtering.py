@@ -90,7 +90,11 @@ class Sample:
         }
 
 
-def sample_groups(play: Callable[[], Sequence[Group]], settings: FilterSettings) -> Sample:
+def sample_groups(
+    play: Callable[[], Sequence[Group]],
+    settings: FilterSettings,
+    with_entropies: Callable[[Sequence[Group]], Sequence[Group]] = lambda groups: groups,
+) -> Sample:
     """Play batches of groups until enough are worth training on, or as many batches as allowed.
 
     Enough is as many as one batch has; what is left over is not kept for the next step, whose policy is another.
@@ -98,6 +102,7 @@ def sample_groups(play: Callable[[], Sequence[Group]], settings: FilterSettings)
     Args:
         play: Plays one batch.
         settings: What to leave out.
+        with_entropies: Has a model say how uncertain it was; asked where groups are chosen by that.
     """
     played: list[Group] = []
     useful: list[Group] = []
@@ -110,6 +115,8 @@ def sample_groups(play: Callable[[], Sequence[Group]], settings: FilterSettings)
         if len(useful) >= len(batch) or batches == settings.max_batches:
             break
     useful = useful[: len(batch)]
+    if settings.groups.needs_entropies:
+        useful = list(with_entropies(useful))
     chosen = settings.groups.chosen(settings.groups.measures(useful)) if useful else []
     measured = settings.groups.metrics(useful, chosen)
     measured |= scaling_metrics(settings.scaling, measured)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ class MetricsFile:
             resume: Phase and step to go on from, as :func:`~ragen.training.checkpoints.place_of` gives them; what an
                 interrupted run wrote after that is dropped, since it will be written again.
         """
-        kept = [] if resume is None else [line for line in read_metrics(path) if _place(line) <= resume]
+        kept = [] if resume is None else [line for line in read_metrics(path) if place_of_line(line) <= resume]
         write_whole(path, "".join(json.dumps(line) + "\n" for line in kept))
         self._file = path.open("a", encoding="utf-8")
 
@@ -32,6 +32,11 @@ class MetricsFile:
         """Append a line."""
         self._file.write(json.dumps({"phase": phase, "step": step, **metrics}) + "\n")
         self._file.flush()
+
+    def log_table(
+        self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int, phase: str = "train"
+    ) -> None:
+        """See :meth:`ragen.tracking.Logger.log_table`; tables are in files of their own."""
 
     def close(self) -> None:
         """Close the file."""
@@ -51,5 +56,6 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def _place(line: Mapping[str, Any]) -> Place:
+def place_of_line(line: Mapping[str, Any]) -> Place:
+    """Phase and step of a line, in the order of training."""
     return PHASES.index(line["phase"]), int(line["step"])

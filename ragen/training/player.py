@@ -42,12 +42,14 @@ class Played:
             share of trajectories that are several rows, since a prompt did not show an earlier reply as it was sampled.
         seconds: What the rollout spent its time on.
         thoughts: Those of trajectories that share no turns, where they were asked for.
+        texts: Of each trajectory its first prompt, what followed, and its score, where they were asked for.
     """
 
     groups: list[Group]
     metrics: dict[str, float]
     seconds: dict[str, float]
     thoughts: PlayedThoughts | None = None
+    texts: Sequence[tuple[str, str, float]] = ()
 
 
 def check_settings(config: Any) -> None:
@@ -128,6 +130,7 @@ class Player(Closing):
         check_settings(config)
         self.backend = HfBackend(model, tokenizer, batch_size=_BATCH_SIZE, seed=seed, share_prompts=True)
         self.proxy = LLMAgentProxy(config, self.backend, tokenizer)
+        self._tokenizer = tokenizer
         self.sign = setting(config, "trainer.reward_sign", int, 1)
         self._turn_scores = ContextSettings.read(config).use_turn_scores
         self._rollouts = 0
@@ -141,12 +144,13 @@ class Player(Closing):
         self.proxy.prepare()
         self.proxy.prepare(val=True)
 
-    def play(self, val: bool = False, with_thoughts: bool = False) -> Played:
+    def play(self, val: bool = False, with_thoughts: bool = False, with_texts: bool = False) -> Played:
         """Play one episode in every environment.
 
         Args:
             val: Whether to play those of ``es_manager.val``.
             with_thoughts: Whether to keep prompts and thoughts, as ``collapse_detection`` samples them.
+            with_texts: Whether to keep trajectories as texts.
         """
         from verl import DataProto
 
@@ -157,7 +161,14 @@ class Player(Closing):
         split = fmean(len(member.rows) > 1 for member in all_members(groups))
         metrics = {**rollouts.meta_info["metrics"], "split_trajectories": split}
         thoughts = self._thoughts(val) if with_thoughts else None
-        return Played(groups, metrics, dict(self.proxy.seconds), thoughts)
+        texts = [self._text(member) for member in all_members(groups) if member.rows] if with_texts else ()
+        return Played(groups, metrics, dict(self.proxy.seconds), thoughts, texts)
+
+    def _text(self, member: Trajectory) -> tuple[str, str, float]:
+        row = member.rows[0]
+        start = row.mask.index(1)
+        prompt, rest = (self._tokenizer.decode(ids) for ids in (row.ids[:start], row.ids[start:]))
+        return prompt, rest, member.score
 
     def _thoughts(self, val: bool) -> PlayedThoughts | None:
         states = [state for state in self.proxy.rollout_states if not is_branch(state)]

@@ -12,18 +12,29 @@ from ragen.llm_agent.config.branching import without_idle
 from ragen.llm_agent.config.generation import Generation
 from ragen.llm_agent.config.loading import flat_settings, setting
 from ragen.llm_agent.config.report import wants_report
+from ragen.llm_agent.filtering.tables import TableSettings
 from ragen.llm_agent.rollout.rollout_file import ONLY_HOW_FAST
 from ragen.llm_agent.tokens.collapse import CollapseSettings
 from ragen.settings import key, read
 from ragen.tracking import PACKAGES, check_loggers
 from ragen.training.filtering import FilterSettings
+from ragen.training.gradient_analysis import AnalysisSettings
 from ragen.training.model_settings import TinyModelSettings, WarmUpSettings
 from ragen.training.update_settings import UpdateSettings
 
 AUTO, DISABLE = "auto", "disable"
 MODES = ("train", "val")
 DECISIVE = (
-    *("trainer.seed", "trainer.reward_sign", "tiny_model", "warm_up", "algorithm", "actor_rollout_ref", "critic"),
+    *(
+        "trainer.seed",
+        "trainer.reward_sign",
+        "grpo_advantage_length_weight",
+        "tiny_model",
+        "warm_up",
+        "algorithm",
+        "actor_rollout_ref",
+        "critic",
+    ),
     *("seed", "agent_proxy", "es_manager.format_penalty", *(f"es_manager.{mode}" for mode in MODES)),
     *("actor.tokenizer", "actor.model"),
 )
@@ -50,6 +61,8 @@ class TrainerSettings:
         warm_up: How it is warmed up.
         filters: Which groups are trained on.
         updates: How.
+        tables: Which tables are written.
+        analysis: When gradients are looked at, bucket by bucket.
         collapse: ``collapse_detection``: whether thoughts depend on prompts, measured every few steps.
     """
 
@@ -59,6 +72,8 @@ class TrainerSettings:
     filters: FilterSettings
     updates: UpdateSettings
     collapse: CollapseSettings
+    tables: TableSettings
+    analysis: AnalysisSettings
     report: bool
     folder: Path = key("outputs", "output_dir")
     seed: int = key(0, low=0)
@@ -91,6 +106,8 @@ class TrainerSettings:
             filters=FilterSettings.read(config),
             updates=UpdateSettings.read(config),
             collapse=CollapseSettings.read(config),
+            tables=read(TableSettings, config),
+            analysis=AnalysisSettings.read(config),
             report=wants_report(config, is_served=False),
         )
         check_loggers(settings.loggers, "trainer.logger")

@@ -8,9 +8,9 @@ all of these, so a run that was stopped and resumed gives the same weights and m
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -22,9 +22,12 @@ from ragen.extras import needs
 from ragen.llm_agent.config.loading import differing, one_line
 from ragen.llm_agent.evaluation.collapse import CollapseDetector
 from ragen.llm_agent.evaluation.scorers import HfScorer
+from ragen.llm_agent.filtering.early_stop import REASONS, EarlyStop
+from ragen.llm_agent.filtering.measured import spread
+from ragen.llm_agent.filtering.tables import log_generations, log_groups
 from ragen.llm_agent.rollout.command import create_tokenizer
 from ragen.torch_threads import torch_threads
-from ragen.tracking import Loggers, open_loggers
+from ragen.tracking import Loggers, TableFiles, open_loggers
 from ragen.training.checkpoints import (
     TRAIN,
     WARM_UP,
@@ -37,14 +40,15 @@ from ragen.training.checkpoints import (
 from ragen.training.curves import draw_curve
 from ragen.training.display import Display
 from ragen.training.filtering import Sample, sample_groups
-from ragen.training.metrics_file import METRICS_FILE, MetricsFile
+from ragen.training.gradient_analysis import analyse
+from ragen.training.metrics_file import METRICS_FILE, MetricsFile, place_of_line
 from ragen.training.player import Played, Player, success_metrics, tree_totals
 from ragen.training.run_report import REPORT_FILE, RunReport
 from ragen.training.settings import AUTO, TrainerSettings, about_training
 from ragen.training.surroundings import make_folder, no_progress_bar
 from ragen.training.tiny_model import build_model
 from ragen.training.training_batch import training_batch
-from ragen.training.trajectories import all_members
+from ragen.training.trajectories import Group, Trajectory, all_members
 from ragen.training.updates import Learner
 from ragen.training.warm_up import WarmUp, demonstrations
 
@@ -59,14 +63,16 @@ class Outcome:
     """How a run ended.
 
     Attributes:
-        finished: Whether all steps are done; else somebody asked it to stop.
+        finished: Whether all steps are done, or an early stop came; else somebody asked it to stop.
         folder: Where its files are.
         validations: The steps of training at which it was validated in this process, with what came of it.
+        early_stop: Why it ended before its last step, a key of ``early_stop.REASONS``; None if it did not.
     """
 
     finished: bool
     folder: Path
     validations: dict[int, dict[str, float]]
+    early_stop: str | None = None
 
 
 def train(config: Any, quiet: bool = False) -> Outcome:
@@ -124,6 +130,7 @@ class TinyTrainer(Closing):
         self._tags = list(dict.fromkeys(config.es_manager.train.env_configs.tags))
         self._val_tags = list(dict.fromkeys(config.es_manager.val.env_configs.tags))
         self._validations: dict[int, dict[str, float]] = {}
+        self._early = EarlyStop.read(config)
         self._collapse = CollapseDetector(settings.collapse, settings.seed)
         self._loggers: Loggers | None = None
         self._report: RunReport | None = None
@@ -148,7 +155,8 @@ class TinyTrainer(Closing):
             place = place_of(path)
             self._checkpoints.put_away(damaged)
         trackers = open_loggers(settings.loggers, settings.folder, settings.project)
-        self._loggers = Loggers([MetricsFile(settings.folder / METRICS_FILE, place), trackers])
+        tables = TableFiles(settings.folder, lambda line: place is not None and place_of_line(line) <= place)
+        self._loggers = Loggers([MetricsFile(settings.folder / METRICS_FILE, place), tables, trackers])
         if settings.report:
             self._report = RunReport(self.player.proxy, settings.folder, self._title(), self._facts())
         with self._display:
@@ -158,7 +166,7 @@ class TinyTrainer(Closing):
                 self._report.write()
             self._display.say(self._last_words(finished))
             self._display.say(self.player.gain().describe())
-        return Outcome(finished, settings.folder, self._validations)
+        return Outcome(finished, settings.folder, self._validations, self._early.kind)
 
     def _find(self) -> Found | None:
         """The checkpoint to go on from, once it is seen to be of the same training."""
@@ -230,23 +238,37 @@ class TinyTrainer(Closing):
             self.player.seed_counter = state["seed_counter"]
             self.player.backend.batches = state["batches"]
             self._collapse.averages.update(state.get("collapse", {}))
+            if "early_stop" in state:
+                self._early.load_state_dict(state["early_stop"])
         else:
             self._record(TRAIN, 0, self._validate(0))
         self._display.begin(TRAIN, self.step, settings.steps)
-        while self.step < settings.steps and not self._stop.wanted:
+        while self.step < settings.steps and not self._stop.wanted and not self._ends_early:
             metrics = self._train_step(learner)
             if self._validates(self.step):
-                metrics |= self._validate(self.step)
+                found = self._validate(self.step)
+                self._early.after_validation({tag: found[f"val/{tag}/success"] for tag in self._val_tags})
+                metrics |= found
+            metrics |= self._early.metrics
             self._record(TRAIN, self.step, metrics)
             if self._saves(self.step, settings.steps):
                 self._save(TRAIN, self.step, learner)
         self._export()
-        return self.step >= settings.steps
+        return self.step >= settings.steps or self._ends_early
+
+    @property
+    def _ends_early(self) -> bool:
+        """Whether there is a reason to end before the last step."""
+        analysis = self._settings.analysis
+        has_analysed = analysis.ends and any(map(analysis.is_due, range(1, self.step + 1)))
+        return self._early.kind is not None or has_analysed
 
     def _train_step(self, learner: Learner) -> dict[str, float]:
         start = time.perf_counter()
         batches: list[Played] = []
-        sample = sample_groups(lambda: self._play(batches), self._settings.filters)
+        sample = sample_groups(
+            lambda: self._play(batches), self._settings.filters, lambda groups: self._with_entropies(learner, groups)
+        )
         played = time.perf_counter()
         collapse = self._measured(batches[0])
         learning = time.perf_counter()
@@ -256,6 +278,8 @@ class TinyTrainer(Closing):
         with self._learning():
             metrics |= self._update(learner, sample)
         self.step += 1
+        self._early.after_step(fmean(spread(group.scores) for group in sample.played), len(sample.groups))
+        self._log_groups(sample)
         times = {"rollout": played - start, "update": time.perf_counter() - learning}
         if collapse:
             times["collapse"] = learning - played
@@ -273,7 +297,7 @@ class TinyTrainer(Closing):
         return self._collapse.measure(played.thoughts, scorer.log_probs, self.step + 1, scorer.context)
 
     def _rollout(self, val: bool = False, with_thoughts: bool = False) -> Played:
-        played = self.player.play(val, with_thoughts)
+        played = self.player.play(val, with_thoughts, with_texts=val and self._settings.tables.generations > 0)
         if self._report is not None:
             self._report.add_rollout(val)
         return played
@@ -286,10 +310,38 @@ class TinyTrainer(Closing):
         if not any(member.rows for member in all_members(sample.groups)):
             return {"train/rows": 0.0}
         batch = training_batch(sample.groups, self._tokenizer.pad_token_id)
-        return learner.update(batch, self.step, sample.loss_scale)
+        analysis, told = self._settings.analysis, dict[str, float]()
+        if analysis.is_due(self.step + 1):
+            prepared, _ = learner.prepared(batch, sample.loss_scale)
+            told = analyse(learner, prepared, sample.groups, analysis)
+        if analysis.only:
+            return told
+        return told | learner.update(batch, self.step, sample.loss_scale)
+
+    def _with_entropies(self, learner: Learner, groups: Sequence[Group]) -> list[Group]:
+        """Groups whose members know how uncertain the model was."""
+        batch = training_batch(groups, self._tokenizer.pad_token_id)
+        rows: dict[int, list[float]] = {}
+        for episode, row in zip(batch.episodes, learner.entropies(batch), strict=True):
+            rows.setdefault(episode, []).append(fmean(row))
+        found = iter(range(len(all_members(groups))))
+        return [
+            replace(group, members=[_uncertain(member, rows.get(next(found))) for member in group.members])
+            for group in groups
+        ]
+
+    def _log_groups(self, sample: Sample) -> None:
+        assert self._loggers is not None
+        kept = {group.uid for group in sample.groups}
+        chosen = [place for place, group in enumerate(sample.played) if group.uid in kept]
+        scores = [group.scores for group in sample.played]
+        log_groups(self._loggers, scores, chosen, self._settings.tables, self.step)
 
     def _validate(self, step: int) -> dict[str, float]:
-        rates = success_metrics([self._rollout(val=True)], self._val_tags)
+        played = self._rollout(val=True)
+        rates = success_metrics([played], self._val_tags)
+        if self._loggers is not None:
+            log_generations(self._loggers, played.texts, self._settings.tables, step)
         metrics = {f"val/{name}": rate for name, rate in rates.items()}
         self._validations[step] = metrics
         self._display.validated(step, metrics)
@@ -312,7 +364,7 @@ class TinyTrainer(Closing):
                 self._report.write()
 
     def _saves(self, step: int, last: int) -> bool:
-        return self._stop.wanted or step == last or _is_due(step, self._settings.save_freq)
+        return self._stop.wanted or self._ends_early or step == last or _is_due(step, self._settings.save_freq)
 
     def _save(self, phase: str, step: int, part: WarmUp | Learner) -> None:
         state = {
@@ -321,6 +373,7 @@ class TinyTrainer(Closing):
             "seed_counter": self.player.seed_counter,
             "batches": self.player.backend.batches,
             "collapse": self._collapse.averages,
+            "early_stop": self._early.state_dict(),
         }
         self._checkpoints.save(phase, step, state)
 
@@ -346,8 +399,15 @@ class TinyTrainer(Closing):
             return "stopped before there was anything to save"
         if not finished:
             return f"stopped and saved; the same command with output_dir={folder} goes on from here"
+        if self._early.kind is not None:
+            self._display.say(f"stopped early after step {self.step}: {REASONS[self._early.kind]}")
         report = "" if self._report is None else f"{REPORT_FILE}, "
         return f"finished; in {folder}: {METRICS_FILE}, {CURVE_FILE}, {report}checkpoints and the model"
+
+
+def _uncertain(member: Trajectory, rows: Sequence[float] | None) -> Trajectory:
+    """A trajectory with its entropy, the mean over its rows; one without rows was never uncertain."""
+    return replace(member, entropy=fmean(rows) if rows else 0.0)
 
 
 def _is_due(step: int, every: int) -> bool:

@@ -58,6 +58,7 @@ class Trajectory:
         score: What it is trained on: rewards and penalties, normalised as the configuration says.
         rows: Its tokens. One row, or several where the model was not shown what it had written token by token.
         weight: How much it counts in means: 1, or the share of its tree that it stands for.
+        entropy: The mean entropy of a token, in nats, the mean over its rows; None where it was not asked for.
     """
 
     env_id: int
@@ -66,6 +67,7 @@ class Trajectory:
     score: float
     rows: list[TokenRow] = field(default_factory=list)
     weight: float = 1.0
+    entropy: float | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,11 @@ class Group:
     def lengths(self) -> list[int]:
         """How many tokens the model chose in each of its members."""
         return [sum(sum(row.mask) for row in member.rows) for member in self.members]
+
+    @property
+    def entropies(self) -> list[float]:
+        """How uncertain the model was in each of its members, where that is known."""
+        return [member.entropy for member in self.members if member.entropy is not None]
 
 
 def all_members(groups: Iterable[Group]) -> list[Trajectory]:

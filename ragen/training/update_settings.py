@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.generation import refuse_not_done
 from ragen.llm_agent.config.loading import setting
+from ragen.llm_agent.filtering.advantages import AdvantageWeights
 from ragen.settings import key, number, read
 
 GAE = "gae"
@@ -40,6 +41,7 @@ class UpdateSettings:
         kl_loss_type: How it is estimated.
         cliprange_value: How far the critic's values may move in a step.
         temperature: At which replies are drawn.
+        weights: By what advantages are multiplied; see :mod:`ragen.llm_agent.filtering.advantages`.
     """
 
     estimator: str = key("grpo", "algorithm.adv_estimator", allowed=ESTIMATORS)
@@ -61,6 +63,7 @@ class UpdateSettings:
     kl_loss_type: str = key("low_var_kl", f"{_ACTOR}.kl_loss_type", allowed=("kl", "abs", "mse", "low_var_kl"))
     cliprange_value: float = key(0.5, "critic.cliprange_value", low=0)
     temperature: float = 1.0
+    weights: AdvantageWeights = field(default_factory=AdvantageWeights)
 
     @classmethod
     def read(cls, config: Any) -> UpdateSettings:
@@ -72,7 +75,8 @@ class UpdateSettings:
         refuse_not_done(config, "trainer.backend: tiny")
         clip = number(config, f"{_ACTOR}.clip_ratio", 0.2, 0.0)
         clips = {"default_clip_ratio_low": clip, "default_clip_ratio_high": clip}
-        return read(cls, config, temperature=_temperature(config), **clips)
+        weights = AdvantageWeights.read(config)
+        return read(cls, config, temperature=_temperature(config), weights=weights, **clips)
 
 
 def _temperature(config: Any) -> float:

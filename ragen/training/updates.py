@@ -26,6 +26,9 @@ with needs("train", "`ragen train`"):
     from ragen.ppo import optimiser_step
 
 
+_ENTROPY = "entropy_sum"  # of a step's tokens, in nats
+
+
 def advantages_and_returns(batch: TrainingBatch, settings: UpdateSettings) -> tuple[Tensor, Tensor]:
     """What verl's estimator makes of the scores.
 
@@ -104,15 +107,36 @@ class Learner:
         Returns:
             Metrics, named as verl names them.
         """
-        batch = self._prepared(batch)
-        batch = batch.with_columns(advantages=batch.columns["advantages"] * scale)
+        batch, told = self.prepared(batch, scale)
         found = [
             self._step(batch, rows)
             for epoch in range(self.settings.epochs)
             for rows in self._mini_batches(len(batch), step, epoch)
         ]
         means = {name: fmean(metrics[name] for metrics in found) for name in found[0]}
-        return means | _batch_metrics(batch)
+        rollouts = len(batch.first_rows())
+        sums = {"rollout/entropy_sum": sum(metrics[_ENTROPY] for metrics in found) / self.settings.epochs / rollouts}
+        sums["rollout/n_generated_tokens"] = float(batch.response_mask.sum()) / rollouts
+        return {name: value for name, value in means.items() if name != _ENTROPY} | sums | told | _batch_metrics(batch)
+
+    def prepared(self, batch: TrainingBatch, scale: float = 1.0) -> tuple[TrainingBatch, dict[str, float]]:
+        """The batch with all that a step learns from, advantages weighed, and what to log of the weights."""
+        batch, weights = self._prepared(batch), self.settings.weights
+        advantages, told = batch.columns["advantages"], dict[str, float]()
+        if weights:
+            lengths = batch.response_mask.sum(-1).tolist()
+            factors, told = weights.of_rows(lengths, batch.episodes, batch.uids.tolist(), batch.scores.tolist())
+            advantages = weights.multiplied(advantages, factors)
+        return batch.with_columns(advantages=advantages * scale), told
+
+    def entropies(self, batch: TrainingBatch) -> list[list[float]]:
+        """The entropy of what each chosen token was drawn from, in nats, row by row."""
+
+        def compute(part: TrainingBatch) -> Tensor:
+            return log_probs_and_entropies(self.model, part, self.settings.temperature)[1]
+
+        found = without_gradient(compute, batch, self.settings.max_tokens)
+        return [row[mask.bool()].tolist() for row, mask in zip(found, batch.response_mask, strict=True)]
 
     def _prepared(self, batch: TrainingBatch) -> TrainingBatch:
         """The batch with all that has to be known before the weights change."""
@@ -168,12 +192,25 @@ class Learner:
 
     def _actor_gradient(self, part: TrainingBatch, counts: dict[str, int], share: float) -> dict[str, float]:
         """Add a micro-batch's gradient to the actor's; its part of the mini-batch's metrics."""
+        terms, found = self._terms(part, counts)
+        loss = terms["policy"] - self.settings.entropy_coeff * terms["entropy"]
+        metrics = {name: value * share for name, value in found.items()}
+        metrics[_ENTROPY] = terms.pop(_ENTROPY).item()
+        metrics |= {"actor/pg_loss": terms["policy"].item(), "actor/entropy": terms["entropy"].item()}
+        if "kl" in terms:
+            loss = loss + self.settings.kl_loss_coef * terms["kl"]
+            metrics["actor/kl_loss"] = terms["kl"].item()
+        loss.backward()
+        return metrics
+
+    def _terms(self, part: TrainingBatch, counts: dict[str, int]) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """The terms of a micro-batch's loss without their coefficients, and verl's metrics of the policy's."""
         from verl.trainer.ppo import core_algos
 
         settings, mask, columns = self.settings, part.response_mask, part.columns
         log_probs, entropies = log_probs_and_entropies(self.model, part, settings.temperature)
         self._verl.global_batch_info.update(counts)
-        policy_loss, found = core_algos.get_policy_loss_fn("vanilla")(  # type: ignore[call-arg]
+        policy, found = core_algos.get_policy_loss_fn("vanilla")(  # type: ignore[call-arg]
             columns.get("old_log_probs", log_probs.detach()),
             log_probs,
             columns["advantages"],
@@ -181,17 +218,34 @@ class Learner:
             settings.aggregation,
             self._verl,
         )
-        entropy = core_algos.agg_loss(entropies, mask, settings.aggregation, **counts)
-        loss = policy_loss - settings.entropy_coeff * entropy
-        metrics = {name: value * share for name, value in found.items()}
-        metrics |= {"actor/pg_loss": policy_loss.item(), "actor/entropy": entropy.item()}
+        terms = {"policy": policy, "entropy": core_algos.agg_loss(entropies, mask, settings.aggregation, **counts)}
+        terms[_ENTROPY] = (entropies.detach() * mask).sum()
         if self.reference is not None:
             penalty = _kl_penalty(log_probs, columns["reference_log_probs"], settings.kl_loss_type)
-            kl_loss = core_algos.agg_loss(penalty, mask, settings.aggregation, **counts)
-            loss = loss + settings.kl_loss_coef * kl_loss
-            metrics["actor/kl_loss"] = kl_loss.item()
-        loss.backward()
-        return metrics
+            terms["kl"] = core_algos.agg_loss(penalty, mask, settings.aggregation, **counts)
+        return terms, found
+
+    def gradients(self, batch: TrainingBatch) -> tuple[dict[str, float], dict[str, float]]:
+        """The terms of a batch's loss as they stand in it, and the norm of the gradient of each; nothing is learnt.
+
+        Returns:
+            ``policy``, ``entropy`` and, with ``use_kl_loss``, ``kl``; and ``task``, ``entropy`` and ``kl``.
+        """
+        tokens = int(batch.response_mask.sum())
+        counts = {"dp_size": 1, "batch_num_tokens": max(1, tokens), "global_batch_size": len(batch)}
+        factors = {"policy": 1.0, "entropy": -self.settings.entropy_coeff, "kl": self.settings.kl_loss_coef}
+        losses: dict[str, float] = defaultdict(float)
+        sums: dict[str, list[Tensor]] = {}
+        weights = list(self.model.parameters())
+        for rows in batch.micro_batches(range(len(batch)), self.settings.max_tokens):
+            terms, _ = self._terms(batch.select(rows), counts)
+            del terms[_ENTROPY]
+            for name, term in terms.items():
+                losses[name] += factors[name] * term.item()
+                found = torch.autograd.grad(factors[name] * term, weights, retain_graph=True, materialize_grads=True)
+                sums[name] = [a + b for a, b in zip(sums[name], found, strict=True)] if name in sums else list(found)
+        norms = {name: float(torch.stack([each.norm() for each in parts]).norm()) for name, parts in sums.items()}
+        return dict(losses), {"task" if name == "policy" else name: norm for name, norm in norms.items()}
 
     def _critic_gradient(
         self, critic: ValueModel, part: TrainingBatch, counts: dict[str, int], share: float

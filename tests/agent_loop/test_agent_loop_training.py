@@ -294,11 +294,18 @@ def test_verls_own_file_may_stand_before_the_base(tmp_path):
 
 
 def test_everything_that_is_refused_is_refused_at_once(tmp_path):
-    bad = ["algorithm.bi_level_gae=true", "++algorithm.zero_task_advantage=true", "++trainer.n_gpu=8"]
+    bad = ["algorithm.bi_level_gae=true", "++trainer.gradient_analysis_mode=true", "++trainer.n_gpu=8"]
     bad += ["agent_proxy.max_turn=0", "agent_loop.service=far", "actor_rollout_ref.rollout.response_length=4000"]
     with pytest.raises(ConfigError) as error:
         training.trainer_config(ragens(tmp_path, *bad))
-    for told in ("bi_level_gae is True", "zero_task_advantage is", "'trainer.n_gpu'", "max_turn", "agent_loop.service"):
+    for told in (
+        "bi_level_gae is True",
+        "gradient_analysis_mode is",
+        "TrainingWorker.train_mini_batch",
+        "'trainer.n_gpu'",
+        "max_turn",
+        "agent_loop.service",
+    ):
         assert str(error.value).count(told) == 1
     assert str(error.value).count("response_length is 4000") == 1
 

@@ -6,53 +6,8 @@ from omegaconf import OmegaConf
 from ragen.agent_loop import filters, training
 from ragen.errors import CollectError, ConfigError, InputError
 from ragen.llm_agent.config.loading import load_config
-from support.later import group_sampler, loss_scaling, tensordict, torch, transfer_queue
-
-SCORES = {"flat": [0.5, 0.5], "mixed": [0.0, 1.0], "low": [0.0, 0.1]}
-NAMES = ("success", "env_reward", "turns", "num_actions", "env_failed", "env_seconds", "env_busy", "invalid_replies")
-ANYWHERE = {"longest_wait": 0.0, **dict.fromkeys(NAMES, 0.0)}
-
-
-class Queue:
-    """As much of the transfer queue as samplers ask."""
-
-    def __init__(self):
-        self.rows = {"train": {}, "val": {}}
-
-    def add(self, scores, partition="train", rows=1, tokens=3, extra=None):
-        """Groups of trajectories with these scores, finished; the reward is the score without a penalty of 0.1."""
-        held = self.rows[partition]
-        for seed, (uid, group) in enumerate(scores.items()):
-            held[uid] = ({"is_prompt": True, "status": "finished", "global_steps": 1}, None)
-            for place, score in enumerate(group):
-                numbers = ANYWHERE | {"score": score, "env_reward": score + 0.1}
-                told = {"env_tag": uid.title(), "env_seed": seed, "env_error": "", "reward_extra_info": numbers}
-                for row in range(rows):
-                    mask = torch.tensor([1] * (tokens + row) + [0] * place)
-                    value = {"extra_fields": told if extra is None else extra, "response_mask": mask}
-                    held[f"{uid}_{place}_{row}"] = ({"status": "success", "seq_len": 9}, value)
-
-    def kv_list(self):
-        return {name: {key: tag for key, (tag, _) in held.items()} for name, held in self.rows.items()}
-
-    def kv_clear(self, partition_id, keys):
-        for key in keys:
-            self.rows[partition_id].pop(key, None)
-
-    def kv_batch_put(self, keys, partition_id, fields):
-        for name, column in fields.items():
-            for key, value in zip(keys, column.unbind(), strict=True):
-                self.rows[partition_id][key][1][name] = value
-
-    def kv_batch_get(self, keys, partition_id, select_fields):
-        (name,) = select_fields
-        values = [self.rows[partition_id][key][1][name] for key in keys]
-        if torch.is_tensor(values[0]):
-            return tensordict.TensorDict(
-                {name: torch.nested.as_nested_tensor(values, layout=torch.jagged)}, [len(keys)]
-            )
-        told = tensordict.NonTensorStack(*map(tensordict.NonTensorData, values))
-        return tensordict.TensorDict({name: told}, [len(keys)])
+from support.later import group_sampler
+from support.transfer_queue import SCORES, Queue
 
 
 @pytest.fixture
@@ -167,36 +122,6 @@ def test_trajectories_of_other_agent_loops_cannot_be_measured(queue):
         sampler(value=0.9).sample(1, "train", 4)
 
 
-class Trainer:
-    """As much of verl's trainer as computes advantages: 2 at every token."""
-
-    def _compute_advantage(self, batch, metrics):
-        masks = transfer_queue.kv_batch_get(batch.keys, batch.partition_id, ["response_mask"])["response_mask"]
-        transfer_queue.kv_batch_put(
-            batch.keys, batch.partition_id, tensordict.TensorDict({"advantages": masks * 2.0}, [len(masks)])
-        )
-        return batch
-
-
-@pytest.mark.parametrize(("scaling", "factor"), [("linear", 0.25), ("sqrt", 0.5), (None, 1.0)])
-def test_advantages_are_scaled_once_by_the_share_of_groups_kept(queue, monkeypatch, scaling, factor):
-    monkeypatch.setattr("ragen.agent_loop.group_sampler.PPOTrainer", type("Own", (Trainer,), {}))
-    queue.add({**SCORES, "same": [0.2, 0.2]})
-    made = [sampler(scaling=scaling, strategy="top_k", value=0.25) for _ in range(2)][1]  # a second changes nothing
-    batch, metrics = made.sample(1, "train", 4)
-    assert metrics.get("rollout/filter_loss_scale", 1.0) == factor
-    trainer = group_sampler.PPOTrainer()
-    assert trainer._compute_advantage(batch, metrics) is batch
-    found = transfer_queue.kv_batch_get(batch.keys, "train", ["advantages"])["advantages"].unbind()
-    assert [row.tolist() for row in found] == [[2 * factor] * 3, [2 * factor] * 3 + [0.0]]
-
-
-def test_a_verl_in_which_nothing_can_be_scaled_is_refused():
-    with pytest.raises(ConfigError, match="filter_loss_scaling is set, and this verl's trainer has no _compute_adv"):
-        loss_scaling.extend(type("Other", (), {}))
-    assert callable(getattr(group_sampler.PPOTrainer, loss_scaling.METHOD))
-
-
 def test_verl_is_given_the_sampler_with_its_settings():
     place = composed("actor_rollout_ref.rollout.rollout_filter_value=0.5").trainer.v1.sampler
     assert dict(place.sampler_kwargs) == {"rollout_filter_value": 0.5}
@@ -241,5 +166,15 @@ def test_what_stands_against_filters_is_refused_where_they_can_leave_groups_out(
 
 
 def test_a_filter_that_cannot_work_is_named():
-    with pytest.raises(ConfigError, match=r"'agent_proxy\.rollout_filter_metric' is 'entropy'"):
-        filters.check_filters({"agent_proxy": {"rollout_filter_metric": "entropy", "rollout_filter_value": 0.5}})
+    with pytest.raises(ConfigError, match=r"'agent_proxy\.rollout_filter_metric' is 'surprise'"):
+        filters.check_filters({"agent_proxy": {"rollout_filter_metric": "surprise", "rollout_filter_value": 0.5}})
+
+
+def test_a_choice_by_entropy_is_not_the_samplers():
+    """The probabilities come later; see ``test_v1_trainer.py``."""
+    before = verls()
+    assert (
+        filters.put_filters({"agent_proxy": {"rollout_filter_metric": "entropy", "rollout_filter_value": 0.5}}, before)
+        == []
+    )
+    assert before == verls()

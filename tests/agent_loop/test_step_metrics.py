@@ -3,11 +3,11 @@
 import pytest
 
 from ragen.agent_loop import training
-from ragen.agent_loop.step_metrics import EpisodeSummary, failing_tags, metrics_by_tag
+from ragen.agent_loop.step_metrics import EpisodeSummary, episodes_of, failing_tags, metrics_by_tag, summary_of
 from ragen.errors import ConfigError
 from support import configurations
 from support.agent_loop import StandInClient, play, tokenizer, trainer_config
-from support.later import manager, tensordict
+from support.later import tensordict
 
 
 def numbers(**given):
@@ -87,44 +87,14 @@ def extra(**given):
 
 def test_rows_of_one_trajectory_count_once_and_padding_not_at_all(queue):
     queue.update({"u_1_0_0": extra(success=0.0), "u_1_0_1": extra(success=1.0), "u_1_1_0": extra(), "v_0_0": extra()})
-    found = manager.episodes_of(Batch([*queue], padding=("v_0_0",)))
+    found = episodes_of(Batch([*queue], padding=("v_0_0",)))
     assert [(each.group, each.numbers["success"]) for each in found] == [("u_1", 1.0), ("u_1", 0.0)]
-    assert manager.episodes_of(Batch(["v_0_0"], padding=("v_0_0",))) == []
+    assert episodes_of(Batch(["v_0_0"], padding=("v_0_0",))) == []
 
 
 def test_trajectories_of_other_agent_loops_are_left_out():
-    assert manager.summary_of("u_0", {"reward_extra_info": {}}) is None
-    assert manager.summary_of("u_0", None) is None
-
-
-def test_a_trainer_logs_them_after_its_own_and_only_once(queue, capsys):
-    class Trainer:
-        def _compute_metrics(self, batch, metrics, timing_raw, global_steps, epoch):
-            metrics["step"] = global_steps
-
-    manager.extend(Trainer)
-    extended = Trainer._compute_metrics
-    manager.extend(Trainer)
-    assert Trainer._compute_metrics is extended
-    queue.update({"u_0_0": extra(success=1.0) | {"env_error": "it broke"}, "u_1_0": extra()})
-    queue["u_0_0"]["reward_extra_info"]["env_failed"] = 1.0
-    metrics = {}
-    Trainer()._compute_metrics(Batch([*queue]), metrics, {}, global_steps=3, epoch=0)
-    assert (
-        metrics["step"] == 3 and metrics["envs/Pond/solved_in_group"] == 1.0 and metrics["envs/Pond/env_error"] == 0.5
-    )
-    assert "WARNING: environments of tag 'Pond' failed in 1 of 2 episodes" in capsys.readouterr().out
-
-
-def test_this_verls_trainer_has_what_is_extended():
-    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
-
-    assert callable(getattr(PPOTrainer, manager.METHOD))
-
-
-def test_a_verl_without_the_method_is_warned_of(caplog):
-    manager.extend(type("Other", (), {}))
-    assert "has no _compute_metrics" in caplog.text
+    assert summary_of("u_0", {"reward_extra_info": {}}) is None
+    assert summary_of("u_0", None) is None
 
 
 def composed(*overrides):
@@ -137,7 +107,9 @@ def test_verl_is_given_the_manager_where_its_trainer_takes_one(tmp_path):
         made = training.trainer_config(composed(f"output_dir={tmp_path}", *overrides))
         return made.actor_rollout_ref.rollout.agent.agent_loop_manager_class
 
-    assert named() == training.MANAGER == f"{manager.RagenLoopManager.__module__}.{manager.RagenLoopManager.__name__}"
+    from ragen.agent_loop.manager import RagenLoopManager as found
+
+    assert named() == training.MANAGER == f"{found.__module__}.{found.__name__}"
     assert named("trainer.use_v1=false") is None
     assert named("actor_rollout_ref.rollout.agent.agent_loop_manager_class=my.Own") == "my.Own"
 
@@ -170,7 +142,7 @@ def test_trajectories_tell_their_tag_invalid_replies_and_waits():
     client = StandInClient(tokenizer(), policy=lambda prompt, draws: "</think><answer>Fly</answer>")
     outputs = play(trainer_config(ragen_config("frozen_lake")), client, [("Pond", 3), ("Pond", 4)])
     for output in outputs:
-        summary = manager.summary_of("u_0", output.extra_fields)
+        summary = summary_of("u_0", output.extra_fields)
         assert summary is not None and (summary.tag, summary.group) == ("Pond", "u")
         assert summary.numbers["invalid_replies"] == summary.numbers["turns"] == 3
         assert 0 < summary.numbers["longest_wait"] <= summary.numbers["env_seconds"]

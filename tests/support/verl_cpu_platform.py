@@ -135,8 +135,17 @@ class HfServer:
             for (_, _, future), output in zip(batch, outputs, strict=True):
                 future.set_result(output)
 
-    @torch.no_grad()
     def answer(self, batch: list[Any]) -> list[Any]:
+        if not all("seed" in params for _, params, _ in batch):
+            return self.draw(batch)
+        drawn = []
+        for item in batch:  # alone, so that a reply depends on nothing but its prompt and its seed
+            torch.manual_seed(item[1]["seed"])
+            drawn += self.draw([item])
+        return drawn
+
+    @torch.no_grad()
+    def draw(self, batch: list[Any]) -> list[Any]:
         prompts = [torch.tensor(prompt) for prompt, _, _ in batch]
         longest = max(len(prompt) for prompt in prompts)
         pad, end = self.tokenizer.pad_token_id, self.tokenizer.eos_token_id

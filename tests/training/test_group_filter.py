@@ -98,7 +98,7 @@ def test_ragens_own_settings_are_read():
         ({"value": 2.0}, "rollout_filter_value' is 2 with 'top_p'; expected a share"),
         ({"strategy": "best"}, "rollout_filter_strategy"),
         ({"value": 0.5, "type": "std"}, "rollout_filter_type"),
-        ({"value": 0.5, "metric": "entropy"}, "rollout_filter_metric"),
+        ({"value": 0.5, "metric": "surprise"}, "rollout_filter_metric"),
         ({"value": 0.5, "ratio": 0.5}, "one of the two ways"),
     ],
 )

@@ -82,12 +82,7 @@ _FOUND: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
 }
 
 
-NOT_DONE = (
-    "algorithm.bi_level_gae",
-    "algorithm.zero_task_advantage",
-    "algorithm.soft_advantage_reweight",
-    "actor_rollout_ref.actor.grpo_advantage_length_weight",
-)
+NOT_DONE = ("algorithm.bi_level_gae",)
 """RAGEN's keys that change what is learnt, and that no trainer here does."""
 YEARS = (2025, 2026)
 

@@ -213,7 +213,16 @@ def _own_base_unresolved() -> Mapping[str, Any]:
 
 def known_sections() -> frozenset[str]:
     """The keys at the top of a configuration that something here reads, beside those of verl's own."""
-    return frozenset({*map(str, _own_base()), "custom_envs", "data", "enable_response_mask", "generation"})
+    return frozenset(
+        {
+            *map(str, _own_base()),
+            "custom_envs",
+            "data",
+            "enable_response_mask",
+            "generation",
+            "grpo_advantage_length_weight",
+        }
+    )
 
 
 def unread_sections(config: Any) -> list[str]:

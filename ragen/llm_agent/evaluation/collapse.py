@@ -271,11 +271,11 @@ class Played:
             groups: The group of each trajectory.
         """
         if "all_turns_prompt_ids" in columns:
-            each = zip(columns["all_turns_prompt_ids"], columns["all_turns_reasoning_ids"], strict=True)
+            each = list(zip(columns["all_turns_prompt_ids"], columns["all_turns_reasoning_ids"], strict=True))
             replies = int(sum(columns["turn_counts_total"]))
         else:
             first = zip(columns["first_turn_prompt_ids"], columns["first_turn_reasoning_ids"], strict=True)
-            each, replies = (([prompt], [thought]) for prompt, thought in first), len(groups)
+            each, replies = [([prompt], [thought]) for prompt, thought in first], len(groups)
         starts = [tuple(prompt) for prompt in columns.get("first_turn_prompt_ids", ())]
         thoughts = []
         for place, (prompts, said) in enumerate(each):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import stdev
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ class AdvantageWeights:
     """
 
     soft: bool = key(False, SOFT)
-    by_length: bool = False
+    by_length: bool = key(False, LENGTH)
     zero_task: bool = key(False, ZERO_TASK)
 
     @classmethod
@@ -55,10 +55,11 @@ class AdvantageWeights:
         Raises:
             ConfigError: One has a value that cannot work, or asks for what the estimator has not.
         """
-        asked = [name for name in (LENGTH, LENGTH_AT_TOP) if setting(config, name, bool, False)]
-        found = read(cls, config, by_length=bool(asked))
+        found, at_top = read(cls, config), setting(config, LENGTH_AT_TOP, bool, False)
+        asked = [LENGTH] if found.by_length else [LENGTH_AT_TOP] if at_top else []
+        found = replace(found, by_length=bool(asked))
         estimator = setting(config, "algorithm.adv_estimator", str, GRPO)
-        named = [*([SOFT] if found.soft else []), *asked[:1]]
+        named = [*([SOFT] if found.soft else []), *asked]
         if named and estimator != GRPO:
             raise ConfigError(
                 f"configuration key {named[0]!r} is True with algorithm.adv_estimator={estimator}; expected {GRPO!r}: "

@@ -38,6 +38,11 @@ class BestShare:
         """Whether no group can be left out."""
         return self.ratio >= 1
 
+    @property
+    def needs_entropies(self) -> bool:
+        """False: it looks at rewards."""
+        return False
+
     def measures(self, groups: Sequence[Measured]) -> list[float]:
         """What is measured of each group."""
         measure, _ = FILTER_TYPES[self.kind]

@@ -10,7 +10,9 @@ key                          default               meaning
 ``rollout_filter_value``     1.0                   the strategy's number
 ``rollout_filter_type``      ``largest``           whether the ``largest`` or the ``smallest`` come first
 ``rollout_filter_metric``    ``reward_variance``   ``reward_variance`` (the standard deviation), ``reward`` (the
-                                                   mean), ``reward_sum`` or ``length`` (the mean number of tokens)
+                                                   mean), ``reward_sum``, ``length`` (the mean number of tokens),
+                                                   ``entropy`` (the mean over trajectories of a token's mean entropy,
+                                                   in nats) or ``entropy_variance`` (their standard deviation)
 ``..include_zero``           true                  whether groups that measure 0 can be chosen at all
 ``..top_p_prob_mode``        ``linear``            ``linear``: as many as add up to the share of all there is;
                                                    ``softmax``: likewise of the softmax of the measures
@@ -45,6 +47,9 @@ METRICS: dict[str, Callable[[Measured], float]] = {
     "reward": lambda group: fmean(group.scores),
     "reward_sum": lambda group: sum(group.scores),
     "length": lambda group: fmean(group.lengths),
+    "entropy": lambda group: fmean(group.entropies),
+    "entropy_variance": lambda group: spread(group.entropies),
+    "entropy_std": lambda group: spread(group.entropies),  # the same by its other name
 }
 """What is measured of a group."""
 
@@ -91,6 +96,11 @@ class GroupFilter:
     def keeps_all(self) -> bool:
         """Whether no group can be left out."""
         return self.include_zero and self.value >= 1 and self.strategy in (TOP_P, TOP_K)
+
+    @property
+    def needs_entropies(self) -> bool:
+        """Whether the groups' entropies have to be known, which a model is asked for."""
+        return self.metric.startswith("entropy") and not self.keeps_all()
 
     def measures(self, groups: Sequence[Measured]) -> list[float]:
         """What is measured of each group."""
@@ -142,4 +152,6 @@ class GroupFilter:
         found = spread_metrics("reward", [group.scores for group in groups], chosen)
         if self.metric == "length":
             found |= spread_metrics("length", [group.lengths for group in groups], chosen)
+        if self.needs_entropies:
+            found |= spread_metrics("entropy", [group.entropies for group in groups], chosen)
         return found | kept_metrics(len(chosen), self.measures(groups))

@@ -25,6 +25,10 @@ class Measured(Protocol):
     def lengths(self) -> Sequence[int]:
         """How many tokens the model chose in each trajectory."""
 
+    @property
+    def entropies(self) -> Sequence[float]:
+        """The mean entropy of a token of each trajectory, in nats; empty where it was not asked for."""
+
 
 def spread(values: Sequence[float]) -> float:
     """The standard deviation (n - 1); 0 of a single value."""

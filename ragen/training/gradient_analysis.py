@@ -1,0 +1,136 @@
+"""RAGEN-2's analysis of gradients: what groups whose scores differ little, and much, each have the model learn.
+
+A step's groups are sorted by the standard deviation of their scores and cut into buckets. For each of them, and for all
+together, the gradient of each term of the loss is computed, and no step is taken. Nothing that is learnt changes.
+
+==========================================  ============================================================================
+``grad_norm/<bucket>/..``                   of the bucket (``all``, ``bucket_1``, ..: the least variance first)
+==========================================  ============================================================================
+``task``, ``entropy``, ``kl``               the norm of the gradient of each term, as it stands in the loss
+``per_sample/..``, ``per_token/..``         that over the number of rows, and of tokens that are learnt
+``loss/policy``, ``entropy``, ``kl``        each term, and ``loss/total``
+``sample_count``, ``sample_pct``            rows, and their share
+``reward_std_{mean,min,max}``               of the groups' standard deviations; ``group_rv_count`` groups
+==========================================  ============================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from ragen.errors import ConfigError
+from ragen.llm_agent.filtering.measured import spread
+from ragen.settings import key, read, setting
+
+if TYPE_CHECKING:
+    from ragen.training.training_batch import TrainingBatch
+    from ragen.training.trajectories import Group
+    from ragen.training.updates import Learner
+
+_TRAINER, _ROLLOUT = "trainer.gradient_analysis", "actor_rollout_ref.rollout.gradient_analysis"
+QUANTILE, FIXED = MODES = ("quantile", "fixed_rv")
+_EDGES = (0, 1, 2, 3, 4, 5)  # of the fixed buckets, each up to the next, the last without end
+
+
+@dataclass(frozen=True)
+class AnalysisSettings:
+    """When gradients are looked at, and in which buckets; keys are RAGEN's.
+
+    Attributes:
+        is_on: ``gradient_analysis_mode``.
+        every: Steps between two analyses; the first step is one. 0 for none.
+        only: ``gradient_analysis_only``: nothing is learnt.
+        ends: ``exit_after_gradient_analysis``: the run ends after the first.
+        buckets: How many buckets there are with ``quantile``, or as many as there are groups.
+        mode: ``quantile``, of equal size, or ``fixed_rv``: standard deviations from 0 to 1, 1 to 2, .. and above 5.
+    """
+
+    is_on: bool = key(False, f"{_TRAINER}_mode")
+    every: int = key(50, f"{_TRAINER}_every", low=0)
+    only: bool = key(False, f"{_TRAINER}_only")
+    ends: bool = key(False, "trainer.exit_after_gradient_analysis")
+    buckets: int = key(6, f"{_ROLLOUT}_num_buckets", low=1)
+    mode: str = key(QUANTILE, f"{_ROLLOUT}_bucket_mode", allowed=MODES)
+
+    @classmethod
+    def read(cls, config: Any) -> AnalysisSettings:
+        """Read and check the keys.
+
+        Raises:
+            ConfigError: One has a value that cannot work, or asks for a batch of its own.
+        """
+        for name in ("env_groups", "group_size"):
+            asked = setting(config, f"{_TRAINER}_{name}", int, None)
+            if asked not in (None, setting(config, f"es_manager.train.{name}", int, asked)):
+                raise ConfigError(
+                    f"configuration key '{_TRAINER}_{name}' is {asked}; expected null: the groups of the step itself "
+                    "are looked at, since a second set of environments would count seeds of its own."
+                )
+        return read(cls, config)
+
+    def is_due(self, step: int) -> bool:
+        """Whether a step's gradients are looked at.
+
+        Args:
+            step: From 1.
+        """
+        return self.is_on and self.every > 0 and (step - 1) % self.every == 0
+
+
+def buckets_of(spreads: Sequence[float], settings: AnalysisSettings) -> dict[str, list[int]]:
+    """The places of the groups in each bucket; those that are empty are left out.
+
+    Args:
+        spreads: The standard deviation of each group's scores.
+        settings: How they are cut. What equal buckets leave over is in the last one.
+    """
+    places = list(range(len(spreads)))
+    if settings.mode == FIXED:
+        ends = [*_EDGES[1:], float("inf")]
+        cut = [[at for at in places if low <= spreads[at] < end] for low, end in zip(_EDGES, ends, strict=True)]
+    else:
+        ranked, count = sorted(places, key=spreads.__getitem__), max(1, min(settings.buckets, len(places)))
+        size = len(places) // count
+        cut = [ranked[at * size : (at + 1) * size if at < count - 1 else None] for at in range(count)]
+    named = {"all": places} | {f"bucket_{number}": each for number, each in enumerate(cut, 1)}
+    return {name: each for name, each in named.items() if each}
+
+
+def analyse(
+    learner: Learner, batch: TrainingBatch, groups: Sequence[Group], settings: AnalysisSettings
+) -> dict[str, float]:
+    """The metrics of a step's buckets, ``grad_norm/..``.
+
+    Args:
+        learner: Computes gradients, and forgets them.
+        batch: The step's rows as they are learnt from, with advantages.
+        groups: Their groups.
+        settings: The buckets.
+    """
+    spreads = [spread(group.scores) for group in groups]
+    found: dict[str, float] = {}
+    for name, places in buckets_of(spreads, settings).items():
+        uids = {groups[place].uid for place in places}
+        rows = [row for row, uid in enumerate(batch.uids) if uid in uids]
+        if not rows:
+            continue
+        values = [spreads[place] for place in places]
+        part = batch.select(rows)
+        told = {
+            "sample_count": float(len(rows)),
+            "sample_pct": len(rows) / len(batch),
+            "reward_std_mean": fmean(values),
+            "reward_std_min": min(values),
+            "reward_std_max": max(values),
+            "group_rv_count": float(len(values)),
+        }
+        losses, norms = learner.gradients(part)
+        tokens = float(part.response_mask.sum())
+        for term, norm in norms.items():
+            told |= {term: norm, f"per_sample/{term}": norm / len(rows), f"per_token/{term}": norm / max(1.0, tokens)}
+        told |= {f"loss/{term}": value for term, value in {**losses, "total": sum(losses.values())}.items()}
+        found |= {f"grad_norm/{name}/{what}": value for what, value in told.items()}
+    return found

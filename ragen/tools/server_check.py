@@ -18,13 +18,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from ragen.env.openenv.wire import LOST, REFUSED, TIMEOUT, Actions, Connection, Facts, auth_headers, base_url
 from ragen.errors import OpenEnvError, in_short
 from ragen.tools.check_report import CheckReport, EnvCosts, Finding, in_words, to_fix
+
+T = TypeVar("T")
 
 VERDICT_S = 50.0
 """Seconds after which no further call is made."""
@@ -32,6 +35,7 @@ TICK = 1.1  # seconds until a clock that counts them shows something else
 NOISE = 1e-6  # relative: numbers that differ by less were computed in another order, or with other libraries
 FATAL = (LOST, TIMEOUT, "", "CAPACITY_REACHED", "FACTORY_ERROR")
 FULL = "CAPACITY_REACHED"
+RELEASE_S = 5.0  # seconds that a server has to let go of a session that has ended
 STARTUP, SEEDS, DETERMINISM, ISOLATION, REPLAYS, HOSTS = (
     "runtime.startup",
     "runtime.seed_control",
@@ -162,17 +166,7 @@ class _ServerCheck:
         for seed in self._seeds:
             if len(self._plans) >= 2 and time.monotonic() > until:
                 break
-            texts: list[str] = []
-            seen: Seen = []
-            with self._session() as session:
-                seen.append(self._reset(session, seed))
-                for text in islice(self._actions.examples(Random(seed), self._texts), self._turns):
-                    if texts and time.monotonic() > until:
-                        break
-                    texts.append(text)
-                    seen.append(self._step(session, text))
-                    if _is_over(seen[-1]):
-                        break
+            texts, seen = self._in_session(partial(self._explore, seed=seed, until=until))
             self._plans[seed], self._first[seed] = texts, seen
             calls += len(seen)
         self._played = time.monotonic()
@@ -187,8 +181,7 @@ class _ServerCheck:
         """Equal seeds give equal beginnings, and others others."""
         beginnings = {}
         for seed in self._plans:
-            with self._session() as session:
-                beginnings[seed] = self._reset(session, seed)
+            beginnings[seed] = self._in_session(partial(self._reset, seed=seed))
             if found := difference(self._first[seed][0], beginnings[seed]):
                 fix = "reset(seed) has to seed every generator, with nothing of time or of a process id."
                 return Finding("fail", f"two resets with seed {seed}: {found}", fix)
@@ -197,8 +190,7 @@ class _ServerCheck:
         seed, texts = next(iter(self._plans.items()))
         if any(self._play(other, texts) != self._first[seed] for other in self._plans if other != seed):
             return Finding("ok", "seeds decide what happens after the reset")
-        with self._session() as session:
-            unseeded = {self._reset(session, None) for _ in range(3)}
+        unseeded = self._in_session(lambda session: {self._reset(session, None) for _ in range(3)})
         if len(unseeded) > 1:
             fix = "Use the seed that reset is given."
             return Finding("fail", "resets without a seed differ, and seeds change nothing", fix)
@@ -256,12 +248,8 @@ class _ServerCheck:
         seeds = list(self._plans)
         try:
             for seed, other in zip(seeds, seeds[1:] + seeds[:1], strict=True):
-                half = self._plans[seed][: (len(self._plans[seed]) + 1) // 2]
-                with self._session(says_goodbye=False) as session:
-                    self._play_in(session, other, self._plans[other])
-                    self._play_in(session, seed, half)
-                    self._compare(seed, self._play_in(session, seed), "begun again in mid-episode in a used session")
-                    self._play_in(session, seed, half)
+                used = self._in_session(partial(self._play_again, seed=seed, other=other), says_goodbye=False)
+                self._compare(seed, used, "begun again in mid-episode in a used session")
                 self._compare(seed, self._play(seed), "rebuilt after its connection was cut in mid-episode")
         except _Unlike as unlike:
             return Finding("fail", str(unlike), "reset() has to set all that an earlier episode may have changed.")
@@ -293,6 +281,18 @@ class _ServerCheck:
     def _connect(self, url: str | None = None) -> Connection:
         return Connection(url or self._url, self._headers, self._left())
 
+    def _in_session(self, play: Callable[[Connection], T], url: str | None = None, says_goodbye: bool = True) -> T:
+        """Play in a session, once the server has let go of the last one, which it may do a moment after its end."""
+        until = time.monotonic() + RELEASE_S
+        while True:
+            try:
+                with self._session(url, says_goodbye) as session:
+                    return play(session)
+            except OpenEnvError as error:
+                if error.code != FULL or time.monotonic() > until:
+                    raise
+            time.sleep(0.05)
+
     @contextmanager
     def _session(self, url: str | None = None, says_goodbye: bool = True) -> Iterator[Connection]:
         session = self._connect(url)
@@ -320,8 +320,29 @@ class _ServerCheck:
             return json.dumps({"error": error.code})
 
     def _play(self, seed: int, texts: Sequence[str] | None = None, url: str | None = None) -> Seen:
-        with self._session(url) as session:
-            return self._play_in(session, seed, texts)
+        return self._in_session(partial(self._play_in, seed=seed, texts=texts), url)
+
+    def _explore(self, session: Connection, seed: int, until: float) -> tuple[list[str], Seen]:
+        """An episode of example actions, and what it showed."""
+        texts: list[str] = []
+        seen = [self._reset(session, seed)]
+        for text in islice(self._actions.examples(Random(seed), self._texts), self._turns):
+            if texts and time.monotonic() > until:
+                break
+            texts.append(text)
+            seen.append(self._step(session, text))
+            if _is_over(seen[-1]):
+                break
+        return texts, seen
+
+    def _play_again(self, session: Connection, seed: int, other: int) -> Seen:
+        """An episode after another one and the half of itself; the session is left in the middle of it."""
+        half = self._plans[seed][: (len(self._plans[seed]) + 1) // 2]
+        self._play_in(session, other)
+        self._play_in(session, seed, half)
+        seen = self._play_in(session, seed)
+        self._play_in(session, seed, half)
+        return seen
 
     def _play_in(self, session: Connection, seed: int, texts: Sequence[str] | None = None) -> Seen:
         seen = [self._reset(session, seed)]

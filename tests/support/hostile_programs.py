@@ -73,7 +73,7 @@ PROGRAMS = {
     "leaves a message for the next run": "import os\nfor d in ('/tmp', '/dev/shm', '/var/tmp', '/run'):\n    try: open(d + '/left', 'w').write('x')\n    except OSError: pass\ndef f(x): return 0",
     # memory and time
     "takes all memory at once": "x = 'a' * 10**11",
-    "takes all memory slowly": "xs = []\nwhile True: xs.append('a' * 10**7 + str(len(xs)))",
+    "takes all memory slowly": "xs = []\nwhile True: xs.append(bytes(10**7))",
     "maps memory": "import mmap\nms = []\nwhile True: ms.append(mmap.mmap(-1, 1 << 24))",
     "loops": "while True: pass",
     "loops where nothing can interrupt it": "def f(x): return sum(range(10**15))",

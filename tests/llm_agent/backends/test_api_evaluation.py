@@ -1,5 +1,6 @@
 """The command that evaluates a model behind an API, against a server on localhost that works, fails and stalls."""
 
+import itertools
 import json
 import os
 import re
@@ -83,14 +84,16 @@ def test_what_is_used_is_counted_over_all_runs_of_an_evaluation(tmp_path, capsys
         return json.loads((tmp_path / "usage.json").read_text("utf-8"))
 
     with chat_server() as server:
-        server.script = lambda prompt, tries: say(ANSWER, 1000, 10) if len(server.bodies) <= 4 else server.stall
+        number = itertools.count(1)  # of the request, in whichever order they arrive
+        server.script = lambda prompt, tries: say(ANSWER, 1000, 10) if next(number) <= 4 else server.stall
         terminal = threading.Thread(target=interrupt)
         terminal.start()
         assert run(server, tmp_path) == 130
         terminal.join()
         assert used()["requests"] == len(server.bodies) and used()["prompt_tokens"] == 4000
-        server.script = lambda prompt, tries: fail(400) if bandit(prompt) else say(ANSWER, 1000, 10)
-        run(server, tmp_path)
+        again = itertools.count(1)
+        server.script = lambda prompt, tries: fail(400) if next(again) == 1 else say(ANSWER, 1000, 10)
+        assert run(server, tmp_path) == 3
         server.script = lambda prompt, tries: say(ANSWER, 1000, 10)
         assert run(server, tmp_path) == 0
         requests = len(server.bodies)

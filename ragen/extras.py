@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import NamedTuple
 
 from ragen.errors import MissingExtraError, install_command
@@ -93,6 +94,18 @@ def needs(extra: str, what: str) -> Iterator[None]:
             f"{what} needs {DISTRIBUTIONS.get(package, package)}, which is not installed: {install_command(extra)}.",
             name=package,
         ) from error
+
+
+def package_folder(package: str) -> Path:
+    """Where a package is installed; it is not imported.
+
+    Raises:
+        ModuleNotFoundError: It is not installed; :func:`needs` names the extra that brings it.
+    """
+    found = find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    return Path(found.submodule_search_locations[0]).resolve()
 
 
 def missing(extra: str) -> list[str]:

@@ -261,6 +261,20 @@ def use_temporary_folder(path: str) -> None:
                 os.environ[name] = path
 
 
+@contextlib.contextmanager
+def environment_variable(name: str, value: str) -> Iterator[None]:
+    """Within the block, this process and the programs that it starts have this value of an environment variable."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
 def remove_tree(path: str | os.PathLike[str]) -> None:
     """Remove a folder with all that is in it, also where its files forbid that to their own user; never raises."""
     shutil.rmtree(path, ignore_errors=True)

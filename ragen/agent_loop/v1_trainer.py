@@ -1,6 +1,6 @@
 """RAGEN's parts of a training step under verl's V1 trainer, which has no place for them (checked with 0.9.1).
 
-Three of its methods are extended, once, when :class:`~ragen.agent_loop.manager.RagenLoopManager` is made::
+Four of its methods are extended, once, when :class:`~ragen.agent_loop.manager.RagenLoopManager` is made::
 
     on_sample_begin     groups that the sampler leaves out are looked at too
     _balance_batch      rows are put in order; thoughts are measured (collapse_detection); groups are chosen by entropy

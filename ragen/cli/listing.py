@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ragen.commands import CommandParser, refusing
+from ragen.commands import CommandParser, command
 
 PROG = "ragen list"
 TOPICS = ("environments", "configurations", "backends")
@@ -32,20 +32,15 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return top
 
 
-@refusing
-def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+@command(parser, PROG)
+def main(options: argparse.Namespace, prog: str) -> int:
     """Run the command.
-
-    Args:
-        argv: Its arguments; None takes the process's own.
-        prog: The program's name.
 
     Returns:
         The exit code: 0.
     """
-    topic = parser(prog).parse_args(argv).topic
     rows = {"environments": environments, "configurations": configurations, "backends": backends}
-    for name in TOPICS if topic is None else (topic,):
+    for name in TOPICS if options.topic is None else (options.topic,):
         found = list(rows[name]())
         widths = [max(len(row[column]) for row in found) for column in range(len(found[0]) - 1)]
         print(f"{name}:")

@@ -8,11 +8,10 @@ from __future__ import annotations
 import argparse
 import keyword
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 
-from ragen.commands import CommandParser, refusing
+from ragen.commands import CommandParser, command
 from ragen.errors import ConfigError
 
 PROG = "ragen new"
@@ -147,25 +146,20 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return top
 
 
-@refusing
-def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+@command(parser, PROG)
+def main(options: argparse.Namespace, prog: str) -> int:
     """Run the command.
-
-    Args:
-        argv: Its arguments; None takes the process's own.
-        prog: The program's name.
 
     Returns:
         The exit code: 0, or 2 where the name cannot be used or a file is there already.
     """
-    given = parser(prog).parse_args(argv)
-    paths = write(given.name, given.folder)
+    paths = write(options.name, options.folder)
     print(f"written: {', '.join(map(str, paths))}")
-    cls = class_name(given.name)
-    where = "" if given.folder == Path() else f"cd {given.folder}\n  "
+    cls = class_name(options.name)
+    where = "" if options.folder == Path() else f"cd {options.folder}\n  "
     print(
-        f"next:\n  {where}python -m pytest {paths[1].name}\n  ragen play {given.name}:{cls}\n"
-        f"  ragen check {given.name}:{cls}\n  ragen rollout --config-name ./{given.name}"
+        f"next:\n  {where}python -m pytest {paths[1].name}\n  ragen play {options.name}:{cls}\n"
+        f"  ragen check {options.name}:{cls}\n  ragen rollout --config-name ./{options.name}"
     )
     return 0
 

@@ -192,10 +192,10 @@ class Learner:
 
     def _actor_gradient(self, part: TrainingBatch, counts: dict[str, int], share: float) -> dict[str, float]:
         """Add a micro-batch's gradient to the actor's; its part of the mini-batch's metrics."""
-        terms, found = self._terms(part, counts)
+        terms, found, entropy_sum = self._terms(part, counts)
         loss = terms["policy"] - self.settings.entropy_coeff * terms["entropy"]
         metrics = {name: value * share for name, value in found.items()}
-        metrics[_ENTROPY] = terms.pop(_ENTROPY).item()
+        metrics[_ENTROPY] = entropy_sum
         metrics |= {"actor/pg_loss": terms["policy"].item(), "actor/entropy": terms["entropy"].item()}
         if "kl" in terms:
             loss = loss + self.settings.kl_loss_coef * terms["kl"]
@@ -203,8 +203,8 @@ class Learner:
         loss.backward()
         return metrics
 
-    def _terms(self, part: TrainingBatch, counts: dict[str, int]) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """The terms of a micro-batch's loss without their coefficients, and verl's metrics of the policy's."""
+    def _terms(self, part: TrainingBatch, counts: dict[str, int]) -> tuple[dict[str, Tensor], dict[str, float], float]:
+        """A micro-batch's terms of the loss without coefficients, verl's metrics of the policy, summed entropies."""
         from verl.trainer.ppo import core_algos
 
         settings, mask, columns = self.settings, part.response_mask, part.columns
@@ -219,11 +219,10 @@ class Learner:
             self._verl,
         )
         terms = {"policy": policy, "entropy": core_algos.agg_loss(entropies, mask, settings.aggregation, **counts)}
-        terms[_ENTROPY] = (entropies.detach() * mask).sum()
         if self.reference is not None:
             penalty = _kl_penalty(log_probs, columns["reference_log_probs"], settings.kl_loss_type)
             terms["kl"] = core_algos.agg_loss(penalty, mask, settings.aggregation, **counts)
-        return terms, found
+        return terms, found, (entropies.detach() * mask).sum().item()
 
     def gradients(self, batch: TrainingBatch) -> tuple[dict[str, float], dict[str, float]]:
         """The terms of a batch's loss as they stand in it, and the norm of the gradient of each; nothing is learnt.
@@ -238,8 +237,7 @@ class Learner:
         sums: dict[str, list[Tensor]] = {}
         weights = list(self.model.parameters())
         for rows in batch.micro_batches(range(len(batch)), self.settings.max_tokens):
-            terms, _ = self._terms(batch.select(rows), counts)
-            del terms[_ENTROPY]
+            terms, _, _ = self._terms(batch.select(rows), counts)
             for name, term in terms.items():
                 losses[name] += factors[name] * term.item()
                 found = torch.autograd.grad(factors[name] * term, weights, retain_graph=True, materialize_grads=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -23,10 +22,11 @@ from ragen.errors import ConfigError, InputError, StateError
 from ragen.extras import missing
 from ragen.llm_agent.es_manager import EnvStateManager
 from support import env_contract
+from support.adventures import building, mostly_sensible
 from support.episodes import config, kill_workers, play_answers
 
 needs_alfworld = pytest.mark.skipif(bool(missing("alfworld")), reason="ALFWorld is not installed")
-pytestmark = pytest.mark.timeout(600)  # on a busy machine
+pytestmark = [pytest.mark.usefixtures("own_cache"), pytest.mark.timeout(600)]  # on a busy machine
 FEW: dict[str, Any] = {"num_train_games": 2, "num_eval_games": 1, "task_types": [1]}
 ACTIONS = ["look", "inventory", "go to garbagecan 1", "examine garbagecan 1", "dance", ""]
 DIGEST = """
@@ -41,28 +41,10 @@ print(hashlib.sha256(told.encode()).hexdigest())
 """
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One for the module, since a problem takes a second to translate."""
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(autouse=True)
-def machine(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAGEN_CACHE", str(cache))
-
-
 @pytest.fixture
 def make() -> Iterator[Callable[..., AlfWorldEnv]]:
-    made: list[AlfWorldEnv] = []
-
-    def build(**settings: Any) -> AlfWorldEnv:
-        made.append(AlfWorldEnv(AlfWorldEnvConfig(**{**FEW, **settings})))
-        return made[-1]
-
-    yield build
-    for env in made:
-        env.close()
+    with building(AlfWorldEnv, AlfWorldEnvConfig, FEW) as build:
+        yield build
 
 
 @pytest.mark.parametrize(
@@ -169,12 +151,12 @@ def test_it_is_saved_and_pickled_at_any_moment(make: Callable[..., AlfWorldEnv])
 
 
 @needs_alfworld
-def test_another_process_with_another_hash_seed_plays_the_same_and_translates_the_same(cache: Path) -> None:
+def test_another_process_with_another_hash_seed_plays_the_same_and_translates_the_same(cache_folder: Path) -> None:
     def told(hash_seed: str, folder: Path) -> bytes:
         environ = {**os.environ, "PYTHONHASHSEED": hash_seed, "RAGEN_CACHE": str(folder)}
         return subprocess.run([sys.executable, "-c", DIGEST], env=environ, check=True, capture_output=True).stdout
 
-    assert told("1", cache) == told("2", cache / "another")
+    assert told("1", cache_folder) == told("2", cache_folder / "another")
 
 
 @needs_alfworld
@@ -229,13 +211,7 @@ def test_an_official_game_is_played_as_it_stands_in_its_file(official: Path, mak
 
 # Behind the manager
 
-
-def answers(cache: dict[str, Any], turn: int) -> list[str]:
-    """What a player might say: mostly what is sensible."""
-    shown = [each["state"] for each in cache["history"]]
-    said = [(each["actions"] or [""])[0] for each in cache["history"] if "actions" in each]
-    rng = random.Random(f"{cache['env_id']}/{turn}")
-    return [(rng.random() < 0.9 and solve(shown, said)) or rng.choice([*admissible_in(shown[-1]), *ACTIONS])]
+answers = mostly_sensible(solve, 0.9, ACTIONS)
 
 
 @needs_alfworld

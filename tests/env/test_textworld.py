@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -22,10 +21,11 @@ from ragen.errors import InputError, StateError
 from ragen.extras import missing
 from ragen.llm_agent.es_manager import EnvStateManager
 from support import env_contract
+from support.adventures import building, mostly_sensible
 from support.episodes import config, kill_workers, play_answers
 
 needs_textworld = pytest.mark.skipif(bool(missing("textworld")), reason="TextWorld is not installed")
-pytestmark = pytest.mark.timeout(600)  # a game takes seconds to compile, and more on a busy machine
+pytestmark = [pytest.mark.usefixtures("own_cache"), pytest.mark.timeout(600)]  # a game takes seconds to compile
 FEW: dict[str, Any] = {"families": ["coin"], "games": 2, "val_games": 1}
 ACTIONS = ["look", "go nowhere", "Inventory", "save", "", "take coin", "go north", "go west", "go east", "go south"]
 OUTSIDE = (
@@ -45,28 +45,10 @@ print(hashlib.sha256(told.encode()).hexdigest())
 """
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One for the module, since a game takes seconds to compile."""
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(autouse=True)
-def machine(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAGEN_CACHE", str(cache))
-
-
 @pytest.fixture
 def make() -> Iterator[Callable[..., TextWorldEnv]]:
-    made: list[TextWorldEnv] = []
-
-    def build(**settings: Any) -> TextWorldEnv:
-        made.append(TextWorldEnv(TextWorldEnvConfig(**{**FEW, **settings})))
-        return made[-1]
-
-    yield build
-    for env in made:
-        env.close()
+    with building(TextWorldEnv, TextWorldEnvConfig, FEW) as build:
+        yield build
 
 
 # Games and their texts
@@ -159,12 +141,12 @@ def test_it_is_saved_and_pickled_at_any_moment(make: Callable[..., TextWorldEnv]
 
 
 @needs_textworld
-def test_another_process_with_another_hash_seed_plays_the_same_and_compiles_the_same(cache: Path) -> None:
+def test_another_process_with_another_hash_seed_plays_the_same_and_compiles_the_same(cache_folder: Path) -> None:
     def told(hash_seed: str, folder: Path) -> str:
         environ = {**os.environ, "PYTHONHASHSEED": hash_seed, "RAGEN_CACHE": str(folder)}
         return subprocess.run([sys.executable, "-c", DIGEST], env=environ, check=True, capture_output=True).stdout
 
-    assert told("1", cache) == told("2", cache) == told("3", cache / "another")
+    assert told("1", cache_folder) == told("2", cache_folder) == told("3", cache_folder / "another")
 
 
 @needs_textworld
@@ -222,13 +204,7 @@ def test_the_end_of_an_episode_is_won_or_out_of_steps_and_nothing_happens_after_
 
 # Behind the manager
 
-
-def answers(cache: dict[str, Any], turn: int) -> list[str]:
-    """What a player might say: mostly what is sensible."""
-    shown = [each["state"] for each in cache["history"]]
-    said = [(each["actions"] or [""])[0] for each in cache["history"] if "actions" in each]
-    rng = random.Random(f"{cache['env_id']}/{turn}")
-    return [(rng.random() < 0.8 and solve(shown, said)) or rng.choice([*admissible_in(shown[-1]), *ACTIONS])]
+answers = mostly_sensible(solve, 0.8, ACTIONS)
 
 
 @needs_textworld

@@ -11,27 +11,17 @@ from typing import Any
 
 from ragen.env.alfworld.config import AlfWorldEnvConfig
 from ragen.env.alfworld.engine import story
-from ragen.env.alfworld.tasks import GENERATED, Game, generate, official_games, package_folder, read_game
-from ragen.env.base import BaseLanguageBasedEnv
+from ragen.env.alfworld.tasks import GENERATED, Game, alfworld_folder, generate, official_games, read_game
 from ragen.env.checks import check_was_reset, checked_seed
-from ragen.env.text import TextObservation
-from ragen.env.textworld.text import with_admissible
+from ragen.env.textworld.adventure import Adventure
 
 NOTHING = "Nothing happens."
 
 
-class AlfWorldEnv(TextObservation, BaseLanguageBasedEnv):
-    """Do the task.
-
-    Attributes:
-        game: What is played; None before the first reset.
-        admissible: The commands that can be carried out, sorted.
-        steps: Commands of this episode.
-    """
+class AlfWorldEnv(Adventure):
+    """Do the task."""
 
     config_class = AlfWorldEnvConfig
-    uses_global_rng = False
-    cost_hint = "heavy"
     action_hint = "a command, such as: go to shelf 1"
 
     def __init__(self, config: AlfWorldEnvConfig | None = None) -> None:
@@ -43,7 +33,7 @@ class AlfWorldEnv(TextObservation, BaseLanguageBasedEnv):
         """
         self.config = config or AlfWorldEnvConfig()
         self._forget()
-        package_folder()
+        alfworld_folder()
         if self.config.data is not None:
             official_games(self.config.data, "train", tuple(sorted(self.config.task_types)))
 
@@ -63,8 +53,7 @@ class AlfWorldEnv(TextObservation, BaseLanguageBasedEnv):
         self._drawn = checked_seed("alfworld", seed), self.config.split(mode)
         self._begin()
         self.steps, self._won = 0, False
-        words = self._story.begin()
-        return self._write(words)
+        return self._show(self._story.begin())
 
     def _begin(self) -> None:
         self.game = self._game()
@@ -82,11 +71,9 @@ class AlfWorldEnv(TextObservation, BaseLanguageBasedEnv):
         files = files if most == -1 else files[:most]
         return read_game(files[seed % len(files)])
 
-    def _write(self, words: str) -> str:
+    def _show(self, words: str) -> str:
         self.admissible = [] if self._won else list(self._story.state["admissible_commands"])
-        listed = self.config.show_admissible and not self._won
-        self.observation = with_admissible(words.strip(), self.admissible) if listed else words.strip()
-        return self.observation
+        return self._write(words.strip(), self._won)
 
     def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         """Carry a command out.
@@ -108,9 +95,9 @@ class AlfWorldEnv(TextObservation, BaseLanguageBasedEnv):
         if valid:
             state, _, self._won = self._story.step(command)
             won = self._won
-            self._write(str(state.feedback))
+            self._show(str(state.feedback))
         elif not self._won:
-            self._write(NOTHING)
+            self._show(NOTHING)
         info = {
             "action_is_valid": valid,
             "action_is_effective": len(self._story.applied) > before,
@@ -132,29 +119,12 @@ class AlfWorldEnv(TextObservation, BaseLanguageBasedEnv):
     def load(self, saved: Any) -> None:
         """Become what was saved."""
         if saved is None:
-            self.close()
-            self._forget()
+            self._put_away()
             return
         self._drawn, self.steps, self._won, self.observation, admissible, applied = saved
         self._begin()
         self._story.go_to(applied)
         self.admissible = list(admissible)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The game is made again where this goes."""
-        return {"config": self.config, "_saved": self.save()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """See :meth:`load`."""
-        self.config = state["config"]
-        self._forget()
-        self.load(state["_saved"])
-
-    def close(self) -> None:
-        """Let go of the engine."""
-        if self._story is not None:
-            self._story.close()
-            self._story = None
 
     def example_action(self, rng: Random) -> str:
         """A command that can be carried out, mostly; else one that cannot."""

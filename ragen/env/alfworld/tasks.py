@@ -6,7 +6,6 @@ the rooms, their receptacles, which objects there are, and which receptacle may 
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import sys
@@ -18,7 +17,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from ragen.errors import ConfigError
-from ragen.extras import needs
+from ragen.extras import needs, package_folder
 
 TASK_TYPES = {
     1: "pick_and_place_simple",
@@ -133,30 +132,27 @@ def surroundings_kept() -> Iterator[None]:
         os.environ.update(environ)
 
 
-def package_folder() -> Path:
+def alfworld_folder() -> Path:
     """Where ALFWorld is installed; it is not imported, since it prints and reads the command line.
 
     Raises:
         MissingExtraError: It is not installed.
     """
     with needs("alfworld", "the environment 'alfworld'"):
-        found = importlib.util.find_spec("alfworld")
-        if found is None or found.origin is None:
-            raise ModuleNotFoundError("No module named 'alfworld'", name="alfworld")
-    return Path(os.path.dirname(found.origin))
+        return package_folder("alfworld")
 
 
 @lru_cache(maxsize=64)
 def _scene(number: int) -> tuple[tuple[str, ...], dict[str, list[float]]]:
     """The kinds of things of a floor plan, and where its receptacles that open are."""
-    base = package_folder() / "gen" / "layouts" / f"FloorPlan{number}"
+    base = alfworld_folder() / "gen" / "layouts" / f"FloorPlan{number}"
     types = json.loads(Path(f"{base}-objects.json").read_text("utf-8"))
     return tuple(sorted(types)), json.loads(Path(f"{base}-openable.json").read_text("utf-8"))
 
 
 @lru_cache(maxsize=2)
 def _package_text(name: str) -> str:
-    return (package_folder() / "data" / name).read_text("utf-8")
+    return (alfworld_folder() / "data" / name).read_text("utf-8")
 
 
 class _Room(NamedTuple):

@@ -21,14 +21,13 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ragen.errors import ResourceError, SandboxError, install_command
 from ragen.extras import missing as missing_packages
-from ragen.extras import needs
-from ragen.resources import Lease, temporary_folder, worker_resource
+from ragen.extras import needs, package_folder
+from ragen.resources import Lease, environment_variable, temporary_folder, worker_resource
 
 T = TypeVar("T")
 
@@ -52,10 +51,7 @@ def pages() -> Path:
         MissingExtraError: It is not installed.
     """
     with needs("browser", "a page of MiniWoB++"):
-        found = find_spec("miniwob")
-        if found is None or not found.submodule_search_locations:
-            raise ModuleNotFoundError("No module named 'miniwob'", name="miniwob")
-    return Path(found.submodule_search_locations[0]).resolve() / "html"
+        return package_folder("miniwob") / "html"
 
 
 def browser_of(path: str | None) -> str | None:
@@ -132,15 +128,8 @@ class Browser:
         script = folder / f"chromium-{threading.get_ident()}"
         script.write_text(_script(str(browser_of(path)), pages(), folder))
         script.chmod(stat.S_IRWXU)
-        before = os.environ.get("TMPDIR")
-        os.environ["TMPDIR"] = str(folder)  # of the driver, which lives as long as the browser
-        try:
+        with environment_variable("TMPDIR", str(folder)):  # of the driver, which lives as long as the browser
             self._driver = sync_playwright().start()
-        finally:
-            if before is None:
-                del os.environ["TMPDIR"]
-            else:
-                os.environ["TMPDIR"] = before
         self._browser: Any = None
         try:
             self._browser = self._driver.chromium.launch(
@@ -195,20 +184,11 @@ def _script(browser: str, html: Path, folder: Path) -> str:
     for path in seen:
         line += ["--ro-bind-try", path, path]
     line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", str(folder), "--tmpfs", "/home"]
-    line += [
-        "--clearenv",
-        "--setenv",
-        "HOME",
-        "/home",
-        "--setenv",
-        "PATH",
-        "/usr/bin:/bin",
-        "--setenv",
-        "LANG",
-        "C.UTF-8",
-    ]
-    line += ["--setenv", "TMPDIR", str(folder), "--setenv", "TZ", "UTC", "--ro-bind", str(html), str(html)]
-    line += ["--chdir", "/home", browser]
+    line += ["--clearenv"]
+    variables = {"HOME": "/home", "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "TMPDIR": str(folder), "TZ": "UTC"}
+    for name, value in variables.items():
+        line += ["--setenv", name, value]
+    line += ["--ro-bind", str(html), str(html), "--chdir", "/home", browser]
     return f'#!/bin/sh\nexec {shlex.join(line)} "$@"\n'
 
 

@@ -12,12 +12,11 @@ import zlib
 from random import Random
 from typing import Any
 
-from ragen.env.base import BaseLanguageBasedEnv
 from ragen.env.checks import check_was_reset, checked_seed
-from ragen.env.text import TextObservation
+from ragen.env.textworld.adventure import Adventure
 from ragen.env.textworld.config import TextWorldEnvConfig
 from ragen.env.textworld.games import FAMILIES, Chosen, choose, story
-from ragen.env.textworld.text import with_admissible, without_trimmings
+from ragen.env.textworld.text import without_trimmings
 from ragen.extras import needs
 
 LONGEST = 150
@@ -30,18 +29,10 @@ _NEVER = {"then", "again", "g", "undo", "oops"}  # they begin or repeat another 
 _REFUSAL = "That is no command of this game."
 
 
-class TextWorldEnv(TextObservation, BaseLanguageBasedEnv):
-    """Do what the game asks for.
-
-    Attributes:
-        game: Which game is played; None before the first reset.
-        admissible: The commands that can be carried out, sorted.
-        steps: Commands of this episode.
-    """
+class TextWorldEnv(Adventure):
+    """Do what the game asks for."""
 
     config_class = TextWorldEnvConfig
-    uses_global_rng = False
-    cost_hint = "heavy"
     action_hint = "a command, such as: go east"
 
     def __init__(self, config: TextWorldEnvConfig | None = None) -> None:
@@ -89,12 +80,7 @@ class TextWorldEnv(TextObservation, BaseLanguageBasedEnv):
     def _show(self, state: Any) -> str:
         self._score = state["score"] or 0
         self.admissible = [] if self._done else list(state["admissible_commands"])
-        return self._write(without_trimmings(state["feedback"]))
-
-    def _write(self, text: str) -> str:
-        listed = self.config.show_admissible and not self._done
-        self.observation = with_admissible(text, self.admissible) if listed else text
-        return self.observation
+        return self._write(without_trimmings(state["feedback"]), self._done)
 
     def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         """Carry a command out.
@@ -123,7 +109,7 @@ class TextWorldEnv(TextObservation, BaseLanguageBasedEnv):
             self._show(state)
             gained, effective = self._score - points, self._done or self._facts() != before
         elif not self._done:
-            self._write(_REFUSAL)
+            self._write(_REFUSAL, self._done)
         done = self._done or self.steps >= self.config.max_steps
         reward = gained / max_score if self.config.reward == "share" else float(won)
         info = {
@@ -166,8 +152,7 @@ class TextWorldEnv(TextObservation, BaseLanguageBasedEnv):
     def load(self, saved: Any) -> None:
         """Become what was saved."""
         if saved is None:
-            self.close()
-            self._forget()
+            self._put_away()
             return
         game, self.steps, score, moves, self._done, self.observation, self.admissible, packed = saved
         self.admissible = list(self.admissible)
@@ -183,22 +168,6 @@ class TextWorldEnv(TextObservation, BaseLanguageBasedEnv):
         world.remove_facts(list(world.facts))
         world.add_facts(facts)
         progression._valid_actions = list(world.all_applicable_actions(kb.rules.values(), kb.types.constants_mapping))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The game is compiled or found where this goes."""
-        return {"config": self.config, "_saved": self.save()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """See :meth:`load`."""
-        self.config = state["config"]
-        self._forget()
-        self.load(state["_saved"])
-
-    def close(self) -> None:
-        """End the interpreter."""
-        if self._story is not None:
-            self._story.close()
-            self._story = None
 
     def example_action(self, rng: Random) -> str:
         """A command that can be carried out, mostly; else one that cannot, or is none."""

@@ -7,7 +7,6 @@ seconds, and nothing else of an episode does, so compiled games are kept in the 
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from ragen.extras import needs
-from ragen.resources import machine_cache
+from ragen.resources import environment_variable, machine_cache
 
 FORMAT = 1
 """Of the games; another one compiles them anew."""
@@ -137,13 +136,5 @@ def _compile(chosen: Chosen, folder: Path) -> None:
 @contextmanager
 def _no_home() -> Iterator[None]:
     """Inform 7 writes its documentation into the home folder, of all processes into the same files: give it another."""
-    before = os.environ.get("HOME")
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["HOME"] = folder
-        try:
-            yield
-        finally:
-            if before is None:
-                del os.environ["HOME"]
-            else:
-                os.environ["HOME"] = before
+    with tempfile.TemporaryDirectory() as folder, environment_variable("HOME", folder):
+        yield

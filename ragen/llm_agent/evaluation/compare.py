@@ -26,7 +26,7 @@ from ragen.llm_agent.evaluation.replies import JUDGED, outcome
 from ragen.llm_agent.evaluation.results import ALL, evaluate, independent, print_whole
 from ragen.llm_agent.evaluation.statistics import holm, mean, paired_interval, sign_test
 from ragen.llm_agent.evaluation.tables import plain_table
-from ragen.llm_agent.rollout.rollout_file import read_records, rows_of
+from ragen.llm_agent.rollout.rollout_file import name_of, read_records, rows_of
 from ragen.llm_agent.rollout.stopping import counted
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ def _write_page(
     from ragen.llm_agent.report.comparison import ComparedRuns, PairShown, render_compared
     from ragen.llm_agent.report.page import write_page
 
-    one, other = (report_of_rows(rows_of(path), _run_name(path)) for path in (arguments.a, arguments.b))
+    one, other = (report_of_rows(rows_of(path), name_of(path)) for path in (arguments.a, arguments.b))
     episodes = [{episode.state["env_id"]: episode for episode in run.episodes} for run in (one, other)]
     judged = {(pair.a["env_id"], pair.b["env_id"]): pair.difference for pair in pairs}
     shown = [
@@ -303,14 +303,8 @@ def _write_page(
     ]
     notes = [_left_out(left_out)] if left_out else []
     runs = ComparedRuns(one, other, compare(pairs), seed_differences(pairs), shown, notes)
-    page = arguments.output or rows_of(arguments.b).with_name(f"compared_with_{_run_name(arguments.a)}.html")
+    page = arguments.output or rows_of(arguments.b).with_name(f"compared_with_{name_of(arguments.a)}.html")
     return write_page(render_compared(runs), page)
-
-
-def _run_name(run: Path) -> str:
-    """How a run is called: by its folder."""
-    folder = run if run.is_dir() else run.parent
-    return folder.resolve().name or "run"
 
 
 def _left_out(count: int) -> str:
@@ -340,7 +334,7 @@ def _print(
 
 def _told_apart(paths: Sequence[Path]) -> list[str]:
     """The runs' names, or their whole paths where two have the same name."""
-    names = [_run_name(path) for path in paths]
+    names = [name_of(path) for path in paths]
     return names if len(set(names)) == len(names) else list(map(str, paths))
 
 

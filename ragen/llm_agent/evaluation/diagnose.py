@@ -24,7 +24,8 @@ from ragen.llm_agent.evaluation.results import ALL, independent, print_whole
 from ragen.llm_agent.evaluation.scanners import Finding, Scan, scan, scanners_of
 from ragen.llm_agent.evaluation.tables import plain_table
 from ragen.llm_agent.prompting.replies import THINK, thought_of
-from ragen.llm_agent.rollout.rollout_file import ABOUT, read_records, rows_of
+from ragen.llm_agent.report.contents import About
+from ragen.llm_agent.rollout.rollout_file import read_records, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -230,10 +231,7 @@ def _unknown_prompts(records: Sequence[Record], path: Path) -> list[str]:
     """Why nothing can be scored, as sentences; empty where it can."""
     if any("messages" not in record for record in records):
         return ["The run was written with raw=false: without texts there are no thoughts to score."]
-    try:
-        about = json.loads(path.with_name(ABOUT).read_text("utf-8"))
-    except (OSError, ValueError):
-        about = {}
+    about = About.of_folder(path).configuration
     window, mode = about.get("agent_proxy.max_context_window"), about.get("agent_proxy.context_window_mode")
     if mode in (None, "full") and not (isinstance(window, int) and window > 0):
         return []

@@ -97,7 +97,7 @@ def write_dataset(run: Path, folder: Path | None = None) -> Path:
     from ragen.llm_agent.evaluation.frames import JSONL, PARQUET, PER, columns_of, write_table
     from ragen.llm_agent.evaluation.results import evaluate
     from ragen.llm_agent.report.contents import About
-    from ragen.llm_agent.rollout.rollout_file import ABOUT, ROWS, read_records, rows_of
+    from ragen.llm_agent.rollout.rollout_file import ABOUT, ROWS, name_of, read_records, rows_of
 
     rows = rows_of(run)
     records = read_records(rows)
@@ -107,7 +107,7 @@ def write_dataset(run: Path, folder: Path | None = None) -> Path:
     kind = PARQUET if find_spec("pyarrow") is not None else JSONL
     tables = {per: columns_of([run], per) for per in PER}
     for columns in tables.values():
-        columns["run"] = [_name(run)] * len(columns["run"])
+        columns["run"] = [name_of(run)] * len(columns["run"])
     about = About.of_folder(rows, [record["seed"] for record in records])
     try:
         files = {per: f"{per}.{kind}" for per, columns in tables.items() if columns.get("run")}
@@ -119,15 +119,10 @@ def write_dataset(run: Path, folder: Path | None = None) -> Path:
         write_whole(folder / ABOUT, json.dumps(settings, indent=1, ensure_ascii=False) + "\n")
         if (results := rows.with_name("results.json")).is_file():
             shutil.copyfile(results, folder / results.name)
-        write_whole(folder / CARD, card_of(_name(run), about.facts, evaluate(records), files))
+        write_whole(folder / CARD, card_of(name_of(run), about.facts, evaluate(records), files))
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}; name another with --output.") from error
     return folder
-
-
-def _name(run: Path) -> str:
-    folder = run if run.is_dir() else run.parent
-    return folder.resolve().name or "run"
 
 
 def card_of(name: str, facts: Mapping[str, Any], results: Sequence[Any], files: Mapping[str, str]) -> str:

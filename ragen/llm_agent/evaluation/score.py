@@ -73,9 +73,10 @@ def main(options: argparse.Namespace, prog: str) -> int:
     """
     from rich.console import Console
 
+    from ragen.files import write_whole
     from ragen.llm_agent.evaluation.results import evaluate, print_results, states_of, with_pass_at_k, write_results
     from ragen.llm_agent.evaluation.tables import summarise
-    from ragen.llm_agent.rollout.rollout_file import ABOUT, ROWS, USAGE, read_records, read_usage, rows_of
+    from ragen.llm_agent.rollout.rollout_file import ABOUT, ROWS, USAGE, about_run, read_records, read_usage, rows_of
     from ragen.llm_agent.rollout.trajectories import line_of, write_jsonl
     from ragen.settings import function_at
 
@@ -93,7 +94,8 @@ def main(options: argparse.Namespace, prog: str) -> int:
     if reward is None or parse is not None or options.overrides:
         config = config_of(about, options.overrides)
         new = played_again(records, config, parse)
-        about = about_again(config) | {name: about[name] for name in about if name.startswith("actor")}
+        actor = {name: value for name, value in about.items() if name.startswith("actor")}
+        about = about_run(config, str(config["mode"])) | actor
     if reward is not None:
         new = [rewarded(record, reward, options.reward) for record in new]
     if isinstance(size, int):
@@ -102,7 +104,7 @@ def main(options: argparse.Namespace, prog: str) -> int:
     try:
         write_jsonl(new, folder / ROWS)
         scored = {"scored.run": str(options.run), "scored.reward": options.reward, "scored.parser": options.parser}
-        (folder / ABOUT).write_text(json.dumps(about | scored, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        write_whole(folder / ABOUT, json.dumps(about | scored, indent=1, ensure_ascii=False) + "\n")
         write_results(results, usage, folder / "results.json")
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}; name another with --output.") from error
@@ -131,13 +133,6 @@ def read_about(path: Path) -> dict[str, Any]:
     if not isinstance(about, dict):
         raise ConfigError(f"{path} does not say what a run played; expected keys and values.")
     return about
-
-
-def about_again(config: Any) -> dict[str, Any]:
-    """What is played now, as flat keys."""
-    from ragen.llm_agent.rollout.rollout_file import about_run
-
-    return about_run(config, str(config["mode"]))
 
 
 # By a function
@@ -242,10 +237,10 @@ def played_again(records: Sequence[Record], config: Any, parse: Parser | None = 
     es_manager = EnvStateManager(config, mode=mode)
     try:
         game = _Game(records, mode, es_manager, ctx_manager, parse, int(config["agent_proxy"]["max_turn"]))
-        played = game.play({record["env_id"]: len(record["raw_replies"]) for record in records})
-        if apart := dict(game.differences(played)):
-            played = game.play({record["env_id"]: len(record["raw_replies"]) for record in records} | apart)
-        return played
+        counts = {record["env_id"]: len(record["raw_replies"]) for record in records}
+        played = game.play(counts)
+        apart = dict(game.differences(played))
+        return game.play(counts | apart) if apart else played
     finally:
         es_manager.close()
 

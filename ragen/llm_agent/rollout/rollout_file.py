@@ -237,6 +237,12 @@ def rows_of(run: Path) -> Path:
     return run / ROWS if run.is_dir() else run
 
 
+def name_of(run: Path) -> str:
+    """How a run is called: by its folder."""
+    folder = run if run.is_dir() else run.parent
+    return folder.resolve().name or "run"
+
+
 def read_records(path: Path) -> list[dict[str, Any]]:
     """The records of a file; a last line that a killed run has left unfinished is passed over.
 

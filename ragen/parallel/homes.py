@@ -184,7 +184,7 @@ class Homes:
 
     def look_again(self, episode: Episode) -> None:
         """Before a turn under ``auto``: move what the episode so far shows to be at the wrong home."""
-        homes = self._placement.before_turn(episode, self._bound_to_main(), self._ready())
+        homes = self._placement.before_turn(episode, self._bound_to_main(), self._ready(), self._behind())
         self.lanes(self._placement.lanes_to_start)
         if homes is not None:
             self._follow(homes)
@@ -193,7 +193,8 @@ class Homes:
         self, episode: Episode, left: Collection[int], is_reset: bool, reseeded: Collection[int] = ()
     ) -> None:
         """Within a call of the first episode: move what it has left to where the episode so far shows that it pays."""
-        homes = self._placement.within_call(episode, left, is_reset, self._bound_to_main(), self._ready())
+        bound, behind = self._bound_to_main(), self._behind()
+        homes = self._placement.within_call(episode, left, is_reset, bound, self._ready(), behind)
         self.lanes(self._placement.lanes_to_start)
         if homes is not None:
             self._place_at(homes, reseeded)
@@ -246,6 +247,13 @@ class Homes:
     def _ready(self) -> int:
         """How many lanes can be used without waiting for their start."""
         return self._pool.ready() if self._pool is not None else 0
+
+    def _behind(self) -> Mapping[str, int]:
+        """Turns that would be replayed if all environments were rebuilt now, by tag."""
+        behind: Counter[str] = Counter()
+        for record in self._records.values():
+            behind[record.spec.tag] += record.journal.behind
+        return behind
 
     def _bound_to_main(self) -> set[int]:
         return {env_id for env_id, record in self._records.items() if record.bound_to_main}

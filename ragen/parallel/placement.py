@@ -252,12 +252,15 @@ class Situation:
         members: Number of environments by tag, of the tags that may live in workers.
         limits: How many workers there may be.
         ready: Workers that can be used without waiting for their start.
+        behind: Turns that are replayed if all of a tag are rebuilt now, by tag; all that were played where it is not
+            known.
     """
 
     costs: Mapping[str, TagCosts]
     members: Mapping[str, int]
     limits: Limits
     ready: int
+    behind: Mapping[str, int] = field(default_factory=dict)
 
 
 @functools.cache
@@ -340,14 +343,16 @@ def _saved(
 ) -> tuple[float, float]:
     """Seconds that a plan would save of the rest of an episode, and the seconds of that rest in main.
 
-    What moves is rebuilt from its journal, in all workers at the same time: its reset and what it has played.
+    What moves is rebuilt from its journal, in all workers at the same time: its reset and what it has played since its
+    last snapshot.
     """
     rest = rebuilding = messages = 0.0
     for tag in plan.out:
         count, now = given.members[tag], left.get(tag, 0)
         reset, turn = seen.resets.get(tag, Seen()).usual_s, turn_s.get(tag, 0.0)
         rest += now * (reset if is_reset else turn) + turns * count * turn
-        rebuilding += (count - now if is_reset else count) * reset + seen.turns.get(tag, Seen()).number * turn
+        rebuilding += (count - now if is_reset else count) * reset
+        rebuilding += given.behind.get(tag, seen.turns.get(tag, Seen()).number) * turn
         messages += (turns + bool(now)) * count * ITEM_S
     messages += (turns + bool(left)) * (plan.lanes * MESSAGE_S + given.limits.round_trip_s)
     return rest * (1 - plan.share) - rebuilding * plan.share - messages, rest
@@ -622,12 +627,21 @@ class Placement:
         return self._is_first or bool(self._state.now.out and calls > 1)
 
     def before_turn(
-        self, episode: Episode, bound_to_main: Collection[int] = frozenset(), lanes_ready: int = 0
+        self,
+        episode: Episode,
+        bound_to_main: Collection[int] = frozenset(),
+        lanes_ready: int = 0,
+        behind: Mapping[str, int] | None = None,
     ) -> Homes | None:
         """Before a further turn is played: new homes, where that should not wait for the next reset.
 
-        That is so where the first episode shows that workers clearly pay, and where workers clearly lose. The arguments
-        are those of :meth:`at_reset`, of the present episode.
+        That is so where the first episode shows that workers clearly pay, and where workers clearly lose.
+
+        Args:
+            episode: What was measured in the present one.
+            bound_to_main: See :meth:`at_reset`.
+            lanes_ready: See :meth:`at_reset`.
+            behind: See :class:`Situation`.
         """
         count = len(episode.calls)
         self._is_split = False
@@ -636,7 +650,7 @@ class Placement:
         is_due, self._is_due = self._is_due, False
         self._is_split = self._is_first and not self._state.now.out
         played = self._places(episode)
-        given = replace(self._situation(bound_to_main, lanes_ready), costs=episode.tags)
+        given = replace(self._situation(bound_to_main, lanes_ready), costs=episode.tags, behind=behind or {})
         before = after = self._state.noted(played)
         if self._is_first:
             after = first_look(before, given, episode)
@@ -678,6 +692,7 @@ class Placement:
         is_reset: bool,
         bound_to_main: Collection[int] = frozenset(),
         lanes_ready: int = 0,
+        behind: Mapping[str, int] | None = None,
     ) -> Homes | None:
         """After a piece: new homes of the environments that the call has ``left``, if they are to be played in workers.
 
@@ -685,7 +700,7 @@ class Placement:
         """
         if not self._is_split or not episode.tags:
             return None
-        given = replace(self._situation(bound_to_main, lanes_ready), costs=episode.tags)
+        given = replace(self._situation(bound_to_main, lanes_ready), costs=episode.tags, behind=behind or {})
         waiting = set(left)
         counts = Counter(spec.tag for spec in self._hosted(bound_to_main) if spec.env_id in waiting)
         after = first_look(self._state, given, episode, counts, is_reset)

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from ragen.agent_loop import training
 from ragen.agent_loop.ray_service import actor_name, node_actor
 from ragen.llm_agent.config.loading import load_config
 from support.agent_loop import StandInClient, tokenizer
+from support.leftovers import processes, until
 from support.taught_qwen import save_tiny_model
 from support.verl_on_cpu import ENVIRONMENT, GROUPS, ON_CPU, OWN_RAY, TRAINING, values
 
@@ -121,12 +123,23 @@ def test_verls_manager_plays_trajectories_and_kills_of_lanes_or_service_change_n
     assert_same(disturbed, undisturbed)
 
 
-def trained(tmp_path, command):
-    """Run a training of two steps; what it wrote, after a look at what every training has to log."""
+def trained(tmp_path, command, disturb=lambda: None):
+    """Run a training of two steps; what it wrote, after a look at what every training has to log.
+
+    Args:
+        tmp_path: The training's folder.
+        command: What starts it.
+        disturb: Called again and again while it runs.
+    """
     environment = {**os.environ, **ENVIRONMENT, **ON_CPU}
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=1200)
-    log = done.stdout + done.stderr
-    assert done.returncode == 0, log[-5000:]
+    path = tmp_path / "log"
+    with path.open("w") as file:
+        running = subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=file, stderr=subprocess.STDOUT)
+        until(lambda: disturb() or running.poll() is not None, patience=1200)
+    if running.poll() is None:
+        running.kill()
+    log = path.read_text(errors="replace")
+    assert running.returncode == 0, log[-5000:]
     assert values(log, "training/global_step") == [1, 2]
     assert any(norm > 0 for norm in values(log, "actor/grad_norm"))
     for tag in ("SimpleSokoban", "Bandit"):
@@ -171,3 +184,51 @@ def test_verls_stock_trainer_takes_steps_on_a_cpu(tmp_path, how):
     for tag in ("SimpleSokoban", "Bandit"):
         assert len(values(log, f"val-core/{tag}/acc/mean@1")) == 1
         assert len(values(log, f"val-aux/{tag}/num_actions/mean@1")) == 1
+
+
+def weights(folder):
+    """The model's weights that a training has saved after its second step."""
+    (path,) = folder.glob("**/global_step_2/actor/model_world_size_1_rank_0.pt")
+    return {
+        name: value.full_tensor() if hasattr(value, "full_tensor") else value
+        for name, value in torch.load(path, weights_only=False).items()
+    }
+
+
+class WorkerKiller:
+    """Kills a worker of the environment service whenever it has a new one, as long as there are kills left."""
+
+    def __init__(self, kills):
+        self.killed, self._left = [], kills
+
+    def __call__(self):
+        for pid, title in processes().items():
+            if self._left and pid not in self.killed and re.match("ragen (?!supervisor|watcher)", title):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    self.killed.append(pid)
+                    self._left -= 1
+
+
+def test_two_trainings_give_the_same_rewards_and_weights_though_workers_of_one_are_killed(tmp_path):
+    same = [*TRAINING, *OWN_RAY, "agent_loop.seed=7", "trainer.save_freq=2"]
+    killer = WorkerKiller(12)
+    logs, saved = [], []
+    for name, disturb in (("calm", lambda: None), ("disturbed", killer)):
+        folder = tmp_path / name
+        folder.mkdir()
+        logs.append(trained(folder, stock_command(folder, *same), disturb))
+        saved.append(weights(folder))
+    assert len(killer.killed) == 12
+    for metric in ("critic/score/mean", "critic/score/max", "envs/Bandit/success", "actor/grad_norm", "actor/pg_loss"):
+        calm, disturbed = (values(log, metric) for log in logs)
+        assert calm == disturbed and len(calm) == 2, metric
+    calm, disturbed = saved
+    assert calm.keys() == disturbed.keys()
+    assert [name for name in calm if not torch.equal(calm[name], disturbed[name])] == []
+
+
+def test_a_training_measures_collapse_with_verls_own_actor(tmp_path):
+    overrides = [*TRAINING, *OWN_RAY, "++collapse_detection.first_turn_enabled=true", "agent_proxy.enable_think=true"]
+    log = trained(tmp_path, stock_command(tmp_path, *overrides))
+    assert values(log, "collapse/first_turn/MI")

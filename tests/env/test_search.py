@@ -273,8 +273,7 @@ def test_an_index_is_built_once_and_anew_for_another_corpus(tmp_path: Path, cach
 
 
 def test_environments_of_a_process_share_one_index_that_closes_with_the_last() -> None:
-    world = generate(0, 120)
-    first, second = hold_index("fts5", None, world), hold_index("fts5", None, world)
+    first, second = (hold_index("fts5", None, (0, 120)) for _ in range(2))
     assert first.value is second.value
     first.release()
     assert second.value.search("town", 1)

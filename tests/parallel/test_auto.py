@@ -262,6 +262,13 @@ def test_the_first_episode_goes_on_in_workers_where_what_is_left_takes_longer_th
     assert (after.now.lanes, after.starting) == (lanes, starting), why
 
 
+@pytest.mark.parametrize(("behind", "lanes"), [({}, 0), ({"T": 1024}, 0), ({"T": 64}, 1)])
+def test_in_the_first_episode_only_turns_since_the_last_snapshots_are_played_again(behind, lanes):
+    episode = seen(turns=1024, calls=16)
+    situation = replace(given(1, T=episode.tags["T"]), behind=behind)
+    assert first_look(State(episode=1), situation, episode).now.lanes == lanes
+
+
 @pytest.mark.parametrize(
     ("why", "reset", "left", "ready", "lanes", "starting"),
     [

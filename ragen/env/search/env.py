@@ -70,7 +70,8 @@ class SearchEnv(TextObservation, BaseLanguageBasedEnv):
                 self._server = Server(str(config.retrieval_server_url), config.retrieval_timeout)
             return self._server
         if self._held is None:
-            self._held = hold_index(str(config.backend), config.corpus, None if config.corpus else self._world())
+            world = config.world_seed, config.entities
+            self._held = hold_index(str(config.backend), config.corpus, world)
         return self._held.value
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
@@ -151,21 +152,20 @@ class SearchEnv(TextObservation, BaseLanguageBasedEnv):
         return {} if self.question is None else {"answers": list(self.question.answers)}
 
     def save(self) -> Any:
-        """All that an episode is; see :class:`BaseEnv`."""
+        """All that an episode is; see :class:`BaseEnv`. The question too: to draw it again takes the whole world."""
         if self.question is None:
             return None
-        return self._drawn, self.steps, self.searches, self.observation
+        return self._drawn, self.question, self.steps, self.searches, self.observation
 
     def load(self, saved: Any) -> None:
         """Become what was saved."""
         if saved is None:
             self.question = None
             return
-        self._drawn, self.steps, self.searches, self.observation = saved
-        self.question = self._draw()
+        self._drawn, self.question, self.steps, self.searches, self.observation = saved
 
     def __getstate__(self) -> dict[str, Any]:
-        """The question is drawn again, and the index opened again, where this goes."""
+        """The index is opened again where this goes."""
         return {"config": self.config, "_saved": self.save()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from ragen.env.search.world import Hit, Passage, World
+from ragen.env.search.world import Hit, Passage, generate, generator_digest
 from ragen.errors import ConfigError, SearchError
 from ragen.extras import needs
 from ragen.resources import Lease, machine_cache, worker_resource
@@ -184,13 +184,13 @@ _BACKENDS: dict[str, tuple[Callable[[Path, Iterable[Passage]], None], Callable[[
 }
 
 
-def hold_index(backend: str, corpus: str | None, world: World | None) -> Lease[Index]:
+def hold_index(backend: str, corpus: str | None, world: tuple[int, int]) -> Lease[Index]:
     """This process's hold on the index of a corpus, which the first process of the machine builds.
 
     Args:
         backend: ``"fts5"`` or ``"tantivy"``.
         corpus: A JSONL file; None takes the world's passages.
-        world: The generated world, where there is no corpus.
+        world: Seed and entities of the world, which is generated where there is no corpus and no index of it yet.
 
     Raises:
         ConfigError: The corpus cannot be read, or has no passage.
@@ -199,15 +199,13 @@ def hold_index(backend: str, corpus: str | None, world: World | None) -> Lease[I
     build, index = _BACKENDS[backend]
     key: dict[str, Any] = {"format": FORMAT, "backend": backend}
     if corpus is None:
-        assert world is not None
-        key["passages"] = world.digest
-        passages: Iterable[Passage] = world.passages
+        key["world"] = [*world, generator_digest()]
     else:
         info = Path(corpus).stat()
         key["corpus"] = [corpus, info.st_size, info.st_mtime_ns]
-        passages = passages_of(corpus)
 
     def fill(folder: Path) -> None:
+        passages = generate(*world).passages if corpus is None else passages_of(corpus)
         build(folder, _some(passages, corpus))
 
     folder = machine_cache("search", key, fill)

@@ -21,11 +21,20 @@ class Adventure(TextObservation, BaseLanguageBasedEnv):
 
     uses_global_rng = False
     cost_hint = "heavy"
+    preload = ("textworld",)  # a second, which a worker that takes another one's place need not wait for
 
     game: Any
     admissible: list[str]
     steps: int
     _story: Any  # the engine, with the game that it has loaded; None without one
+
+    @abstractmethod
+    def save(self) -> Any:
+        """All of a game that has begun; None before. Each class declares its own, and ``load``: see :class:`BaseEnv`."""
+
+    @abstractmethod
+    def load(self, saved: Any) -> None:
+        """Become what was saved."""
 
     @abstractmethod
     def _forget(self) -> None:

@@ -143,9 +143,14 @@ class EpisodeJournal:
         return self.seed is not None or bool(self.snapshots) or is_known(self.before)
 
     @property
+    def behind(self) -> int:
+        """Entries since the last snapshot, or since the reset."""
+        return len(self.entries) - (self.snapshots[-1].position if self.snapshots else 0)
+
+    @property
     def ends_with_snapshot(self) -> bool:
         """Whether nothing has to be replayed."""
-        return bool(self.snapshots) and self.snapshots[-1].position == len(self.entries)
+        return bool(self.snapshots) and not self.behind
 
     def keep(self, state: Pickled, digest: Any) -> None:
         """Keep a snapshot of now; of older ones every other goes, where they take too much memory."""

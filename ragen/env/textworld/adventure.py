@@ -30,7 +30,7 @@ class Adventure(TextObservation, BaseLanguageBasedEnv):
 
     @abstractmethod
     def save(self) -> Any:
-        """All of a game that has begun; None before. Each class declares its own, and ``load``: see :class:`BaseEnv`."""
+        """All of a game that has begun; None before. Each class declares its own: see :class:`BaseEnv`."""
 
     @abstractmethod
     def load(self, saved: Any) -> None:

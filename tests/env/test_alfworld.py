@@ -232,3 +232,18 @@ def test_rollouts_are_equal_in_workers_and_after_kills() -> None:
         assert play_answers(manager, answers, turns) == expected[0]
     rewards = [turn.get("reward", 0) for cache in expected[0] + expected[1] for turn in cache["history"]]
     assert max(rewards) == 10.0, "something was solved"
+
+
+@needs_alfworld
+def test_a_process_that_has_closed_its_games_ends_well_and_plays_the_same_with_what_it_kept():
+    code = (
+        "from ragen.env import REGISTERED_ENVS as ENVS\n"
+        "played = []\n"
+        "for _ in range(2):\n"
+        "    env = ENVS['alfworld']()\n"
+        "    played.append([env.reset(3), *(env.step(env.admissible[0])[0] for _ in range(4))])\n"
+        "    env.close()\n"
+        "assert played[0] == played[1], played\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

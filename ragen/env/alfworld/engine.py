@@ -53,6 +53,9 @@ def _logic(domain: str, grammar: str) -> Any:
     return GameLogic(domain=domain, grammar=grammar)
 
 
+_idle: list[Any] = []  # planners' libraries; one that is unloaded makes the process crash when it exits
+
+
 @lru_cache(maxsize=1)
 def _story_class() -> Any:
     """TextWorld's environment for PDDL, changed; made on first use, since TextWorld takes a second to import."""
@@ -108,7 +111,11 @@ def _story_class() -> Any:
         """TextWorld's, whose things have the names that ALFWorld gives them; it plays one game after the other."""
 
         def __init__(self) -> None:
-            super().__init__(EnvInfos(feedback=True, admissible_commands=True, won=True))
+            super(PddlEnv, self).__init__(EnvInfos(feedback=True, admissible_commands=True, won=True))
+            try:
+                self.downward_lib = _idle.pop()
+            except IndexError:
+                self.downward_lib = fast_downward.load_lib()
             self._task = ""
 
         def load(self, game: Game) -> None:
@@ -150,7 +157,8 @@ def _story_class() -> Any:
             """Give the planner's library back."""
             library, self.downward_lib = self.downward_lib, None
             if library is not None:
-                fast_downward.close_lib(library)
+                library.cleanup()
+                _idle.append(library)
 
     return Story
 

@@ -25,6 +25,7 @@ STAND_INS = """
 import importlib.machinery, sys, types
 
 NAMES = {"vllm", "wandb", "openai", "anthropic", "together", "gym", "gym_sokoban", "spacy", "webshop_minimal"}
+NAMES |= {"alfworld", "textworld"}
 
 class Anything(types.ModuleType):
     __path__ = []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from ragen.errors import ConfigError
@@ -118,9 +116,8 @@ def test_there_are_two_styles():
         create_projection_function("sokoban", "verl")
 
 
-@pytest.mark.parametrize("text", ["<action>" * 30_000, "." * 200_000, "search[" * 30_000, "(" * 200_000, "İ" * 50_000])
+@pytest.mark.parametrize("text", ["<action>", ".", "search[", "(", "İ"])
 @pytest.mark.parametrize("env_type", ["sokoban", "webshop", "countdown", "bandit"])
 def test_no_reply_takes_long_to_read(env_type, text):
-    start = time.perf_counter()
-    create_projection_function(env_type)([text])
-    assert time.perf_counter() - start < 2
+    """So long that reading it in quadratic time would take longer than any test is given."""
+    assert create_projection_function(env_type)([text * 500_000])[1] == [False]

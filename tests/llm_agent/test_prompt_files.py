@@ -15,7 +15,7 @@ from ragen.llm_agent.prompting.__main__ import main
 from ragen.llm_agent.prompting.checkout import read_prompts
 from ragen.llm_agent.prompting.conversation import ConversationBuilder, prompt_rows, shipped_instructions, tag_prompt
 from ragen.llm_agent.prompting.replies import ControlTokens
-from ragen.llm_agent.prompting.templates import DEFAULT_PROMPTS, PromptTemplate, escaped, fill
+from ragen.llm_agent.prompting.templates import DEFAULT_PROMPTS, PromptTemplate, WindowTemplate, escaped, fill
 
 CONTROL = ControlTokens([])
 SOKOBAN = {"env_type": "sokoban", "env_instruction": "Push.", "max_actions_per_traj": 4, "max_tokens": 30}
@@ -102,6 +102,78 @@ def test_turns_within_one_message_are_told_by_a_file_too(tmp_path):
     assert told == [{"role": "user", "content": content}]
 
 
+SHORT = """
+    system: ""
+    join: ""
+    trim: false
+    state: "{observation} {invalid}({actions_left})"
+    invalid: "again! "
+    actions_left: "{actions_left}"
+    instruction: {symbols: "", actions: "", limits: ""}
+    windows:
+      sokoban:
+        before: "{task}{played}last {shown}:\\n"
+        turn: "{turn}: {observation} -> {reply}{reward}\\n"
+        reward: ""
+        after: ""
+        asked: "{state}"
+        alone: "{task}{played}{state}"
+        state: "{turn}: {observation}, {admissible}{invalid}{actions_left} left, as {format}"
+        invalid: "what? "
+        task: "Do {task}.\\n"
+        played: "{completed} played.\\n"
+        admissible: "one of {admissible}. "
+        find_task: "Task: (.+)"
+        find_admissible: "Can: (.+)"
+        find_reply: "(?s)<answer>(.*?)</answer>"
+        clean: {"Task: .+": "", "Can: .+": "", "\\\\s+": " ", " $": ""}
+        longest: 12
+        cut: ".."
+    """
+HOUSE = [
+    {
+        "state": "Home.\nTask: light up\nCan: a, b",
+        "actions_left": 4,
+        "llm_response": "<think>x</think><answer> a\n</answer>",
+        "reward": 1.0,
+    },
+    {"state": "A very long corridor.\nCan: c", "actions_left": 3, "llm_response": " none ", "reward": 0.0},
+    {"state": "Hall.\n\n\\1 doors", "actions_left": 2, "manager_invalid_action": True},
+]
+
+
+@pytest.mark.parametrize(
+    ("turns", "window", "content"),
+    [
+        (1, None, "Do light up.\n1: Home., one of a, b. 4 left, as F"),
+        (2, None, "Do light up.\n1 played.\nlast 1:\n1: Home. -> a\n2: A very long corridor., one of c. 3 left, as F"),
+        (
+            3,
+            None,
+            "Do light up.\n2 played.\nlast 2:\n1: Home. -> a\n2: A very lon.. -> none\n"
+            "3: Hall. \\1 doors, what? 2 left, as F",
+        ),
+        (3, 1, "Do light up.\n2 played.\n3: Hall. \\1 doors, what? 2 left, as F"),
+    ],
+)
+def test_a_type_of_environment_may_tell_earlier_turns_in_short(tmp_path, turns, window, content):
+    template = PromptTemplate.load(written(tmp_path, SHORT))
+    given = ContextSettings(template=template, window_mode="single_turn")
+    prompts = {"S": replace(tag_prompt("S", SOKOBAN, given, CONTROL), reply_format="F", instruction="")}
+    kept = ("state", "actions_left", "manager_invalid_action")
+    history = [*HOUSE[: turns - 1], {key: value for key, value in HOUSE[turns - 1].items() if key in kept}]
+    conversations = ConversationBuilder(given, prompts, {}, CONTROL, "<think>")
+    told = conversations.messages(prompt_rows([{"tag": "S", "history": history}], window)[0])
+    assert told == [{"role": "user", "content": content}]
+
+
+def test_windows_of_other_types_are_not_those_of_a_type_that_has_its_own(tmp_path):
+    template = PromptTemplate.load(written(tmp_path, SHORT))
+    lake = {"env_type": "frozen_lake", "env_instruction": "Cross."}
+    content = chat(template, lake, window_mode="single_turn")[0]["content"]
+    assert content.startswith("Cross.The turns before this one:---\nTurn 1:\nState:\nleft")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -121,6 +193,14 @@ def test_turns_within_one_message_are_told_by_a_file_too(tmp_path):
         ("reward: '{reward:zz}'", "cannot be"),
         ("instructions: {A: 3}", "instructions.A is 3"),
         ("a: [", "cannot be read"),
+        ("windows: {alfworld: a}", "windows.alfworld is 'a'; expected a mapping"),
+        ("windows: {alfworld: {turm: a}}", "'windows.alfworld.turm' is no field"),
+        ("window: {longest: a}", "window.longest is 'a'; expected a whole number"),
+        ("window: {longest: -1}", "window.longest is -1; expected at least 0"),
+        ("window: {find_task: '('}", "no regular expression"),
+        ("window: {find_task: 'a'}", "window.find_task is 'a'; expected a group"),
+        ("window: {clean: {'(': a}}", "window.clean has '\\('"),
+        ("window: {state: 'all'}", r"window.state lacks the slot \{observation\}"),
     ],
 )
 def test_a_file_that_cannot_work_is_refused(tmp_path, text, said):
@@ -253,7 +333,61 @@ class SimpleMemory:
 """
 
 
-def checkout(tmp_path: Path, context: str, memory: str | None = None) -> Path:
+FACTORY = """
+MEMORY_REGISTRY = {
+    "alfworld": AlfWorldMemory,
+}
+"""
+ADVENTURE_MEMORY = """
+class AlfWorldMemory:
+    CLEAN_PATTERNS = [r"^Banner\\.$", r"left: \\d+"]
+
+    def _clean_observation(self, obs):
+        cleaned = obs
+        for pattern in self.CLEAN_PATTERNS:
+            cleaned = re.sub(pattern, "", cleaned, flags=re.MULTILINE | re.DOTALL)
+        cleaned = re.sub(r"\\n+", "\\n", cleaned).strip()
+        return cleaned
+
+    def _extract_task(self, state):
+        match = re.search(r"Wanted: (.+)", state)
+        return match.group(1).strip() if match else None
+
+    def _extract_admissible_actions(self, state):
+        match = re.search(r"Choose: (.+?)$", state, re.DOTALL)
+        return match.group(1).strip() if match else None
+
+    def _extract_action_from_response(self, llm_response):
+        match = re.search("<answer>(.*)</answer>", llm_response, re.S)
+        return match.group(1).strip() if match else llm_response.strip()
+
+    def build_user_content(self, history, turn_idx, history_start, turn_offset, format_prompt, length_prompt):
+        lines = []
+        if history:
+            if task:
+                lines.append(f"Wanted is {task}")
+        total_steps = turn_idx + turn_offset
+        if total_steps > 0:
+            lines.append(f"{total_steps} done")
+        if history_start < turn_idx:
+            history_count = turn_idx - history_start
+            lines.append(f"the last {history_count} " "are")
+            for h_idx in range(history_start, turn_idx):
+                actual_turn = h_idx + 1 + turn_offset
+                if len(clean_obs) > 40:
+                    clean_obs = clean_obs[:39] + "~"
+                lines.append(f"({actual_turn}) {clean_obs} => {action}")
+        lines.append(f"Now {current_turn}: {clean_current}")
+        if admissible:
+            lines.append(f"Choose {admissible}")
+        if include_warning and history[turn_idx].get('manager_invalid_action'):
+            lines.append("Nothing done.")
+        lines.append(f"{history[turn_idx]['actions_left']} to go. {format_prompt} {length_prompt}")
+        return "; ".join(lines)
+"""
+
+
+def checkout(tmp_path: Path, context: str, memory: str | None = None, adventures: str | None = None) -> Path:
     folder = tmp_path / "RAGEN"
     manager = folder / "ragen" / "llm_agent" / "ctx_manager.py"
     (manager.parent / "memory").mkdir(parents=True)
@@ -261,6 +395,9 @@ def checkout(tmp_path: Path, context: str, memory: str | None = None) -> Path:
     manager.write_text("import nothing_that_exists\n" + context, "utf-8")
     if memory is not None:
         (manager.parent / "memory" / "simple_memory.py").write_text(memory, "utf-8")
+    if adventures is not None:
+        (manager.parent / "memory" / "factory.py").write_text(FACTORY, "utf-8")
+        (manager.parent / "memory" / "alfworld_memory.py").write_text(adventures, "utf-8")
     (folder / "config" / "envs.yaml").write_text("custom_envs: {A: {env_instruction: 'Do {it}.'}, B: {}}", "utf-8")
     return folder
 
@@ -291,8 +428,65 @@ def test_a_checkout_of_2026_is_read(tmp_path):
     assert (read.window.asked, read.window.alone) == ("\nNow ({turn}):\n{state}", "({turn}):\n{state}")
 
 
+def test_the_memory_of_alfworld_is_read(tmp_path):
+    assert read_prompts(checkout(tmp_path, OF_2026, MEMORY)).windows == {}
+    windows = read_prompts(checkout(tmp_path / "with", OF_2026, MEMORY, ADVENTURE_MEMORY)).windows
+    assert windows == {
+        "alfworld": WindowTemplate(
+            before="{task}{played}the last {shown} are; ",
+            turn="({turn}) {observation} => {reply}; ",
+            reward="",
+            after="",
+            asked="{state}",
+            alone="{task}{played}{state}",
+            state="Now {turn}: {observation}; {admissible}{invalid}{actions_left} to go. {format} {length}",
+            invalid="Nothing done.; ",
+            task="Wanted is {task}; ",
+            played="{completed} done; ",
+            admissible="Choose {admissible}; ",
+            find_task="Wanted: (.+)",
+            find_admissible="(?s)Choose: (.+?)$",
+            find_reply="(?s)<answer>(.*)</answer>",
+            clean={
+                r"(?ms)^Banner\.$": "",
+                r"(?ms)left: \d+": "",
+                r"\n+": "\n",
+                r"\A\s+|\s+\Z": "",
+            },
+            longest=40,
+            cut="~",
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("[:39]", "[:30]", "how long an earlier observation may be"),
+        ('return "; ".join(lines)', "return lines", "the lines that build_user_content joins"),
+        ('lines.append(f"Choose', 'lines.insert(0, f"Choose', "the lines task, played, before"),
+        ("{total_steps} done", "{total_steps * 2} done", "total_steps \\* 2"),
+        ("re.S)", "re.X)", "the flags of a pattern"),
+        ('r"Wanted: (.+)"', "WANTED", "found 1 of it: \\['WANTED'\\]"),
+    ],
+)
+def test_a_memory_that_tells_turns_otherwise_is_refused(tmp_path, old, new, said):
+    assert ADVENTURE_MEMORY.count(old) == 1
+    folder = checkout(tmp_path, OF_2026, MEMORY, ADVENTURE_MEMORY.replace(old, new))
+    with pytest.raises(ConfigError, match=said):
+        read_prompts(folder)
+
+
+def test_a_memory_that_is_not_known_is_refused_with_its_type(tmp_path):
+    folder = checkout(tmp_path, OF_2026, MEMORY, ADVENTURE_MEMORY)
+    factory = folder / "ragen" / "llm_agent" / "memory" / "factory.py"
+    factory.write_text(FACTORY.replace("AlfWorldMemory", "ShopMemory"), "utf-8")
+    with pytest.raises(ConfigError, match="alfworld: ShopMemory"):
+        read_prompts(folder)
+
+
 def test_the_command_writes_what_a_configuration_takes(tmp_path, capsys):
-    folder, out = checkout(tmp_path, OF_2026, MEMORY), tmp_path / "out.yaml"
+    folder, out = checkout(tmp_path, OF_2026, MEMORY, ADVENTURE_MEMORY), tmp_path / "out.yaml"
     assert main(["import", str(folder), str(out)]) == 0
     assert f"agent_proxy.prompts={out}" in capsys.readouterr().out
     assert PromptTemplate.load(out) == read_prompts(folder)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,12 +53,12 @@ def specs(fault: str, place: str) -> list[EnvSpec]:
     return [EnvSpec.of(Faulty, each, env_id, tag=str(env_id)) for env_id, each in enumerate(configs)]
 
 
-def request(order: Order, generation: int | None, timeout: float = 20.0) -> Request:
-    return Request(USER, order, timeout, 20.0, generation)
+def request(order: Order, generation: int | None, timeout: float = 20.0, startup: float = 20.0) -> Request:
+    return Request(USER, order, timeout, startup, generation)
 
 
-def tell(lane: Lane, order: Order, generation: int | None = 1, timeout: float = 20.0) -> Reply:
-    return ask({lane: request(order, generation, timeout)})[lane]
+def tell(lane: Lane, order: Order, generation: int | None = 1, timeout: float = 20.0, startup: float = 20.0) -> Reply:
+    return ask({lane: request(order, generation, timeout, startup)})[lane]
 
 
 def outcomes(reply: Reply) -> list[Any]:
@@ -130,9 +129,8 @@ def test_a_deadline_is_that_of_the_item_though_one_before_had_more_time(pool: Wo
     """A class may take its time to be loaded; the replay that comes after it in the same request may not."""
     (lane,) = pool.lanes(1)
     journal = EpisodeJournal(seed=7, has_begun=True)
-    began = time.monotonic()
-    lost = tell(lane, Rebuild.of(specs("sleeps", "reset"), [(0, journal), (1, journal)]), None, timeout=0.5)
-    assert time.monotonic() - began < 15.0  # and not the 20 s of a start
+    order = Rebuild.of(specs("sleeps", "reset"), [(0, journal), (1, journal)])
+    lost = tell(lane, order, None, timeout=0.5, startup=3600.0)  # which no test is given
     assert isinstance(lost, LaneFailure)
     assert (lost.cause, lost.index, lost.seconds) == (Cause.TIMEOUT, 3, 0.5)
     assert "in reset" in lost.stacks

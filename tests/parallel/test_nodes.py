@@ -13,7 +13,6 @@ import re
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.parallel.kinds import ray as ray_kind
 from ragen.parallel.kinds import ray_cluster
 from ragen.parallel.kinds.ray import Node, NodeAgent, RayKind
+from ragen.parallel.lanes.lane import Request
 from ragen.parallel.settings import RayOptions, Settings
 from support.episodes import SEED, config, freeze, play, sequential
 from support.leftovers import is_over, processes, titled, until
@@ -206,9 +206,10 @@ def test_a_node_that_answers_late_keeps_its_workers(honest: list[list[dict[str, 
 
 
 def test_an_environment_that_hangs_on_a_node_costs_its_own_time_out_alone(
-    honest: list[list[dict[str, Any]]], tmp_path: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its worker has one message for all of its environments, of which the others have not begun."""
+    monkeypatch.setattr(Request, "time_of_all", lambda _: 3600.0)  # the message's, which no test is given
     fields = {"fault": "sleeps", "place": "turn 2", "once": str(tmp_path / "once")}
     tags = {
         "Good": {"env_type": "support.faulty_envs:Walk"},
@@ -222,9 +223,7 @@ def test_an_environment_that_hangs_on_a_node_costs_its_own_time_out_alone(
     )
     expected = sequential(monkey, TURNS)[0]
     with EnvStateManager(hangs) as manager:
-        begin = time.monotonic()
         assert freeze(play(manager, TURNS)) == expected
-        assert time.monotonic() - begin < 40 * 2.0, "one deadline, and not that of all in the message"
         assert restarts(manager) == 1
 
 

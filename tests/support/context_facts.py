@@ -27,6 +27,15 @@ WINDOWS = {
         f"{mode}{window}": {"agent_proxy.context_window_mode": f"{mode}_turn", "agent_proxy.max_context_window": window}
         for mode in ("limited_multi", "single")
         for window in (1, 2)
+    }
+    | {
+        f"house_single{window}{'' if thinks else '_nothink'}": {
+            "custom_envs.Depot.env_type": "alfworld",
+            "agent_proxy.context_window_mode": "single_turn",
+            "agent_proxy.max_context_window": window,
+            "agent_proxy.enable_think": thinks,
+        }
+        for window, thinks in ((-1, True), (1, True), (3, True), (3, False))
     },
 }
 SETTINGS = {
@@ -154,13 +163,35 @@ def rollouts(overrides: Record) -> list[Record]:
                 "metrics": {f"{tag}/success": float(env_id % 2), f"{tag}/num_actions": 8 - left, f"{tag}/pass@2": 1.0},
             }
         )
-    return found
+    houses = [tag for tag in TAGS if overrides.get(f"custom_envs.{tag}.env_type") == "alfworld"]
+    return [_furnished(rollout) if rollout["tag"] in houses else rollout for rollout in found]
+
+
+def _furnished(rollout: Record) -> Record:
+    """A rollout whose states are in the form of ALFWorld's, and which says where a turn had no valid action."""
+    env_id, draws = rollout["env_id"], random.Random(rollout["env_id"])
+    for turn, entry in enumerate(rollout["history"]):
+        names = draws.choices(("drawer", "lamp", "shelf"), k=30 if turn else 3)
+        seen = [f"a {name} {draws.randint(1, 9)}" for name in names]
+        words = f"There is {', '.join(seen)}."
+        if turn == 0:
+            words = f"-= Welcome to TextWorld, ALFRED! =-\n\n{words}\n \n"
+            words += "Your task is to: light the lamp." if env_id % SIZE == 0 else "Find out what is wanted."
+        if turn == 2:
+            words += "\n\n\nYou have 7 actions left.\nAlways output: nothing.\nMax response length: none."
+        listed = f"\n\nAdmissible actions: [{', '.join(MOVES[: turn + 1])}]" if turn != 3 else ""
+        entry["state"] = words + listed
+        if turn and not rollout["history"][turn - 1]["actions"]:
+            entry["manager_invalid_action"] = True
+    rollout["history"][1]["llm_response"] = "a reply without tags "
+    return rollout
 
 
 def asked(rollout: Record, turns: int) -> Record:
     """A rollout before its next reply, after so many turns."""
     history = copy.deepcopy(rollout["history"][: turns + 1])
-    history[-1] = {key: history[-1][key] for key in ("state", "actions_left")}
+    kept = ("state", "actions_left", "manager_invalid_action")
+    history[-1] = {key: history[-1][key] for key in kept if key in history[-1]}
     return {key: rollout[key] for key in ("env_id", "group_id", "tag", "penalty")} | {"history": history}
 
 
@@ -232,7 +263,10 @@ def _ids(batch: Any, row: int) -> list[int]:
 def settings_facts(manager: Any, tokenizer: Any, overrides: Record) -> Record:
     """All that is written down of one setting."""
     states = rollouts(overrides)
-    prompts = [prompt_facts(manager, state, turns) for state in states[1:3] for turns in (0, 1, 2)]
+    plays = [(state, turns) for state in states[1:3] for turns in (0, 1, 2)]
+    if "custom_envs.Depot.env_type" in overrides:
+        plays += [(states[2], 3), *((states[3], turns) for turns in (0, 1, 2))]
+    prompts = [prompt_facts(manager, *play) for play in plays]
     return {"prompts": prompts, "batch": batch_facts(manager, tokenizer, states)}
 
 

@@ -1,4 +1,4 @@
-r"""The prompts of a RAGEN checkout, read off ``ctx_manager.py``, ``memory/simple_memory.py`` and ``envs.yaml``.
+r"""The prompts of a RAGEN checkout, read off ``ctx_manager.py``, the files of ``memory/``, and ``envs.yaml``.
 
 The source is parsed as data and never run. Both generations are known (2025, with the instruction in the first user
 message, and 2026, with it in the system message), and a checkout whose owner has changed its wording. One whose prompts
@@ -32,6 +32,8 @@ from ragen.llm_agent.prompting.templates import (
 
 CONTEXT = "ragen/llm_agent/ctx_manager.py"
 MEMORY = "ragen/llm_agent/memory/simple_memory.py"
+MEMORIES = "ragen/llm_agent/memory/factory.py"
+ADVENTURE_MEMORY = "ragen/llm_agent/memory/alfworld_memory.py"
 TAGS = "config/envs.yaml"
 
 KEYS = {
@@ -58,6 +60,21 @@ NAMES = {
     "self.action_sep": "action_sep",
 }
 """Expressions, and the slots that they are."""
+
+ADVENTURE_NAMES = {
+    "task": "{task}",
+    "total_steps": "{completed}",
+    "history_count": "{shown}",
+    "clean_obs": "{observation}",
+    "clean_current": "{observation}",
+    "action": "{reply}",
+    "current_turn": "{turn}",
+    "admissible": "{admissible}",
+}
+"""Variables of ``AlfWorldMemory``, and the slots that they are."""
+
+ADVENTURE_PARTS = ("task", "played", "before", "turn", "seen", "admissible", "invalid", "asked")
+"""What ``AlfWorldMemory`` puts into a message, in this order."""
 
 
 def read_prompts(checkout: str | Path) -> PromptTemplate:
@@ -95,7 +112,7 @@ def read_prompts(checkout: str | Path) -> PromptTemplate:
     )
     memory = root / MEMORY
     if memory.is_file():
-        return replace(template, window=_Source(memory).window(state))
+        return replace(template, window=_Source(memory).window(state), windows=_windows(root))
     ours = template.window  # RAGEN of 2025 has no such prompts, and ours are put together with blank lines
     texts = {name: getattr(ours, name) + "\n\n" for name in ("before", "turn", "after")}
     return replace(template, window=replace(ours, **texts))
@@ -256,6 +273,143 @@ class _Source:
             raise self.refuse(f"the state as {CONTEXT} shows it", [text])
         return text.removesuffix(state) + "{state}"
 
+    def memories(self) -> dict[str, str]:
+        """The class that tells earlier turns, of each type of environment that has one of its own."""
+        match list(_assigned(self._tree, "MEMORY_REGISTRY")):
+            case [ast.Dict(keys=keys, values=values)]:
+                return {self._plain_text(key): ast.unparse(value) for key, value in zip(keys, values, strict=True)}
+        raise self.refuse("MEMORY_REGISTRY")
+
+    def _plain_text(self, node: ast.AST | None) -> str:
+        match node:
+            case ast.Constant(value=str(text)):
+                return text
+        raise self.refuse("a text", [] if node is None else [ast.unparse(node)])
+
+    def adventure_window(self) -> WindowTemplate:
+        """The texts of ``AlfWorldMemory``, which are lines of one message, and what it takes out of observations."""
+        builder = self._own("build_user_content")
+        returned = [node.value for node in ast.walk(builder) if isinstance(node, ast.Return)]
+        match returned:
+            case [ast.Call(func=ast.Attribute(value=ast.Constant(value=str(join)), attr="join"), args=[lines])]:
+                found = list(self._appended(builder.body, ast.unparse(lines)))
+            case _:
+                raise self.refuse("the lines that build_user_content joins")
+        if tuple(part for part, _ in found) != ADVENTURE_PARTS:
+            raise self.refuse(f"the lines {', '.join(ADVENTURE_PARTS)}", found)
+        texts = {part: text if part == "asked" else text + join for part, text in found}
+        longest, cut = self._cut(builder)
+        return WindowTemplate(
+            before="{task}{played}" + texts["before"],
+            turn=texts["turn"],
+            reward="",
+            after="",
+            asked="{state}",
+            alone="{task}{played}{state}",
+            state=f"{texts['seen']}{{admissible}}{{invalid}}{texts['asked']}",
+            invalid=texts["invalid"],
+            task=texts["task"],
+            played=texts["played"],
+            admissible=texts["admissible"],
+            find_task=self._sought("_extract_task"),
+            find_admissible=self._sought("_extract_admissible_actions"),
+            find_reply=self._sought("_extract_action_from_response"),
+            clean=self._cleaning(),
+            longest=longest,
+            cut=cut,
+        )
+
+    def _own(self, name: str) -> ast.FunctionDef:
+        found = _function(self._tree, name)
+        if found is None:
+            raise self.refuse(name)
+        return found
+
+    def _appended(self, body: list[ast.stmt], lines: str, within: str = "") -> Iterator[tuple[str, str]]:
+        """The lines that statements append, each with the part of a message that it is."""
+        for node in body:
+            match node:
+                case ast.For(body=inner):
+                    yield from self._appended(inner, lines, "for")
+                case ast.If(body=inner):
+                    yield from self._appended(inner, lines, within or "if")
+                case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append"), args=[text])):
+                    if name == lines:
+                        told = self.text("a line of a message", text, ADVENTURE_NAMES)
+                        yield _adventure_part(told, within), told
+
+    def _cut(self, builder: ast.FunctionDef) -> tuple[int, str]:
+        """How long an earlier observation may be, and what ends a longer one."""
+        for node in ast.walk(builder):
+            match node:
+                case ast.If(
+                    test=ast.Compare(left=ast.Call(func=ast.Name(id="len")), comparators=[ast.Constant(value=longest)]),
+                    body=[
+                        ast.Assign(
+                            value=ast.BinOp(
+                                left=ast.Subscript(slice=ast.Slice(upper=ast.Constant(value=kept))),
+                                right=ast.Constant(value=str(cut)),
+                            )
+                        )
+                    ],
+                ) if isinstance(longest, int) and isinstance(kept, int) and kept + len(cut) == longest:
+                    return longest, cut
+        raise self.refuse("how long an earlier observation may be")
+
+    def _sought(self, name: str) -> str:
+        """The pattern that a function looks for."""
+        found = [self._pattern(call, 2) for call in _calls(self._own(name), "re.search")]
+        return self.only(f"the pattern of {name}", found)
+
+    def _cleaning(self) -> dict[str, str]:
+        """What is taken out of observations, one after the other."""
+        builder = self._own("_clean_observation")
+        clean: dict[str, str] = {}
+        for call in _calls(builder, "re.sub"):
+            put = self._plain_text(call.args[1])
+            if isinstance(call.args[0], ast.Name):
+                lists = _assigned(self._tree, "CLEAN_PATTERNS")
+                clean |= {self._pattern(call, 3, each): put for node in lists for each in getattr(node, "elts", ())}
+            else:
+                clean[self._pattern(call, 3)] = put
+        if any(isinstance(node, ast.Attribute) and node.attr == "strip" for node in ast.walk(builder)):
+            clean[r"\A\s+|\s+\Z"] = ""
+        return clean
+
+    def _pattern(self, call: ast.Call, place: int, pattern: ast.expr | None = None) -> str:
+        """A pattern as a call of ``re`` reads it, flags and all, which stand at this place or are named."""
+        given = [*call.args[place:], *(word.value for word in call.keywords if word.arg == "flags")]
+        flags = {name for node in given for name in ast.unparse(node).split(" | ")}
+        letters = {"re.MULTILINE": "m", "re.DOTALL": "s", "re.IGNORECASE": "i", "re.M": "m", "re.S": "s", "re.I": "i"}
+        if not flags <= letters.keys():
+            raise self.refuse("the flags of a pattern", sorted(flags))
+        text = self._plain_text(call.args[0] if pattern is None else pattern)
+        return (f"(?{''.join(sorted({letters[flag] for flag in flags}))})" if flags else "") + text
+
+
+def _adventure_part(text: str, within: str) -> str:
+    """Which part of a message a line of ``AlfWorldMemory`` is."""
+    slots = _slots_in(text)
+    if within == "for":
+        return "turn"
+    by_slot = {"format": "asked", "shown": "before", "observation": "seen", "completed": "played"}
+    by_slot |= {"task": "task", "admissible": "admissible"}
+    return next((part for slot, part in by_slot.items() if slot in slots), "invalid" if within and not slots else text)
+
+
+def _windows(root: Path) -> dict[str, WindowTemplate]:
+    """How the types of environments that have a memory of their own tell earlier turns."""
+    factory = root / MEMORIES
+    if not factory.is_file():
+        return {}
+    source, windows = _Source(factory), {}
+    for env_type, memory in source.memories().items():
+        if memory == "AlfWorldMemory":
+            windows[env_type] = _Source(root / ADVENTURE_MEMORY).adventure_window()
+        elif memory != "SimpleMemory":
+            raise source.refuse("SimpleMemory or AlfWorldMemory", [f"{env_type}: {memory}"])
+    return windows
+
 
 def _instructions(path: Path) -> dict[str, str]:
     """The instruction of each tag of the checkout; none without the file."""
@@ -346,6 +500,12 @@ def _contents(tree: ast.AST, role: str) -> Iterator[ast.expr]:
             match items:
                 case {"role": ast.Constant(value=str(found)), "content": content} if found == role:
                     yield content
+
+
+def _calls(tree: ast.AST, name: str) -> list[ast.Call]:
+    """The calls of a function, in the order of the source."""
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == name]
+    return sorted(found, key=lambda call: (call.lineno, call.col_offset))
 
 
 def _function(tree: ast.AST, name: str) -> ast.FunctionDef | None:

@@ -40,7 +40,9 @@ from ragen.llm_agent.prompting.templates import (
     InstructionTemplate,
     PromptTemplate,
     StepTemplates,
+    WindowTemplate,
     fill,
+    find,
     from_yaml,
 )
 
@@ -61,32 +63,72 @@ class TagPrompt:
         reply_format: The form of the answer.
         max_tokens: The length that a reply is asked to keep to; None does not ask.
         template: The words.
+        window: Those of earlier turns within one message, for this type of environment.
     """
 
     instruction: str
     reply_format: str
     max_tokens: int | None = None
     template: PromptTemplate = DEFAULT_PROMPTS
+    window: WindowTemplate = DEFAULT_PROMPTS.window
 
     def turn(self, text: str, number: int, state: str, actions_left: int | None, invalid: bool = False) -> str:
-        """The text that asks for one turn.
+        """The text that asks for one turn of a chat.
 
         Args:
-            text: Which of the template's: ``first_turn``, ``later_turn``, ``window.asked`` or ``window.alone``.
+            text: Which of the template's: ``first_turn`` or ``later_turn``.
             number: The turn's number in its episode, from 1.
             state: The observation.
             actions_left: How many actions the episode may still take; None does not say.
             invalid: Whether the turn before had no valid action.
         """
         words = self.template
-        parts = {
+        parts = self._parts(number, state, actions_left, words.invalid if invalid else "")
+        return fill(text, {"turn": number, "state": fill(words.state, parts)})
+
+    def asked(
+        self, heading: Mapping[str, str], others: bool, number: int, state: str, actions_left: int | None, invalid: bool
+    ) -> str:
+        """The text that asks for one turn within the message that tells earlier ones; see :meth:`turn`.
+
+        Args:
+            heading: See :meth:`heading`.
+            others: Whether earlier turns are shown.
+            number: The turn's number in its episode, from 1.
+            state: The observation.
+            actions_left: How many actions the episode may still take; None does not say.
+            invalid: Whether the turn before had no valid action.
+        """
+        words, window = self.template, self.window
+        warning = (window.invalid or words.invalid) if invalid else ""
+        parts = self._parts(number, window.cleaned(state), actions_left, warning)
+        parts["admissible"] = fill(window.admissible, {"admissible": find(window.find_admissible, state) or None})
+        told = fill(window.state or words.state, parts)
+        return fill(window.asked if others else window.alone, {"turn": number, "state": told, **heading})
+
+    def heading(self, first_state: str, completed: int) -> dict[str, str]:
+        """What may stand before all turns of a message: the task, and how many turns were played.
+
+        Args:
+            first_state: The observation that the episode began with.
+            completed: Turns that were played.
+        """
+        window = self.window
+        return {
+            "task": fill(window.task, {"task": find(window.find_task, first_state) or None}),
+            "played": fill(window.played, {"completed": completed or None}),
+        }
+
+    def _parts(self, number: int, state: str, actions_left: int | None, warning: str) -> dict[str, Any]:
+        words = self.template
+        return {
+            "turn": number,
             "observation": state,
-            "invalid": words.invalid if invalid else "",
+            "invalid": warning,
             "actions_left": fill(words.actions_left, {"actions_left": actions_left}),
             "format": self.reply_format,
             "length": fill(words.length, {"max_tokens": self.max_tokens}),
         }
-        return fill(text, {"turn": number, "state": fill(words.state, parts)})
 
 
 def tag_prompt(tag: str, entry: Mapping[str, Any], settings: ContextSettings, control: ControlTokens) -> TagPrompt:
@@ -118,6 +160,7 @@ def tag_prompt(tag: str, entry: Mapping[str, Any], settings: ContextSettings, co
         reply_format=words.reply_format.think if settings.enable_think else words.reply_format.answer,
         max_tokens=entry.get("max_tokens") or settings.response_length,
         template=words,
+        window=words.windows.get(str(entry.get("env_type")), words.window),
     )
 
 
@@ -352,27 +395,29 @@ class ConversationBuilder:
 
     def _write_one_message(self, draft: Draft, row: Row) -> None:
         """The last turn, with the turns before it inside the same message."""
-        user, words = draft[-1][1], self._words.window
+        user, prompt = draft[-1][1], self._prompt(row)
+        window = prompt.window
         *earlier, last = row.turns or [{}]
+        first = self._shown(row.rollout["history"][0])[0] if window.task and last else ""
+        heading = prompt.heading(first, row.stop - 1)
         if earlier:
-            user.append(fill(words.before, {"completed": row.stop - 1, "shown": len(earlier)}))
-            user += [self._earlier_turn(number, turn) for number, turn in enumerate(earlier, row.start + 1)]
-            user.append(words.after)
+            user.append(fill(window.before, {"completed": row.stop - 1, "shown": len(earlier), **heading}))
+            user += [self._earlier_turn(window, number, turn) for number, turn in enumerate(earlier, row.start + 1)]
+            user.append(window.after)
         if last:
-            text = words.asked if earlier else words.alone
-            user.append(self._prompt(row).turn(text, row.stop, *self._shown(last), _is_warned(row, last)))
+            user.append(prompt.asked(heading, bool(earlier), row.stop, *self._shown(last), _is_warned(row, last)))
         if "llm_response" in last and not (row.is_prompt and self.settings.quirks):
             draft.append(("assistant", [self._reply(last)]))
 
-    def _earlier_turn(self, number: int, turn: dict[str, Any]) -> str:
+    def _earlier_turn(self, window: WindowTemplate, number: int, turn: dict[str, Any]) -> str:
         """A turn that is over, as one paragraph."""
-        words, reward, reply = self._words.window, "", turn.get("llm_response", "")
+        reward, reply = "", turn.get("llm_response", "")
         if "reward" in turn:
-            reward = fill(words.reward, {"reward": turn["reward"], "turn": number})
+            reward = fill(window.reward, {"reward": turn["reward"], "turn": number})
         if not self.settings.quirks:
             reply = self._reply(turn).replace(IMAGE_MARK, "")
-        values = {"turn": number, "observation": self._shown(turn)[0], "reply": reply, "reward": reward}
-        return fill(words.turn, values)
+        seen = window.shortened(window.cleaned(self._shown(turn)[0]))
+        return fill(window.turn, {"turn": number, "observation": seen, "reply": window.told(reply), "reward": reward})
 
     def _shown(self, turn: dict[str, Any]) -> tuple[str, int | None]:
         """A turn's observation, and how many actions it leaves."""

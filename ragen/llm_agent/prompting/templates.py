@@ -17,6 +17,7 @@ is written twice. A part with a slot that has no value is left out, as ``actions
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import lru_cache
@@ -49,6 +50,11 @@ def from_yaml(text: str) -> Any:
 def _text(default: str, *slots: str, needs: str = "") -> Any:
     """A field whose text may have these slots, and must have the one that ``needs`` names."""
     return field(default=default, metadata={"slots": slots, "needs": needs})
+
+
+def _pattern() -> Any:
+    """A field that holds a regular expression with a group, or nothing."""
+    return field(default="", metadata={"groups": 1})
 
 
 @dataclass(frozen=True)
@@ -98,9 +104,16 @@ class ReplyFormatTemplate:
     answer: str = ANSWER_FORMAT
 
 
+_STATE_SLOTS = ("observation", "invalid", "actions_left", "format", "length")
+_HEADING_SLOTS = ("task", "played")
+
+
 @dataclass(frozen=True)
 class WindowTemplate:
     """Earlier turns, inside the one user message of ``context_window_mode: single_turn``.
+
+    Patterns are regular expressions as Python's ``re.search`` reads them; their first group counts. With those fields
+    earlier turns can be told in short: the task once, actions without thoughts, observations without what is repeated.
 
     Attributes:
         before: Before them; ``{completed}`` turns have been played, of which ``{shown}`` are shown.
@@ -109,9 +122,20 @@ class WindowTemplate:
         after: Behind them.
         asked: The turn that is asked for, behind others.
         alone: The same where no earlier turn is shown.
+        state: What ``{state}`` of these is; empty for that of all prompts.
+        invalid: What ``{invalid}`` of that is; empty for that of all prompts.
+        task: What ``{task}`` is, where the task is found.
+        played: What ``{played}`` is, from the second turn of an episode on.
+        admissible: What ``{admissible}`` is, where admissible actions are found.
+        find_task: Pattern of the task in an episode's first observation.
+        find_admissible: Pattern of the admissible actions in the observation of the turn that is asked for.
+        find_reply: Pattern of what is told of an earlier reply; empty, or where it is not found, for the whole reply.
+        clean: Patterns, and what is put in the place of each in every observation, one after the other.
+        longest: Most characters of an earlier observation; 0 for no limit.
+        cut: Ends an observation that was longer.
     """
 
-    before: str = _text("The turns before this one:", "completed", "shown")
+    before: str = _text("The turns before this one:", "completed", "shown", *_HEADING_SLOTS)
     turn: str = _text(
         "---\nTurn {turn}:\nState:\n{observation}\nYour reply:\n{reply}{reward}",
         *("turn", "observation", "reply", "reward"),
@@ -119,8 +143,44 @@ class WindowTemplate:
     )
     reward: str = _text("\nReward:\n{reward:.6g}", "reward", "turn")
     after: str = "---"
-    asked: str = _text("Turn {turn}:\n{state}", "turn", "state", needs="state")
-    alone: str = _text("Turn {turn}:\n{state}", "turn", "state", needs="state")
+    asked: str = _text("Turn {turn}:\n{state}", "turn", "state", *_HEADING_SLOTS, needs="state")
+    alone: str = _text("Turn {turn}:\n{state}", "turn", "state", *_HEADING_SLOTS, needs="state")
+    state: str = _text("", "turn", "admissible", *_STATE_SLOTS, needs="observation")
+    invalid: str = ""
+    task: str = _text("", "task")
+    played: str = _text("", "completed")
+    admissible: str = _text("", "admissible")
+    find_task: str = _pattern()
+    find_admissible: str = _pattern()
+    find_reply: str = _pattern()
+    clean: dict[str, str] = field(default_factory=dict, metadata={"groups": 0})
+    longest: int = 0
+    cut: str = ""
+
+    def cleaned(self, observation: str) -> str:
+        """An observation after all of ``clean``."""
+        for pattern, text in self.clean.items():
+            observation = re.sub(pattern, text.replace("\\", "\\\\"), observation)
+        return observation
+
+    def shortened(self, observation: str) -> str:
+        """An observation of ``longest`` characters at most."""
+        if not self.longest or len(observation) <= self.longest:
+            return observation
+        return observation[: max(0, self.longest - len(self.cut))] + self.cut
+
+    def told(self, reply: str) -> str:
+        """What is told of an earlier reply."""
+        if not self.find_reply:
+            return reply
+        found = find(self.find_reply, reply)
+        return reply.strip() if found is None else found
+
+
+def find(pattern: str, text: str) -> str | None:
+    """The first group of a pattern in a text, without blanks around it; None where it is not found."""
+    found = re.search(pattern, text) if pattern else None
+    return (found[1] or "").strip() if found else None
 
 
 @dataclass(frozen=True)
@@ -143,6 +203,8 @@ class PromptTemplate:
         reply_format: What ``{format}`` is.
         instruction: The rules of the game.
         window: Earlier turns within one message.
+        windows: The same for types of environments that have a form of their own, such as ``alfworld``; what one of
+            these leaves out is not that of ``window``, but ours.
         instructions: A tag's ``env_instruction``, in the place of the one that comes with this package.
     """
 
@@ -155,7 +217,7 @@ class PromptTemplate:
     state: str = _text(
         "State:\n{observation}\n"
         "{invalid}{actions_left}Always output: {format} with nothing before, between or after.{length}",
-        *("observation", "invalid", "actions_left", "format", "length"),
+        *_STATE_SLOTS,
         needs="observation",
     )
     reward: str = _text("Reward:\n{reward:.6g}", "reward", needs="reward")
@@ -165,6 +227,7 @@ class PromptTemplate:
     reply_format: ReplyFormatTemplate = field(default_factory=ReplyFormatTemplate)
     instruction: InstructionTemplate = field(default_factory=InstructionTemplate)
     window: WindowTemplate = field(default_factory=WindowTemplate)
+    windows: dict[str, WindowTemplate] = field(default_factory=dict, metadata={"each": WindowTemplate})
     instructions: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -351,25 +414,33 @@ def _filled(default: Any, content: Mapping[str, Any], where: str, section: str =
         key = f"{section}{name}"
         if name not in known:
             raise ConfigError(f"{where}: {key!r} is no field of prompts; there are {', '.join(known)}.")
-        changed[name] = _checked(getattr(default, name), value, where, key)
-        if "slots" in known[name].metadata:
-            _check_slots(value, where, key, **known[name].metadata)
+        rules = known[name].metadata
+        changed[name] = _checked(getattr(default, name), value, where, key, rules.get("each"))
+        if "slots" in rules and value != getattr(default, name):
+            _check_slots(value, where, key, **rules)
+        if "groups" in rules:
+            for pattern in [value] if isinstance(value, str) else value:
+                _check_pattern(pattern, where, key, rules["groups"])
     return replace(default, **changed)
 
 
-def _checked(default: Any, value: Any, where: str, key: str) -> Any:
+def _checked(default: Any, value: Any, where: str, key: str, each: type | None = None) -> Any:
     if is_dataclass(default) or isinstance(default, dict):
         if not isinstance(value, Mapping):
             raise ConfigError(f"{where}: {key} is {value!r}; expected a mapping.")
         if is_dataclass(default):
             return _filled(default, value, where, f"{key}.")
+        if each is not None:
+            return {str(name): _checked(each(), given, where, f"{key}.{name}") for name, given in value.items()}
         wrong = [name for name, text in value.items() if not isinstance(text, str)]
         if wrong:
             raise ConfigError(f"{where}: {key}.{wrong[0]} is {value[wrong[0]]!r}; expected a text.")
         return {str(name): text for name, text in value.items()}
     if type(value) is not type(default):
-        expected = "true or false" if isinstance(default, bool) else "a text"
+        expected = {bool: "true or false", int: "a whole number"}.get(type(default), "a text")
         raise ConfigError(f"{where}: {key} is {value!r}; expected {expected}.")
+    if isinstance(value, int) and value < 0:
+        raise ConfigError(f"{where}: {key} is {value}; expected at least 0.")
     if key == "instruction_in" and value not in PLACES:
         raise ConfigError(f"{where}: instruction_in is {value!r}; expected one of {', '.join(PLACES)}.")
     return value
@@ -387,6 +458,15 @@ def _check_slots(text: str, where: str, key: str, slots: Sequence[str], needs: s
         _check_format(name, form or "", where, key)
     if needs and needs not in [name for name, _, _ in found]:
         raise ConfigError(f"{where}: {key} lacks the slot {{{needs}}}, which it needs.")
+
+
+def _check_pattern(pattern: str, where: str, key: str, groups: int) -> None:
+    try:
+        found = re.compile(pattern).groups
+    except re.error as error:
+        raise ConfigError(f"{where}: {key} has {pattern!r}, which is no regular expression: {error}.") from error
+    if pattern and found < groups:
+        raise ConfigError(f"{where}: {key} is {pattern!r}; expected a group, (..), around what is to be found.")
 
 
 _NUMBERS = (

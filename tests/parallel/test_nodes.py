@@ -205,6 +205,7 @@ def test_a_node_that_answers_late_keeps_its_workers(honest: list[list[dict[str, 
         assert restarts(manager) == 0 and sorted(cluster.placed) == sorted(THREE)
 
 
+@pytest.mark.timeout(600)
 def test_an_environment_that_hangs_on_a_node_costs_its_own_time_out_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,10 +217,10 @@ def test_an_environment_that_hangs_on_a_node_costs_its_own_time_out_alone(
         "Faulty": {"env_type": "support.faulty_envs:Faulty", "env_config": fields},
     }
     settings = {"use_multiprocessing": True, "backend": "ray", "max_workers": 1, "step_timeout": 2.0}
-    hangs = config(tags, [("Faulty", 1), ("Good", 40)], **settings)
+    hangs = config(tags, [("Faulty", 1), ("Good", 10)], **settings)
     monkey = config(
         {**tags, "Faulty": {**tags["Faulty"], "env_config": {"fault": "nothing", "place": "never"}}},
-        [("Faulty", 1), ("Good", 40)],
+        [("Faulty", 1), ("Good", 10)],
     )
     expected = sequential(monkey, TURNS)[0]
     with EnvStateManager(hangs) as manager:

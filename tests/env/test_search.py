@@ -387,6 +387,8 @@ def test_ragens_style_shows_passages_of_every_index(tmp_path: Path, make: Callab
         ("entities", 3),
         ("world_seed", -1),
         ("retrieval_timeout", 0),
+        ("search_delay", -1),
+        ("search_delay", "0.1"),
         ("render_mode", "rgb_array"),
         ("questions", "/nowhere.jsonl"),
         ("questions", __file__),

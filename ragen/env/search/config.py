@@ -34,6 +34,7 @@ class SearchEnvConfig:
             to the letter; None is ``"ragen"`` where ``train_path`` or ``mock_mode`` is given, else ``"own"``.
         retrieval_server_url: The address of a server; None is ``http://127.0.0.1:8000`` for ``"http"``.
         retrieval_timeout: Seconds to wait for it.
+        search_delay: Seconds by which each search takes longer, to try locally what a remote engine would be like.
         k: Passages that a search shows; None is 5.
         max_searches: Searches that are answered in an episode; None for no limit of their own.
         max_steps: Actions of an episode, after which it is over without an answer.
@@ -62,6 +63,7 @@ class SearchEnvConfig:
     style: str | None = None
     retrieval_server_url: str | None = None
     retrieval_timeout: float = 30.0
+    search_delay: float = 0.0
     k: int | None = None
     max_searches: int | None = None
     max_steps: int = 10
@@ -102,6 +104,7 @@ class SearchEnvConfig:
         require(is_number(self.f1_threshold, 0, 1), _TYPE, "f1_threshold", self.f1_threshold, "a number from 0 to 1")
         timeout_ok = is_number(self.retrieval_timeout, 0.001)
         require(timeout_ok, _TYPE, "retrieval_timeout", self.retrieval_timeout, "seconds, more than 0")
+        require(is_number(self.search_delay, 0, 60), _TYPE, "search_delay", self.search_delay, "seconds, from 0 to 60")
         require(is_integer(self.world_seed, 0), _TYPE, "world_seed", self.world_seed, "an integer of at least 0")
         entities_ok = is_integer(self.entities, 50, 20_000)
         require(entities_ok, _TYPE, "entities", self.entities, "an integer from 50 to 20000")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from functools import lru_cache
 from itertools import islice
 from random import Random
@@ -139,6 +140,7 @@ class SearchEnv(TextObservation, BaseLanguageBasedEnv):
         config = self.config
         assert config.k is not None
         most = None if config.backend == "mock" else config.max_total_chars
+        time.sleep(config.search_delay)
         return self._style.found(words, self._index().search(words, config.k), most)
 
     def _judged(self, answer: str) -> Verdict:

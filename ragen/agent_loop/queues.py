@@ -203,6 +203,7 @@ class LaneQueue:
         self.counts.batches += 1
         self.counts.largest = max(self.counts.largest, len(items))
         results = self._engine.play(dict(items))
+        self._engine.readmit(env_id for env_id, result in results.items() if not isinstance(result, EnvFailed))
         return [self._result(env_id, results[env_id]) for env_id, _ in items]
 
     def _result(self, env_id: int, result: TurnResult | EnvFailed) -> Any:

@@ -357,6 +357,16 @@ class EnvEngine(Closing):
         self.homes.begin_episode()
         self.homes.decide(self._use_lanes, self.stats_book.take_episode(), reseeded)
 
+    @holds_interrupts
+    def readmit(self, env_ids: Iterable[int]) -> None:
+        """Let environments that have just played a turn back into shared workers, and forgive these their kills.
+
+        For engines without an episode of all environments, at whose beginning that is done in any case. It is about
+        kills that may come from outside; an environment that failed in another way stays by itself.
+        """
+        with self.environments.lock:
+            self.failures.readmit(self.environments.of(list(env_ids)))
+
     def home(self, env_id: int) -> str:
         """The name of the environment's home: ``"main"``, or that of a lane."""
         return home_name(self.records[env_id].lane)

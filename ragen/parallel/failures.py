@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,15 +100,30 @@ class Failures:
         self._settings, self._environments, self._homes = settings, environments, homes
         self._stats, self._messages, self._on_failure = stats, messages, on_failure
         self._restarts: dict[Lane, int] = defaultdict(int)
+        self._kills: Counter[Lane] = Counter()  # of these, those that may come from outside
+        self._killed: set[int] = set()  # suspects for nothing but such a kill
 
     def begin_episode(self) -> None:
         """All environments are about to be reset: what happened is over."""
         self._restarts.clear()
+        self._kills.clear()
 
     def came_through(self, record: EnvRecord) -> None:
         """An episode has ended well: one restart of its lane is paid back, which would count it out in the long run."""
+        self._killed.discard(record.env_id)
         if record.home is not None and record.failed is None and self._restarts[record.home]:
             self._restarts[record.home] -= 1
+
+    def readmit(self, records: Iterable[EnvRecord]) -> None:
+        """A turn was played in each: kills that may come from outside are forgiven them and their lanes."""
+        if not self._kills and not self._killed:
+            return
+        for record in records:
+            if record.home is not None and (kills := self._kills.pop(record.home, 0)):
+                self._restarts[record.home] = max(0, self._restarts[record.home] - kills)
+            if record.env_id in self._killed:
+                self._killed.discard(record.env_id)
+                self._homes.place({record.env_id: record.home})
 
     def admit(self, suspect: EnvRecord, asked: Collection[int], todo: Collection[int]) -> bool:
         """Give a suspect a lane of its own; whether there was room."""
@@ -173,6 +188,10 @@ class Failures:
                 self._homes.evict([record])
                 record.is_suspect = False
         elif then is Then.QUARANTINE:
+            if trouble is not Trouble.KILLED:
+                self._killed.discard(record.env_id)
+            elif not record.is_suspect:
+                self._killed.add(record.env_id)
             record.is_suspect = True
         elif then in (Then.MAIN, Then.STAY_IN_MAIN):
             record.bound_to_main |= then is Then.STAY_IN_MAIN
@@ -243,6 +262,7 @@ class Failures:
 
     def _lane_lost(self, lane: Lane, failure: LaneFailure) -> None:
         self._restarts[lane] += 1
+        self._kills[lane] += failure.may_come_from_outside
         then = recovery.decide_lane(failure, self._restarts[lane], self._settings)
         story = f"{failure.describe()}.{_indented(failure.stacks)}"
         self._messages.say(story, failure.what if failure.cause is Cause.START else None)

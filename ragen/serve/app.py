@@ -6,11 +6,12 @@
 ``POST /s/TOKEN/reset``, ``/step``     the same session over HTTP; ``GET /s/TOKEN/state``, ``DELETE /s/TOKEN``
 ``POST /reset``, ``/step``             one call on a fresh environment, as OpenEnv has it
 ``GET /health`` ...                    ``/metadata``, ``/schema``, ``/state``, ``/openapi.json``, ``/list_environments``
+``GET /ENV/splits``                    and ``POST /ENV/tasks``, ...: what may be played: :mod:`ragen.serve.tasks`
 ``POST /mcp``, ``/s/TOKEN/mcp``        JSON-RPC with two tools: :mod:`ragen.serve.mcp`
 =====================================  ==========================================================================
 
-``POST /reset`` and ``/step`` whose body has ``responses_create_params`` come from NeMo-Gym: they are answered in its
-form, and a cookie is the session.
+All of it is at ``/s/TOKEN`` too, for clients that know one address and add to it. ``POST /reset`` and ``/step`` whose
+body has ``responses_create_params`` come from NeMo-Gym: they are answered in its form, and a cookie is the session.
 
 One call of a connection is under way at a time: the next message is read when its answer was sent, so that a client
 that sends faster than it is served waits in its own connection. Messages are JSON and nothing else; what does not fit
@@ -26,6 +27,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import ragen
@@ -40,6 +42,7 @@ from ragen.errors import (
     in_short,
 )
 from ragen.extras import needs
+from ragen.serve import tasks as task_api
 from ragen.serve.mcp import TOOLS, Tools
 from ragen.serve.mcp import shown as shown_to_caller
 from ragen.serve.sessions import ServedSession, Sessions
@@ -66,6 +69,8 @@ CODES = {
 STATUS = {"VALIDATION_ERROR": 422, "INVALID_JSON": 400, "CAPACITY_REACHED": 503, "SESSION_ERROR": 409}
 TAKEN_OVER, TOO_BIG = 4001, 1009
 """Codes of a connection's end: another one has the session now; a message was too long."""
+GETS = ("health", "metadata", "schema", "state", "openapi.json", "list_environments")
+POSTS = ("reset", "step", "mcp")
 COOKIE, NEMO_GYM = "ragen_session", "responses_create_params"
 """The session of a client of NeMo-Gym, and what its bodies have and OpenEnv's do not."""
 Scope = MutableMapping[str, Any]
@@ -99,23 +104,15 @@ def create_app(sessions: Sessions, auth_token: str | None = None, hosts: tuple[s
             sweeper.cancel()
             await sessions.shut_down()
 
-    routes = [
-        WebSocketRoute("/ws", server.socket),
-        WebSocketRoute("/s/{token}/ws", server.socket),
-        Route("/health", server.health),
-        Route("/metadata", server.metadata),
-        Route("/schema", server.schema),
-        Route("/openapi.json", server.openapi),
-        Route("/list_environments", server.environments),
-    ]
-    for prefix in ("", "/s/{token}"):
+    routes: list[Any] = [Route("/s/{token}", server.delete, methods=["DELETE"])]
+    for prefix in ("/s/{token}", ""):
         routes += [
-            Route(f"{prefix}/reset", server.reset, methods=["POST"]),
-            Route(f"{prefix}/step", server.step, methods=["POST"]),
-            Route(f"{prefix}/state", server.state),
-            Route(f"{prefix}/mcp", server.mcp, methods=["POST"]),
+            WebSocketRoute(f"{prefix}/ws", server.socket),
+            *(Route(f"{prefix}/{name}", getattr(server, name.partition(".")[0])) for name in GETS),
+            *(Route(f"{prefix}/{name}", getattr(server, name), methods=["POST"]) for name in POSTS),
+            Route(f"{prefix}/{{env}}/splits", server.tasks),
+            *(Route(f"{prefix}/{{env}}/{name}", server.tasks, methods=["POST"]) for name in task_api.CALLS),
         ]
-    routes.append(Route("/s/{token}", server.delete, methods=["DELETE"]))
     app = Starlette(routes=routes, lifespan=lifespan)
     app.add_middleware(_Guard, auth_token=auth_token, hosts=hosts)
     return app
@@ -227,10 +224,14 @@ class _Server:
         data = {} if data is None and call == "reset" else data
         if not isinstance(data, dict):
             raise _Refused("VALIDATION_ERROR", f"the data of a {call} is an object, not {in_short(data)}.")
-        if call == "step" and data.get("type") in ("list_tools", "call_tool"):
-            return {"type": "observation", "data": await self._tool(session, data, request_id)}
-        played = await (session.reset if call == "reset" else session.step)(data, request_id)
+        played = await (session.reset if call == "reset" else partial(self._turn, session))(data, request_id)
         return {"type": "observation", "data": played}
+
+    async def _turn(self, session: ServedSession, action: Mapping[str, Any], request_id: Any) -> dict[str, Any]:
+        """An action: the environment's, or one of OpenEnv's for tools."""
+        if action.get("type") in ("list_tools", "call_tool"):
+            return await self._tool(session, action, request_id)
+        return await session.step(action, request_id)
 
     async def _tool(self, session: ServedSession, data: Mapping[str, Any], request_id: Any) -> dict[str, Any]:
         """An action of OpenEnv's MCP clients, which ask for tools by steps."""
@@ -272,7 +273,7 @@ class _Server:
                 raise InputError(f"the body of a step is {{'action': {{...}}}}; action is {in_short(action)}.")
             if "token" not in request.path_params:
                 await session.reset({})
-            return await session.step(action, body.get("request_id"))
+            return await self._turn(session, action, body.get("request_id"))
 
         return await self._called(request, call)
 
@@ -304,14 +305,17 @@ class _Server:
                 return await self._nemo_gym(request, body)
             session = self._sessions.attach(token)
             return JSONResponse(await call(session, body))
-        except ClientDisconnect:
-            return Response(status_code=499)
         except Exception as error:
-            data = self._fault(error)["data"]
-            return JSONResponse({"detail": data["message"], **data}, STATUS.get(data["code"], 500))
+            return self._refusal(error)
         finally:
             if session is not None and token is None:
                 await session.end(keeps_journal=False)
+
+    def _refusal(self, error: Exception) -> Response:
+        if isinstance(error, ClientDisconnect):
+            return Response(status_code=499)
+        data = self._fault(error)["data"]
+        return JSONResponse({"detail": data["message"], **data}, STATUS.get(data["code"], 500))
 
     async def _nemo_gym(self, request: Request, body: Mapping[str, Any]) -> Response:
         """A call of NeMo-Gym's agent: a reset with the fields of a row, or a step with the model's whole answer."""
@@ -345,9 +349,24 @@ class _Server:
         """That the server answers."""
         return JSONResponse({"status": "healthy"})
 
-    async def environments(self, _: Request) -> Response:
+    async def list_environments(self, _: Request) -> Response:
         """What may be played."""
         return JSONResponse(list(self._sessions.settings.tags))
+
+    async def tasks(self, request: Request) -> Response:
+        """Splits and tasks of an environment."""
+        tags, name = self._sessions.settings.tags, request.path_params["env"]
+        tag, call = task_api.tag_of(name, tags), request.url.path.rpartition("/")[2]
+        if tag is None:
+            return _error("NOT_FOUND", f"unknown environment {in_short(name)}; there are {', '.join(tags)}.", 404)
+        if call == "splits":
+            return JSONResponse(task_api.splits())
+        try:
+            return JSONResponse(task_api.answer(call, tag, _object(await _body(request))))
+        except IndexError:
+            return _error("VALIDATION_ERROR", "Invalid task index", 400)
+        except Exception as error:
+            return self._refusal(error)
 
     async def metadata(self, _: Request) -> Response:
         """What is served."""
@@ -387,8 +406,7 @@ class _Server:
             session = None if token is None else self._sessions.attach(token)
             return JSONResponse(await self._tools.answer(message, session))
         except Exception as error:
-            data = self._fault(error)["data"]
-            return JSONResponse({"detail": data["message"], **data}, STATUS.get(data["code"], 500))
+            return self._refusal(error)
 
 
 class _Closer:
@@ -501,13 +519,13 @@ SCHEMA = {
 
 def _openapi() -> dict[str, Any]:
     named = {"200": {"description": "done", "content": {"application/json": {}}}}
-    gets = ("health", "metadata", "schema", "state", "list_environments", "s/{token}/state")
-    posts = ("reset", "step", "mcp", "s/{token}/reset", "s/{token}/step", "s/{token}/mcp")
-    paths: dict[str, Any] = {f"/{path}": {"get": {"responses": named}} for path in gets}
-    paths |= {f"/{path}": {"post": {"responses": named}} for path in posts}
-    paths["/s/{token}"] = {"delete": {"responses": named}}
+    calls = dict.fromkeys((*GETS, "{env}/splits", "s/{token}/state"), "get")
+    calls |= dict.fromkeys((*POSTS, *(f"{{env}}/{call}" for call in task_api.CALLS)), "post")
+    calls |= dict.fromkeys((f"s/{{token}}/{path}" for path in POSTS), "post") | {"s/{token}": "delete"}
+    paths: dict[str, Any] = {f"/{path}": {method: {"responses": named}} for path, method in calls.items()}
     for path in paths:
-        if "{token}" in path:
-            place = {"name": "token", "in": "path", "required": True, "schema": {"type": "string"}}
-            paths[path]["parameters"] = [place]
+        for name in ("token", "env"):
+            if f"{{{name}}}" in path:
+                place = {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+                paths[path]["parameters"] = [place]
     return {"openapi": "3.1.0", "info": {"title": "ragen serve", "version": ragen.__version__}, "paths": paths}

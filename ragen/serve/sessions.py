@@ -227,7 +227,8 @@ class ServedSession:
         """Begin an episode.
 
         Args:
-            data: Of ``env``, ``seed``, ``mode`` and ``episode_id`` those that the client sent; others are passed over.
+            data: Of ``env``, ``seed`` or ``index``, ``mode`` or ``split``, and ``episode_id`` those that the client
+                sent; others are passed over.
             request_id: The client's own name of this call.
 
         Raises:
@@ -416,12 +417,12 @@ class ServedSession:
     def _head(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """How an episode begins, of what the client sent."""
         tags = self._sessions.settings.tags
-        env, mode = data.get("env") or tags[0], data.get("mode") or "train"
+        env, mode, seed = data.get("env") or tags[0], _either(data, "mode", "split"), _either(data, "seed", "index")
         if env not in tags:
             raise InputError(f"env is {in_short(env)}; this server has {', '.join(tags)}.")
+        mode = mode or "train"
         if mode not in MODES:
             raise InputError(f"mode is {in_short(mode)}; expected one of {', '.join(MODES)}.")
-        seed = data.get("seed")
         if seed is None:
             seed = secrets.randbelow(SEED_LIMIT)
         if type(seed) is not int or not 0 <= seed < SEED_LIMIT:
@@ -451,6 +452,14 @@ def _action_names(config: Mapping[str, Any], tag: str) -> tuple[str, ...]:
     part = {"env_groups": 1, "group_size": 1, "env_configs": {"tags": [tag], "n_groups": [1]}}
     checked = read_config({**config, "es_manager": {**(config.get("es_manager") or {}), "train": part}}, "train")
     return tuple((getattr(checked.entries[0].spec.config, "action_lookup", None) or {}).values())
+
+
+def _either(data: Mapping[str, Any], ours: str, tasks: str) -> Any:
+    """What the client sent under the name that we have for it, or under the one that tasks have."""
+    given = [data[name] for name in (ours, tasks) if data.get(name) is not None]
+    if len(given) == 2 and given[0] != given[1]:
+        raise InputError(f"{ours} and {tasks} are the same here, and {in_short(given[0])} is not {in_short(given[1])}.")
+    return given[0] if given else None
 
 
 def _checked_id(name: str, value: Any) -> str | None:

@@ -160,6 +160,22 @@ def test_kills_of_lanes_between_turns_change_no_trajectory():
     assert restarts >= 3
 
 
+def test_kills_count_up_only_while_no_turn_is_played():
+    configuration = config(use_multiprocessing=True, max_restarts=1)
+    homes = set()
+
+    async def work(service):
+        async def kill(turn):
+            homes.update(lane.lane for lane in (await service.stats()).lanes if lane.envs)
+            for pid in await lane_pids(service):
+                os.kill(pid, signal.SIGKILL)
+
+        return await by_service(service, configuration, before_turn=kill)
+
+    assert_same(run(work, configuration), by_manager(configuration))
+    assert homes == {"lane 0", "lane 1"}
+
+
 def test_what_arrives_together_goes_in_one_call():
     configuration = config(max_workers=1)
 

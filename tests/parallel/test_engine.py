@@ -279,6 +279,34 @@ def test_after_too_many_deaths_those_of_a_lane_are_played_in_quarantine(make: Ma
 
 
 @in_lanes
+def test_turns_that_are_played_forgive_a_lane_its_kills_where_the_engine_is_told_so(make: Make) -> None:
+    engine = make(max_workers=1, max_restarts=2)
+    engine.add(specs(ids=[1])[0], lane=0)
+    engine.reset({1: 107})
+    for turn in range(1, 6):
+        kill(engine)
+        assert engine.play(turns([1]))[1].observation == alone(7, turn)[turn]
+        engine.readmit([1])
+    assert homes(engine) == {"lane 0": 1}
+
+
+@in_lanes
+@pytest.mark.parametrize(("fault", "home"), [("is killed", "lane 0"), ("exits", "quarantine of env 1")])
+def test_a_suspect_comes_back_from_quarantine_if_it_was_only_killed(
+    make: Make, tmp_path: Any, fault: str, home: str
+) -> None:
+    once = FaultConfig(fault, "turn 0", once=str(tmp_path / "once"))
+    engine = make(max_workers=1)
+    engine.add(EnvSpec.of(Faulty, once, 1), lane=0)
+    engine.reset({1: 7})
+    engine.play(turns([1]))
+    assert homes(engine) == {"quarantine of env 1": 1}
+    engine.readmit([1])
+    assert homes(engine) == {home: 1}
+    assert engine.play(turns([1]))[1].info
+
+
+@in_lanes
 def test_a_suspect_that_goes_takes_its_quarantine_with_it(make: Make, tmp_path: Any) -> None:
     once = FaultConfig("exits", "turn 0", once=str(tmp_path / "once"))
     engine = make(max_workers=1)

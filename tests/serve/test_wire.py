@@ -149,6 +149,63 @@ def test_limits_are_numbers_that_can_be(capsys):
     assert "--max-sessions" in capsys.readouterr().err
 
 
+def test_tasks_are_listed_by_split_and_played_by_index(serve):
+    client = serve()
+    assert client.get("/Walk/splits").json() == [
+        {"name": "train", "type": "train"},
+        {"name": "val", "type": "validation"},
+    ]
+    assert client.post("/walk/num_tasks", json={"split": "val"}).json() == {"num_tasks": 2**32}
+    task = client.post("/Walk/task", json={"split": "val", "index": 12}).json()["task"]
+    assert (task["env"], task["split"], task["index"]) == ("Walk", "val", 12)
+    few = client.post("/s/mine/Walk/task_range", json={"split": "val", "start": 11, "stop": 13}).json()["tasks"]
+    assert few[1] == task and len(few) == 2
+    all_of_them = client.post("/Walk/tasks", json={"split": "val"}).json()
+    assert all_of_them["env_name"] == "Walk" and all_of_them["tasks"][12] == task
+    assert (
+        client.post("/Walk/task_range", json={"split": "train", "start": -2}).json()["tasks"][-1]["seed"] == 2**32 - 1
+    )
+    played = [
+        client.post("/reset", json={**row, "episode_id": "e"}).json()
+        for row in (task, {"env": "Walk", "split": "val", "index": 12})
+    ]
+    assert (
+        played[0]
+        == played[1]
+        == client.post("/reset", json={"env": "Walk", "mode": "val", "seed": 12, "episode_id": "e"}).json()
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "status", "says"),
+    [
+        ("/Maze/num_tasks", {"split": "train"}, 404, "Lake, Walk, Box"),
+        ("/Walk/num_tasks", {"split": "test"}, 422, "train, val"),
+        ("/Walk/num_tasks", {}, 422, "split is None"),
+        ("/Walk/task", {"split": "val", "index": "2"}, 422, "index is '2'"),
+        ("/Walk/task", {"split": "val", "index": -1}, 400, "index"),
+        ("/Walk/task", {"split": "val", "index": 2**32}, 400, "index"),
+        ("/Walk/task_range", {"split": "val", "start": 1.5}, 422, "start is 1.5"),
+        ("/Walk/task_range", {"split": "val"}, 422, "at most 10000"),
+        ("/reset", {"split": "val", "mode": "train"}, 422, "mode and split"),
+        ("/reset", {"seed": 1, "index": 2}, 422, "seed and index"),
+        ("/reset", {"split": "test"}, 422, "train, val"),
+        ("/reset", {"index": -1}, 422, "-1"),
+    ],
+)
+def test_what_is_no_task_is_refused(serve, path, asked, status, says):
+    answer = serve().post(path, json=asked)
+    assert answer.status_code == status and says in answer.json()["message"]
+
+
+def test_all_that_openenv_asks_for_is_below_a_session_too(serve):
+    client = serve()
+    for path in ("health", "metadata", "schema", "openapi.json", "list_environments"):
+        assert client.get(f"/s/mine/{path}").json() == client.get(f"/{path}").json()
+    listed = client.post("/s/mine/step", json={"action": {"type": "list_tools"}}).json()["observation"]["tools"]
+    assert [tool["name"] for tool in listed] == ["begin", "act"]
+
+
 def rpc(client, method, path="/mcp", **params):
     answer = client.post(path, json={"jsonrpc": "2.0", "id": 7, "method": method, "params": params}).json()
     assert answer["id"] == 7 and answer["jsonrpc"] == "2.0"

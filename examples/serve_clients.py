@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
 import subprocess
 import sys
 import uuid
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
 from ragen.env.openenv import OpenEnvEnv, OpenEnvEnvConfig
 
+CHOICES = ("env", "split", "index", "seed")  # what a reset takes of a row
 MOVES = ["Right", "Down", "Down"]
 SEED = 5
 
@@ -31,17 +32,29 @@ def session(url: str) -> Any:
     return GenericEnvClient(base_url=f"{url}/s/{uuid.uuid4()}").sync()
 
 
-def trl_environment(url: str) -> Any:
-    """What ``GRPOTrainer(environment_factory=...)`` takes; a row of the data set may have a seed."""
+@contextmanager
+def server(env: str) -> Iterator[str]:
+    """``ragen serve`` with one type of environment, in a process of its own; its address."""
+    command = [sys.executable, "-m", "ragen", "serve", "--env", env, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split()[-1]
+        finally:
+            process.terminate()
 
-    class Lake:
+
+def trl_environment(url: str) -> Any:
+    """What ``GRPOTrainer(environment_factory=...)`` takes; a row of the data set may have a seed, or be a task."""
+
+    class Game:
         def __init__(self) -> None:
             self._env, self._reward = session(url), 0.0
             self._env.connect()
 
-        def reset(self, seed: int | None = None, **row: Any) -> str:
+        def reset(self, **row: Any) -> str:
             self._reward = 0.0
-            return str(self._env.reset(seed=seed).observation["text"])
+            return str(self._env.reset(**{name: row[name] for name in CHOICES if name in row}).observation["text"])
 
         def act(self, action: str) -> str:
             """Play a turn.
@@ -59,7 +72,7 @@ def trl_environment(url: str) -> Any:
         def get_reward(self) -> float:
             return self._reward
 
-    return Lake
+    return Game
 
 
 def register_with_skyrl(url: str) -> None:
@@ -170,18 +183,10 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--url", help="a server of frozen_lake that runs; one is started if not given")
     given = parser.parse_args(argv)
-    url, server, names = given.url, None, given.frameworks or list(WAYS)
+    names = given.frameworks or list(WAYS)
     if unknown := sorted({*names} - {*WAYS}):
         parser.error(f"{unknown[0]!r} is none of {', '.join(WAYS)}")
-    if url is None:
-        command = [sys.executable, "-m", "ragen", "serve", "--env", "frozen_lake", "--port", "0"]
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert server.stdout is not None
-        found = re.search(r"http://\S+", server.stdout.readline())
-        if found is None:
-            return 1
-        url = found[0]
-    try:
+    with server("frozen_lake") if given.url is None else nullcontext(given.url) as url:
         expected = through_ragen(url)
         print(f"the episode of seed {SEED}:\n" + "\n\n".join(expected))
         code = 0
@@ -191,11 +196,7 @@ def main(argv: list[str] | None = None) -> int:
             is_equal = not lacking and play(url) == expected
             code |= not is_equal and not lacking
             print(f"{name:<10} {f'needs {lacking[0]}' if lacking else 'sees it' if is_equal else 'sees another one'}")
-        return code
-    finally:
-        if server is not None:
-            server.terminate()
-            server.wait()
+    return code
 
 
 if __name__ == "__main__":

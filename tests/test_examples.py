@@ -94,6 +94,14 @@ def test_an_episode_of_a_server_is_seen_by_a_client(tmp_path):
     assert "sees it" in run(sys.executable, str(EXAMPLES / "serve_clients.py"), "ragen", cwd=tmp_path)
 
 
+@pytest.mark.slow
+def test_trl_trains_on_a_server(tmp_path):
+    for package in ("trl", "openenv", "jmespath"):
+        pytest.importorskip(package)
+    told = run(sys.executable, str(EXAMPLES / "serve_train_trl.py"), "--steps", "2", cwd=tmp_path)
+    assert "reward" in told and "64 tasks" in told
+
+
 @pytest.mark.models
 def test_two_models_of_a_local_server_are_evaluated_and_compared(tmp_path, capsys, monkeypatch):
     def script(prompt, tries):

@@ -104,18 +104,34 @@ def create_app(sessions: Sessions, auth_token: str | None = None, hosts: tuple[s
             sweeper.cancel()
             await sessions.shut_down()
 
-    routes: list[Any] = [Route("/s/{token}", server.delete, methods=["DELETE"])]
+    routes: list[Any] = [Route("/s/{token}", _finished(server.delete), methods=["DELETE"])]
     for prefix in ("/s/{token}", ""):
         routes += [
-            WebSocketRoute(f"{prefix}/ws", server.socket),
-            *(Route(f"{prefix}/{name}", getattr(server, name.partition(".")[0])) for name in GETS),
-            *(Route(f"{prefix}/{name}", getattr(server, name), methods=["POST"]) for name in POSTS),
+            WebSocketRoute(f"{prefix}/ws", _finished(server.socket)),
+            *(Route(f"{prefix}/{name}", _finished(getattr(server, name.partition(".")[0]))) for name in GETS),
+            *(Route(f"{prefix}/{name}", _finished(getattr(server, name)), methods=["POST"]) for name in POSTS),
             Route(f"{prefix}/{{env}}/splits", server.tasks),
             *(Route(f"{prefix}/{{env}}/{name}", server.tasks, methods=["POST"]) for name in task_api.CALLS),
         ]
     app = Starlette(routes=routes, lifespan=lifespan)
     app.add_middleware(_Guard, auth_token=auth_token, hosts=hosts)
     return app
+
+
+def _finished(endpoint: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
+    """An endpoint that goes on where its request is cancelled: what was begun is played and kept."""
+
+    async def begin(asked: Any) -> Any:
+        task = asyncio.ensure_future(endpoint(asked))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if isinstance(asked, WebSocket):  # the server ends; its client connects again
+                return None
+            raise
+
+    return begin
 
 
 class _Guard:
@@ -174,8 +190,7 @@ class _Server:
         if before is not None:
             await before(TAKEN_OVER)
         try:
-            with suppress(asyncio.CancelledError):  # the server ends; its client connects again
-                await self._converse(socket, session)
+            await self._converse(socket, session)
         finally:
             if session.on_end == mine.ended:
                 session.on_end = None

@@ -8,8 +8,8 @@
                                  |  Journal: the same turns on disk, if there is a folder for them
 
 A session with a token is found again by whoever has the token; one without ends with its connection. Calls of a session
-follow one another. A call that has begun is finished also where its client is gone, and is in the journal before it is
-answered. If a call fails or cannot be kept, it has not happened.
+follow one another. They are not to be cancelled: one that has begun is finished also where its client is gone. It is in
+the journal before it is answered. If a call fails or cannot be kept, it has not happened.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class ServedSession:
             InputError: A value cannot be.
             RagenError: The environment could not be opened; the episode before goes on.
         """
-        return await self._finish(self._reset(data, _checked_id("request_id", request_id)))
+        return await self._alone(self._reset(data, _checked_id("request_id", request_id)))
 
     async def step(self, action: Mapping[str, Any], request_id: str | None = None) -> Answer:
         """Play a turn.
@@ -249,11 +249,11 @@ class ServedSession:
             StateError: There is no episode, or it is over.
             RagenError: The turn was not played.
         """
-        return await self._finish(self._step(_checked_text(action), _checked_id("request_id", request_id)))
+        return await self._alone(self._step(_checked_text(action), _checked_id("request_id", request_id)))
 
     async def state(self) -> Answer:
         """Where the episode is; this plays nothing, and so it also settles whether a lost answer's call was played."""
-        return await self._finish(self._state())
+        return await self._alone(self._state())
 
     async def end(self, keeps_journal: bool) -> None:
         """Close the environment and the connection."""
@@ -280,12 +280,6 @@ class ServedSession:
             self._journal.release()
         if episode is not None:
             await episode.session.close()
-
-    async def _finish(self, call: Coroutine[Any, Any, Answer]) -> Answer:
-        """Finish a call also where nobody waits for it any more: what was begun is played and kept."""
-        task = asyncio.ensure_future(self._alone(call))
-        task.add_done_callback(_looked_at)
-        return await asyncio.shield(task)
 
     async def _alone(self, call: Coroutine[Any, Any, Answer]) -> Answer:
         async with self._lock:
@@ -439,12 +433,6 @@ class ServedSession:
         settings = self._sessions.settings
         actions = [action for part in content.split(settings.action_sep) if (action := part.strip())]
         return actions[: settings.max_actions_per_turn]
-
-
-def _looked_at(task: asyncio.Task[Answer]) -> None:
-    """An error that no client is there for any more is nothing to warn of."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _action_names(config: Mapping[str, Any], tag: str) -> tuple[str, ...]:

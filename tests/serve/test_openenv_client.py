@@ -1,9 +1,11 @@
-"""OpenEnv's own validator, unmodified, against ``ragen serve`` as it is typed."""
+"""OpenEnv's own validator, graders and clients, unmodified, against ``ragen serve`` as it is typed."""
 
 import json
 import re
 import subprocess
 import sys
+import urllib.request
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +20,8 @@ def start(tmp_path):
     processes = []
 
     def begin(port=0):
-        words = ["serve", "--env", "frozen_lake", "--port", str(port), "--journal-dir", str(tmp_path)]
+        envs = ["--env", "frozen_lake", "--env", "bandit"]
+        words = ["serve", *envs, "--port", str(port), "--journal-dir", str(tmp_path)]
         process = subprocess.Popen([sys.executable, "-m", "ragen", *words], stdout=subprocess.PIPE, text=True)
         processes.append(process)
         told = process.stdout.readline()
@@ -36,6 +39,26 @@ def test_the_validator_of_openenv_is_content(start):
 
     report = validate_running_environment(f"http://127.0.0.1:{start()[1]}")
     assert report["passed"], report
+
+
+@pytest.mark.parametrize("env", ["frozen_lake", "bandit"])
+@pytest.mark.parametrize("path", ["", "/s/mine"])
+def test_the_graders_of_openenv_are_content(start, env, path):
+    from openenv.validation.graders.runtime import basic
+    from openenv.validation.runtime.collector import collect_runtime_evidence
+    from openenv.validation.runtime.contracts import RuntimePlan
+
+    reset = {"episode_id": "an-episode", "seed": 2**32 - 1, "options": {"env": env}}
+    actions = [{"text": text} for text in ("Right", "nonsense", "<answer>Down</answer>", "Dragon")]
+    plan = RuntimePlan.model_validate({"plan_schema_version": "1", "reset": reset, "actions": actions})
+    url = f"http://127.0.0.1:{start()[1]}{path}"
+    evidence = collect_runtime_evidence(url, plan, episode_timeout_s=60)
+    assert evidence.failure_reason is None
+    manifest = SimpleNamespace(reward=SimpleNamespace(range=(-1.0, 1.0)))
+    subject = SimpleNamespace(runtime_evidence=evidence, manifest=manifest)
+    for grader in (basic.ObservationSchemaGrader(), basic.StateContractGrader(), basic.RewardWellFormedGrader()):
+        result = grader.run(subject)
+        assert result.status.value == "pass", result
 
 
 def test_a_check_of_a_server_is_a_report_that_openenv_reads(start, capsys):
@@ -61,6 +84,20 @@ def test_the_mcp_client_of_openenv_plays_with_tools(start):
         assert env.state().step_count == 1
         with pytest.raises(RuntimeError, match="act takes text"):
             env.call_tool("act", move="Right")
+
+
+def test_a_task_that_a_client_was_told_of_is_played_by_its_fields(start):
+    from openenv import GenericEnvClient
+
+    url = f"http://127.0.0.1:{start()[1]}"
+    asked = urllib.request.Request(
+        f"{url}/bandit/task", json.dumps({"split": "val", "index": 5}).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(asked) as reply:
+        task = json.load(reply)["task"]
+    with GenericEnvClient(base_url=url).sync() as env:
+        shown = [env.reset(**fields).observation for fields in (task, {"env": "bandit", "split": "val", "index": 5})]
+        assert shown[0] == shown[1] and env.state()["mode"] == "val"
 
 
 def test_another_client_of_openenv_goes_on_under_the_same_address(start):

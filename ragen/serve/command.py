@@ -33,7 +33,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     what = top.add_argument_group("what is served")
     what.add_argument(
-        "--env", action="append", metavar="TYPE", help="a type of environment, or module:Class; repeatable"
+        "--env",
+        action="append",
+        metavar="TYPE",
+        help="a type of environment, or module:Class, which clients know as Class; repeatable",
     )
     what.add_argument(
         "--max-actions", type=_positive, default=100, help="of an episode, with --env (default: %(default)s)"
@@ -68,7 +71,7 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     from ragen.serve.app import MAX_FRAME, create_app
     from ragen.serve.sessions import Sessions
 
-    sessions = Sessions(_settings(arguments))
+    sessions = Sessions(settings_of(arguments))
     app = create_app(sessions, token, (*LOCAL, arguments.host))
     listening = _listening(arguments.host, arguments.port)
     config = uvicorn.Config(
@@ -128,7 +131,7 @@ def _listening(host: str, port: int) -> socket.socket:
         raise ConfigError(f"cannot listen on {host}, port {port}: {error}.") from error
 
 
-def _settings(arguments: argparse.Namespace) -> Any:
+def settings_of(arguments: argparse.Namespace) -> Any:
     """What the command line asks for."""
     from ragen.llm_agent.config.loading import load_config, plain_sections
     from ragen.serve.sessions import ServeSettings
@@ -139,8 +142,11 @@ def _settings(arguments: argparse.Namespace) -> Any:
     sections = plain_sections(config, SECTIONS)
     separator, most = setting(config, "agent_proxy.action_sep", str, "||"), None
     if arguments.env is not None:
-        tags = list(dict.fromkeys(arguments.env))
-        kinds = {tag: {"env_type": tag, "max_actions_per_traj": arguments.max_actions} for tag in tags}
+        types = {env_type.rpartition(":")[2]: env_type for env_type in arguments.env}
+        if len(types) < len({*arguments.env}):
+            raise ConfigError(f"two of --env {', '.join(arguments.env)} have the same name; rename one class.")
+        tags = list(types)
+        kinds = {tag: {"env_type": types[tag], "max_actions_per_traj": arguments.max_actions} for tag in tags}
         part = {"env_groups": len(tags), "group_size": 1, "env_configs": {"tags": tags, "n_groups": [1] * len(tags)}}
         sections["custom_envs"] = kinds
         sections["es_manager"] = {**sections["es_manager"], "sequential_env_types": [], "train": part, "val": part}

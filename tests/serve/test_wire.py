@@ -5,7 +5,8 @@ from starlette.websockets import WebSocketDisconnect
 
 from ragen.errors import ConfigError
 from ragen.serve.app import MAX_FRAME
-from ragen.serve.command import main, parser, read_token
+from ragen.serve.command import main, parser, read_token, settings_of
+from ragen.serve.sessions import Sessions
 
 
 def error_of(socket, text):
@@ -136,7 +137,16 @@ def test_a_token_that_is_none_is_refused(tmp_path):
             read_token(tmp_path / name, "127.0.0.1")
 
 
-@pytest.mark.parametrize("words", [[], ["--env", "bandit", "--config-name", "base"], ["--env", "no_such_env"]])
+def test_a_class_is_served_under_its_own_name():
+    settings = settings_of(parser().parse_args(["--env", "support.faulty_envs:Walk", "--env", "bandit"]))
+    assert settings.tags == ["Walk", "bandit"]
+    assert Sessions(settings).named == {"Walk": (), "bandit": ()}
+
+
+ALIKE = ["--env", "support.faulty_envs:Walk", "--env", "support.toy_envs:Walk"]
+
+
+@pytest.mark.parametrize("words", [[], ["--env", "bandit", "--config-name", "base"], ["--env", "no_such_env"], ALIKE])
 def test_what_cannot_be_served_is_refused(words, capsys):
     assert main([*words, "--port", "0"]) == 2
     assert capsys.readouterr().err.startswith("error: ")

@@ -43,7 +43,7 @@ MOVES = {
     "game_2048": ("Up", "Right", "Down", "Left"),
     "rubikscube": ("U", "R'", "F", "U'"),
 }
-CALL_S = 1800.0  # that a call may take, in which the server may be started again several times
+CALL_S = 300.0  # that a call may take, in which the server may be started again several times
 
 Answers = list[dict[str, Any]]
 Key = tuple[str, int]  # type of environment and seed
@@ -77,7 +77,7 @@ class Player:
 
     def close(self) -> None:
         """End the session."""
-        self._session.close()
+        self._session.close(CALL_S)
 
 
 class Saboteur:

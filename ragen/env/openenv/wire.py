@@ -253,13 +253,20 @@ class Session:
         if connection is not None:
             connection.drop()
 
-    def close(self) -> None:
-        """End the session; where sessions are kept, on a new connection if the old one was cut."""
+    def close(self, patience: float = _CLOSING) -> None:
+        """End the session; where sessions are kept, on a new connection if the old one was cut.
+
+        Args:
+            patience: Seconds for new connections; a server that cannot be reached in that time keeps the session.
+        """
         connection, self._connection = self._connection, None
         has_ended = connection is not None and connection.close()
-        if self._path and self._count and not has_ended:
-            with suppress(OpenEnvError):
-                Connection(*self._server, _CLOSING, self._path).close()
+        until = time.monotonic() + patience
+        while self._path and self._count and not has_ended and time.monotonic() < until:
+            try:
+                has_ended = Connection(*self._server, _left(until), self._path).close()
+            except OpenEnvError:
+                time.sleep(PAUSES[0])
 
 
 def _left(until: float) -> float:

@@ -22,8 +22,8 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 ARMS = ("phoenix", "dragon")  # one pays 0.1; the other pays 1 in a quarter of the tasks, and else nothing
 TASKS = 64
-LESSONS = 120
-GROUP, GROUPS = 8, 4  # rollouts of a task, and tasks, that each step learns from
+LESSONS = 100
+GROUP, GROUPS = 8, 2  # rollouts of a task, and tasks, that each step learns from
 LONGEST = 160  # tokens of the model and of the tool's answer
 
 

@@ -230,5 +230,12 @@ def test_two_trainings_give_the_same_rewards_and_weights_though_workers_of_one_a
 
 def test_a_training_measures_collapse_with_verls_own_actor(tmp_path):
     overrides = [*TRAINING, *OWN_RAY, "++collapse_detection.first_turn_enabled=true", "agent_proxy.enable_think=true"]
-    log = trained(tmp_path, stock_command(tmp_path, *overrides))
-    assert values(log, "collapse/first_turn/MI")
+    command = stock_command(tmp_path, *overrides)
+    save_tiny_model(tmp_path / "model", thinks=True)
+    log = trained(tmp_path, command)
+    assert values(log, "collapse/first_turn_num_total") == [16]
+    assert values(log, "collapse/first_turn_num_valid")[0] > 1
+    (found,), (most,) = (
+        values(log, f"collapse_first_turn_sample/{name}") for name in ("mi_estimate", "mi_upper_bound")
+    )
+    assert found <= most

@@ -8,18 +8,18 @@ from typing import Any
 from ragen.llm_agent.tokenizer import load_tokenizer
 
 ANSWERS = ("Up", "Down", "Left", "Right", "Phoenix", "Dragon")
-PROMPT = (
-    "with nothing before, between or after. Use 100 words (tokens) at most.<|im_end|>\n<|im_start|>assistant\n<answer>"
-)
+PROMPT = "with nothing before, between or after. Use 100 words (tokens) at most.<|im_end|>\n<|im_start|>assistant\n"
 LONGEST = 480  # tokens of nonsense before a prompt's end
 
 
-def teach(model: Any, tokenizer: Any, steps: int = 80) -> None:
-    """Teach the model the form of an answer after whatever prompt, so that rewards differ."""
+def teach(model: Any, tokenizer: Any, thinks: bool, steps: int = 80) -> None:
+    """Teach the model the form of an answer, or of a thought and an answer, after any prompt: then rewards differ."""
     import torch
 
     torch.set_num_threads(1)
-    texts = [f"{PROMPT}{answer}</answer><|im_end|>" for answer in ANSWERS]
+    thoughts = [f"<think>{answer}</think>" if thinks else "" for answer in ANSWERS]
+    replies = [f"{thought}<answer>{answer}</answer>" for thought, answer in zip(thoughts, ANSWERS, strict=True)]
+    texts = [f"{PROMPT}{reply}<|im_end|>" for reply in replies]
     taught = torch.tensor(tokenizer(texts, add_special_tokens=False, padding=True)["input_ids"])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for step in range(steps):
@@ -31,7 +31,7 @@ def teach(model: Any, tokenizer: Any, steps: int = 80) -> None:
         optimizer.zero_grad()
 
 
-def save_tiny_model(folder: Path, seed: int = 0) -> Path:
+def save_tiny_model(folder: Path, seed: int = 0, thinks: bool = False) -> Path:
     """Make the model and save it with its tokenizer; the folder."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -53,7 +53,7 @@ def save_tiny_model(folder: Path, seed: int = 0) -> Path:
         initializer_range=0.08,
     )
     model = Qwen2ForCausalLM(config)
-    teach(model, tokenizer)
+    teach(model, tokenizer, thinks)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

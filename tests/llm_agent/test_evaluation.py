@@ -362,10 +362,13 @@ def test_a_file_of_counts_with_something_else_in_it_is_an_error(text, said, tmp_
         read_usage(tmp_path / "usage.json")
 
 
-def test_a_file_without_its_description_does_not_go_on(tmp_path):
+@pytest.mark.parametrize("about", [None, "{", "[1]"])
+def test_a_file_without_its_description_does_not_go_on(about, tmp_path):
     path = tmp_path / "rollouts.jsonl"
     path.write_text(json.dumps(record(0, 1)) + "\n")
-    with pytest.raises(ConfigError, match=r"run\.json, which says what rollouts\.jsonl is of, cannot be read"):
+    if about is not None:
+        (tmp_path / "run.json").write_text(about)
+    with pytest.raises(ConfigError, match=r"'resume' is true, and .*run\.json.* what .*run played.*'output_dir'"):
         RolloutFile(path, {"mode": "val"}, resume=True)
 
 

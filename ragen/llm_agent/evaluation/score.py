@@ -76,7 +76,16 @@ def main(options: argparse.Namespace, prog: str) -> int:
     from ragen.files import write_whole
     from ragen.llm_agent.evaluation.results import evaluate, print_results, states_of, with_pass_at_k, write_results
     from ragen.llm_agent.evaluation.tables import summarise
-    from ragen.llm_agent.rollout.rollout_file import ABOUT, ROWS, USAGE, about_run, read_records, read_usage, rows_of
+    from ragen.llm_agent.rollout.rollout_file import (
+        ABOUT,
+        ROWS,
+        USAGE,
+        about_run,
+        read_about,
+        read_records,
+        read_usage,
+        rows_of,
+    )
     from ragen.llm_agent.rollout.trajectories import line_of, write_jsonl
     from ragen.settings import function_at
 
@@ -118,21 +127,6 @@ def main(options: argparse.Namespace, prog: str) -> int:
         console.print(f"{ended} of them end early, where their replies answer something else", soft_wrap=True)
     console.print(f"rows in {folder / ROWS}", soft_wrap=True)
     return 0
-
-
-def read_about(path: Path) -> dict[str, Any]:
-    """What a run played, as flat keys.
-
-    Raises:
-        ConfigError: The file cannot be read.
-    """
-    try:
-        about = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}, which says what the run played, cannot be read: {error}.") from error
-    if not isinstance(about, dict):
-        raise ConfigError(f"{path} does not say what a run played; expected keys and values.")
-    return about
 
 
 # By a function

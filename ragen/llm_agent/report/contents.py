@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from ragen.errors import ConfigError
 from ragen.llm_agent.backends.prompt import state_of_message, text_of
 from ragen.llm_agent.evaluation.replies import JUDGED, kinds_of, outcome
 from ragen.llm_agent.evaluation.scanners import Scan
-from ragen.llm_agent.rollout.rollout_file import ABOUT, RUNS, about_run, this_run
+from ragen.llm_agent.rollout.rollout_file import ABOUT, RUNS, about_run, read_about, this_run
 from ragen.llm_agent.rollout.timeline import Timeline
 from ragen.llm_agent.rollout.trajectories import played_turns
 
@@ -186,11 +188,9 @@ def _dates(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
-    try:
-        settings = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return settings if isinstance(settings, dict) else {}
+    with suppress(ConfigError):
+        return read_about(path)
+    return {}
 
 
 def _read_runs(path: Path) -> list[dict[str, Any]]:

@@ -92,13 +92,11 @@ class RolloutFile(Closing):
         self.written = len(self.kept)
 
     def _check_about(self) -> None:
-        path = self.path.with_name(ABOUT)
         try:
-            before = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError) as error:
+            before = read_about(self.path.with_name(ABOUT))
+        except ConfigError as error:
             raise ConfigError(
-                f"'resume' is true, and {path}, which says what {self.path.name} is of, cannot be read ({error}); "
-                "use another 'output_dir', or resume=false to begin anew."
+                f"'resume' is true, and {error} Use another 'output_dir', or resume=false to begin anew."
             ) from error
         for key, old, new in differing(before, self._about):
             raise ConfigError(
@@ -335,6 +333,24 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     if not isinstance(record, dict) or not record.keys() >= {"env_id", "group_id", "tag", "seed", "success"}:
         raise ConfigError(f"line {number} of {path} is not the record of a trajectory.")
     return record
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """What a run played, as flat keys.
+
+    Args:
+        path: Its ``run.json``.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    try:
+        about = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}, which says what the run played, cannot be read: {error}.") from error
+    if not isinstance(about, dict):
+        raise ConfigError(f"{path} does not say what a run played; expected keys and values.")
+    return about
 
 
 def about_run(config: Any, mode: str) -> dict[str, Any]:

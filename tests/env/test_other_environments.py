@@ -1,0 +1,143 @@
+"""The blocks of ``docs/other_environments.md``, as they stand there, each where its package is installed."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.tools.check import NOTHING_TO_FIX, main
+from support.episodes import config, play_answers
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "other_environments.md"
+BLOCKS = dict(re.findall(r"^```python\n# (\w+)\.py\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S))
+
+
+def needs(missing: bool, what: str, *marks: pytest.MarkDecorator) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.skipif(missing, reason=f"{what} is not installed"), *marks]
+
+
+def lacks(package: str) -> bool:
+    return find_spec(package) is None
+
+
+SLOW = pytest.mark.slow
+ENVIRONMENTS = [
+    pytest.param("sales_env:Sales", ("select max(amount) from sales", "answer[1]"), id="sql"),
+    pytest.param("puzzle_env:Puzzle", ("7",), id="reasoning-gym", marks=needs(lacks("reasoning_gym"), "reasoning-gym")),
+    pytest.param("arena_env:Arena", ("[7]", "[3]", "hm"), id="textarena", marks=needs(lacks("textarena"), "textarena")),
+    pytest.param(
+        "science_env:Science",
+        ("look around", "open door to kitchen", "go to kitchen"),
+        id="scienceworld",
+        marks=needs(lacks("scienceworld") or not shutil.which("java"), "scienceworld, or Java,", SLOW),
+    ),
+    pytest.param("nethack_env:NetHack", ("N", "EAST", "S", "W"), id="nle", marks=needs(lacks("nle"), "nle")),
+    pytest.param(
+        "proof_env:Proof",
+        ("intros.", "split.", "tauto.", "lia."),
+        id="coq",
+        marks=needs(not shutil.which("coqtop"), "Coq", SLOW),
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The blocks as modules; workers find them on the same path."""
+    for name, code in BLOCKS.items():
+        (tmp_path / f"{name}.py").write_text(code, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    for name in BLOCKS:
+        sys.modules.pop(name, None)
+
+
+def test_every_block_of_the_page_is_tried() -> None:
+    tried = {str(each.values[0]).partition(":")[0] for each in ENVIRONMENTS} | {"story_env"}
+    assert tried == set(BLOCKS) and PAGE.read_text("utf-8").count("```python") == len(BLOCKS)
+
+
+def made(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)()
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("path", "actions"), ENVIRONMENTS)
+def test_rollouts_in_workers_are_those_of_the_main_process(path: str, actions: tuple[str, ...]) -> None:
+    tags = {"Other": {"env_type": path, "max_actions_per_traj": 3}}
+    waits = {"step_timeout": 300, "reset_timeout": 600, "startup_timeout": 300}
+
+    def rollouts(mode: bool) -> list[dict[str, Any]]:
+        with EnvStateManager(config(tags, [("Other", 2)], use_multiprocessing=mode, **waits)) as manager:
+            return play_answers(manager, lambda _, turn: [actions[turn % len(actions)]], 3)
+
+    expected = rollouts(False)
+    assert len(expected) == 2 and all("reward" in cache["history"][0] for cache in expected)
+    assert rollouts(True) == expected
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("path", "actions"), ENVIRONMENTS)
+def test_the_check_finds_nothing_to_fix(
+    path: str, actions: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    patience = ["--seeds", "1", "--turns", "3", "--budget", "0.5", "--timeout", "300"]
+    found = main([path, *patience])
+    assert found == NOTHING_TO_FIX, capsys.readouterr().out
+
+
+# What the blocks promise
+
+
+def test_a_statement_only_reads_ends_and_cannot_draw_at_random() -> None:
+    env = made("sales_env:Sales")
+    env.reset(1)
+    for statement in ("delete from sales", "attach '/tmp/x' as x", "select random()", "select current_timestamp"):
+        assert "not authorized" in env.step(statement)[0], statement
+    endless = "with recursive n(x) as (select 1 union all select x + 1 from n) select count(*) from n"
+    assert env.step(endless)[0] == "OperationalError: interrupted"
+    total = env.step("select city, sum(amount) from sales group by city")[0]
+    assert str(env.total) in total
+    assert env.step(f"answer[{env.total}]")[1:3] == (1.0, True)
+    env.close()
+
+
+@pytest.mark.skipif(lacks("reasoning_gym"), reason="reasoning-gym is not installed")
+def test_the_right_answer_of_a_puzzle_wins() -> None:
+    env = made("puzzle_env:Puzzle")
+    env.reset(1)
+    assert env.step(env.rollout_info()["correct_answer"])[1:3] == (1.0, True)
+
+
+@pytest.mark.skipif(lacks("textarena"), reason="textarena is not installed")
+def test_a_guess_that_is_right_wins() -> None:
+    env = made("arena_env:Arena")
+    env.reset(3)
+    rewards = [env.step(f"[{env.game.state.game_state['game_number']}]")]
+    assert rewards[0][1:] == (1.0, True, {"success": True})
+
+
+@pytest.mark.skipif(lacks("jericho") or lacks("textworld"), reason="jericho or textworld is not installed")
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_story_is_played_and_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A story that TextWorld compiles, since none comes with Jericho."""
+    import textworld
+
+    options = textworld.GameOptions()
+    options.seeds, options.path, options.nb_rooms = 1, str(tmp_path / "story.z8"), 2
+    path, _ = textworld.make(options)
+    found = main(["story_env:Story", f"file={path}", "--seeds", "1", "--turns", "3", "--budget", "1"])
+    assert found == NOTHING_TO_FIX, capsys.readouterr().out

@@ -3,11 +3,12 @@
 ``python benchmarks/bench_heavy.py [--only code,search] [--envs N] [--turns 20] [--seconds 30] [--png FILE]``
 
 All contenders of an environment play the same episodes: the actions of a turn are chosen once, outside of the time that
-is taken, and every contender plays them before the next turn begins, in another order each turn. A figure is the median
-over turns. ``RAGEN, loop`` steps bare environments one after the other, as RAGEN's manager does; ``RAGEN, threads``
-steps them in a pool of 32 threads, where RAGEN's configuration gives an environment one. Neither checks, records or
-recovers. Then a worker of ``true`` is killed before each of three turns; recovery is the time of such a turn in usual
-turns. At the end all rollouts have to be equal.
+is taken, and every contender plays them before the next turn begins, in another order each turn. Two short episodes go
+before the one that is measured, as in a training. A figure is the median over turns. ``RAGEN, loop`` steps bare
+environments one after the other, as RAGEN's manager does; ``RAGEN, threads`` steps them in a pool of 32 threads, where
+RAGEN's configuration gives an environment one. Neither checks, records or recovers. Then a worker of ``true`` is killed
+before each of three turns; recovery is the time of such a turn in usual turns. At the end all rollouts have to be
+equal.
 
 Where the kernel groups processes by session (``/proc/sys/kernel/sched_autogroup_enabled``), workers that lead sessions
 of their own get shares of their own on a busy machine: run it on a quiet one. Prints a table in Markdown, and draws a
@@ -35,7 +36,7 @@ from ragen.errors import RagenError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import Recording
 
-WARM_UP, KILLS, MOST = 3, 3, 10_000
+KNOWN, WARM_UP, KILLS, MOST = 2, 3, 3, 10_000  # episodes that `auto` has seen, and their turns; kills; turns at most
 THREADS = 32  # of RAGEN's pool
 GROUP = 4
 
@@ -114,7 +115,11 @@ class Ours:
         entry = {"env_type": heavy.env_type, "env_config": heavy.config, "max_actions_per_traj": MOST}
         settings = {"train": part, "use_multiprocessing": mode, "max_workers": 2}
         self._manager = EnvStateManager({"seed": {"train": 3}, "custom_envs": {"Heavy": entry}, "es_manager": settings})
-        self._manager.reset()
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin the same episodes anew."""
+        self._manager.reset(seed=3)
         self.seeds = [entry["status"].seed for entry in self._manager.envs]
 
     def step(self, actions: dict[int, str]) -> None:
@@ -157,9 +162,14 @@ class Bare:
         config_class = REGISTERED_ENV_CONFIGS[heavy.env_type]
         self.envs = [REGISTERED_ENVS[heavy.env_type](config_class(**heavy.config)) for _ in seeds]
         self._pool = ThreadPoolExecutor(threads) if threads else None
+        self._seeds = seeds
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin the same episodes anew."""
         self._shown: list[list[tuple[Any, Any]]] = []
-        self.alive = set(range(len(seeds)))
-        for env, seed in zip(self.envs, seeds, strict=True):
+        self.alive = set(range(len(self.envs)))
+        for env, seed in zip(self.envs, self._seeds, strict=True):
             env.reset(seed, mode="train")
             self._shown.append([(env.render(), None)])
 
@@ -227,12 +237,16 @@ def measure(name: str, heavy: Heavy, turns: int, seconds: float) -> Result:
         if heavy.threads:
             contenders["RAGEN, threads"] = Bare(heavy, seeds, THREADS)
         taken: dict[str, list[float]] = {each: [] for each in contenders}
-        rng, number, deadline = Random(name), 0, time.perf_counter() + seconds
-        while leader.alive and number < turns + WARM_UP and (number < WARM_UP + 3 or time.perf_counter() < deadline):
-            played = play(contenders, leader, heavy, rng, number)
-            for each, spent in played.items():
-                if number >= WARM_UP:
-                    taken[each].append(spent)
+        rng, number = Random(name), 0
+        for _ in range(KNOWN):
+            for first in range(WARM_UP):
+                play(contenders, leader, heavy, rng, first)
+            for contender in contenders.values():
+                contender.reset()
+        deadline = time.perf_counter() + seconds
+        while leader.alive and number < turns and (number < 3 or time.perf_counter() < deadline):
+            for each, spent in play(contenders, leader, heavy, rng, number).items():
+                taken[each].append(spent)
             number += 1
         kills = []
         for kill in range(KILLS):

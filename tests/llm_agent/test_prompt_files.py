@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from dataclasses import replace
 from pathlib import Path
@@ -165,6 +166,27 @@ def test_a_type_of_environment_may_tell_earlier_turns_in_short(tmp_path, turns, 
     conversations = ConversationBuilder(given, prompts, {}, CONTROL, "<think>")
     told = conversations.messages(prompt_rows([{"tag": "S", "history": history}], window)[0])
     assert told == [{"role": "user", "content": content}]
+
+
+def test_the_example_of_the_page_tells_the_task_once_and_actions_without_thoughts(tmp_path):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "alfworld.md").read_text("utf-8")
+    (block,) = re.findall(r"^```yaml\n(windows:.*?)^```", page, re.M | re.S)
+    given = ContextSettings(template=PromptTemplate.load(written(tmp_path, block)), window_mode="single_turn")
+    prompts = {"S": tag_prompt("S", {"env_type": "alfworld"}, given, CONTROL)}
+    listed = "\n\nAdmissible actions: [look, go to shelf 1]"
+    first = {"state": f"A room.\n\nYour task is to: find it.{listed}", "llm_response": "<answer>look</answer>"}
+    rollout = {"tag": "S", "history": [first, {"state": f"A shelf.{listed}", "actions_left": 3}]}
+    told = ConversationBuilder(given, prompts, {}, CONTROL, "<think>").messages(prompt_rows([rollout], None)[0])
+    assert told[-1]["content"].split("\n") == [
+        "Your task: find it. The last 1 of 1 turns:",
+        "",
+        "1. You saw: A room. You did: look",
+        "",
+        "Turn 2:",
+        "A shelf.",
+        "Choose from: look, go to shelf 1.",
+        f"You have 3 actions left. Answer as {DEFAULT_PROMPTS.reply_format.think}.",
+    ]
 
 
 def test_windows_of_other_types_are_not_those_of_a_type_that_has_its_own(tmp_path):

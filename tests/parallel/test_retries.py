@@ -21,7 +21,7 @@ from ragen.meta import make_parallel_env
 from ragen.vector import LaneVectorEnv
 from support.episodes import config, freeze, inputs
 
-TURNS, INTERRUPTS = 12, 40
+TURNS, INTERRUPTS, WORKERS = 12, 40, 2
 Do = Callable[[Callable[[], Any]], Any]
 
 
@@ -42,9 +42,19 @@ class Walks(gym.Env):
         return self.np_random.random(200), float(self.count), self.count == 5, False, {"count": self.count}
 
 
-def manager(workers: int, do: Do) -> Any:
+def of_engine(backend: str) -> dict[str, Any]:
+    """The settings of an engine that plays in workers of this kind; "" for the main process."""
+    return {"use_lanes": True, "max_workers": WORKERS, "backend": backend} if backend else {"use_lanes": False}
+
+
+def of_vector(backend: str) -> dict[str, Any]:
+    return {"workers": WORKERS, "backend": backend} if backend else {"workers": 0}
+
+
+def manager(backend: str, do: Do) -> Any:
     tags = {"Walk": {"env_type": "support.faulty_envs:Walk"}, "Draws": {"env_type": "support.faulty_envs:GlobalDraws"}}
-    given = config(tags, [("Walk", 2), ("Draws", 1)], use_multiprocessing=bool(workers), max_workers=workers or None)
+    where = {"use_multiprocessing": True, "max_workers": WORKERS, "backend": backend} if backend else {}
+    given = config(tags, [("Walk", 2), ("Draws", 1)], **{"use_multiprocessing": False, **where})
     with EnvStateManager(given) as envs:
         active = do(envs.reset)
         for turn in range(4):
@@ -53,8 +63,8 @@ def manager(workers: int, do: Do) -> Any:
         return freeze(envs.get_rollout_states())
 
 
-def vector(workers: int, do: Do) -> Any:
-    envs = LaneVectorEnv([Walks] * 6, workers=workers)
+def vector(backend: str, do: Do) -> Any:
+    envs = LaneVectorEnv([Walks] * 6, **of_vector(backend))
     seen = [do(lambda: envs.reset(seed=1))[0].tolist()]
     for turn in range(TURNS):
         seen.append([np.asarray(each).tolist() for each in do(lambda: envs.step(np.zeros(6, int)))[:3]])
@@ -64,8 +74,8 @@ def vector(workers: int, do: Do) -> Any:
     return seen
 
 
-def waited(workers: int, do: Do) -> Any:
-    envs = LaneVectorEnv([Walks] * 6, workers=workers)
+def waited(backend: str, do: Do) -> Any:
+    envs = LaneVectorEnv([Walks] * 6, **of_vector(backend))
     seen = [do(lambda: envs.reset(seed=1))[0].tolist()]
     for _ in range(TURNS):
         envs.step_async(np.zeros(6, int))
@@ -74,11 +84,11 @@ def waited(workers: int, do: Do) -> Any:
     return seen
 
 
-def stable_baselines(workers: int, do: Do) -> Any:
+def stable_baselines(backend: str, do: Do) -> Any:
     pytest.importorskip("stable_baselines3")
     from ragen.vector.sb3 import LaneVecEnv
 
-    envs = LaneVecEnv(LaneVectorEnv([Walks] * 6, workers=workers, autoreset_mode="SameStep"))
+    envs = LaneVecEnv(LaneVectorEnv([Walks] * 6, **of_vector(backend), autoreset_mode="SameStep"))
     envs.seed(3)
     seen = [do(envs.reset).tolist()]
     for _ in range(TURNS):
@@ -88,9 +98,8 @@ def stable_baselines(workers: int, do: Do) -> Any:
     return seen
 
 
-def container(workers: int, do: Do) -> Any:
-    settings = {"use_lanes": bool(workers), "max_workers": workers or None}
-    with MultiProcessEnvironmentContainer("frozen_lake", 3, 2, 7, settings=settings) as envs:
+def container(backend: str, do: Do) -> Any:
+    with MultiProcessEnvironmentContainer("frozen_lake", 3, 2, 7, settings=of_engine(backend)) as envs:
         seen = [do(envs.reset)]
         for turn in range(TURNS):
             seen.append(do(lambda turn=turn: envs.step([1 + (turn + each) % 4 for each in range(6)])))
@@ -99,9 +108,8 @@ def container(workers: int, do: Do) -> Any:
         return seen
 
 
-def meta(workers: int, do: Do) -> Any:
-    settings = {"use_lanes": bool(workers), "max_workers": workers or None}
-    with make_parallel_env("ragen/SparsePointRobot-v0", 2, 4, seed=3, n_tasks=5, settings=settings) as envs:
+def meta(backend: str, do: Do) -> Any:
+    with make_parallel_env("ragen/SparsePointRobot-v0", 2, 4, seed=3, n_tasks=5, settings=of_engine(backend)) as envs:
         seen = [np.array(do(envs.reset_all)).tolist()]
         for turn in range(TURNS):
             observations, rewards, *_ = do(lambda: envs.step_all([np.full(2, 0.1)] * 4))
@@ -114,8 +122,8 @@ def meta(workers: int, do: Do) -> Any:
         return seen
 
 
-def cage2(workers: int, do: Do) -> Any:
-    with ParallelEnvWrapper(4, simulator="embedded", max_steps=5, seed=4, workers=workers) as envs:
+def cage2(backend: str, do: Do) -> Any:
+    with ParallelEnvWrapper(4, simulator="embedded", max_steps=5, seed=4, **of_vector(backend)) as envs:
         seen = [do(envs.reset).tolist()]
         for turn in range(TURNS):
             observations, rewards, dones, _ = do(lambda turn=turn: envs.step([turn % 145] * 4))
@@ -157,15 +165,15 @@ class Interrupted:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("backend", ["", "process", "executor"], ids=["main", "process", "executor"])
 @pytest.mark.parametrize("surface", [manager, vector, waited, stable_baselines, container, meta, cage2])
 def test_what_was_interrupted_and_called_again_equals_the_uninterrupted_run(
-    surface: Callable[[int, Do], Any], workers: int
+    surface: Callable[[str, Do], Any], backend: str
 ) -> None:
-    expected = surface(workers, lambda call: call())
+    expected = surface(backend, lambda call: call())
     do = Interrupted()
     before = signal.signal(signal.SIGINT, do.handler)
     try:
-        assert surface(workers, do) == expected
+        assert surface(backend, do) == expected
     finally:
         signal.signal(signal.SIGINT, before)

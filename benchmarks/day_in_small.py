@@ -95,7 +95,7 @@ class Room:
         self._rest = 0.0  # no node is started before
         self._stopped: list[tuple[float, list[psutil.Process]]] = []  # and when they are to go on
         self._kinds: dict[str, Callable[[psutil.Process], bool]] = {
-            "worker": lambda raylet: self._kill(raylet, "ragen lane"),
+            "worker": lambda raylet: self._kill(raylet, "ragen worker"),
             "supervisor": lambda raylet: self._kill(raylet, "ragen superviso"),
             "agent": lambda raylet: self._kill(raylet, "ray::NodeAgent"),
             "node": self._lose,
@@ -136,7 +136,7 @@ class Room:
         kind = self._chance.choice(("worker", "agent", "node"))
         found = [raylet, *_below(raylet)]
         if kind != "node":
-            title = {"worker": "ragen lane", "agent": "ray::NodeAgent"}[kind]
+            title = {"worker": "ragen worker", "agent": "ray::NodeAgent"}[kind]
             chosen = [process for process in found if _title(process).startswith(title)]
             if not chosen:
                 return False

@@ -62,6 +62,6 @@ class Server:
             return []
         try:
             inside = psutil.Process(self._process.pid).children(recursive=True)
-            return [each for each in inside if each.name().startswith("ragen lane")]
+            return [each for each in inside if each.name().startswith("ragen worker")]
         except psutil.NoSuchProcess:
             return []

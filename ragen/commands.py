@@ -33,7 +33,7 @@ class CommandParser(ArgumentParser):
         for word in words.split() if is_unknown else ():
             name = word.partition("=")[0]
             if name.startswith("-") and (near := get_close_matches(name, known, 1)):
-                message += f"; {near[0]} was meant?"
+                message += f"; did you mean {near[0]}?"
         super().error(message)
 
 

@@ -22,9 +22,9 @@ def why_no_folder(folder: Path, error: OSError) -> str:
     for path in (folder, *folder.parents):
         if path.exists():
             if not path.is_dir():
-                return f"{str(path)!r} is a file and no folder; name another folder, or move that file away"
+                return f"{str(path)!r} is a file, not a folder; name another folder, or move that file away"
             break
-    return f"it cannot be written to ({error.strerror or error}); name another folder"
+    return f"it is not writable ({error.strerror or error}); name another folder"
 
 
 def new_folder(parent: Path | str) -> Path:

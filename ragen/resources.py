@@ -343,7 +343,7 @@ def cache_folder() -> Path:
         if _is_usable(path):
             return path
     told = " and ".join(map(str, places))
-    raise CacheError(f"no cache can be kept in {told}; set {CACHE_VARIABLE} to a folder that can be written to.")
+    raise CacheError(f"no cache can be created in {told}; set {CACHE_VARIABLE} to a writable folder.")
 
 
 def cache_places() -> list[Path]:
@@ -392,7 +392,7 @@ def machine_cache(name: str, key: Any, build: Callable[[Path], object]) -> Path:
         Exception: What ``build`` raises. The next call tries again.
     """
     if not re.fullmatch(r"[\w][\w.-]*", name):
-        raise CacheError(f"machine_cache: {name!r} is no name of a folder; use letters, digits, '_', '-' and '.'.")
+        raise CacheError(f"machine_cache: {name!r} is not a valid folder name; use letters, digits, '_', '-' and '.'.")
     digest = hashlib.blake2b(json.dumps(key, sort_keys=True).encode(), digest_size=16).hexdigest()
     shelf = cache_folder() / name
     folder = shelf / digest

@@ -98,8 +98,8 @@ def refuse_unknown(given: Iterable[Any], known: Collection[str], where: str = ""
     for name in map(str, given):
         if name not in known:
             near = get_close_matches(name, known, 1)
-            hint = f"{near[0]!r} was meant?" if near else f"there are: {', '.join(known)}."
-            raise ConfigError(f"there is no configuration key {where + name!r}; {hint}")
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}."
+            raise ConfigError(f"unknown configuration key {where + name!r}; {hint}")
 
 
 def function_at(name: str, where: str) -> Any:
@@ -120,10 +120,10 @@ def function_at(name: str, where: str) -> Any:
     except Exception as error:  # whatever the module does when it is imported
         raise ConfigError(
             f"{where} is {name!r}, which cannot be imported: {type(error).__name__}: {one_line(error)}; expected "
-            "PACKAGE.MODULE:FUNCTION, of a module that lies in this folder or is installed."
+            "PACKAGE.MODULE:FUNCTION in a module of this folder or an installed one."
         ) from error
     if not callable(found):
-        raise ConfigError(f"{where} is {name!r}, which is no function.")
+        raise ConfigError(f"{where} is {name!r}, which is not a function.")
     return found
 
 
@@ -159,7 +159,7 @@ def setting(config: Any, key: str, kind: Kind, default: Any = _REQUIRED) -> Any:
 
     Raises:
         ConfigError: The key is missing and has no default, or its value is of another type, or not a finite number; or
-            what stands above it is no section.
+            what stands above it is not a section.
     """
     value = _value_at(config, key)
     if value is None or value is _ABSENT:
@@ -242,7 +242,7 @@ def section(config: Any, key: str) -> dict[str, Any]:
     """A section as plain Python; empty where the key is absent or null.
 
     Raises:
-        ConfigError: It is no section.
+        ConfigError: It is not a section.
     """
     return dict(plain(setting(config, key, Mapping, {})))
 

@@ -59,7 +59,7 @@ def test_every_key_of_a_configuration_is_read_by_the_code(generator, name):
 
 def test_what_the_engine_is_told_is_among_the_keys_with_kind_default_and_meaning(generator):
     page = generator.configuration_page()
-    assert "| `es_manager.max_restarts` | whole number | `3` | how often a lane's idle worker may die" in page
+    assert "| `es_manager.max_restarts` | whole number | `3` | how often an idle worker may die" in page
     assert "| `actor.scripted.malformed` | number |" in page
     assert "| `agent_proxy.rollout_filter_type` |" in page
 

@@ -279,7 +279,7 @@ def test_a_lock_says_which_process_holds_it_and_is_free_when_that_is_killed(tmp_
 
 @pytest.mark.parametrize("name", ["../x", "", "a/b", ".x"])
 def test_a_name_that_is_no_folder_is_refused(cache: Path, name: str) -> None:
-    with pytest.raises(CacheError, match="no name of a folder"):
+    with pytest.raises(CacheError, match="not a valid folder name"):
         machine_cache(name, 1, write)
     assert not cache.exists()
 
@@ -287,7 +287,7 @@ def test_a_name_that_is_no_folder_is_refused(cache: Path, name: str) -> None:
 def test_a_cache_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("RAGEN_CACHE", str(tmp_path / "file"))
-    with pytest.raises(CacheError, match=r"no cache can be kept in .*/file; set RAGEN_CACHE"):
+    with pytest.raises(CacheError, match=r"no cache can be created in .*/file; set RAGEN_CACHE"):
         machine_cache("x", 1, write)
 
 

@@ -56,7 +56,7 @@ class LaneQueue:
         self._lane = lane
         self._raises = raises
         self.counts = ServiceStats()
-        self.name = "home" if lane is None else f"lane {lane}"
+        self.name = "main" if lane is None else f"worker {lane}"
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"ragen {self.name}")
         self._waiting: list[_Job] = []
         self._at_work = 0
@@ -111,8 +111,8 @@ class LaneQueue:
                 self._waiting.remove(job)
             text = (
                 f"waited {now - job.asked:.1f} s in the queue of {self.name}, which is at {self._at_work} others and "
-                f"has {len(self._waiting)} waiting; the lane never began with it and nothing has happened. More lanes "
-                "(es_manager.max_workers), or a longer agent_loop.queue_timeout"
+                f"has {len(self._waiting)} waiting; the worker never started it and nothing has happened. Add workers "
+                "(es_manager.max_workers), or increase agent_loop.queue_timeout"
             )
         else:
             self.counts.late_at_work += 1

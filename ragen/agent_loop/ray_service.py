@@ -145,7 +145,7 @@ class ServiceActor:
             SessionLostError: The service is about to end; nothing was begun.
         """
         if self._is_ending:
-            raise SessionLostError("nobody had played here for a while, and this environment service is about to end.")
+            raise SessionLostError("this environment service has been idle for a while and is about to end.")
         await self.watch()
         caller = self._callers.setdefault(name, _Caller(name))
         caller.heard = time.monotonic()
@@ -210,7 +210,7 @@ class ServiceActor:
             if self._callers:
                 self._deserted = now
             elif now - self._deserted > self._linger:
-                log.info("nobody plays here any more; the environment service ends")
+                log.info("the environment service is idle and ends")
                 self._is_ending = True
                 with suppress(Exception):
                     await asyncio.wait_for(self._service.shut_down(), 30.0)

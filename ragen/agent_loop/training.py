@@ -134,7 +134,7 @@ def trainer_config(config: Any) -> DictConfig:
         raise ConfigError(" ".join(told))
     asked.ignored += [str(name) for name in config if name not in ragen and name not in sections]
     if asked.ignored:
-        log.warning("ignored: %s (nothing here reads them).", ", ".join(sorted(asked.ignored)))
+        log.warning("ignored: %s (they have no effect here).", ", ".join(sorted(asked.ignored)))
     agent = verl.actor_rollout_ref.rollout.agent
     if not verl.trainer.use_v1 and agent.agent_loop_manager_class == MANAGER:
         agent.agent_loop_manager_class = None  # it is the V1 trainer's

@@ -80,5 +80,5 @@ def _search(trainer: ParallelWorkflowRLTrainer, stop: StopRequest, quiet: bool) 
             )
         print(f"written to {trainer.draw().parent}: results.json, returns_by_order.png, policies/")
     if not trainer.is_done:
-        print(f"stopped; to go on: the same command with checkpoint_dir={trainer.folder}")
+        print(f"stopped; to resume: the same command with checkpoint_dir={trainer.folder}")
     return 0 if trainer.is_done else STOPPED

@@ -32,17 +32,17 @@ SOUND, UNSOUND = 0, 1
 FAR_OFF = 1.0  # seconds of clock skew beyond which logs of several nodes cannot be read together
 _LOOK = 0.02  # seconds between looks whether agents are up
 _WIDTH = 120  # columns of a table that is read in a log too
-COLUMNS = ("node", "address", "reachable", "versions", "code", "lanes now", "round trip", "clock")
+COLUMNS = ("node", "address", "reachable", "versions", "code", "workers now", "round trip", "clock")
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
     top = CommandParser(
         prog=prog,
-        description="Say of each node of a Ray cluster whether environments can be played there: whether it is "
-        "reached, has the same versions, can import what the configuration plays, and has room for lanes. "
-        "es_manager.ray says which cluster and which nodes; without an address, the one that RAY_ADDRESS names is "
-        "looked at, or one of this machine alone. Exit code 1 where a node cannot be used.",
+        description="Check whether each node of a Ray cluster can play environments: whether it is "
+        "reachable, has the same versions, can import the configuration's environments, and has room for workers. "
+        "es_manager.ray selects the cluster and its nodes; without an address, RAY_ADDRESS is used, or else a "
+        "cluster of this machine alone. The exit code is 1 if a node cannot be used.",
         epilog=f"Example: {prog} --config-name my_config es_manager.ray.address=box-1:6379",
     )
     add_config_arguments(top, DEFAULT_CONFIG)
@@ -161,7 +161,7 @@ def _report(agent: AgentClient, seats: int, reply: Reply | None, tags: Mapping[i
         return NodeReport(agent.node, agent.why or "did not answer in time", differences, seats)
     reached = agent.round_trip_s, agent.skew_s
     if not isinstance(reply, Answer):
-        return NodeReport(agent.node, f"started no worker: {reply.what}", differences, seats, *reached)
+        return NodeReport(agent.node, f"did not start a worker: {reply.what}", differences, seats, *reached)
     missing = {tags[each.env_id]: each.value.text for each in reply.outcomes if isinstance(each.value, Raised)}
     return NodeReport(agent.node, "", differences, seats, *reached, missing)
 
@@ -203,12 +203,15 @@ def lines_of(reports: Sequence[NodeReport]) -> Iterator[str]:
         for tag, why in report.missing.items():
             yield f"{name}: tag {tag}: {why}"
         if not report.seats:
-            yield f"{name}: has no room for a lane now (es_manager.ray.num_cpus and .resources say what each claims)"
+            yield f"{name}: has no room for a worker now (es_manager.ray.num_cpus and .resources say what each claims)"
         if report.skew_s is not None and abs(report.skew_s) > FAR_OFF:
             way = "ahead" if report.skew_s > 0 else "behind"
-            yield f"{name}: its clock is {abs(report.skew_s):.1f} s {way}; lanes do not mind, who reads logs will"
+            yield (
+                f"{name}: its clock is {abs(report.skew_s):.1f} s {way}; workers are not affected, but logs "
+                f"of several nodes are hard to compare"
+            )
     if os.environ.get("RAY_AUTH_MODE", "").lower() != "token":
         yield (
-            "cluster: this process was asked for no token (RAY_AUTH_MODE is not token): whoever reaches the ports of a "
-            "cluster without one may run code on it. See docs/several_machines.md."
+            "cluster: this process needed no token (RAY_AUTH_MODE is not token): without one, anyone who "
+            "reaches the ports of a cluster can run code on it. See docs/several_machines.md."
         )

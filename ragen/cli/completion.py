@@ -68,10 +68,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     top = CommandParser(
         prog=prog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Print a script that lets the shell complete commands, options, names and keys.",
+        description="Print a script for shell completion of commands, options, names and keys.",
         epilog="Examples:\n" + "\n".join(f"  {line}" for line in WHERE.values()),
     )
-    top.add_argument("shell", choices=(*SCRIPTS, "words"), help="which shell; words: what the scripts ask for")
+    top.add_argument("shell", choices=(*SCRIPTS, "words"), help="the shell; words is used by the scripts")
     top.add_argument("words", nargs="*", default=[], metavar="WORD", help=argparse.SUPPRESS)
     return top
 

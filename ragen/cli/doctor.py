@@ -50,9 +50,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
     return CommandParser(
         prog=prog,
-        description="Say what is installed, what this machine can do, what is missing, and what to type. Exit code 1 "
-        "where something is missing that nothing works without.",
-        epilog=f"Example: {prog} > doctor.txt, to go with a bug report",
+        description="Show what is installed, what works on this machine, what is missing, and how to fix it. "
+        "The exit code is 1 if something essential is missing.",
+        epilog=f"Example: {prog} > doctor.txt, for a bug report",
     )
 
 
@@ -92,12 +92,12 @@ def extras() -> Iterator[Line]:
     """What may be installed besides, extra by extra."""
     for name, extra in EXTRAS.items():
         if lacking := missing(name):
-            text = f"not installed: {', '.join(lacking)}; needed to {extra.purpose}"
+            text = f"not installed: {', '.join(lacking)}; required to {extra.purpose}"
             yield Line(f"[{name}]", "note", text, install_command(name))
         else:
             yield Line(f"[{name}]", "ok", f"installed: {', '.join(extra.packages)}")
     if not os.environ.get("OPENAI_API_KEY"):
-        cure = "export OPENAI_API_KEY=..., unless the server is your own and wants none"
+        cure = "export OPENAI_API_KEY=..., unless your server needs no key"
         yield Line("OPENAI_API_KEY", "note", "not set", cure)
     else:
         yield Line("OPENAI_API_KEY", "ok", "set")
@@ -133,15 +133,15 @@ def _shared_memory() -> Iterator[Line]:
     if not folder.is_dir():
         return
     free = shutil.disk_usage(folder).free
-    cure = "docker run --shm-size=2g ..., where large observations are to travel fast" if free < LITTLE_SHARED else ""
+    cure = "docker run --shm-size=2g ..., for fast transfer of large observations" if free < LITTLE_SHARED else ""
     yield Line("/dev/shm", "note" if cure else "ok", f"{free / 1e9:.1f} GB free", cure)
 
 
 def _proc() -> Line:
     if Path("/proc/self/stat").exists():
-        return Line("/proc", "ok", "there: what an environment starts is found and ended with it")
-    text = "not there: of what an environment starts itself, some may outlive a killed worker"
-    return Line("/proc", "note", text, "Linux with /proc mounted is what is tested; see docs/lanes.md")
+        return Line("/proc", "ok", "available: processes started by an environment are found and ended with it")
+    text = "not available: processes started by an environment may outlive a killed worker"
+    return Line("/proc", "note", text, "only Linux with /proc mounted is tested; see docs/lanes.md")
 
 
 def _files() -> Iterator[Line]:
@@ -174,8 +174,8 @@ def _process_kind() -> Line:
 
     why = unavailable()
     if not why:
-        return Line("lanes", "ok", "process, executor: all that docs/lanes.md promises")
-    return Line("lanes", "note", f"executor alone, since process cannot be had here: {why}")
+        return Line("workers", "ok", "process, executor: everything that docs/lanes.md guarantees")
+    return Line("workers", "note", f"executor only, since process is not available here: {why}")
 
 
 def _started(backend: str) -> Line:
@@ -193,11 +193,11 @@ def _started(backend: str) -> Line:
             value = engine.reset({0: 1})[0]
             home = engine.home(0)
     except RagenError as error:
-        return Line(topic, "note", f"does not start: {error}", "es_manager.use_multiprocessing=false plays without")
+        return Line(topic, "note", f"does not start: {error}", "es_manager.use_multiprocessing=false needs no workers")
     took = time.perf_counter() - start
     if isinstance(value, EnvFailed) or home == "main":
-        return Line(topic, "note", f"it did not reset an environment, which was in {home}: {value}")
-    return Line(topic, "ok", f"started, and reset an environment, in {took:.2f} s")
+        return Line(topic, "note", f"could not reset an environment, which was in {home}: {value}")
+    return Line(topic, "ok", f"started and reset an environment in {took:.2f} s")
 
 
 def sandboxes() -> Iterator[Line]:
@@ -210,13 +210,13 @@ def sandboxes() -> Iterator[Line]:
         topic = f"sandbox: {profile.name}"
         if lacks := sandbox.missing(profile):
             names, cures = zip(*(lack.partition(": ")[::2] for lack in lacks), strict=True)
-            text = f"not to be had, so {env_types} cannot be played; missing: {', '.join(names)}"
+            text = f"not available, so {env_types} cannot be played; missing: {', '.join(names)}"
             yield Line(topic, "note", text, "; ".join(dict.fromkeys(cures)))
             continue
         try:
             sandbox.Sandbox(profile).close()
         except SandboxError as error:
-            yield Line(topic, "note", f"not to be had, so {env_types} cannot be played: {error}")
+            yield Line(topic, "note", f"not available, so {env_types} cannot be played: {error}")
         else:
             yield Line(topic, "ok", f"started, for {env_types}")
 
@@ -227,7 +227,7 @@ def browsers() -> Iterator[Line]:
 
     if lacks := browser.missing():
         names, cures = zip(*(lack.partition(": ")[::2] for lack in lacks), strict=True)
-        text = f"not to be had, so miniwob cannot be played; missing: {', '.join(names)}"
+        text = f"not available, so miniwob cannot be played; missing: {', '.join(names)}"
         yield Line("browser", "note", text, "; ".join(dict.fromkeys(cures)))
     else:
         yield Line("browser", "ok", f"{browser.browser_of(None)}, for miniwob")

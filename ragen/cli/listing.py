@@ -18,17 +18,17 @@ from ragen.commands import CommandParser, command
 PROG = "ragen list"
 TOPICS = ("environments", "configurations", "backends")
 _TURNS = 24  # that are timed of each environment
-_DECLARED = {"heavy": "heavy, as it declares", "io": "waits, as it declares"}
+_DECLARED = {"heavy": "heavy (declared)", "io": "waits (declared)"}
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
     top = CommandParser(
         prog=prog,
-        description="List environments with the cost of a turn, configurations, and backends that answer prompts.",
+        description="List environments with the cost of a turn, configurations, and backends.",
         epilog=f"Example: {prog} environments",
     )
-    top.add_argument("topic", nargs="?", choices=TOPICS, help="list this alone (default: all three)")
+    top.add_argument("topic", nargs="?", choices=TOPICS, help="list only this (default: all three)")
     return top
 
 

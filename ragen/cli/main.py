@@ -68,7 +68,7 @@ def help_text() -> str:
         "usage: ragen COMMAND ...\n\n"
         "Rollouts of language-model agents, with environments stepped in worker processes.\n\n"
         f"commands:\n{listed}\n\n"
-        "options:\n  -h, --help     show this, or what a command takes: ragen COMMAND --help\n"
+        "options:\n  -h, --help     show this, or the options of a command: ragen COMMAND --help\n"
         "  -V, --version  show the version\n\n"
         "Examples: ragen rollout --config-name _2_sokoban\n"
         "          ragen check my_package.echo:Echo\n"
@@ -80,5 +80,5 @@ def _unknown(name: str) -> str:
     near = get_close_matches(name, COMMANDS, 1)
     if name.startswith("-"):
         return f"ragen has no option {name}; options of a command follow its name. See ragen --help."
-    meant = f" {near[0]!r} was meant?" if near else f" There are {', '.join(COMMANDS)}."
+    meant = f" Did you mean {near[0]!r}?" if near else f" There are {', '.join(COMMANDS)}."
     return f"there is no command {name!r}.{meant}"

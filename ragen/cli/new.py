@@ -137,12 +137,12 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
     top = CommandParser(
         prog=prog,
-        description="Write an environment, its test and its configuration into a folder. All three work as written; "
+        description="Write an environment, its test and its configuration into a folder. All three work as they are; "
         "replace the game with your own.",
         epilog=f"Example: {prog} my_env",
     )
-    top.add_argument("name", help="of the module, such as my_env; the class is then MyEnv")
-    top.add_argument("--folder", type=Path, default=Path(), help="where the files are written (default: this folder)")
+    top.add_argument("name", help="name of the module, such as my_env; the class is then MyEnv")
+    top.add_argument("--folder", type=Path, default=Path(), help="folder for the files (default: this folder)")
     return top
 
 
@@ -179,14 +179,14 @@ def write(name: str, folder: Path) -> list[Path]:
     """
     if not name.isidentifier() or keyword.iskeyword(name):
         meant = re.sub(r"\W+", "_", name).strip("_").lower()
-        hint = f"; {meant!r} would be one" if meant.isidentifier() and not keyword.iskeyword(meant) else ""
-        raise ConfigError(f"{name!r} cannot be the name of a Python module{hint}.")
+        hint = f"; did you mean {meant!r}?" if meant.isidentifier() and not keyword.iskeyword(meant) else ""
+        raise ConfigError(f"{name!r} is not a valid name of a Python module{hint or '.'}")
     words = {"module": name, "cls": class_name(name), "title": name.replace("_", " ").capitalize()}
     texts = {
         folder / Template(path).substitute(words): Template(text).substitute(words) for path, text in FILES.items()
     }
     if there := [str(path) for path in texts if path.exists()]:
-        raise ConfigError(f"{', '.join(there)} exists already; nothing was written. Choose another name or folder.")
+        raise ConfigError(f"{', '.join(there)} already exists; nothing was written. Choose another name or folder.")
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():
         path.write_text(text, "utf-8")

@@ -338,7 +338,7 @@ class EnvironmentContainer(EnvSet):
     def _check_reset(self) -> None:
         self._check_open()
         if not self._states:
-            raise StateError("there is no episode yet (or the last reset failed): call reset() first.")
+            raise StateError("there is no episode yet, or the last reset failed; call reset() first.")
 
     def _seeds(self, seeds: Sequence[int] | None) -> list[int]:
         if seeds is None:

@@ -27,9 +27,11 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     top.add_argument(
         "settings", nargs="*", default=[], metavar="key=value", help="a key of env_config, such as dim_x=8"
     )
-    top.add_argument("--seed", type=int, help="the level to play; drawn at random if not given")
-    top.add_argument("--mode", choices=("train", "val", "test"), default="train", help="which split of the data")
-    top.add_argument("--image", type=Path, metavar="FILE.png", help="keep this picture of the state up to date")
+    top.add_argument("--seed", type=int, help="the level to play; random by default")
+    top.add_argument("--mode", choices=("train", "val", "test"), default="train", help="split of the data")
+    top.add_argument(
+        "--image", type=Path, metavar="FILE.png", help="save an image of the state to this file after every action"
+    )
     return top
 
 

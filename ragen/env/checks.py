@@ -74,10 +74,10 @@ def checked_seed(env_type: str, seed: int | None, limit: int | None = SEED_LIMIT
     try:
         number = operator.index(seed)
     except TypeError:
-        raise InputError(f"{env_type}: reset was given seed {seed!r}, expected an integer or None.") from None
+        raise InputError(f"{env_type}: reset got seed {seed!r}, expected an integer or None.") from None
     if number < 0 or (limit is not None and number >= limit):
         bound = "" if limit is None else f" and below {limit}"
-        raise InputError(f"{env_type}: reset was given seed {number}, expected at least 0{bound}.")
+        raise InputError(f"{env_type}: reset got seed {number}, expected at least 0{bound}.")
     return number
 
 
@@ -93,7 +93,7 @@ def check_action(env_type: str, action: Any, lookup: dict[int, str]) -> None:
         known = False
     if not known:
         names = ", ".join(f"{key} ({name})" for key, name in lookup.items())
-        raise InputError(f"{env_type}: step was given action {action!r}, expected one of {names}.")
+        raise InputError(f"{env_type}: step got action {action!r}, expected one of {names}.")
 
 
 def check_was_reset(env_type: str, was_reset: bool) -> None:

@@ -43,7 +43,7 @@ class GridEnv(BaseDiscreteActionEnv):
         """
         shown_as = mode or self.config.render_mode
         if shown_as not in RENDER_MODES:
-            raise InputError(f"{type(self).__name__}: render was given mode {mode!r}, expected one of {RENDER_MODES}.")
+            raise InputError(f"{type(self).__name__}: render got mode {mode!r}, expected one of {RENDER_MODES}.")
         if not self._was_reset():
             raise StateError(f"{type(self).__name__}: render was called before the first reset.")
         return self._text() if shown_as == "text" else self._image()

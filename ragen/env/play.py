@@ -145,7 +145,7 @@ def play(
     _keep_picture(env, env_type, image)
     lookup = getattr(env.config, "action_lookup", None)
     keys = " Arrow keys move." if isinstance(lines, KeyReader) and _has_arrows(lookup) else ""
-    print(f"{env_type}, seed {seed}. One action a line; {_QUIT!r} or the end of input ends.{keys}", file=out)
+    print(f"{env_type}, seed {seed}. One action per line; {_QUIT!r} or the end of input ends.{keys}", file=out)
     if image is not None:
         print(f"Picture: {image}", file=out)
     print(f"Actions: {_legal(env, lookup)}\n\n{_state(env)}", file=out)
@@ -157,7 +157,7 @@ def play(
             break
         action = _action(text, lookup)
         if action is None:
-            print(f"{text!r} is none of {_legal(env, lookup)}.", file=out)
+            print(f"{text!r} is not one of {_legal(env, lookup)}.", file=out)
             continue
         _, reward, done, info = env.step(action)
         played, total = played + 1, total + reward
@@ -204,7 +204,7 @@ def _described_info(info: dict[str, Any]) -> str:
 def _outcome(done: bool, info: dict[str, Any]) -> str:
     if not done:
         return "Left"
-    return "Solved" if info.get("success") else "Over, not solved,"
+    return "Solved" if info.get("success") else "Finished, not solved,"
 
 
 def _state(env: Any) -> str:
@@ -220,7 +220,7 @@ def _keep_picture(env: Any, env_type: str, image: Path | None) -> None:
         try:
             seen = env.render(mode="rgb_array")
         except (InputError, ConfigError, ValueError, TypeError) as error:
-            raise InputError(f"{env_type} has no image observation that --image could save.") from error
+            raise InputError(f"{env_type} has no image observation for --image.") from error
     _save(seen[-1] if isinstance(seen, list) else seen, env_type, image)
 
 

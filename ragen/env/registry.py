@@ -236,5 +236,5 @@ def _entry_point(name: str) -> str:
     known = ", ".join(sorted(REGISTERED_ENVS))
     raise UnknownEnvError(
         f"unknown environment type {name!r}. Registered: {known}. "
-        f"Others are given by register_env, a 'package.module:Class' path or an entry point in {ENTRY_POINT_GROUP!r}."
+        f"Add others with register_env, a 'package.module:Class' path or an entry point in {ENTRY_POINT_GROUP!r}."
     )

@@ -24,5 +24,5 @@ class TextObservation:
             InputError: Another mode was asked for.
         """
         if mode not in (None, "text"):
-            raise InputError(f"{type(self).__name__} shows text only; render was given mode {mode!r}.")
+            raise InputError(f"{type(self).__name__} shows text only; render got mode {mode!r}.")
         return self.observation

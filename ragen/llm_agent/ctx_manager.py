@@ -158,7 +158,7 @@ class ContextManager:
             InputError: There are no environments, a tag is unknown, or a single turn is too long for the model.
         """
         if not len(env_outputs):
-            raise InputError("get_lm_inputs was called without environments; stop the turn loop when none is active.")
+            raise InputError("get_lm_inputs was called without environments; end the turn loop when none is active.")
         rollouts = self._tagged(env_outputs)
         if not prepare_for_update:
             return self._batches.prompts(rollouts)

@@ -328,7 +328,7 @@ class EnvStateManager(EnvSet):
     def _caches(self) -> list[dict[str, Any]]:
         self._check_open()
         if self.rollout_cache is None:
-            raise StateError("there is no episode yet (or the last reset failed): call reset() first.")
+            raise StateError("there is no episode yet, or the last reset failed; call reset() first.")
         return self.rollout_cache
 
     def _begin_cache(self, entry: dict[str, Any], seed: int, observation: Observation | EnvFailed) -> dict[str, Any]:

@@ -72,5 +72,5 @@ def _train(trainer: Trainer, stop: StopRequest, quiet: bool) -> int:
         is_done = trainer.run(news, lambda: stop.wanted)
     print(f"written to {trainer.folder}: metrics.jsonl, bars.json, learning_curve.png, checkpoints/")
     if not is_done:
-        print(f"stopped; to go on: the same command with output_dir={trainer.folder}")
+        print(f"stopped; to resume: the same command with output_dir={trainer.folder}")
     return 0 if is_done else STOPPED

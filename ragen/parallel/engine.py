@@ -80,8 +80,8 @@ class EnvEngine(Closing):
         """
         if worker.in_worker:
             raise StateError(
-                "an EnvEngine or EnvStateManager was made inside a worker process: a module that defines an "
-                "environment makes one when it is imported. Put that code under `if __name__ == '__main__':`."
+                "an EnvEngine or EnvStateManager was created inside a worker process: a module that defines an "
+                "environment creates one on import. Put that code under `if __name__ == '__main__':`."
             )
         self.settings = settings or Settings()
         self._use_lanes: Mode = self.settings.use_lanes
@@ -120,7 +120,7 @@ class EnvEngine(Closing):
         self.environments.check_open()
         with self.environments.lock:
             if spec.env_id in self.records:
-                raise StateError(f"{spec.describe()} was added twice; remove it first, or give it an id of its own.")
+                raise StateError(f"{spec.describe()} was added twice; remove it first, or give it another id.")
             home = self.homes.lane_of_index(lane) if lane is not None else None
             self.records[spec.env_id] = EnvRecord(spec, home)
 
@@ -269,7 +269,7 @@ class EnvEngine(Closing):
         """Move what is at the wrong home; whether more may be moved during the call."""
         for record in self.environments.of(env_ids):
             if not record.journal.has_begun and record.failed is None:
-                raise StateError(f"env {record.env_id} was not reset yet: reset it before it is played.")
+                raise StateError(f"env {record.env_id} has not been reset; reset it before playing it.")
         is_auto, episode = self._use_lanes == "auto", self.stats_book.episode
         if is_auto and self.homes.may_look_again(episode) and len(self.environments.in_use) == len(env_ids):
             self.homes.look_again(episode)

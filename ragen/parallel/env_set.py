@@ -81,7 +81,7 @@ class EnvSet(Closing):
 
     def _check_open(self) -> None:
         if self._finalizer is None or not self._finalizer.alive:
-            raise StateError(f"this {self.holder} is closed; make a new one.")
+            raise StateError(f"this {self.holder} is closed; create a new one.")
 
     def _raise_failures(self, values: Mapping[int, Any], at_build: bool = False) -> None:
         """Raise the first failure, where failures raise; ``at_build`` that of one that cannot be built in any case."""

@@ -192,9 +192,9 @@ class Environments:
             wanted = set(env_ids)
             with self.lock:
                 if unknown := wanted.difference(self.records):
-                    raise InputError(f"there is no environment {sorted(unknown, key=str)[0]!r} in this engine.")
+                    raise InputError(f"this engine has no environment {sorted(unknown, key=str)[0]!r}.")
                 if taken := self.in_use & wanted:
-                    raise StateError(f"env {min(taken)} is being used by another thread; wait for that call to end.")
+                    raise StateError(f"env {min(taken)} is in use by another thread; wait until that call returns.")
                 self.in_use |= wanted
             try:
                 yield
@@ -205,7 +205,7 @@ class Environments:
     def check_open(self) -> None:
         """Raise a ``StateError`` if the engine is closed."""
         if self.is_closed:
-            raise StateError("this manager is closed; make a new one.")
+            raise StateError("this manager is closed; create a new one.")
 
     def of(self, env_ids: Collection[int]) -> list[EnvRecord]:
         """The records of these, in their order."""

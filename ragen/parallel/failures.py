@@ -23,7 +23,7 @@ from ragen.parallel.repeated_messages import RepeatedMessageFilter
 from ragen.parallel.settings import Settings
 from ragen.parallel.stats import Stats
 
-_ONCE_MORE = "Trying once more on a rebuilt environment."
+_ONCE_MORE = "Retrying on a rebuilt environment."
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Failures:
 
     def lost(self, record: EnvRecord, asked: Asked) -> None:
         """Its state is gone, and it declares that it cannot be replayed."""
-        text = "its state was lost, and it declares that it cannot be replayed"
+        text = "its state was lost, and its class declares that it cannot be replayed"
         error = EnvError(f"{record.describe()}: {text}.")
         self._decide(record, Trouble.LOST, asked.failure(record, Rebuild((), ()), text, error))
 
@@ -164,7 +164,7 @@ class Failures:
         check = f"{typed('check')} {record.spec.env_type} says more"
         story = f"is not deterministic: replayed from seed {seed} and its actions, {text} ({check})"
         if divergence.what == "snapshot":
-            story = f"was loaded from a snapshot that does not show the same: {divergence.contrast()} ({check})"
+            story = f"was loaded from a snapshot whose observation differs: {divergence.contrast()} ({check})"
         elif seed is None:
             cure = "reset it with a seed, or declare `save` and `load` in its class"
             story = f"began its episode without a seed, with a generator that cannot be restored, and {text}: {cure}"
@@ -201,7 +201,7 @@ class Failures:
         """Say what happened and what follows; a killed worker was logged already."""
         spec, error, what = failure.spec, failure.error, failure.text
         if decision.then is Then.STAY_IN_MAIN:
-            story = f"{spec.describe()} cannot work in a worker, so it stays in the main process: {what}"
+            story = f"{spec.describe()} does not work in a worker, so it stays in the main process: {what}"
             self._messages.say(story, (spec.tag, what))
             return
         if decision.counts == "kills":
@@ -270,7 +270,7 @@ class Failures:
             return
         records = [record for record in self._environments.records.values() if record.home is lane]
         if then is LaneThen.QUARANTINE:
-            text = f"{failure.describe()}; its {len(records)} environments take turns in processes of their own."
+            text = f"{failure.describe()}; its {len(records)} environments now take turns in separate processes."
             self._messages.say(text)
             for record in records:
                 if not record.is_suspect:
@@ -278,7 +278,7 @@ class Failures:
             return
         episodes = self._homes.leave_alone(lane)
         text = f"{failure.describe()}; its {len(records)} environments stay in the main process."
-        self._messages.say(f"{text} It is tried again in {episodes} episodes.", (failure.what, then))
+        self._messages.say(f"{text} The next attempt is in {episodes} episodes.", (failure.what, then))
         self._homes.move_to_main(records)
 
 

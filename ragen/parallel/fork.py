@@ -30,9 +30,9 @@ def check_ids(new_ids: Sequence[int], known: Collection[int]) -> None:
     """
     for place, new_id in enumerate(new_ids):
         if not isinstance(new_id, int) or isinstance(new_id, bool):
-            raise InputError(f"a fork was given the id {new_id!r}; expected an integer.")
+            raise InputError(f"a fork got the id {new_id!r}; expected an integer.")
         if new_id in known or new_id in new_ids[:place]:
-            raise StateError(f"there is an env {new_id} already; give each fork an id of its own.")
+            raise StateError(f"env {new_id} already exists; give each fork another id.")
 
 
 def check_turn(parent: EnvRecord, turn: int | None) -> None:
@@ -45,7 +45,7 @@ def check_turn(parent: EnvRecord, turn: int | None) -> None:
     """
     spec, played, failed = parent.spec, parent.journal.turns, parent.failed
     if not parent.journal.has_begun:
-        why = f"its reset has failed: {failed.text}" if failed is not None else "it was not reset yet"
+        why = f"its reset has failed: {failed.text}" if failed is not None else "it has not been reset"
         raise StateError(f"{spec.describe()} cannot be forked: {why}.")
     if turn is None:
         if failed is not None:
@@ -53,7 +53,7 @@ def check_turn(parent: EnvRecord, turn: int | None) -> None:
             raise ForkError(f"{spec.describe()} cannot be forked as it is now: {text}.")
         return
     if not isinstance(turn, int) or isinstance(turn, bool) or not 0 <= turn <= played:
-        text = f"expected 0 (its reset) to {played}, the turns of its present episode, or None for now"
+        text = f"expected 0 (its reset) to {played}, the turns of its current episode, or None for its current state"
         raise InputError(f"{spec.describe()} cannot be forked after turn = {turn!r}: {text}.")
 
 
@@ -71,8 +71,8 @@ def journal_until(parent: EnvRecord, turn: int | None) -> EpisodeJournal:
     ]
     if not spec.is_replayable and not journal.ends_with_snapshot:
         raise ForkError(
-            f"{spec.describe()} cannot be forked as it was after turn {journal.turns}: it declares that it cannot be "
-            "replayed, and has no snapshot of that moment (declare `save` and `load`)."
+            f"{spec.describe()} cannot be forked as it was after turn {journal.turns}: its class declares that "
+            f"it cannot be replayed, and has no snapshot of that moment (declare `save` and `load`)."
         )
     return journal
 

@@ -134,7 +134,7 @@ class Homes:
     def lane_of_index(self, index: int) -> Lane | None:
         """A lane of the pool, its worker starting; None if it is at rest."""
         self.begin_episode()
-        return {each.name: each for each in self.lanes(index + 1)}.get(f"lane {index}")
+        return {each.name: each for each in self.lanes(index + 1)}.get(f"worker {index}")
 
     def for_forks(self, home: Lane | None, count: int, may_start: bool) -> list[Lane | None]:
         """Homes for so many forks of what lives at ``home``: main, if that is it, or the lanes that host the fewest.
@@ -210,7 +210,7 @@ class Homes:
         in_lanes = {record.spec.tag for record in records if record.lane is not None}
         held: dict[str, str] = {}
         if episodes := min((rest.episodes for rest in self._rests.values() if rest.episodes), default=0):
-            text = f"workers do not start, tried again in {episodes} episode{'s' if episodes > 1 else ''}"
+            text = f"workers do not start; next attempt in {episodes} episode{'s' if episodes > 1 else ''}"
             held = {record.spec.tag: text for record in records}
         held |= {record.spec.tag: "does not work in a worker" for record in records if record.bound_to_main}
         return self._placement.reasons(in_lanes, held, episode)

@@ -748,8 +748,8 @@ class Placement:
             return "workers were slower"
         found = _best_rival(state, self._situation((), 0))
         if found is not None and tag in found.out:
-            return "workers may pay, and are tried as soon as building it there costs little"
-        return "workers would save less than a tenth of the time"
+            return "workers may pay off, and are tried as soon as building it there is cheap"
+        return "workers would save less than 10 % of the time"
 
     # The rule, on this engine's environments
 

@@ -67,7 +67,7 @@ class RepeatedMessageFilter:
         if before is not None and after:
             before.env_ids.discard(spec.env_id)
             if before.first == spec.env_id:
-                story, cause = f"{spec.describe()} failed in the same way again.", None
+                story, cause = f"{spec.describe()} failed again in the same way.", None
         if counted is None:
             self._said[kind] = _Counted(spec.env_id)
             self._log.warning("%s", f"{story} {then}".rstrip(), exc_info=cause)

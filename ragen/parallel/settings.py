@@ -70,7 +70,9 @@ class RayOptions:
         for name, amount in self.resources:
             _expect_amount(f"ray.resources.{name}", amount)
             if name in ("CPU", "memory", "object_store_memory"):
-                raise ConfigError(f"ray.resources.{name} = {amount!r}: that is no custom resource; see ray.num_cpus.")
+                raise ConfigError(
+                    f"ray.resources.{name} = {amount!r}: that is not a custom resource; see ray.num_cpus."
+                )
         if isinstance(self.nodes, str) and self.nodes not in (ALL, WORKERS):
             raise ConfigError(f"ray.nodes = {self.nodes!r}: expected 'all', 'worker', or a list of nodes.")
         if not self.nodes or not all(isinstance(name, str) and name for name in self.nodes):
@@ -97,7 +99,7 @@ class RayOptions:
         for name in values:
             if name not in known:
                 near = difflib.get_close_matches(str(name), known, 1)
-                meant = f"{key + '.' + near[0]!r} was meant?" if near else f"there are {', '.join(known)}."
+                meant = f"did you mean {key + '.' + near[0]!r}?" if near else f"there are {', '.join(known)}."
                 raise ConfigError(f"{key}.{name} = {values[name]!r}: there is no such key; {meant}")
         try:
             return cls(**{**values, **_hashable(values, key)})
@@ -196,7 +198,7 @@ class Settings:
         for name in values:
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)
-                raise ConfigError(f"there is no setting {name!r}; {f'{near[0]!r} was meant?' if near else known}")
+                raise ConfigError(f"unknown setting {name!r}; {f'did you mean {near[0]!r}?' if near else known}")
         return cls(**values)
 
     @property

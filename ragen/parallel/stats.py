@@ -93,7 +93,7 @@ class TagCosts(NamedTuple):
     def describe(self) -> str:
         """The costs in words."""
         if not self.turns:
-            return "no turn was measured yet"
+            return "no turn measured yet"
         turn = (self.seconds - self.reset_s) / self.turns
         spent = f", {1 - self.busy:.0%} of the time waiting" if self.busy < BUSY else ""
         return f"{turn * 1e6:.0f} us a turn, {self.reset_s * 1e3:.1f} ms of resets an episode{spent}"
@@ -215,7 +215,7 @@ class LaneStats:
     """What one home has done since the engine was made.
 
     Attributes:
-        lane: ``"main"``, ``"lane 0"``, ...
+        lane: ``"main"``, ``"worker 0"``, ...
         pid: Process id on its machine, None while there is no process.
         env_types: Types of the environments at home there.
         envs: How many environments are at home there now.
@@ -297,7 +297,7 @@ class Gain:
             verdict = "no faster"
         else:
             verdict = f"{1 / ratio:.1f} x slower" if ratio else "slower"
-            verdict += "; use_multiprocessing=auto measures what pays" * (self.mode is True)
+            verdict += "; use_multiprocessing=auto measures what pays off" * (self.mode is True)
         spent = f"{duration(self.seconds)} in environments; one after the other about {duration(self.sequential_s)}"
         return f"{who}: {spent}: {verdict}"
 
@@ -455,14 +455,9 @@ def _stats_of(name: str, place: tuple[int | None, str], records: list[EnvRecord]
 
 
 def _in_order(name: str) -> tuple[str, int]:
-    """By what a lane is, and then by its number: lane 10 after lane 9."""
+    """By what a lane is, and then by its number: worker 10 after worker 9."""
     kind, _, number = name.rpartition(" ")
     return (kind, int(number)) if number.isdecimal() else (name, 0)
-
-
-def worker_name(home: str) -> str:
-    """What people call a home: ``worker 0`` for ``lane 0``."""
-    return f"worker{home.removeprefix('lane')}" if home.startswith("lane ") else home
 
 
 def home_name(lane: Lane | None) -> str:

@@ -60,20 +60,18 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
     parser = CommandParser(
         prog=prog,
-        description="Put the engine and EnvStateManager into a checkout of RAGEN, and prove that its rollouts stay "
+        description="Install the engine and EnvStateManager into a checkout of RAGEN, and prove that its rollouts stay "
         "equal. Environments, trainer, context manager and configurations of the checkout stay its own; what is "
         "replaced is kept, and --undo restores it byte by byte. Where rollouts differ, it is undone at once.",
         epilog=f"Examples: {prog} ~/RAGEN --check; {prog} ~/RAGEN; {prog} ~/RAGEN --undo",
     )
     parser.add_argument("checkout", type=Path, help="folder of a checkout of RAGEN (September 2025 or April 2026)")
-    parser.add_argument("--check", action="store_true", help="print what would be done, and do nothing")
-    parser.add_argument("--undo", action="store_true", help="bring back every byte")
-    parser.add_argument(
-        "--force", action="store_true", help="with --undo: discard edits made since in files that were put in place"
-    )
-    parser.add_argument("--no-suite", action="store_true", help="do not prove it")
+    parser.add_argument("--check", action="store_true", help="only print what would be done")
+    parser.add_argument("--undo", action="store_true", help="restore every byte")
+    parser.add_argument("--force", action="store_true", help="with --undo: discard later edits of installed files")
+    parser.add_argument("--no-suite", action="store_true", help="skip the proof")
     parser.add_argument("--keep", action="store_true", help="keep it even if rollouts differ or cannot be compared")
-    parser.add_argument("--config-name", action="append", help="prove it with this configuration (default: all)")
+    parser.add_argument("--config-name", action="append", help="run the proof with this configuration (default: all)")
     parser.add_argument("--workers", type=int, default=2, help="worker processes of the suite (default: %(default)s)")
     return parser
 
@@ -177,5 +175,5 @@ def _prove(root: Path, options: argparse.Namespace) -> int:
         print(f"Kept, though {reason}. To undo: {_undo_line(root)}")
         return FAILED
     backup.undo(root)
-    print(f"Everything was brought back: {reason}. With --keep it stays.")
+    print(f"Everything was restored: {reason}. Use --keep to keep the changes.")
     return FAILED

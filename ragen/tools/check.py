@@ -8,7 +8,7 @@ made for a group if its class declares how to copy, and in another process with 
 date; where something differs there, what it depends on is found out by changing one thing at a time. Random numbers,
 leaks, memory and costs are looked at as well.
 
-Exit codes: 0 nothing has to be fixed, 1 something has to be fixed first, 2 the arguments are wrong.
+Exit codes: 0 nothing to fix, 1 something must be fixed first, 2 the arguments are wrong.
 """
 
 from __future__ import annotations
@@ -83,23 +83,29 @@ def parser(prog: str = "python -m ragen.tools.check") -> argparse.ArgumentParser
     """The command line, under this name."""
     top = CommandParser(
         prog=prog,
-        description="Is an environment fit for worker processes, and does it pay? Does an OpenEnv server play the "
-        "episode that seed and actions decide?",
+        description="Does an environment work in worker processes, and do they pay off? Does an OpenEnv server "
+        "play the episode that seed and actions decide?",
         epilog=f"Examples: {prog} sokoban dim_x=8 --seeds 5; {prog} http://127.0.0.1:8000. "
-        "Exit codes: 0 nothing has to be fixed, 1 something has to be fixed first, 2 the arguments are wrong.",
+        "Exit codes: 0 nothing to fix, 1 something must be fixed first, 2 the arguments are wrong.",
     )
     add = top.add_argument
     add("type", help="a registered type, package.module:Class, or an OpenEnv server's address")
-    what = "a key of env_config, such as dim_x=8; of a server, another one's address to compare it with"
+    what = "a key of env_config, such as dim_x=8; for a server, the address of another one to compare it with"
     add("settings", nargs="*", default=[], metavar="key=value", help=what)
     add("--seeds", type=int, default=3, metavar="N", help="episodes to compare (default 3)")
-    add("--turns", type=int, default=8, metavar="N", help="turns of each (default 8)")
-    add("--actions", nargs="+", default=(), metavar="TEXT", help="what to play where actions are texts")
-    add("--timeout", type=float, default=30.0, metavar="SECONDS", help="for one reset or turn (default 30)")
-    add("--budget", type=float, default=3.0, metavar="SECONDS", help="for playing and each measurement (default 3)")
-    add("--stacks", action="store_true", help="show tracebacks and stacks of what failed")
-    add("--json", action="store_true", help="print the findings as results of OpenEnv's validation reports")
-    add("--auth-token-file", metavar="FILE", help="holds the token that a server asks for")
+    add("--turns", type=int, default=8, metavar="N", help="turns per episode (default 8)")
+    add("--actions", nargs="+", default=(), metavar="TEXT", help="actions to play if actions are texts")
+    add("--timeout", type=float, default=30.0, metavar="SECONDS", help="time-out of a reset or turn (default 30)")
+    add(
+        "--budget",
+        type=float,
+        default=3.0,
+        metavar="SECONDS",
+        help="time for playing and for each measurement (default 3)",
+    )
+    add("--stacks", action="store_true", help="show tracebacks and stacks of failures")
+    add("--json", action="store_true", help="print the findings in the format of OpenEnv's validation reports")
+    add("--auth-token-file", metavar="FILE", help="contains the token that a server requires")
     return top
 
 
@@ -110,7 +116,7 @@ def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.
     env_type, settings, with_stories, as_json, token_file = map(options.pop, _NOT_ARGUMENTS)
     if is_server(env_type):
         if len(settings) > 1 or not all(map(is_server, settings)):
-            raise InputError(f"{env_type}: a server is checked alone or beside one other address; got {settings}.")
+            raise InputError(f"{env_type}: a server is checked alone or against one other address; got {settings}.")
         report = check_server(env_type, *settings, auth_token_file=token_file, **options)
     else:
         fields = read_settings(env_type, resolve_env(env_type)[1], settings)

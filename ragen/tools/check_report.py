@@ -145,13 +145,13 @@ def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turn
     sequential = f"sequential_env_types: [{json.dumps(env_type)}]"
     for found in findings.values():
         if found.status == "main":
-            return report("sequential", sequential, f"It has to stay in the main process: {found.text}.")
+            return report("sequential", sequential, f"It must stay in the main process: {found.text}.")
     if failed := to_fix(findings):
         return report("fix", *failed)
     share = costs.turn + costs.reset / turns
-    cost = f"a turn takes about {in_words(share)}, with its share of the resets"
+    cost = f"a turn takes about {in_words(share)}, including its share of resets"
     if share < CHEAP:
-        reason = f"It would gain nothing: {cost}, less than the messages to a worker; auto finds that too."
+        reason = f"Workers would not pay off: {cost}, less than the messages to a worker; auto detects this too."
         return report("sequential", sequential, reason)
     if costs.busy < WAITING:
         reason = (

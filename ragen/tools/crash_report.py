@@ -238,9 +238,9 @@ def read_crash_report(path: str | os.PathLike[str]) -> CrashReport:
     except OSError as error:
         raise CrashReportError(f"cannot read {str(path)!r}: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:
-        raise CrashReportError(f"{str(path)!r} is no crash report, or a damaged one: {error}.") from error
+        raise CrashReportError(f"{str(path)!r} is not a crash report, or is damaged: {error}.") from error
     if not isinstance(data, dict) or "format" not in data:
-        raise CrashReportError(f"{str(path)!r} is no crash report: it has no 'format'.")
+        raise CrashReportError(f"{str(path)!r} is not a crash report: it has no 'format'.")
     if data["format"] != FORMAT:
         by = data["versions"].get("ragen") if isinstance(data.get("versions"), dict) else None
         raise CrashReportError(
@@ -340,13 +340,13 @@ def load_spec(report: CrashReport, script: str | None = None) -> EnvSpec:
     journal = report.journal
     asked = [entry.action if isinstance(entry, JournalTurn) else entry for entry in report.entries()]
     if lost := lost_in([report.config, *asked, journal.options, journal.settings]):
-        reason = "a part of the configuration or of what was asked could not be kept as plain data"
+        reason = "part of the configuration or of the requests could not be stored as plain data"
         raise CrashReportError(f"{reason}: {'; '.join(lost)}.")
     try:
         run = runpy.run_path(script, run_name="__mp_main__") if script is not None else {}
         env_class = _class_named(report.env_class, run)
         if not all(callable(getattr(env_class, method, None)) for method in ("reset", "step")):
-            raise CrashReportError(f"{report.env_class!r} is no environment: it has no reset and step.")
+            raise CrashReportError(f"{report.env_class!r} is not an environment: it has no reset and step.")
         config = report.config
         if report.config_class is not None:
             config = _config_class(report, env_class, run)(**config)
@@ -361,7 +361,7 @@ def load_spec(report: CrashReport, script: str | None = None) -> EnvSpec:
             f"folder that PYTHONPATH or --path names{f' (the report says: {folders})' if folders else ''}."
         ) from error
     if not (issubclass(game, Game) and game.__module__.startswith("ragen.")):
-        raise CrashReportError(f"{report.game!r} is no kind of game of this package.")
+        raise CrashReportError(f"{report.game!r} is not a kind of game of this package.")
     return EnvSpec(report.env_id, 0, report.tag, report.env_type, env_class, config, game())
 
 
@@ -369,14 +369,14 @@ def _class_named(path: str, script: Mapping[str, Any]) -> type:
     """The class that a path names where it was defined, in a module or in a script that was run; no other value."""
     module, _, name = path.partition(":")
     if not re.fullmatch(r"\w+(\.\w+)*:\w+(\.\w+)*", path):
-        raise CrashReportError(f"{path!r} is no 'package.module:Class'.")
+        raise CrashReportError(f"{path!r} is not a 'package.module:Class'.")
     first, *inner = name.split(".")
     found: Any = script[first] if module == "__main__" else getattr(import_module(module), first)
     for each in inner:
         found = getattr(found, each)
     own = "__mp_main__" if module == "__main__" else module
     if not isinstance(found, type) or (found.__module__, found.__qualname__) != (own, name):
-        raise CrashReportError(f"{path!r} is no class of that module.")
+        raise CrashReportError(f"{path!r} is not a class of that module.")
     return found
 
 
@@ -416,12 +416,10 @@ class CrashReportWriter:
         try:
             path = self._keep(failure, self._folder)
         except Exception as error:
-            log.warning("no crash report could be written into %s: %s", self._folder, error)
+            log.warning("no crash report could be written to %s: %s", self._folder, error)
             self._folder = None
             return ""
-        return (
-            f" [to play it again: {typed('replay')} {shlex.quote(str(path))}{found_by(failure.spec)}]" if path else ""
-        )
+        return f" [to replay it: {typed('replay')} {shlex.quote(str(path))}{found_by(failure.spec)}]" if path else ""
 
     def _keep(self, failure: Failure, folder: Path) -> Path | None:
         spec, journal, kind, written = failure.spec, failure.journal, _kind(failure.error), _written[folder]

@@ -43,23 +43,23 @@ ELSEWHERE: tuple[tuple[dict[str, str], int, str, str], ...] = (
     (
         {},
         0,
-        "another process gives something else",
+        "another process gives a different result",
         "It depends on its process: an id(), a process id, a path, a thread, or the system's random bytes.",
     ),
     (
         {},
         DESCRIPTORS,
         "it depends on the number of a file descriptor, which depends on what else the process has open",
-        "Leave fileno() and paths such as /proc/self/fd/7 out of what the environment shows and decides.",
+        "Do not use fileno() or paths such as /proc/self/fd/7 in observations and decisions.",
     ),
     (
         {"PYTHONHASHSEED": "1"},
         0,
-        "it depends on hash(), which each process salts",
-        "Sort sets before they are gone through or drawn from; take hashlib where a hash decides something.",
+        "it depends on hash(), which is salted in each process",
+        "Sort sets before iterating over them or drawing from them; use hashlib if a hash decides something.",
     ),
     # 26 hours away: it is never the same day
-    ({"TZ": "THERE-14"}, 0, "it depends on the time of day", "Leave time out of it."),
+    ({"TZ": "THERE-14"}, 0, "it depends on the time of day", "Do not use the time."),
 )
 """What another process may have otherwise: variables, descriptors in use; what a difference says, and what to do."""
 
@@ -71,8 +71,8 @@ _GROUPS = {_FIRST: 0, _SECOND: 1, _LEADER: 2, _COPY: 2}
 _BUILD = Change("__doc__")  # whatever is read of an environment, it is built for it
 _TO_MAIN = "Keep it in the main process, or make it picklable."
 _MISHAPS = {
-    "timeout": ("hangs", "It hangs, or --timeout is too short for it."),
-    "crash": ("ends its process", "Its process must survive it: no os._exit, no crash in native code."),
+    "timeout": ("hangs", "It hangs, or --timeout is too short."),
+    "crash": ("ends its process", "It must not end its process: no os._exit, no crash in native code."),
     "exception": ("raises", ""),
 }
 
@@ -160,13 +160,13 @@ class Examination:
         except Mishap as mishap:
             if mishap.phase not in ("send", "receive"):
                 raise
-            return Finding("main", f"what it gives {mishap.where} cannot be pickled: {mishap.text}", _TO_MAIN)
+            return Finding("main", f"what it returns {mishap.where} cannot be pickled: {mishap.text}", _TO_MAIN)
         self._episode = next(iter(self._plan.items()))
         actions = f"{', '.join(list(names)[:8])}{' ...' if len(names) > 8 else ''}"
         if self._has_examples:
             actions = "chosen by its example_action"
         elif not names:
-            generic = "generic ones are played; declare example_action, or use --actions"
+            generic = "generic ones are played; define example_action, or use --actions"
             actions = f"texts: {'those given' if self._actions else generic}"
         turns = sum(map(len, self._plan.values()))
         return Finding("ok", f"{len(self._plan)} episodes, {turns} turns; its actions are {actions}")
@@ -193,9 +193,9 @@ class Examination:
             fix = "Use a generator of your own (random.Random(seed), numpy.random.default_rng(seed)), or declare True."
             return Finding("fail", f"used ({found_at}), and the class declares uses_global_rng = False", fix)
         if draws:
-            return Finding("ok", f"used ({found_at}); their state is kept apart for each environment")
+            return Finding("ok", f"used ({found_at}); their state is kept separate for each environment")
         if declared:
-            fix = "Declare uses_global_rng = False in the class: that saves some microseconds a call."
+            fix = "Declare uses_global_rng = False in the class: this saves some microseconds per call."
             return Finding("note", "not used, and not declared", fix)
         return Finding("ok", "not used, as declared")
 
@@ -207,12 +207,12 @@ class Examination:
             )
             return Finding("fail", difference, fix)
         self._replays = True
-        return Finding("ok", "a second object gives the same")
+        return Finding("ok", "a second object behaves the same")
 
     def _replays_on_the_first_object(self) -> Finding:
         if difference := self._difference(self._here, _FIRST):
-            return Finding("fail", difference, "reset() has to set all that an earlier episode may have changed.")
-        return Finding("ok", "an object that has played before gives the same")
+            return Finding("fail", difference, "reset() must set everything that an earlier episode may have changed.")
+        return Finding("ok", "a reused object behaves the same")
 
     def _replays_elsewhere(self) -> Finding:
         """Where all is otherwise at once; if that differs, one thing at a time is, to find which it depends on."""
@@ -225,7 +225,7 @@ class Examination:
             if found := self._difference_elsewhere(environ, descriptors):
                 self._replays = bool(environ or descriptors)
                 return Finding("fail", f"{what}: {found}", fix)
-        return Finding("fail", f"another process gives something else: {difference}", ELSEWHERE[0][-1])
+        return Finding("fail", f"another process gives a different result: {difference}", ELSEWHERE[0][-1])
 
     def _difference_elsewhere(self, environ: Mapping[str, str], descriptors: int) -> str:
         """Where the episodes go otherwise in another process."""
@@ -238,15 +238,19 @@ class Examination:
         env_class = self._spec.env_class
         if not (isinstance(env_class, type) and {"save", "load"} <= vars(env_class).keys()):
             is_dear = self._costs.reset >= DEAR_RESET or self._costs.turn >= DEAR_TURN
-            fix = "Declare save and load: what is lost is loaded then, and one reset serves a group." if is_dear else ""
-            lost = f"what is lost is played again, at {in_words(self._costs.turn)} a turn"
+            fix = (
+                "Declare save and load: lost environments are then loaded, and one reset serves a group."
+                if is_dear
+                else ""
+            )
+            lost = f"lost environments are replayed, at {in_words(self._costs.turn)} a turn"
             text = f"no snapshots: {lost}; every member of a group is reset, in {in_words(self._costs.reset)}"
             return Finding("note" if is_dear else "ok", text, fix)
         spec = replace(self._spec, env_id=_LEADER, group_id=_GROUPS[_LEADER])
         if difference := difference_of_snapshots(self._first, self._here, spec, _COPY, self._plan):
             fix = "save has to give all that reset and turns set, generators too; load has to put all of it back."
-            return Finding("fail", f"a snapshot is not worth its name: {difference}", fix)
-        return Finding("ok", "what is loaded from a snapshot of any turn plays on as the episode did")
+            return Finding("fail", f"a snapshot is not faithful: {difference}", fix)
+        return Finding("ok", "loading a snapshot of any turn continues as the episode did")
 
     # What it gives, leaves and costs
 
@@ -265,7 +269,7 @@ class Examination:
         metrics = sorted(key for key, value in values.items() if isinstance(value, int | float))
         others = sorted(values.keys() - metrics)
         text = f"from info: {', '.join(metrics) or 'none'}"
-        text += f"; no numbers, so no metrics: {', '.join(others)}" if others else ""
+        text += f"; not numbers, so no metrics: {', '.join(others)}" if others else ""
         if "success" in values:
             return Finding("ok", text)
         return Finding("note", f"{text}; no 'success' seen", "The last turn's info['success'] decides success.")
@@ -273,7 +277,7 @@ class Examination:
     def _leaves_alone(self) -> Finding:
         """What all environments of a worker share, and the main process too."""
         if changes := self._ask("changes"):
-            fix = "Other environments live in the same process: put back what is changed, or do without."
+            fix = "Other environments live in the same process: restore what is changed, or avoid changing it."
             return Finding("warn", f"it changes {'; '.join(changes)}", fix)
         return Finding("ok", "working directory, sys.path, sys.argv, os.environ, output, signal handlers are as before")
 
@@ -284,10 +288,10 @@ class Examination:
         after = self._ask("belongings")
         left = [f"{n - before[what]} {what}" for what, n in after.items() if n - before[what] >= max(1, lives - 1)]
         if not left:
-            return Finding("ok", f"no thread, child process, file or folder after {lives} lives")
-        text = f"after {lives} lives (build, resets, turns, close) there are {' and '.join(left)} more"
+            return Finding("ok", f"no thread, child process, file or folder after {lives} lifetimes")
+        text = f"after {lives} lifetimes (build, resets, turns, close) there are {' and '.join(left)} more"
         return Finding(
-            "fail", text, "close() has to end, close and remove what the others have started, opened and made."
+            "fail", text, "close() must end, close and remove everything that was started, opened and created."
         )
 
     def _live(self, most: int) -> int:
@@ -326,7 +330,7 @@ class Examination:
         per_reset = (sizes[2] - sizes[0]) // (2 * count)
         if min(sizes[1] - sizes[0], sizes[2] - sizes[1]) < LEAK_PER_BATCH or per_reset < LEAK_PER_RESET:
             return Finding("ok", f"no growth over {2 * count} resets")
-        fix = "reset() has to let go of the last episode; caches need a bound."
+        fix = "reset() must release the last episode; caches need a bound."
         text = f"each of {2 * count} resets adds about {per_reset / 1000:.3g} kB"
         return Finding("fail" if count > FEW_RESETS else "warn", text, fix)
 

@@ -95,7 +95,7 @@ def _decoded(data: dict[str, Any]) -> Any:
 
         dtype = np.dtype(str(data["dtype"]))
         if dtype.kind not in "biuf":
-            raise ValueError(f"an array of {dtype} is no plain value")
+            raise ValueError(f"an array of {dtype} is not a plain value")
         return np.array(content, dtype=dtype)
     if form in _RECORDS:
         return _RECORDS[form](**content)

@@ -93,7 +93,7 @@ class Replay:
         self._show(self._game.digest(result.observation))
         print(f"  {_described(fields)}")
         if entry is self._report.failed:
-            print("  This is the turn that failed; now it did not.")
+            print("  This is the turn that failed; this time it did not.")
         else:
             self._compare(turn, self._game.recorded, entry.recorded, self._game.record(result))
 
@@ -124,7 +124,7 @@ class Replay:
         report, story = self._report, f"{mishap.where}: {mishap.text}"
         print(f"\n{mishap.kind} {story}\n{mishap.story}", flush=True)
         if mishap.kind == "quit":
-            return DIFFERENT, "The debugger was left."
+            return DIFFERENT, "The debugger was closed."
         is_there = entry is report.failed or report.phase in ("replay", "build")
         is_alike = mishap.kind != "exception" or report.what.partition(":")[0] == mishap.text.partition(":")[0]
         if is_there and is_alike and report.kind == mishap.kind:
@@ -133,7 +133,7 @@ class Replay:
             f"{report.kind}: {report.what} (while: {report.phase}, after {report.journal.turns} turns)"
         )
         return DIFFERENT, (
-            f"Something else happened {mishap.where}: {mishap.kind}: {mishap.text}. Recorded was "
+            f"A different failure happened {mishap.where}: {mishap.kind}: {mishap.text}. Recorded was "
             f"{recorded}.{self._differences}"
         )
 
@@ -143,7 +143,7 @@ class Replay:
                 return AGAIN, f"It does not replay:{self._differences}"
             return AS_RECORDED, "This time it replayed as recorded. Try again, or with another PYTHONHASHSEED."
         if self._differences:
-            return DIFFERENT, f"It did not fail, and was not the same episode:{self._differences}"
+            return DIFFERENT, f"It did not fail, and the episode was different:{self._differences}"
         return AS_RECORDED, "It did not happen again: everything went as recorded."
 
 
@@ -210,17 +210,19 @@ def parser(prog: str = "python -m ragen.tools.replay") -> argparse.ArgumentParse
     example = f"Example: {prog} outputs/crash_reports/FILE.json --pdb\n\n"
     top = CommandParser(
         prog=prog,
-        description="Play a failed environment again from its crash report.",
+        description="Replay a failed environment from its crash report.",
         epilog=example + (__doc__ or "")[(__doc__ or "").index("Exit codes:") :],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("report", type=Path, help="the file that the failure's log line names")
-    top.add_argument("--pdb", action="store_true", help="in this process, with the debugger where it fails")
-    top.add_argument("--turn", type=int, metavar="N", help="play no further than turn N; with --pdb, stop before it")
-    top.add_argument("--path", action="append", default=[], metavar="FOLDER", help="also import modules from here")
-    top.add_argument("--script", metavar="FILE", help="the script that defines the environment; it is run for that")
-    top.add_argument("--dry-run", action="store_true", help="show the report and what would be imported, and stop")
-    top.add_argument("--timeout", type=float, metavar="SECONDS", help="for each turn; default: as recorded")
+    top.add_argument("report", type=Path, help="the file named in the failure's log line")
+    top.add_argument("--pdb", action="store_true", help="replay in this process, and open the debugger at the failure")
+    top.add_argument("--turn", type=int, metavar="N", help="stop after turn N; with --pdb, before it")
+    top.add_argument(
+        "--path", action="append", default=[], metavar="FOLDER", help="also import modules from this folder"
+    )
+    top.add_argument("--script", metavar="FILE", help="the script that defines the environment, which is run")
+    top.add_argument("--dry-run", action="store_true", help="show the report and what would be imported, then exit")
+    top.add_argument("--timeout", type=float, metavar="SECONDS", help="time-out of a turn; default: as recorded")
     return top
 
 

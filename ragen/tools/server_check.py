@@ -252,7 +252,7 @@ class _ServerCheck:
                 self._compare(seed, used, "begun again in mid-episode in a used session")
                 self._compare(seed, self._play(seed), "rebuilt after its connection was cut in mid-episode")
         except _Unlike as unlike:
-            return Finding("fail", str(unlike), "reset() has to set all that an earlier episode may have changed.")
+            return Finding("fail", str(unlike), "reset() must set everything that an earlier episode may have changed.")
         return Finding("ok", "episodes are rebuilt from their actions, after cuts and in used sessions")
 
     def _is_the_same_elsewhere(self) -> Finding:

@@ -103,7 +103,7 @@ class CheckpointFolder:
         if errors:
             raise CheckpointError(
                 f"no checkpoint in {self.folder} can be read ({one_line(errors[0])}); use another output_dir, or "
-                "trainer.resume_mode=disable to begin anew."
+                "trainer.resume_mode=disable to start over."
             ) from errors[0]
         return None
 
@@ -123,7 +123,7 @@ class CheckpointFolder:
         except Exception as error:  # torch raises whatever the damage makes it raise
             raise CheckpointError(f"the checkpoint {path} cannot be read: {one_line(error)[:200]}") from error
         if not isinstance(content, dict) or content.get("version") != VERSION:
-            raise CheckpointError(f"{path} is no checkpoint of this version of the package.")
+            raise CheckpointError(f"{path} is not a checkpoint of this version of the package.")
         return content
 
     def set_aside(self) -> None:
@@ -149,7 +149,9 @@ def place_of(path: Path) -> Place:
     """A checkpoint's phase and step as numbers that grow as training goes on."""
     found = _NAME.fullmatch(path.name)
     if found is None:
-        raise CheckpointError(f"{path.name} is no name of a checkpoint; expected such as 'train_000004.pt'.")
+        raise CheckpointError(
+            f"{path.name} is not the name of a checkpoint; expected a name such as 'train_000004.pt'."
+        )
     return PHASES.index(found[1]), int(found[2])
 
 

@@ -67,12 +67,12 @@ def check_settings(config: Any) -> None:
         )
     if not settings.enable_response_mask:
         raise ConfigError(
-            "configuration key 'enable_response_mask' is False; trainer.backend: tiny trains on replies alone."
+            "configuration key 'enable_response_mask' is False; trainer.backend: tiny trains only on replies."
         )
     if settings.training_tokens != SAMPLED:
         raise ConfigError(
             f"configuration key 'agent_proxy.training_tokens' is {settings.training_tokens!r}; trainer.backend: tiny "
-            f"trains on the tokens that were sampled, so expected {SAMPLED!r}."
+            f"trains on the sampled tokens, so expected {SAMPLED!r}."
         )
     sign = setting(config, "trainer.reward_sign", int, 1)
     if sign not in (1, -1):

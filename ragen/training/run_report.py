@@ -79,7 +79,7 @@ class RunReport:
             seconds=self._timeline.seconds(kinds),
             lanes=lanes,
             history=history(read_metrics(self._metrics)),
-            notes=[] if self._report.episodes else ["It was stopped before a validation was played."],
+            notes=[] if self._report.episodes else ["It was stopped before the first validation."],
         )
         write_report(report, self.path)
 

@@ -175,8 +175,8 @@ class TinyTrainer(Closing):
         if changed:
             keys = ", ".join(f"{key} was {old} and is {new}" for key, old, new in changed)
             raise ConfigError(
-                f"the training in {self._settings.folder} was begun with another configuration ({keys}); use another "
-                "output_dir, or trainer.resume_mode=disable to begin anew."
+                f"the training in {self._settings.folder} was started with another configuration ({keys}); use another "
+                "output_dir, or trainer.resume_mode=disable to start over."
             )
         return found
 
@@ -197,10 +197,10 @@ class TinyTrainer(Closing):
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     def _describe(self, path: Path | None) -> None:
-        where = f"everything goes to {self._settings.folder}"
+        where = f"output folder: {self._settings.folder}"
         self._display.say(f"{self._size():,} parameters; {', '.join(self._tags)}; {where}")
         if path is not None:
-            self._display.say(f"going on from {path}")
+            self._display.say(f"resuming from {path}")
 
     # The two phases
 
@@ -398,7 +398,7 @@ class TinyTrainer(Closing):
         if not finished and self._checkpoints.latest() is None:
             return "stopped before there was anything to save"
         if not finished:
-            return f"stopped and saved; the same command with output_dir={folder} goes on from here"
+            return f"stopped and saved; to resume: the same command with output_dir={folder}"
         if self._early.kind is not None:
             self._display.say(f"stopped early after step {self.step}: {REASONS[self._early.kind]}")
         report = "" if self._report is None else f"{REPORT_FILE}, "

@@ -83,7 +83,7 @@ def _temperature(config: Any) -> float:
     """The rollouts' temperature, if training can compute the probabilities that replies are drawn with."""
     rollout = "actor_rollout_ref.rollout"
     if not setting(config, f"{rollout}.do_sample", bool, True):
-        raise ConfigError(f"configuration key '{rollout}.do_sample' is False; training needs replies that are drawn.")
+        raise ConfigError(f"configuration key '{rollout}.do_sample' is False; training needs sampled replies.")
     for name, neutral in (("top_p", 1.0), ("top_k", -1.0)):
         value = setting(config, f"{rollout}.{name}", float, neutral)
         if value != neutral:
@@ -93,5 +93,5 @@ def _temperature(config: Any) -> float:
             )
     temperature = number(config, f"{rollout}.temperature", 1.0, 0.0)
     if temperature == 0:
-        raise ConfigError(f"configuration key '{rollout}.temperature' is 0; training needs replies that are drawn.")
+        raise ConfigError(f"configuration key '{rollout}.temperature' is 0; training needs sampled replies.")
     return temperature

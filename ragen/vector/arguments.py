@@ -34,7 +34,7 @@ def settings_from(
         ValueError: An argument cannot work.
     """
     if worker is not None:
-        raise ConfigError("worker: a lane's worker hosts many environments and cannot be replaced; leave it out.")
+        raise ConfigError("worker: a worker hosts many environments and cannot be replaced; leave it out.")
     if context not in CONTEXTS:
         raise ConfigError(f"context = {context!r}: expected one of {', '.join(map(repr, CONTEXTS))}.")
     if max_concurrency is not None:

@@ -547,7 +547,7 @@ def _close(
         if not _is_over(pending, sent, 0.0 if terminate else timeout):
             engine.abandon()
             if not _is_over(pending, sent, _ABANDONED):
-                log.warning("an environment in the main process does not come back from `%s`; it is left.", under_way)
+                log.warning("an environment in the main process does not return from `%s`; it is abandoned.", under_way)
                 return
     engine.close()
 
@@ -562,5 +562,5 @@ def _is_over(pending: Pending | None, sent: PendingSteps, timeout: float | None)
             if not pending.is_done:
                 return False
         except BaseException:
-            log.debug("what was under way at the end has failed", exc_info=True)
+            log.debug("a call that was pending when closing has failed", exc_info=True)
     return sent.wait_all(None if deadline is None else max(0.0, deadline - time.monotonic()))

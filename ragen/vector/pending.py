@@ -65,7 +65,7 @@ class Pending:
             is_there = self._done.wait(timeout)
         if not is_there:
             raise multiprocessing.TimeoutError(
-                f"The call to `{self.kind}_wait` has timed out after {timeout} second(s). It is still under way: call "
+                f"The call to `{self.kind}_wait` has timed out after {timeout} second(s). It is still pending: call "
                 f"`{self.kind}_wait` again to get its result."
             )
         self._thread.join()
@@ -131,13 +131,13 @@ class PendingSteps:
             BaseException: What a group of them raised; the others can be received after it.
         """
         if not 1 <= least <= len(self.order):
-            raise StateError(f"`recv` was asked for {least} environments, but {len(self.order)} were sent a step.")
+            raise StateError(f"`recv` was asked for {least} environments, but only {len(self.order)} were sent a step.")
         with self._changed:
             with interrupts_let_through():
                 is_there = self._changed.wait_for(lambda: len(self._ready(least, in_order)) >= least, timeout)
             if not is_there:
                 raise multiprocessing.TimeoutError(
-                    f"`recv` has timed out after {timeout} second(s). What was sent is still under way: call `recv` "
+                    f"`recv` has timed out after {timeout} second(s). The steps are still pending: call `recv` "
                     "again to get it."
                 )
             return self._taken(self._ready(least, in_order))

@@ -44,7 +44,7 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
         """
         if envs.autoreset_mode is not AutoresetMode.SAME_STEP:
             raise ConfigError(
-                f"autoreset_mode = {envs.autoreset_mode}: expected AutoresetMode.SAME_STEP, as VecEnv has it."
+                f"autoreset_mode = {envs.autoreset_mode}: expected AutoresetMode.SAME_STEP, as in VecEnv."
             )
         self.envs = envs
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)

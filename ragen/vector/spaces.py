@@ -119,5 +119,5 @@ def buffer_for(space: Space[Any], count: int) -> SharedBuffer | None:
     try:
         return SharedBuffer(count, space.shape, space.dtype.str)
     except OSError as error:
-        log.warning("there is no shared memory for observations (%s): they come through pipes.", error)
+        log.warning("no shared memory is available for observations (%s); they are sent through pipes.", error)
         return None

@@ -336,7 +336,7 @@ def test_rollouts_of_ragens_own_configuration_need_no_more(tmp_path, capsys):
     arguments = ["-cp", str(tmp_path), "-cn", "ragens", f"output_dir={tmp_path / 'out'}", "actor.scripted.malformed=0"]
     arguments += ["es_manager.use_multiprocessing=false", "agent_proxy.prompts=null"]  # what RAGEN's sections have not
     assert main(arguments) == 0
-    assert "ignored: ctx_manager, lora, system (nothing here reads them)" in capsys.readouterr().err
+    assert "ignored: ctx_manager, lora, system (they have no effect here)" in capsys.readouterr().err
     assert (tmp_path / "out" / "rollouts.jsonl").read_text().count("\n") >= 2
     assert main([*arguments, "actor.scripted.malfromed=1"]) == 2
     assert "malfromed" in capsys.readouterr().err

@@ -234,7 +234,7 @@ def test_a_request_that_waited_too_long_is_told_from_one_that_was_at_work():
         service.limits = replace(service.limits, step_timeout=0.1, queue_timeout=0.1)
         first = asyncio.create_task(slow.play(["a"], 9))
         await asyncio.sleep(0.05)
-        with pytest.raises(ServiceTimeoutError, match=r"waited 0.2 s in the queue of home, .* nothing has happened"):
+        with pytest.raises(ServiceTimeoutError, match=r"waited 0.2 s in the queue of main, .* nothing has happened"):
             await quick.play(["a"], 9)
         with pytest.raises(ServiceTimeoutError, match=r"was then at work for 0.2 s, with 0 others"):
             await first

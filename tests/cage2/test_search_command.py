@@ -62,7 +62,7 @@ def test_killed_workers_change_nothing(tmp_path):
 
     def kills(progress):
         for pid, title in processes().items():
-            if "lane" in title:
+            if "worker" in title:
                 os.kill(pid, signal.SIGKILL)
                 killed.append(pid)
 
@@ -85,7 +85,7 @@ def test_ctrl_c_stops_after_an_update_and_the_same_command_goes_on(tmp_path):
         process.send_signal(signal.SIGINT)
         said, err = process.communicate(timeout=600)
     assert process.returncode == 130, err
-    assert f"to go on: the same command with {folder}" in said
+    assert f"to resume: the same command with {folder}" in said
     finished = len(state(tmp_path / "stopped"))
     assert 1 <= finished < 500
     more = f"n_workflows={finished + 1}"
@@ -96,7 +96,7 @@ def test_ctrl_c_stops_after_an_update_and_the_same_command_goes_on(tmp_path):
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("n_workflow=3", "'n_workflows' was meant"),
+        ("n_workflow=3", "did you mean 'n_workflows'"),
         ("n_envs=many", "n_envs = 'many': expected int"),
         ("n_envs", "expected key=value"),
         ("simulator=real", "simulator = 'real'"),

@@ -15,7 +15,7 @@ UNFIT = {
     "has lost its agent": replace(FIT, why="has lost its agent", round_trip_s=None, skew_s=None),
     "has ray 2.61.0 (here 2.60.0); install": replace(FIT, differences=["ray 2.61.0 (here 2.60.0)"]),
     "tag Mine: No module named 'mine'": replace(FIT, missing={"Mine": "No module named 'mine'"}),
-    "has no room for a lane now": replace(FIT, seats=0),
+    "has no room for a worker now": replace(FIT, seats=0),
 }
 
 
@@ -57,7 +57,7 @@ def test_nodes_that_are_fit_are_told_in_a_table_alone(ask, monkeypatch):
     *_, last = told.out.splitlines()
     assert last.startswith("node box-1/aaaaaa: its clock is 2.0 s ahead")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    assert "may run code on it" in ask(FIT)[1].out
+    assert "can run code on it" in ask(FIT)[1].out
 
 
 def test_a_cluster_that_is_not_there_is_an_error(ask, monkeypatch):

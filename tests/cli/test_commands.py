@@ -55,7 +55,7 @@ def test_the_version_is_the_packages(capsys):
 def test_a_misspelt_command_is_refused_with_what_was_meant(capsys):
     code, _, err = run(capsys, "rolout")
     assert code == USAGE_ERROR
-    assert "'rollout' was meant" in err
+    assert "you mean 'rollout'" in err
 
 
 def test_an_option_before_the_command_is_refused(capsys):
@@ -120,12 +120,12 @@ def test_play_needs_no_second_word(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("override", "meant"),
     [
-        ("es_manager.max_workres=3", "'es_manager.max_workers' was meant"),
-        ("es_managr.max_workers=3", "'es_manager.max_workers' was meant"),
-        ("max_workers=3", "'es_manager.max_workers' was meant"),
-        ("es_manager.val.env_grups=3", "'es_manager.val.env_groups' was meant"),
+        ("es_manager.max_workres=3", "did you mean 'es_manager.max_workers'"),
+        ("es_managr.max_workers=3", "did you mean 'es_manager.max_workers'"),
+        ("max_workers=3", "did you mean 'es_manager.max_workers'"),
+        ("es_manager.val.env_grups=3", "did you mean 'es_manager.val.env_groups'"),
         ("seed.tests=3", "'seed' has train, val"),
-        ("agent_proxy.max_turn.x=3", "'agent_proxy.max_turn' is no section"),
+        ("agent_proxy.max_turn.x=3", "'agent_proxy.max_turn' is not a section"),
     ],
 )
 def test_a_misspelt_override_is_refused_with_the_key_that_was_meant(capsys, override, meant):
@@ -237,12 +237,12 @@ def test_a_usage_asks_for_no_more_than_is_needed(capsys):
 
 def test_a_misspelt_option_is_refused_with_what_was_meant(capsys):
     code, _, err = run(capsys, "rollout", "--confg-name", "mixed")
-    assert code == USAGE_ERROR and "--config-name was meant?" in err
+    assert code == USAGE_ERROR and "you mean --config-name" in err
 
 
 def test_a_misspelt_configuration_is_refused_with_what_was_meant(capsys):
     code, _, err = run(capsys, "rollout", "--config-name", "2_sokoban")
-    assert code == USAGE_ERROR and "'_2_sokoban' was meant?" in err
+    assert code == USAGE_ERROR and "you mean '_2_sokoban'" in err
 
 
 def test_training_without_a_configuration_trains_what_needs_no_gpu(capsys):

@@ -19,7 +19,7 @@ def test_a_machine_that_runs_these_tests_is_sound(capsys):
 
 def test_a_worker_of_each_kind_is_started():
     (executor,) = [line for line in doctor.workers() if line.topic == "worker: executor"]
-    assert executor.status == "ok" and "started, and reset" in executor.text
+    assert executor.status == "ok" and "started and reset" in executor.text
 
 
 def test_a_worker_that_does_not_start_is_told_with_what_plays_without(monkeypatch):

@@ -23,12 +23,13 @@ def test_the_test_that_is_written_passes_and_the_configuration_plays(tmp_path, c
 def test_nothing_is_overwritten(tmp_path, capsys):
     (tmp_path / "test_my_env.py").write_text("mine")
     assert main(["new", "my_env", "--folder", str(tmp_path)]) == 2
-    assert "exists already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["test_my_env.py"]
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"), [("my-env", "'my_env' would be one"), ("class", "cannot be the name"), ("1", "cannot be")]
+    ("name", "meant"),
+    [("my-env", "did you mean 'my_env'"), ("class", "is not a valid name"), ("1", "is not a valid name")],
 )
 def test_a_name_that_no_module_can_have_is_refused_with_one_that_can(tmp_path, capsys, name, meant):
     assert main(["new", name, "--folder", str(tmp_path)]) == 2

@@ -53,7 +53,7 @@ def test_every_environment_shows_its_state_and_its_actions(env_type: str) -> Non
 def test_an_episode_ends_when_it_is_done_and_the_rest_of_the_lines_is_left() -> None:
     shown = played("countdown", "1 + 1\n2 + 2\n", seed=0)
     assert shown.count("reward 0;") == 1
-    assert "Over, not solved, after 1 action, total reward 0." in shown
+    assert "Finished, not solved, after 1 action, total reward 0." in shown
 
 
 def test_a_solved_episode_says_so() -> None:
@@ -194,5 +194,5 @@ def test_arrow_keys_move_at_a_terminal_and_words_are_taken_as_before() -> None:
             play(env, "sokoban", lines, out, seed=1)
         assert termios.tcgetattr(terminal.fileno()) == before
     os.close(ours)
-    assert "Arrow keys move." in out.getvalue() and "is none of" not in out.getvalue()
+    assert "Arrow keys move." in out.getvalue() and "is not one of" not in out.getvalue()
     assert "Left after 3 actions" in out.getvalue()

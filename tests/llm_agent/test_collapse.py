@@ -63,7 +63,7 @@ def test_one_prompt_has_nothing_to_be_told_from():
     [
         (([-1.0, -2.0], [0, 1], [1, 1]), "shape"),
         ((np.zeros((0, 2)), [], []), "at least one"),
-        (([[-1.0, -2.0]], [0, 1], [1]), "an entry a thought"),
+        (([[-1.0, -2.0]], [0, 1], [1]), "one entry per thought"),
         (([[-1.0, math.nan]], [0], [1]), r"log_probs\[0, 1\] is nan"),
         (([[-1.0, -2.0]], [2], [1]), "integers from 0 to 1"),
         (([[-1.0, -2.0]], [0.0], [1]), "integers from 0 to 1"),

@@ -89,7 +89,7 @@ def test_tags_and_limit_leave_the_tags_and_groups_that_are_wanted():
 @pytest.mark.parametrize(
     ("choice", "said"),
     [
-        ({"tags": "Bandits"}, "--tags has 'Bandits', .* 'Bandit' was meant"),
+        ({"tags": "Bandits"}, "--tags has 'Bandits', .* did you mean 'Bandit'"),
         ({"tags": "chess"}, "it has Bandit, Countdown"),
         ({"limit": "0"}, "--limit is '0'; expected a whole number of at least 1"),
         ({"limit": "few"}, "--limit is 'few'"),
@@ -135,7 +135,7 @@ def test_a_model_that_is_nowhere_is_refused_at_once_under_the_key_that_says_it(m
         monkeypatch.delenv(name, raising=False)
     config = load_config("base", ["model_path=no-one/nothing"])
     assert where_said(config, "actor_rollout_ref.model.path") == "model_path"
-    with pytest.raises(ConfigError, match=r"^configuration key 'model_path' is 'no-one/nothing', .* cannot be asked"):
+    with pytest.raises(ConfigError, match=r"^configuration key 'model_path' is 'no-one/nothing', .* cannot be reached"):
         check_model(config, "actor_rollout_ref.model.path", "no-one/nothing")
 
 

@@ -449,7 +449,7 @@ def test_listed_types_stay_in_main_while_all_others_live_in_lanes() -> None:
         main, *lanes = manager.lane_stats()
     assert (main.lane, main.env_types, main.envs, main.turns) == ("main", (ECHO["env_type"],), 2, 2)
     assert [(lane.lane, lane.env_types, lane.envs, lane.turns) for lane in lanes] == [
-        (f"lane {index}", (COUNTER["env_type"],), 2, 2) for index in range(2)
+        (f"worker {index}", (COUNTER["env_type"],), 2, 2) for index in range(2)
     ]
 
 
@@ -460,7 +460,7 @@ def test_environments_move_when_use_multiprocessing_is_switched_and_play_on() ->
             manager.use_multiprocessing = in_lanes
             outputs = manager.step([reply(env_id, "One") for env_id in range(4)])
             homes = {stats.lane for stats in manager.lane_stats() if stats.envs}
-            assert homes == ({"lane 0", "lane 1"} if in_lanes else {"main"})
+            assert homes == ({"worker 0", "worker 1"} if in_lanes else {"main"})
             if turn < 3:
                 assert [cache["history"][-1]["state"][-1] for cache in outputs] == [str(turn + 1)] * 4
 

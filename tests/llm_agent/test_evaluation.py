@@ -71,7 +71,7 @@ def test_scanners_of_the_user_run_after_a_rollout_and_one_that_fails_changes_no_
     assert "test_evaluation:first_one 1" in told
     assert "scanner 'test_evaluation:failing' failed, so its findings are missing: KeyError" in told
     page = (tmp_path / "report.html").read_text("utf-8")
-    assert "To look at" in page and "the first of &lt;all&gt;" in page and "test_evaluation:failing" in page
+    assert "Worth a look" in page and "the first of &lt;all&gt;" in page and "test_evaluation:failing" in page
 
 
 def test_a_scanner_that_is_not_there_is_refused_before_anything_is_played(tmp_path, capsys):
@@ -313,7 +313,7 @@ def test_a_line_that_a_killed_run_left_unfinished_is_passed_over(tmp_path):
 def test_a_broken_line_in_the_middle_is_an_error(tmp_path):
     path = tmp_path / "rollouts.jsonl"
     path.write_text('{"env_id": 1\n' + json.dumps(record(0, 1)) + "\n", "utf-8")
-    with pytest.raises(ConfigError, match=r"line 1 of .* is not the record of a trajectory"):
+    with pytest.raises(ConfigError, match=r"line 1 of .* is not a trajectory record"):
         read_records(path)
 
 
@@ -354,7 +354,7 @@ def test_counts_go_on_where_an_earlier_run_has_left_them(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("{", "cannot be read"), ("[1]", "does not hold"), ('{"a": "b"}', "does not")]
+    ("text", "said"), [("{", "cannot be read"), ("[1]", "does not contain"), ('{"a": "b"}', "does not")]
 )
 def test_a_file_of_counts_with_something_else_in_it_is_an_error(text, said, tmp_path):
     (tmp_path / "usage.json").write_text(text)

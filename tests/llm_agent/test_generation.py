@@ -248,7 +248,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 def test_countdown_plays_ragens_data_where_it_is_and_says_so(elsewhere, caplog):
     fields = Generation(2026).env_fields
-    assert fields("countdown", None) == {} and "problems that come with this package" in caplog.text
+    assert fields("countdown", None) == {} and "problems included in this package" in caplog.text
     caplog.clear()
     path = elsewhere / generations.COUNTDOWN
     path.parent.mkdir(parents=True)

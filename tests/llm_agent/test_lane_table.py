@@ -1,4 +1,4 @@
-"""The table of lanes: environments in quarantine are one row, and lane 10 comes after lane 9."""
+"""The table of workers: environments in quarantine are one row, and worker 10 comes after worker 9."""
 
 from ragen.parallel.environments import Environments
 from ragen.parallel.stats import LaneStats, Stats, gathered
@@ -15,7 +15,7 @@ def test_quarantine_is_one_row():
 
 
 def test_lanes_are_in_the_order_of_their_numbers():
-    stats, names = Stats(Environments()), [f"lane {number}" for number in range(12)]
+    stats, names = Stats(Environments()), [f"worker {number}" for number in range(12)]
     for name in reversed(names):
         stats.count_restart(type("Lane", (), {"name": name})())
     assert [lane.lane for lane in stats.lanes(of_this_thread=False)] == ["main", *names]

@@ -110,7 +110,7 @@ def test_rollouts_in_lanes_are_those_of_lockstep_in_train_and_val():
         proxy, overlapped = played(config_of(shards=4, workers=2), episodes=2, val=val)
         assert_equal(lockstep(2, val), overlapped)
         manager = proxy.val_es_manager if val else proxy.train_es_manager
-        assert [s.lane for s in manager.lane_stats()] == ["main", "lane 0", "lane 1"]
+        assert [s.lane for s in manager.lane_stats()] == ["main", "worker 0", "worker 1"]
 
 
 @pytest.mark.parametrize("shards", [0, 3])
@@ -222,7 +222,7 @@ def test_shards_that_have_a_lane_for_each_share_none():
     with ShardedEnvManager(config_of(workers=2), "train", 2) as manager:
         manager.reset()
         hosts = [{manager.home(env_id) for env_id in shard} for shard in manager.shards]
-        assert hosts == [{"lane 0"}, {"lane 1"}]
+        assert hosts == [{"worker 0"}, {"worker 1"}]
 
 
 def test_every_environment_is_in_one_shard_and_groups_stay_whole():
@@ -379,7 +379,7 @@ def test_time_is_told_by_part_and_by_shard():
     assert set(proxy.seconds) == {"generation", "environments", "tokenising"}
     assert all(0 < spent <= proxy.timeline.end - proxy.timeline.start for spent in proxy.seconds.values())
     tracks = {span.track for span in proxy.timeline.spans}
-    assert tracks == {"rollout", "generator", "shard 0", "shard 1", "shard 2", "lane 0", "lane 1"}
+    assert tracks == {"rollout", "generator", "shard 0", "shard 1", "shard 2", "worker 0", "worker 1"}
 
 
 def test_the_manager_stands_alone_with_the_names_of_ragen_s_forks():

@@ -36,9 +36,9 @@ def test_replies_trajectories_tokens_cost_and_what_is_under_way_are_told():
     activity.answered({})
     progress.over(1)
     with activity.asking(5):
-        assert progress.words() == "3 of 8 trajectories, 1 reply, 1,234 tokens, $0.5000, 5 under way"
+        assert progress.words() == "3 of 8 trajectories, 1 reply, 1,234 tokens, $0.5000, 5 pending"
     activity.answered({}, is_kept=True)
-    assert progress.words() == "3 of 8 trajectories, 2 replies (1 kept), 1,234 tokens, $0.5000, 0 under way"
+    assert progress.words() == "3 of 8 trajectories, 2 replies (1 kept), 1,234 tokens, $0.5000, 0 pending"
 
 
 def test_the_success_so_far_is_told_as_a_count_and_the_time_left_at_the_pace_so_far(monkeypatch):
@@ -55,7 +55,7 @@ def test_a_log_gets_a_line_now_and_then_though_nothing_happens():
     with progress_of(Activity()).shown(log, every=0.01):
         assert log.is_full.wait(30)
     lines = log.getvalue().splitlines()
-    assert lines[0] == "[0:00:00] 0 of 8 trajectories, 0 replies, 0 under way"
+    assert lines[0] == "[0:00:00] 0 of 8 trajectories, 0 replies, 0 pending"
     assert not any("\x1b" in line for line in lines)
 
 

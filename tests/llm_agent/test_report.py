@@ -308,7 +308,7 @@ def test_trajectories_carry_what_they_are_filtered_by():
     crashed.state["env_error"] = "it raised"
     index = index_of(
         html_of(
-            episode(turn(), tag="A", home="lane 1", replies=[{"cut_off": True}, {"empty": True}]),
+            episode(turn(), tag="A", home="worker 1", replies=[{"cut_off": True}, {"empty": True}]),
             episode(turn(actions=[]), tag="B", env_id=1, success=0.0, penalty=-0.1, error="down"),
             crashed,
         )
@@ -354,9 +354,9 @@ def test_axes_have_a_few_round_ticks_around_what_is_shown(low, high):
 
 def test_the_timeline_has_a_row_per_track_in_order_and_marks_restarts():
     timeline = Timeline()
-    for track in ("lane 10", "lane 2", "main", "shard 0", "generator", "rollout"):
+    for track in ("worker 10", "worker 2", "main", "shard 0", "generator", "rollout"):
         timeline.add(Span(track, "environments", timeline.start, timeline.start + 1))
-    timeline.marks.append(Mark("lane 2", timeline.start + 0.5, "restarted"))
+    timeline.marks.append(Mark("worker 2", timeline.start + 0.5, "restarted"))
     html = render(Report("r", timeline=timeline))
     assert re.findall(r'class="track"><span>([\w ]+)</span>', html) == [
         *("rollout", "generator", "shard 0", "main", "worker 2", "worker 10")
@@ -367,7 +367,7 @@ def test_the_timeline_has_a_row_per_track_in_order_and_marks_restarts():
 def test_a_timeline_of_very_many_spans_stays_small():
     timeline = Timeline()
     for n in range(50_000):
-        timeline.add(Span("lane 0", "environments", timeline.start + n, timeline.start + n + 0.5))
+        timeline.add(Span("worker 0", "environments", timeline.start + n, timeline.start + n + 0.5))
     html = render(Report("r", timeline=timeline))
     assert html.count('<rect class="environments"') <= 1_300
 
@@ -396,11 +396,11 @@ def test_time_in_which_several_worked_counts_once():
 
 def test_what_lanes_did_in_a_step_is_worked_out_from_their_accounts():
     timeline = Timeline()
-    before = [LaneStats("lane 0", 1, (), 1, 10, 1.0, 0)]
-    after = [LaneStats("lane 0", 2, (), 1, 14, 1.5, 1), LaneStats("main", 3, (), 0, 0, 0.0, 0)]
+    before = [LaneStats("worker 0", 1, (), 1, 10, 1.0, 0)]
+    after = [LaneStats("worker 0", 2, (), 1, 14, 1.5, 1), LaneStats("main", 3, (), 0, 0, 0.0, 0)]
     timeline.add_lanes(before, after, 100.0, 102.0)
-    assert timeline.spans == [Span("lane 0", "environments", 100.0, 100.5, "4 turns")]
-    assert timeline.marks == [Mark("lane 0", 102.0, "restarted")]
+    assert timeline.spans == [Span("worker 0", "environments", 100.0, 100.5, "4 turns")]
+    assert timeline.marks == [Mark("worker 0", 102.0, "restarted")]
 
 
 # The command and the settings
@@ -430,7 +430,7 @@ def test_a_report_is_asked_for_by_either_key(config):
 def test_other_values_are_refused():
     with pytest.raises(ConfigError, match=r"'report' is 'yes please'; expected true, false or 'live'"):
         wants_report({"report": "yes please"})
-    with pytest.raises(ConfigError, match="which `ragen rollout` and `ragen eval` do"):
+    with pytest.raises(ConfigError, match="which only `ragen rollout` and `ragen eval` support"):
         wants_report({"report": "live"}, is_served=False)
     assert wants_live({"report": "live"}) and not wants_live({"report": True})
 

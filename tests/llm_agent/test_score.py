@@ -113,7 +113,7 @@ def test_another_parser_plays_the_same_replies_until_the_environment_shows_somet
     after = scored(run, "--parser", "test_score:names_anywhere")
     assert any(before[record["env_id"]]["actions"] != record["actions"] for record in after)
     apart = [record for record in after if "error" in record]
-    assert apart and "answers something else" in " ".join(record["error"] for record in apart)
+    assert apart and "answers a different observation" in " ".join(record["error"] for record in apart)
     for record in after:
         old = before[record["env_id"]]
         assert record["raw_replies"] == old["raw_replies"][: len(record["raw_replies"])]
@@ -139,7 +139,7 @@ def test_a_key_of_the_configuration_may_differ(run, tmp_path):
         (["--reward", "test_score:failing"], "env 0: it raised ValueError: it is Tuesday"),
         (["--reward", "test_score:nowhere"], "--reward is 'test_score:nowhere'"),
         (["--parser", "test_score:no_names"], "--parser returned 3"),
-        (["actor.model=other"], "'actor.model' decides nothing of a score"),
+        (["actor.model=other"], "'actor.model' does not affect a score"),
         (["es_manager.val.env_configs.n_groups=[1,1,3,3]"], "are the rows those of its run.json"),
         (["-o", "."], "where the run itself is"),
     ],

@@ -53,7 +53,7 @@ def test_the_tables_name_times_and_lanes():
     lanes = [
         SimpleNamespace(node="", lane="main", pid=10, env_types=(), envs=0, turns=0, busy_s=0.0, restarts=0),
         SimpleNamespace(
-            node="", lane="lane 0", pid=11, env_types=("sokoban",), envs=8, turns=40, busy_s=1.25, restarts=3
+            node="", lane="worker 0", pid=11, env_types=("sokoban",), envs=8, turns=40, busy_s=1.25, restarts=3
         ),
     ]
     print_summary(Console(file=out, width=100), {"generation": 3.0, "environments": 0.5}, 4.0, lanes)

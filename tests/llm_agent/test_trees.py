@@ -173,7 +173,7 @@ def test_rollouts_are_chains_unless_they_are_asked_to_branch():
     [
         ({"when": "sometimes"}, "expected one of every_turn, after_turn, entropy, or package.module:function"),
         ({"when": f"{HERE}nowhere"}, "nowhere', which cannot be imported: AttributeError"),
-        ({"when": f"{HERE}HERE"}, "which is no function"),
+        ({"when": f"{HERE}HERE"}, "which is not a function"),
         ({"when": "every_turn", "width": 1}, "width' is 1; expected at least 2"),
         ({"when": "every_turn", "max_leaves": 0}, "max_leaves' is 0; expected at least 1"),
         ({"when": "every_turn", "budget_tokens": 0}, "budget_tokens' is 0; expected at least 1"),
@@ -192,5 +192,5 @@ def test_a_value_that_cannot_work_is_refused(branching, said):
 @pytest.mark.parametrize("key", ["use_parallel_envs", "quirks"])
 def test_what_plays_chains_alone_is_refused_beside_branching(key):
     config = {"agent_proxy": {"branching": {"when": "every_turn"}}, key: True}
-    with pytest.raises(ConfigError, match=f"{key} is true, which takes chains alone"):
+    with pytest.raises(ConfigError, match=f"{key} is true, which supports only chains"):
         BranchingSettings.read(config)

@@ -78,7 +78,7 @@ def ours() -> list[psutil.Process]:
             is_here = os.environ["RAGEN_TESTED_BY"] == process.environ().get("RAGEN_TESTED_BY")
         except psutil.Error:
             continue
-        if is_here and line.startswith(("ragen lane", "ragen supervisor", "ragen watcher", "ray::NodeAgent")):
+        if is_here and line.startswith(("ragen worker", "ragen supervisor", "ragen watcher", "ray::NodeAgent")):
             found.append(process)
     return found
 
@@ -218,7 +218,7 @@ def test_the_command_says_of_each_node_what_it_can_do(
     monkeypatch.setattr("ragen.__version__", "0.0.1")  # here; the nodes have imported it before
     assert command.main(["es_manager.ray.nodes=worker", "es_manager.ray.num_cpus=3"]) == command.UNSOUND
     told = capsys.readouterr().out
-    assert told.count("(here 0.0.1); install the same version there") == 3 and told.count("no room for a lane") == 3
+    assert told.count("(here 0.0.1); install the same version there") == 3 and told.count("no room for a worker") == 3
 
 
 def test_an_actor_has_a_manager_and_nothing_is_left_when_it_is_killed(honest: list[list[dict[str, Any]]]) -> None:
@@ -231,11 +231,11 @@ def test_an_actor_has_a_manager_and_nothing_is_left_when_it_is_killed(honest: li
 def test_what_is_not_free_cannot_be_claimed() -> None:
     with pytest.raises(LaneStartError, match=r"no node of the cluster has \{'CPU': 3\} free"):
         EnvStateManager(walks(ray={"num_cpus": 3}))
-    with pytest.raises(LaneStartError, match=r"ray.nodes = \['nowhere'\]: no such node lives; there are .*/"):
+    with pytest.raises(LaneStartError, match=r"ray.nodes = \['nowhere'\]: no such node is alive; nodes: .*/"):
         EnvStateManager(walks(ray={"nodes": ["nowhere"]}))
     with pytest.raises(ConfigError, match="this process is connected to the cluster at"):
         EnvStateManager(walks(ray={"address": "10.0.0.1:6379"}))
-    with pytest.raises(ConfigError, match="this process is in no placement group"):
+    with pytest.raises(ConfigError, match="this process is not in a placement group"):
         EnvStateManager(walks(ray={"placement_group": "current"}))
 
 

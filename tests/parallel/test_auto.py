@@ -373,7 +373,7 @@ def test_what_took_longest_says_nothing_of_what_is_usual(seen, usual):
 @pytest.mark.parametrize(
     ("why", "costs", "text"),
     [
-        ("nothing was measured", TagCosts(), "no turn was measured yet"),
+        ("nothing was measured", TagCosts(), "no turn measured yet"),
         ("it computes", costs(0.1, 100), "1000 us a turn, 0.0 ms of resets an episode"),
         ("it waits", costs(0.1, 100, 0.05), "1000 us a turn, 0.0 ms of resets an episode, 50% of the time waiting"),
         ("the machine is busy", costs(0.1, 100, queued_s=0.09), "1000 us a turn, 0.0 ms of resets an episode"),

@@ -226,8 +226,12 @@ def test_released_branches_are_gone_and_their_ids_are_not_given_again() -> None:
         assert manager.branches[ids[1]].entry["status"].num_actions == 1
         assert manager.branch(0, 1) == [ids[2] + 2], "of two environments: every second id goes back to the first"
         assert manager.branch(ids[1], 1) == [ids[2] + 4] and manager.branch(1, 1) == [3]
-        for env_id, why in ((ids[0], "released, or never there"), (1, "one of the configuration's"), ("x", "never")):
-            with pytest.raises(InputError, match=f"which is no branch: it is .*{why}"):
+        for env_id, why in (
+            (ids[0], "already released, or never created"),
+            (1, "an environment of the configuration"),
+            ("x", "never"),
+        ):
+            with pytest.raises(InputError, match=f"which is not a branch: it is .*{why}"):
                 manager.release([ids[1], env_id])
         with pytest.raises(InputError, match="expected a list of ids"):
             manager.release(ids[1])  # type: ignore[arg-type]

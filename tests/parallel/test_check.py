@@ -43,9 +43,9 @@ def test_a_flawless_environment_passes_everything():
         (check_cases.TellsAHash, "replays elsewhere", r"it depends on hash\(\)"),
         (check_cases.TellsTheDay, "replays elsewhere", "it depends on the time of day"),
         (check_cases.TellsADescriptor, "replays elsewhere", "it depends on the number of a file descriptor"),
-        (check_cases.TellsItsProcess, "replays elsewhere", "another process gives something else"),
-        (check_cases.SavesTooLittle, "snapshots", "is not worth its name: of a snapshot after turn 0 .*the info was"),
-        (check_cases.SavesWithoutItsLevel, "snapshots", "is not worth its name: .*the reward was"),
+        (check_cases.TellsItsProcess, "replays elsewhere", "another process gives a different result"),
+        (check_cases.SavesTooLittle, "snapshots", "is not faithful: of a snapshot after turn 0 .*the info was"),
+        (check_cases.SavesWithoutItsLevel, "snapshots", "is not faithful: .*the reward was"),
         pytest.param(
             *(
                 check_cases.LeavesThings,
@@ -161,7 +161,7 @@ def test_state_that_an_environment_holds_elsewhere_is_fine():
 @pytest.mark.parametrize(
     ("env", "status", "told"),
     [
-        (check_cases.Saves, "ok", "what is loaded from a snapshot of any turn plays on as the episode did"),
+        (check_cases.Saves, "ok", "loading a snapshot of any turn continues as the episode did"),
         (check_cases.Walk, "ok", "no snapshots: what is lost is played again"),
         (check_cases.ResetsSlowly, "note", "no snapshots: .*every member of a group is reset, in .*s"),
     ],

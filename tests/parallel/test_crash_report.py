@@ -229,7 +229,7 @@ def test_a_long_observation_is_kept_as_its_digest():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is no crash report, or a damaged one"),
+        ("{", "is not a crash report, or is damaged"),
         ("[]", "has no 'format'"),
         ('{"format": 99, "versions": {"ragen": "7.0"}}', "report format 99 .ragen 7.0.*reads format 3"),
         ('{"format": 1, "versions": {"ragen": "0.0"}}', "report format 1 .ragen 0.0.*Replay it with the version"),

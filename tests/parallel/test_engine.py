@@ -184,7 +184,7 @@ def test_one_whose_worker_ends_has_failed_with_its_lane_and_where_it_was(make: M
 
 
 def test_settings_are_checked_and_a_misspelt_one_is_told() -> None:
-    with pytest.raises(ConfigError, match="no setting 'max_worker'; 'max_workers' was meant"):
+    with pytest.raises(ConfigError, match="unknown setting 'max_worker'; did you mean 'max_workers'"):
         Settings.of(max_worker=3)
     for name, value in [
         ("use_lanes", "yes"),
@@ -231,7 +231,7 @@ def test_one_that_comes_later_plays_beside_the_others(make: Make) -> None:
     engine.reset({3: 7})
     results = engine.play(turns([3, 2]))
     assert results[3].observation == results[2].observation == first.observation
-    assert homes(engine) == {"main": 1, "lane 0": 2}
+    assert homes(engine) == {"main": 1, "worker 0": 2}
 
 
 def test_one_that_goes_is_closed_and_forgotten_and_its_id_is_free_again(make: Make) -> None:
@@ -261,7 +261,7 @@ def test_an_episode_that_came_through_pays_a_restart_back(make: Make) -> None:
         kill(engine)
         assert engine.play(turns([number]))[number].info
         engine.remove([number])
-    assert homes(engine) == {"lane 0": 1}
+    assert homes(engine) == {"worker 0": 1}
     assert engine.play(turns([1]))[1].info
 
 
@@ -317,7 +317,7 @@ def test_a_suspect_that_goes_takes_its_quarantine_with_it(make: Make, tmp_path: 
     engine.add(specs(ids=[2])[0], lane=0)
     engine.remove([1])
     engine.reset({2: 7})
-    assert homes(engine) == {"lane 0": 1}
+    assert homes(engine) == {"worker 0": 1}
     assert engine.play(turns([2]))[2].info
 
 
@@ -452,7 +452,7 @@ def test_one_that_cannot_be_replayed_has_failed_when_its_worker_is_gone(make: Ma
     kill(engine)
     results = engine.play(turns())
     assert {result.text for result in results.values()} == {
-        "its state was lost, and it declares that it cannot be replayed"
+        "its state was lost, and its class declares that it cannot be replayed"
     }
     engine.reset(seeds())
     assert homes(engine) == {"main": 4}
@@ -515,9 +515,9 @@ def test_misuse_is_told(make: Make) -> None:
     with pytest.raises(StateError, match="env 0 was not reset yet"):
         engine.play(turns())
     engine.reset(seeds())
-    with pytest.raises(InputError, match="no environment 9 in this engine"):
+    with pytest.raises(InputError, match="this engine has no environment 9"):
         engine.play({**turns(), 9: TURN})
-    with pytest.raises(InputError, match="no environment 'x' in this engine"):
+    with pytest.raises(InputError, match="this engine has no environment 'x'"):
         engine.reset({"x": 1})  # type: ignore[dict-item]
     with pytest.raises(StateError, match=r"env 0 .* was added twice"):
         EnvEngine([*specs(), *specs()])
@@ -537,10 +537,10 @@ def test_statistics_tell_where_environments_live_and_what_was_played(make: Make)
     main, *lanes = engine.stats()
     assert type(main) is LaneStats and (main.lane, main.pid, main.envs, main.turns) == ("main", os.getpid(), 0, 0)
     assert [(lane.lane, lane.envs, lane.turns, lane.restarts) for lane in lanes] == [
-        ("lane 0", 2, 2, 0),
-        ("lane 1", 2, 2, 0),
+        ("worker 0", 2, 2, 0),
+        ("worker 1", 2, 2, 0),
     ]
-    assert {engine.home(env_id) for env_id in IDS} == {"lane 0", "lane 1"}
+    assert {engine.home(env_id) for env_id in IDS} == {"worker 0", "worker 1"}
     assert lanes[0].env_types == (f"{Walk.__module__}:Walk",)
 
 

@@ -163,9 +163,9 @@ def handle(kind: ExecutorKind) -> Iterator[WorkerHandle]:
 
 
 def test_a_worker_says_hello_and_answers(kind: ExecutorKind) -> None:
-    handle = kind.start("lane 7")
+    handle = kind.start("worker 7")
     assert wait(handle, lambda: handle.is_up) is None
-    assert handle.pid is not None and processes()[handle.pid].startswith("ragen lane 7")
+    assert handle.pid is not None and processes()[handle.pid].startswith("ragen worker 7")
     assert handle.where == f"pid {handle.pid}"
     handle.send(load())
     assert answer(handle) is None
@@ -428,7 +428,7 @@ def test_a_stopped_fork_server_costs_a_bounded_wait(monkeypatch: pytest.MonkeyPa
     server = parent_of(handle.pid)
     os.kill(server, signal.SIGSTOP)
     try:
-        other = asked(kind, load(), "lane 1")
+        other = asked(kind, load(), "worker 1")
         other.send(call("echo", 1))
         assert not other.is_up
         assert "still being started" in other.end().describe()
@@ -452,8 +452,8 @@ def test_descriptors_that_the_system_refuses(kind: ExecutorKind, monkeypatch: py
         raise OSError("too many open files")
 
     monkeypatch.setattr(socket, "socketpair", refuse)
-    with pytest.raises(LaneStartError, match=r"lane 0: .*too many open files"):
-        kind.start("lane 0")
+    with pytest.raises(LaneStartError, match=r"worker 0: .*too many open files"):
+        kind.start("worker 0")
 
 
 def test_a_forked_child_lets_go_and_harms_nobody(handle: WorkerHandle, kind: ExecutorKind) -> None:

@@ -218,8 +218,8 @@ def test_with_truncate_there_is_no_second_chance(
 
 
 RAISED: dict[tuple[str, str], tuple[type[RagenError], str]] = {
-    ("sleeps", "turn 2"): (LaneTimeoutError, r"turn 2.*timed out after 1 s.*(lane \d|env 2).*pid \d+"),
-    ("exits", "turn 2"): (LaneDiedError, r"turn 2.*exited with code 3.*lane \d.*pid \d+"),
+    ("sleeps", "turn 2"): (LaneTimeoutError, r"turn 2.*timed out after 1 s.*(worker \d|env 2).*pid \d+"),
+    ("exits", "turn 2"): (LaneDiedError, r"turn 2.*exited with code 3.*worker \d.*pid \d+"),
     ("is killed", "turn 0"): (LaneDiedError, r"turn 0.*killed by SIGKILL.*pid \d+"),
     ("exits", "reset"): (LaneDiedError, r"reset.*exited with code 3"),
     ("raises", "turn 2"): (EnvError, r"turn 2.*ValueError: boom"),
@@ -320,7 +320,7 @@ def test_after_too_many_deaths_of_an_idle_worker_its_environments_take_turns_in_
 
         assert freeze(play(manager, 5, look)) == sequential(settings, 5)[0]
         play(manager, 1, look)
-    assert all(home == ["lane"] * 5 for home in (*homes[:3], homes[-1]))  # the next episode begins at home
+    assert all(home == ["worker"] * 5 for home in (*homes[:3], homes[-1]))  # the next episode begins at home
     assert all(home.count("quarantine") == 1 for home in homes[3:5])  # room for one at a time, and the last one stays
     assert not any("main" in home for home in homes)
 
@@ -440,7 +440,7 @@ def no_start(backend: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]
                 SimulatedCluster.last.kill_agent(name)
         else:
             monkeypatch.setattr(executor, "ProcessPoolExecutor", refuse)
-            for pid in titled("ragen lane"):
+            for pid in titled("ragen worker"):
                 os.kill(pid, signal.SIGKILL)
         assert until(lambda: not titled("ragen "))
         return allow
@@ -463,7 +463,7 @@ def test_a_worker_that_cannot_start_is_told_and_its_environments_are_played_in_m
     with caplog.at_level(logging.WARNING), EnvStateManager(faulty("nothing", "never")) as manager:
         assert freeze(play(manager, TURNS)) == honest
         assert all(lane.envs == 0 for lane in manager.lane_stats() if lane.lane != "main")
-    assert f"did not start: its worker {SAYS_NO_START[backend]}" in caplog.text
+    assert f"did not start: its process {SAYS_NO_START[backend]}" in caplog.text
 
 
 NO_START = "workers do not start"
@@ -480,7 +480,7 @@ def test_workers_that_never_start_are_told_once_and_tried_again_ever_more_seldom
         allow = no_start()
         for episode in range(16):
             assert freeze(play(manager, TURNS, seed=1000)) == honest
-            assert set(manager.placement().values()) == {f"in main: {NO_START}, tried again in {WAITS[episode]}"}
+            assert set(manager.placement().values()) == {f"in main: {NO_START}; next attempt in {WAITS[episode]}"}
             tries.append(sum(lane.restarts for lane in manager.lane_stats()))
         allow()
         while manager.lane_stats()[0].envs:
@@ -492,7 +492,7 @@ def test_workers_that_never_start_are_told_once_and_tried_again_ever_more_seldom
     assert len(tries) < 40
     said = [record.getMessage() for record in caplog.records]
     assert sum("environments stay in the main process" in line for line in said) == 1
-    says = f"did not start: its worker {SAYS_NO_START[backend]}"
+    says = f"did not start: its process {SAYS_NO_START[backend]}"
     assert sum(says in line and "stay in the main process" not in line for line in said) == 1
 
 

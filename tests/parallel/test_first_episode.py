@@ -64,7 +64,7 @@ def test_what_moves_within_a_call_plays_as_it_would_have_in_main(decided: None, 
         values, homes = played(engine)
     assert values == expected
     assert [list(each) for each in values] == [list(each) for each in expected]  # the order of what was asked
-    assert homes[0] == ["lane 0"] * 6 + ["main"] * 6
+    assert homes[0] == ["worker 0"] * 6 + ["main"] * 6
 
 
 @pytest.mark.parametrize("decided", ["turn"], indirect=True)
@@ -74,7 +74,7 @@ def test_what_cannot_be_rebuilt_is_not_moved_before_its_episode_is_over(decided:
     with EnvEngine(specs(Live), Settings(max_workers=1)) as engine:
         values, homes = played(engine)
     assert values == expected
-    assert homes[0] == ["main"] * ENVS and "lane 0" in homes[1]
+    assert homes[0] == ["main"] * ENVS and "worker 0" in homes[1]
 
 
 @pytest.mark.parametrize("decided", ["turn"], indirect=True)

@@ -310,7 +310,7 @@ def test_what_cannot_be_loaded_is_replayed_from_its_beginning(make: Make, env_cl
 def test_forks_that_are_replayed_are_dealt_out_over_the_lanes(make: Make) -> None:
     engine = began(make)
     engine.fork(0, [1, 2, 3])
-    assert sorted(engine.home(env_id) for env_id in range(4)) == ["lane 0"] * 2 + ["lane 1"] * 2
+    assert sorted(engine.home(env_id) for env_id in range(4)) == ["worker 0"] * 2 + ["worker 1"] * 2
 
 
 @in_lanes
@@ -318,7 +318,7 @@ def test_forks_follow_when_lanes_are_switched_off_and_on(make: Make) -> None:
     engine = began(make)
     engine.fork(0, [1, 2])
     on(engine, range(3), [TURN])
-    for mode, home in ((False, "main"), (True, "lane 0")):
+    for mode, home in ((False, "main"), (True, "worker 0")):
         engine.use_lanes = mode
         assert {engine.home(env_id) for env_id in range(3)} == {home}
         after = on(engine, range(3), [TURN])
@@ -483,7 +483,7 @@ def test_what_was_lost_is_forked_by_its_snapshot(make: Make) -> None:
 @pytest.mark.parametrize("turn", [5, -1, True, 1.0, "2"])
 def test_a_turn_that_does_not_exist_is_refused(make: Make, turn: Any) -> None:
     engine = began(make)
-    with pytest.raises(InputError, match=r"expected 0 \(its reset\) to 4, the turns of its present episode"):
+    with pytest.raises(InputError, match=r"expected 0 \(its reset\) to 4, the turns of its current episode"):
         engine.fork(0, [1], turn)
     assert list(engine.records) == [0]
 
@@ -506,7 +506,7 @@ def test_ids_are_checked_before_anything_is_forked(make: Make) -> None:
 @in_main
 def test_what_was_not_reset_and_what_is_closed_is_refused(make: Make) -> None:
     engine = make([EnvSpec.of(Walk, None, 0)])
-    with pytest.raises(StateError, match="not reset yet"):
+    with pytest.raises(StateError, match="has not been reset"):
         engine.fork(0, [1])
     engine.close()
     with pytest.raises(StateError, match="closed"):
@@ -523,7 +523,7 @@ def test_a_gymnasium_environment_is_forked_within_its_present_episode(make: Make
         engine.play({0: GymTurn(action % 5, AT_END)})
     journal = engine.records[0].journal
     assert journal.seed is None and journal.turns < 30, "an episode has begun in between"
-    with pytest.raises(InputError, match="of its present episode"):
+    with pytest.raises(InputError, match="of its current episode"):
         engine.fork(0, [1], 30)
     engine.fork(0, [1])
     shown = engine.fork(0, [2], 0)

@@ -107,7 +107,7 @@ def test_standing_in_line_for_a_processor_counts_unless_workers_made_the_line(mo
     environments = Environments()
     environments.records[0] = EnvRecord(EnvSpec.of(Walk, tag="Walk"), None)
     stats = Stats(environments)
-    for name in ("lane 0", "lane 1"):
+    for name in ("worker 0", "worker 1"):
         lane = type("Lane", (), {"name": name})()
         stats.count(lane, Play([(0, None)]), [Outcome(0, None, 2.0, Usage(computed=1.5, waited=0.0), None)], 2.0)
     assert stats.gain(True).sequential_s == sequential_s

@@ -71,7 +71,7 @@ BAD_CONFIG: list[tuple[str, Any, str]] = [
     ("es_manager.max_restarts", -1, "at least 0"),
     ("es_manager.start_method", "thread", "'forkserver', 'spawn'"),
     ("es_manager.backend", "thread", "'process', 'executor'"),
-    ("es_manager.bakend", "process", "'es_manager.backend' was meant?"),
+    ("es_manager.bakend", "process", "did you mean 'es_manager.backend'"),
     ("es_manager.format_penalty", "much", "number"),
     ("custom_envs.Faulty.env_type", REMOVED, "lacks"),
     ("custom_envs.Faulty.env_type", "chess", "unknown environment type 'chess'"),
@@ -83,19 +83,19 @@ BAD_CONFIG: list[tuple[str, Any, str]] = [
     ("custom_envs.Faulty.max_actions_per_traj", 0, "at least 1"),
     ("custom_envs.Faulty.env_config", [1], "mapping"),
     ("custom_envs.Faulty.env_config.mischief", 1, "no such field; it has fault, lives, once, place"),
-    ("es_manager.max_worker", 4, "'es_manager.max_workers' was meant?"),
-    ("es_manager.sequential_env_type", ["bandit"], "'es_manager.sequential_env_types' was meant?"),
-    ("es_manager.use_multi_processing", True, "'es_manager.use_multiprocessing' was meant?"),
-    ("es_manager.trian", {}, "'es_manager.train' was meant?"),
-    ("es_manager.train.step_timeout", 4, "'es_manager.step_timeout' was meant?"),
-    ("es_manager.train.groupsize", 4, "'es_manager.train.group_size' was meant?"),
-    ("es_manager.val.env_group", 4, "'es_manager.val.env_groups' was meant?"),
-    ("es_manager.train.env_configs.n_group", [2, 1], "'es_manager.train.env_configs.n_groups' was meant?"),
-    ("custom_envs.Faulty.max_action_per_traj", 4, "'custom_envs.Faulty.max_actions_per_traj' was meant?"),
-    ("custom_envs.Faulty.env_configs", {}, "'custom_envs.Faulty.env_config' was meant?"),
+    ("es_manager.max_worker", 4, "did you mean 'es_manager.max_workers'"),
+    ("es_manager.sequential_env_type", ["bandit"], "did you mean 'es_manager.sequential_env_types'"),
+    ("es_manager.use_multi_processing", True, "did you mean 'es_manager.use_multiprocessing'"),
+    ("es_manager.trian", {}, "did you mean 'es_manager.train'"),
+    ("es_manager.train.step_timeout", 4, "did you mean 'es_manager.step_timeout'"),
+    ("es_manager.train.groupsize", 4, "did you mean 'es_manager.train.group_size'"),
+    ("es_manager.val.env_group", 4, "did you mean 'es_manager.val.env_groups'"),
+    ("es_manager.train.env_configs.n_group", [2, 1], "did you mean 'es_manager.train.env_configs.n_groups'"),
+    ("custom_envs.Faulty.max_action_per_traj", 4, "did you mean 'custom_envs.Faulty.max_actions_per_traj'"),
+    ("custom_envs.Faulty.env_configs", {}, "did you mean 'custom_envs.Faulty.env_config'"),
     ("seed.train", -1, "at least 0"),
     ("seed.train", "lucky", "integer"),
-    ("seed.trian", 1, "'seed.train' was meant?"),
+    ("seed.trian", 1, "did you mean 'seed.train'"),
 ]
 
 
@@ -164,7 +164,7 @@ def test_what_ragens_own_files_say_is_no_cause_for_a_word(key: str, caplog: pyte
 def test_the_start_method_that_is_no_more_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
     with EnvStateManager(changed("es_manager.start_method", "fork")) as manager:
         assert manager.use_multiprocessing is True
-    assert "start_method = 'fork' is no more" in caplog.text
+    assert "start_method = 'fork' is no longer supported" in caplog.text
 
 
 @SOURCES
@@ -245,7 +245,7 @@ def test_what_is_no_list_of_inputs_is_told(bad: Any) -> None:
     with EnvStateManager(good()) as manager:
         manager.use_multiprocessing = False
         manager.reset()
-        with pytest.raises(InputError, match=r"step was given .*; expected a list of dicts"):
+        with pytest.raises(InputError, match=r"step got .*; expected a list of dicts"):
             manager.step(bad)
 
 

@@ -83,8 +83,8 @@ def test_each_node_has_its_share_of_the_workers(honest: list[list[dict[str, Any]
     with on_nodes() as (manager, _):
         assert freeze(play(manager, TURNS)) == honest[0]
         assert used(manager) == set(THREE)
-        assert len(titled("ragen lane")) == 3
-        assert all(" on " in processes()[pid] for pid in titled("ragen lane"))
+        assert len(titled("ragen worker")) == 3
+        assert all(" on " in processes()[pid] for pid in titled("ragen worker"))
         assert freeze(play(manager, TURNS)) == honest[1]
 
 
@@ -297,7 +297,7 @@ def test_two_managers_share_the_nodes() -> None:
     with on_nodes() as (first, cluster), on_nodes() as (second, _):
         play(first, 1)
         play(second, 1)
-        assert sorted(cluster.placed) == sorted(THREE) and len(titled("ragen lane")) == 3
+        assert sorted(cluster.placed) == sorted(THREE) and len(titled("ragen worker")) == 3
 
 
 # Options
@@ -308,7 +308,7 @@ def test_two_managers_share_the_nodes() -> None:
     [
         (
             {"adress": "auto"},
-            "es_manager.ray.adress = 'auto': there is no such key; 'es_manager.ray.address' was meant?",
+            "es_manager.ray.adress = 'auto': there is no such key; did you mean 'es_manager.ray.address'",
         ),
         (
             {"address": "ray://head:10001"},
@@ -380,7 +380,7 @@ def test_a_kind_forgets_its_nodes_in_a_fork(caplog: pytest.LogCaptureFixture) ->
     caplog.set_level(logging.WARNING)
     kind = RayKind(SimulatedCluster(RayOptions(), "forkserver", []), 2, 10.0)
     try:
-        handle = kind.start("lane 0")
+        handle = kind.start("worker 0")
         assert until(lambda: handle.receive() is None and handle.is_up)
         child = os.fork()
         if not child:

@@ -108,7 +108,7 @@ def play(engine: EnvEngine, turns: int = 3, kill_at: int = -1) -> list[Any]:
     shown: list[Any] = [engine.reset({env_id: 10 * env_id for env_id in range(ENVS)})]
     for turn in range(turns):
         if turn == kill_at:
-            os.kill(next(lane.pid for lane in engine.stats() if lane.lane == "lane 0" and lane.pid), signal.SIGKILL)
+            os.kill(next(lane.pid for lane in engine.stats() if lane.lane == "worker 0" and lane.pid), signal.SIGKILL)
         shown.append(engine.play({env_id: Turn(("a" * (env_id + turn),), 10) for env_id in range(ENVS)}))
     return shown
 

@@ -30,7 +30,7 @@ TURN = Turn(("a",), 9)
 @pytest.fixture
 def lane() -> Iterator[Lane]:
     kind = SubprocessKind()
-    made = Lane("lane 0", kind)
+    made = Lane("worker 0", kind)
     yield made
     made.end()
     kind.close()
@@ -148,7 +148,7 @@ def test_a_manager_takes_a_kind_by_its_path() -> None:
     reference = sequential(config(tags, [("Walk", 4)], **settings), 3)
     with EnvStateManager(config(tags, [("Walk", 4)], **settings, backend=OWN)) as manager:
         assert freeze(play(manager, 3)) == reference[0]
-        assert {manager.home(env_id) for env_id in range(4)} == {"lane 0", "lane 1"}
+        assert {manager.home(env_id) for env_id in range(4)} == {"worker 0", "worker 1"}
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_manager_takes_a_kind_by_its_path() -> None:
     [
         ("no.such.module:Kind", "cannot be had: ModuleNotFoundError"),
         ("support.own_lane_kind:SubprocessHandle", "cannot be had: TypeError"),
-        ("support.faulty_envs:FaultConfig", "is no ragen.parallel.lanes.handle.LaneKind"),
+        ("support.faulty_envs:FaultConfig", "is not a ragen.parallel.lanes.handle.LaneKind"),
         ("thread", "expected one of 'process', 'executor', 'ray'"),
     ],
 )

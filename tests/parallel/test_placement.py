@@ -121,7 +121,7 @@ def test_a_reason_in_the_first_episode_is_what_it_has_shown_so_far_or_what_the_c
     placement = Placement(specs(hint="heavy"), [], Limits(8, 2))
     placement.at_reset("auto", Episode())
     hinted = "in 1 worker, and 50% of them in main: its class declares cost_hint = 'heavy'; "
-    assert placement.reasons({"Tag"}, {}, Episode()) == {"Tag": hinted + "no turn was measured yet"}
+    assert placement.reasons({"Tag"}, {}, Episode()) == {"Tag": hinted + "no turn measured yet"}
     episode = Episode()
     episode.add("Tag", [(0.02, Usage(0.001, 0.019))] * 16, are_turns=True)
     measured = "20000 us a turn, 0.0 ms of resets an episode, 95% of the time waiting"

@@ -63,8 +63,8 @@ def test_where_there_can_be_no_processes_of_our_own_executors_are_taken_and_that
     process = scripts.start(scripts.write(tmp_path, PLAYS, head))
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "0\n0\n"), err
-    assert err.count("backend 'process' cannot be had here") == 1
-    assert "this Python has no socket.send_fds" in err and "'executor' is taken instead" in err
+    assert err.count("backend 'process' is not available here") == 1
+    assert "this Python has no socket.send_fds" in err and "using 'executor' instead" in err
 
 
 MOUNTS = {

@@ -67,7 +67,7 @@ def programs() -> list[int]:
 
 
 def test_a_worker_says_hello_and_answers(kind: ProcessKind) -> None:
-    handle = kind.start("lane 0")
+    handle = kind.start("worker 0")
     assert (handle.is_up, handle.pid, handle.where) == (False, None, "")
     assert wait(handle, lambda: handle.is_up) is None
     assert handle.pid is not None and handle.where == f"pid {handle.pid}"
@@ -80,7 +80,7 @@ def test_a_worker_says_hello_and_answers(kind: ProcessKind) -> None:
 
 def test_a_worker_is_started_and_killed_by_either_method(any_kind: ProcessKind) -> None:
     handle = up(any_kind)
-    assert processes()[handle.pid or 0].startswith("ragen lane 0")
+    assert processes()[handle.pid or 0].startswith("ragen worker 0")
     assert handle.end().describe() == "was killed by SIGKILL"
     assert until(lambda: handle.pid not in processes())
 
@@ -94,14 +94,14 @@ def test_the_first_message_may_be_sent_before_the_worker_is_up(kind: ProcessKind
 
 
 def test_several_workers_live_side_by_side(kind: ProcessKind) -> None:
-    handles = [asked(kind, say("echo", number), f"lane {number}") for number in range(5)]
+    handles = [asked(kind, say("echo", number), f"worker {number}") for number in range(5)]
     replies = [wait(handle) for handle in handles]
     assert [bytes(reply[1]) for reply in replies if reply] == [b"%d" % number for number in range(5)]
     handles[0].end()
     assert ask(handles[1], say("echo", 9)) == [b"echo", b"9"]
     for handle in handles:
         handle.end()
-    assert sum(title.startswith("ragen lane") for title in processes().values()) == 0
+    assert sum(title.startswith("ragen worker") for title in processes().values()) == 0
 
 
 def test_workers_see_the_environment_that_was_asked_for(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_one_that_is_frozen_has_no_stacks_and_is_not_waited_for(kind: ProcessKin
 
 
 def test_one_that_is_not_up_has_no_stacks(kind: ProcessKind) -> None:
-    handle = kind.start("lane 0")
+    handle = kind.start("worker 0")
     assert handle.stacks() == ""
     handle.end()
 
@@ -199,7 +199,7 @@ def test_how_a_worker_ended_is_told(kind: ProcessKind, message: Message, says: s
     assert (ending.describe(), ending.status, ending.where) == (says, status, f"pid {handle.pid}")
     assert ending.position is not None and ending.position[:2] == (1, 2)
     assert handle.end() is ending
-    other = up(kind, "lane 1")
+    other = up(kind, "worker 1")
     assert ask(other, say("echo", 1))
     other.end()
 
@@ -227,14 +227,14 @@ def test_replies_that_came_before_the_end_are_not_lost(kind: ProcessKind) -> Non
 
 def worker_pid() -> int:
     def titled() -> list[int]:
-        return [pid for pid, title in processes().items() if title.startswith("ragen lane")]
+        return [pid for pid, title in processes().items() if title.startswith("ragen worker")]
 
     assert until(lambda: len(titled()) == 1)
     return titled()[0]
 
 
 def test_sending_to_one_that_has_ended_says_so(kind: ProcessKind) -> None:
-    handle = kind.start("lane 0")
+    handle = kind.start("worker 0")
     pid = worker_pid()
     os.kill(pid, signal.SIGKILL)
     assert until(lambda: is_over(pid))
@@ -262,7 +262,7 @@ def test_the_real_worker_exits_when_asked(any_kind: ProcessKind) -> None:
 
 
 def test_one_that_is_not_up_or_busy_is_not_asked_to_exit(kind: ProcessKind) -> None:
-    handle = kind.start("lane 0")
+    handle = kind.start("worker 0")
     assert not handle.ask_to_exit()
     wait(handle, lambda: handle.is_up)
     os.kill(handle.pid or 0, signal.SIGSTOP)
@@ -444,7 +444,7 @@ def test_a_fork_forgets_and_what_it_does_harms_nobody(kind: ProcessKind) -> None
         try:
             kind.forget_in_child()
             handle.forget_in_child()
-            assert handle.end().describe() == "belongs to the process that this one is a fork of"
+            assert handle.end().describe() == "belongs to the process that this one was forked from"
             kind.close()
             with pytest.raises(WorkerGone):
                 handle.receive()
@@ -536,8 +536,8 @@ def test_running_out_of_descriptors_is_told(kind: ProcessKind) -> None:
                     others.append(os.open(os.devnull, os.O_RDONLY))
             for descriptor in spares:
                 os.close(descriptor)
-            with pytest.raises(LaneStartError, match="cannot start the worker of lane 0"):
-                kind.start("lane 0")
+            with pytest.raises(LaneStartError, match="cannot start worker 0"):
+                kind.start("worker 0")
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             for descriptor in others:
@@ -609,7 +609,7 @@ def test_a_proc_that_is_read_only_or_missing_harms_nothing(tmp_path: Path, proc:
         (os, "fork", None, "this Python has no os.fork"),
         (socket, "send_fds", None, "this Python has no socket.send_fds"),
         (sys, "platform", "win32", "it is for Linux and macOS, and this is win32"),
-        (sys, "executable", "", "it is not known which program is the Python interpreter (sys.executable is empty)"),
+        (sys, "executable", "", "the path of the Python interpreter is unknown (sys.executable is empty)"),
     ],
 )
 @pytest.mark.cold

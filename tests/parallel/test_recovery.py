@@ -71,9 +71,9 @@ def test_after_more_kills_than_restarts_environments_are_played_in_quarantine(re
             homes.append({manager.home(env_id).partition(" ")[0] for env_id in range(8)})
 
         assert freeze(play(manager, TURNS, kill)) == reference[0]
-        assert homes == [{"lane"}, {"lane"}, {"lane", "quarantine"}, {"lane", "quarantine"}]  # two at a time
+        assert homes == [{"worker"}, {"worker"}, {"worker", "quarantine"}, {"worker", "quarantine"}]  # two at a time
         assert freeze(play(manager, TURNS)) == reference[1]
-        assert {manager.home(env_id) for env_id in range(8)} == {"lane 0", "lane 1"}
+        assert {manager.home(env_id) for env_id in range(8)} == {"worker 0", "worker 1"}
 
 
 @contextmanager
@@ -102,7 +102,7 @@ def killing(find: Callable[[], list[int]], often: int, seed: int = 0) -> Iterato
 def test_workers_killed_at_random_moments(seed: int, reference: Any) -> None:
     with EnvStateManager(mixed(max_restarts=50)) as manager:
         manager.reset()
-        with killing(lambda: titled("ragen lane")[:1], 12, seed) as killed:
+        with killing(lambda: titled("ragen worker")[:1], 12, seed) as killed:
             while len(killed) < 12:
                 for expected in reference:
                     manager.seed_counter = 0 if expected is reference[0] else 4
@@ -174,7 +174,7 @@ def test_a_supervisor_killed_in_mid_turn_is_told_as_such_and_no_environment_is_b
         timer.join()
         assert [errors(cache) for cache in active] == [[None, None]] * 4
         assert [lane.restarts for lane in manager.lane_stats()] == [0, 1, 1]
-        assert {manager.home(env_id) for env_id in range(4)} == {"lane 0", "lane 1"}
+        assert {manager.home(env_id) for env_id in range(4)} == {"worker 0", "worker 1"}
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2, said
     for line in said:
@@ -332,7 +332,7 @@ def test_an_environment_that_cannot_be_replayed_moves_at_the_next_reset_and_stay
         manager.use_multiprocessing = not start
         assert freeze(play(manager, TURNS)) == expected[1]
         homes.append({manager.home(env_id).partition(" ")[0] for env_id in (2, 3)})
-    first, then = ({"lane"}, {"main"}) if start else ({"main"}, {"lane"})
+    first, then = ({"worker"}, {"main"}) if start else ({"main"}, {"worker"})
     assert homes == [first] * TURNS + [then]
 
 
@@ -539,7 +539,7 @@ def test_a_module_that_only_main_can_import_keeps_its_environments_there(caplog:
         with EnvStateManager(settings) as manager:
             assert freeze(play(manager)) == sequential(settings)[0]
             assert manager.lane_stats()[0].envs == 2
-        assert "cannot work in a worker" in caplog.text and "only_here" in caplog.text
+        assert "does not work in a worker" in caplog.text and "only_here" in caplog.text
     finally:
         del sys.modules["only_here"]
         REGISTERED_ENVS.discard("only_here:Here")
@@ -558,7 +558,7 @@ def test_a_configuration_that_cannot_be_pickled_keeps_its_environment_in_main(
         with EnvStateManager(settings) as manager:
             assert freeze(play(manager)) == sequential(settings)[0]
             assert manager.lane_stats()[0].envs == 2
-        assert "(tag 'L', type 'locked') cannot work in a worker" in caplog.text
+        assert "(tag 'L', type 'locked') does not work in a worker" in caplog.text
     finally:
         REGISTERED_ENVS.discard("locked")
 

@@ -88,7 +88,7 @@ def test_whatever_happens_an_environment_is_over_after_a_bounded_number_of_tries
 
 
 def failure(cause: Cause, status: int | None = None, seconds: float = 0.0) -> LaneFailure:
-    return LaneFailure(cause, "lane 0", Ending("pid 4242", status), seconds=seconds)
+    return LaneFailure(cause, "worker 0", Ending("pid 4242", status), seconds=seconds)
 
 
 DIED, NO_START, LATE_START = failure(Cause.DIED, 3), failure(Cause.START, 7), failure(Cause.START, -9, 60.0)
@@ -137,14 +137,14 @@ def test_what_may_come_from_outside(lost: LaneFailure, trouble: Trouble) -> None
 
 
 DESCRIBED = [
-    (DIED, "lane 0 (pid 4242) exited with code 3"),
-    (failure(Cause.DIED, -signal.SIGSEGV), "lane 0 (pid 4242) was killed by SIGSEGV"),
-    (failure(Cause.DIED, -77), "lane 0 (pid 4242) was killed by signal 77"),
-    (failure(Cause.DIED), "lane 0 (pid 4242) ended for an unknown reason"),
-    (failure(Cause.TIMEOUT, -9, 1.5), "lane 0 (pid 4242) missed a deadline of 1.5 s and was killed"),
-    (NO_START, "lane 0 did not start: its worker exited with code 7"),
-    (LATE_START, "lane 0 did not start within 60 s and was killed"),
-    (failure(Cause.REPLACED), "lane 0 was restarted for another engine"),
+    (DIED, "worker 0 (pid 4242) exited with code 3"),
+    (failure(Cause.DIED, -signal.SIGSEGV), "worker 0 (pid 4242) was killed by SIGSEGV"),
+    (failure(Cause.DIED, -77), "worker 0 (pid 4242) was killed by signal 77"),
+    (failure(Cause.DIED), "worker 0 (pid 4242) ended for an unknown reason"),
+    (failure(Cause.TIMEOUT, -9, 1.5), "worker 0 (pid 4242) missed a deadline of 1.5 s and was killed"),
+    (NO_START, "worker 0 did not start: its process exited with code 7"),
+    (LATE_START, "worker 0 did not start within 60 s and was killed"),
+    (failure(Cause.REPLACED), "worker 0 was restarted for another engine"),
 ]
 
 

@@ -94,7 +94,7 @@ def test_a_failure_that_has_gone_is_told_from_one_that_stays(tmp_path, capsys):
     flag.unlink()
     assert run(path) == AS_RECORDED
     shown = capsys.readouterr().out
-    assert "This is the turn that failed; now it did not." in shown and "It did not happen again" in shown
+    assert "This is the turn that failed; this time it did not." in shown and "It did not happen again" in shown
 
 
 def test_results_that_differ_from_the_recorded_ones_are_shown(tmp_path, capsys):
@@ -185,7 +185,7 @@ def test_an_unreadable_crash_report_and_one_of_another_format_are_clear_errors(t
 def test_a_configuration_that_was_no_plain_data_is_a_clear_error(tmp_path, capsys):
     path = report_of(tmp_path, check_cases.Raises, thing=check_cases.Unpicklable())
     assert run(path) == REFUSED
-    assert "could not be kept as plain data" in capsys.readouterr().err
+    assert "could not be stored as plain data" in capsys.readouterr().err
 
 
 def test_an_environment_of_the_main_script_is_replayed_from_that_script(tmp_path):
@@ -248,15 +248,15 @@ def test_a_class_that_the_environments_module_only_imports_is_not_called(tmp_pat
     monkeypatch.setattr(check_cases, "Popen", subprocess.Popen, raising=False)
     fields = {**ran(marker), "config_class": "support.check_cases:Popen"}
     assert run(changed(report_of(tmp_path / "reports", check_cases.Raises), **fields)) == REFUSED
-    assert "is no class of that module" in capsys.readouterr().err and not marker.exists()
+    assert "is not a class of that module" in capsys.readouterr().err and not marker.exists()
 
 
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("subprocess:Popen", "is no environment"),
-        ("os:system", "is no class of that module"),
-        ("support.check_cases:subprocess.Popen", "is no class of that module"),
+        ("subprocess:Popen", "is not an environment"),
+        ("os:system", "is not a class of that module"),
+        ("support.check_cases:subprocess.Popen", "is not a class of that module"),
         ("os;system", "is no 'package.module:Class'"),
     ],
 )
@@ -270,7 +270,7 @@ def test_what_is_no_environment_is_not_built(tmp_path, capsys, name, why):
 @pytest.mark.parametrize("game", ["subprocess:Popen", "support.check_cases:Walk"])
 def test_what_is_no_kind_of_game_is_not_called(tmp_path, capsys, game):
     assert run(changed(report_of(tmp_path, check_cases.Raises), game=game)) == REFUSED
-    assert "is no kind of game of this package" in capsys.readouterr().err
+    assert "is not a kind of game of this package" in capsys.readouterr().err
 
 
 def test_a_script_that_only_the_report_names_is_not_run(tmp_path, capsys):

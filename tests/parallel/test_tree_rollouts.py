@@ -140,8 +140,8 @@ class Unsure(Model):
 @pytest.mark.parametrize(
     ("overrides", "actor", "said"),
     [
-        (["actor_rollout_ref.rollout.do_sample=false"], Model(), "all branches would be the same"),
-        (["use_parallel_envs=true"], Model(), "use_parallel_envs is true, which takes chains alone"),
+        (["actor_rollout_ref.rollout.do_sample=false"], Model(), "all branches would be equal"),
+        (["use_parallel_envs=true"], Model(), "use_parallel_envs is true, which supports only chains"),
         (["agent_proxy.branching={when: after_turn, turns: [4, 9]}"], Model(), r"turns is \[4, 9\].*Expected .*to 3"),
         ([UNSURE], create_backend(configuration(), TOKENIZER), "the scripted actor draws no tokens"),
         ([UNSURE], Unsure(), "of replies' tokens, and it does not draw them"),

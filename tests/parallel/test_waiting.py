@@ -86,7 +86,7 @@ class Kind(LaneKind):
 @pytest.fixture
 def lanes() -> Any:
     kind = Kind()
-    made = [Lane(f"lane {index}", kind) for index in range(LANES)]
+    made = [Lane(f"worker {index}", kind) for index in range(LANES)]
     for lane in made:
         lane.start()
     yield made

@@ -161,7 +161,7 @@ def test_what_is_in_the_way_of_a_file_brings_everything_back(checkout, capsys):
     before = bytes_of(checkout)
     assert put(checkout) == 2
     told = capsys.readouterr().err
-    assert "ragen/parallel" in told and "Everything was brought back" in told
+    assert "ragen/parallel" in told and "Everything was restored" in told
     assert bytes_of(checkout) == before
 
 
@@ -407,7 +407,7 @@ def test_rollouts_that_differ_bring_everything_back(tmp_path):
     before = bytes_of(checkout)
     ran = retrofit(checkout)
     assert ran.returncode == 1 and "from its own EnvStateManager's: " in ran.stdout, ran.stdout + ran.stderr
-    assert "Everything was brought back: rollouts differ." in ran.stdout
+    assert "Everything was restored: rollouts differ." in ran.stdout
     assert bytes_of(checkout) == before
 
 

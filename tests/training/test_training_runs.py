@@ -111,7 +111,7 @@ def test_ctrl_c_while_warming_up_saves_as_well(tmp_path, monkeypatch):
         stop_when(patch, WarmUp, "step", times=2)
         assert not train(small_config(parts, *how, "report=true", steps=1), quiet=True).finished
     assert [path.name for path in (parts / "checkpoints").iterdir()] == ["warm_up_000002.pt"]
-    assert "stopped before a validation" in (parts / "report.html").read_text("utf-8")
+    assert "stopped before the first validation" in (parts / "report.html").read_text("utf-8")
     train(small_config(parts, *how, steps=1), quiet=True)
     assert_same(weights(whole, "train_000001.pt"), weights(parts, "train_000001.pt"))
     assert metrics_of(whole) == metrics_of(parts)
@@ -284,7 +284,7 @@ def test_a_run_with_no_checkpoint_that_can_be_read_says_so(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     for step in (1, 2):
         (tmp_path / "checkpoints" / f"train_00000{step}.pt").write_bytes(b"nothing")
-    with pytest.raises(CheckpointError, match=r"no checkpoint in .*train_000002\.pt cannot be read.*begin anew"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .*train_000002\.pt cannot be read.*start over"):
         train(small_config(tmp_path), quiet=True)
     assert len(list((tmp_path / "checkpoints").glob("train_*.pt"))) == 2
 

@@ -56,7 +56,7 @@ def test_d_a_step_that_timed_out_is_still_pending_and_gives_its_own_result(lanes
     envs, other = lanes(walks(2, Obeys)), SyncVectorEnv(walks(2, Obeys))
     envs.reset(seed=0), other.reset(seed=0)
     envs.step_async(np.array([4, 0]))
-    with pytest.raises(multiprocessing.TimeoutError, match="still under way"):
+    with pytest.raises(multiprocessing.TimeoutError, match="still pending"):
         envs.step_wait(timeout=0.01)
     same(envs.step_wait(), other.step(np.array([4, 0])))
     envs.step_async(np.array([0, 0]))

@@ -26,7 +26,7 @@ def test_a_lane_that_dies_now_and_then_is_replaced_for_ever(lanes):
         if step % 40 == 9:
             kill(envs)
         same(envs.step(np.array([1, 3])), other.step(np.array([1, 3])))
-    assert {home.lane for home in envs.stats() if home.envs} <= {"lane 0", "lane 1"}
+    assert {home.lane for home in envs.stats() if home.envs} <= {"worker 0", "worker 1"}
 
 
 def test_homes_are_decided_on_while_episodes_go_on(lanes):

@@ -73,7 +73,7 @@ def test_a_receive_that_timed_out_may_be_repeated(lanes):
     envs = lanes(walks(2, Obeys))
     envs.reset(seed=0)
     envs.send(np.array([4, 4]))
-    with pytest.raises(multiprocessing.TimeoutError, match="still under way"):
+    with pytest.raises(multiprocessing.TimeoutError, match="still pending"):
         envs.recv(2, timeout=0.01)
     assert len(rows(envs.recv(2))) == 2
 

@@ -130,7 +130,7 @@ class OpenEnvEnv(BaseLanguageBasedEnv):
             InputError: Another mode than the server's was asked for.
         """
         if mode not in (None, "text"):
-            raise InputError(f"OpenEnvEnv shows what its server shows; render was given mode {mode!r}.")
+            raise InputError(f"OpenEnvEnv shows what its server shows; render got mode {mode!r}.")
         return self._shown
 
     def close(self) -> None:

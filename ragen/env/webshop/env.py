@@ -152,7 +152,7 @@ class WebShopEnv(BaseLanguageBasedEnv):
         """
         check_was_reset(_TYPE, self.goal is not None)
         if mode not in (None, "text"):
-            raise InputError(f"{_TYPE} shows text only; render was given mode {mode!r}.")
+            raise InputError(f"{_TYPE} shows text only; render got mode {mode!r}.")
         actions = ", ".join(self._page.available())
         hints = _HINT_TEXT[self.config.compat]
         return f"{self.observation}.{hints}\n You must choose from these actions:{actions}."

@@ -94,8 +94,8 @@ def backend_class(name: str) -> type[Backend]:
         ) from error
     if not isinstance(found, type) or Backend not in found.__mro__:
         raise ConfigError(
-            f"configuration key 'actor.backend' is {name!r}, which is no backend; expected a class that derives from "
-            "ragen.llm_agent.backends.Backend."
+            f"configuration key 'actor.backend' is {name!r}, which is not a backend; expected a class that "
+            f"derives from ragen.llm_agent.backends.Backend."
         )
     return found
 

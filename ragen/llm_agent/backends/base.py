@@ -208,7 +208,7 @@ class Backend(Protocol):
         Raises:
             ConfigError: A key is missing or has a value that cannot work. Checked here, before environments are built.
         """
-        raise ConfigError(f"{cls.__name__} cannot be made from a configuration; pass an object to LLMAgentProxy.")
+        raise ConfigError(f"{cls.__name__} cannot be created from a configuration; pass an object to LLMAgentProxy.")
 
     @abstractmethod
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:

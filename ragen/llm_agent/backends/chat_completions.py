@@ -227,7 +227,9 @@ def diagnose(error: Exception) -> Failure:
     if isinstance(error, APIStatusError):
         status, code = error.status_code, error.code
         if target := redirect_of(error):
-            return Failure(f"HTTP {status}: the server redirects to {target}; no redirect is followed", passing=False)
+            return Failure(
+                f"HTTP {status}: the server redirects to {target}; redirects are not followed", passing=False
+            )
         passing = (status in _RETRIED_STATUS or status >= 500) and code != "insufficient_quota"
         return Failure(f"HTTP {status}: {_said(error)}", passing, _retry_after(error), status == 429 and passing)
     if isinstance(error, UNREADABLE):

@@ -95,7 +95,7 @@ class HfBackend(Backend):
         known = model.get_input_embeddings().num_embeddings
         if len(tokenizer) > known:
             raise ConfigError(
-                f"the tokenizer has {len(tokenizer)} tokens and the model knows {known}; set 'actor.tokenizer' to the "
+                f"the tokenizer has {len(tokenizer)} tokens and the model has {known}; set 'actor.tokenizer' to the "
                 "model's own, or to null."
             )
 

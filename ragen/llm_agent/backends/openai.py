@@ -173,15 +173,15 @@ class OpenAIBackend(StreamingBackend):
             ) from None
         except (APIConnectionError, TimeoutError) as error:
             raise ConfigError(
-                f"configuration key 'actor.base_url' is {url!r}, and no server answers there: "
+                f"configuration key 'actor.base_url' is {url!r}, but no server answers there: "
                 f"{self.shown(cause_of(error)).rstrip('.')}. Start it, or correct the address."
             ) from None
         except APIStatusError as error:
             if target := redirect_of(error):
                 raise ConfigError(
                     f"configuration key 'actor.base_url' is {url!r}, and the server there redirects to "
-                    f"{self.shown(target)}; no redirect is followed, since requests carry a key. Set 'actor.base_url' "
-                    "to the address that is meant."
+                    f"{self.shown(target)}; redirects are not followed, since requests carry a key. Set "
+                    f"'actor.base_url' to the address that is meant."
                 ) from None
             return []  # a server is there; not all of them list their models, or to everyone
         except UNREADABLE:

@@ -170,8 +170,8 @@ class ApiSettings:
         near = get_close_matches(str(self.model), names, 1)
         raise ConfigError(
             f"configuration key 'actor.model' is {self.model!r}, which the server at {self.base_url} does not list"
-            + (f"; {printable(near[0], _LONGEST_NAME)!r} was meant?" if near else ".")
-            + f" It has: {_listed(models)}. 'actor.openai.check_model=false' asks for it all the same."
+            + (f"; did you mean {printable(near[0], _LONGEST_NAME)!r}?" if near else ".")
+            + f" It has: {_listed(models)}. 'actor.openai.check_model=false' skips this check."
         )
 
 
@@ -240,8 +240,8 @@ def read_key(settings: ApiSettings, needed: bool = True) -> str | None:
     key = os.environ.get(name, "").strip()
     if key and not _PRINTABLE.fullmatch(key):
         raise ConfigError(
-            f"environment variable {name!r} does not hold a key: there is a line break, a space or a character that is "
-            "not ASCII in it."
+            f"environment variable {name!r} does not contain a key: there is a line break, a space or a "
+            f"character that is not ASCII in it."
         )
     if not key and needed and not is_local(settings.base_url):
         raise ConfigError(

@@ -36,7 +36,7 @@ def unanswerable(request: Request, max_tokens: int, context: int | None) -> Repl
     """The failed reply to a prompt that is empty or leaves no room for one in the model's context; None if it fits."""
     length = len(prompt_ids(request))
     if not length:
-        return Reply("", error="the prompt is empty, and a model goes on from at least one token")
+        return Reply("", error="the prompt is empty, and a model needs at least one token")
     if context is None or length + max_tokens <= context:
         return None
     return Reply(

@@ -127,7 +127,7 @@ def engine_options(config: Any, log_probs: bool) -> dict[str, Any]:
         log_probs: Whether log-probabilities will be asked for; they shall then be those at the sampling temperature.
 
     Raises:
-        ConfigError: ``actor.vllm`` is no section.
+        ConfigError: ``actor.vllm`` is not a section.
     """
     from omegaconf import OmegaConf
 

@@ -87,8 +87,8 @@ def refuse_branching(config: Any, who: str) -> None:
     """
     if BranchingSettings.read(config) is not None:
         raise ConfigError(
-            f"{SECTION}.when is set, and {who} plays chains alone, each from its reset on; expected null, or "
-            "trainer.backend=tiny, which learns from trees."
+            f"{SECTION}.when is set, and {who} plays only chains, each from its reset; expected null, or "
+            "trainer.backend=tiny, which trains on trees."
         )
 
 
@@ -104,7 +104,7 @@ def _check_others(config: Any) -> None:
     for other in ("use_parallel_envs", "quirks"):
         if setting(config, other, bool, False):
             raise ConfigError(
-                f"{SECTION}.when is set, and {other} is true, which takes chains alone; expected one of them."
+                f"{SECTION}.when is set, and {other} is true, which supports only chains; set one of them."
             )
 
 
@@ -115,8 +115,8 @@ def _turns(config: Any, when: str) -> tuple[int, ...]:
     most = setting(config, "agent_proxy.max_turn", int, None)
     if when == AFTER_TURN and most is not None and min(turns) >= most:
         raise ConfigError(
-            f"{SECTION}.turns is {list(turns)!r}, and agent_proxy.max_turn is {most}: no turn follows there. Expected "
-            f"numbers from 0, the reset, to {most - 1}."
+            f"{SECTION}.turns is {list(turns)!r}, and agent_proxy.max_turn is {most}, so no turn follows there. "
+            f"Expected numbers from 0, the reset, to {most - 1}."
         )
     return turns
 

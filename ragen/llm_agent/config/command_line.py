@@ -52,21 +52,17 @@ def add_config_arguments(parser: argparse.ArgumentParser, default: str | None = 
     """
     which = "a configuration, such as _2_sokoban" if default is None else "a configuration (default: %(default)s)"
     parser.add_argument("-cn", "--config-name", required=default is None, default=default, help=which)
+    parser.add_argument("-cp", "--config-path", metavar="FOLDER", help="its folder (default: the package's own)")
     parser.add_argument(
-        "-cp", "--config-path", metavar="FOLDER", help="where it lies (default: the package's own folder)"
+        "-cd", "--config-dir", metavar="FOLDER", help="an additional folder, searched after the first one"
     )
-    parser.add_argument(
-        "-cd", "--config-dir", metavar="FOLDER", help="a further folder: what the first one lacks is looked for there"
-    )
-    parser.add_argument(
-        "overrides", nargs="*", default=[], metavar="key=value", help="what to change in it, in Hydra's syntax"
-    )
+    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="overrides, in Hydra's syntax")
 
 
 def add_sweep_argument(parser: argparse.ArgumentParser) -> None:
     """Let a command whose runs write to ``output_dir`` take ``-m``."""
     parser.add_argument(
-        "-m", "--multirun", action="store_true", help="a sweep: a run for each value of key=a,b,c, one after the other"
+        "-m", "--multirun", action="store_true", help="a sweep: one run per value of key=a,b,c, one after the other"
     )
 
 
@@ -75,7 +71,7 @@ def add_models_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--models",
         metavar="A,B,C",
-        help="a run for each of these models, one after the other",
+        help="one run per model, one after the other",
     )
 
 
@@ -93,15 +89,15 @@ def model_overrides(models: str, overrides: Sequence[str]) -> list[str]:
     if not all(names) or len({*names}) < len(names):
         raise ConfigError(f"--models is {models!r}; expected different names, separated by commas.")
     if any(word.lstrip("+~").startswith("actor.model=") for word in overrides):
-        raise ConfigError("--models and actor.model are both given; expected one of them.")
+        raise ConfigError("--models and actor.model are both given; use one of them.")
     quoted = [name if re.fullmatch(r"[\w./-]+", name) else "'" + name.replace("'", "\\'") + "'" for name in names]
     return [f"actor.model={','.join(quoted)}"]
 
 
 def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
     """Let a command that plays environments take ``--tags`` and ``--limit``; see :func:`narrow`."""
-    parser.add_argument("--tags", metavar="A,B", help="play these tags of the configuration alone")
-    parser.add_argument("--limit", metavar="N", help="play at most so many groups of each tag")
+    parser.add_argument("--tags", metavar="A,B", help="play only these tags of the configuration")
+    parser.add_argument("--limit", metavar="N", help="play at most this many groups per tag")
 
 
 def narrow(config: Any, tags: str | None = None, limit: str | None = None) -> None:
@@ -130,8 +126,8 @@ def narrow(config: Any, tags: str | None = None, limit: str | None = None) -> No
         if tag not in known:
             near = get_close_matches(tag, known, 1)
             raise ConfigError(
-                f"--tags has {tag!r}, which {where}.env_configs.tags has not; "
-                + (f"{near[0]!r} was meant?" if near else f"it has {', '.join(known)}.")
+                f"--tags has {tag!r}, which is not in {where}.env_configs.tags; "
+                + (f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}.")
             )
     most = int(limit) if limit is not None else max(groups, default=0)
     left = [(tag, min(count, most)) for tag, count in zip(known, groups, strict=False) if tag in wanted]
@@ -165,7 +161,7 @@ def runs_of(overrides: Sequence[str]) -> list[tuple[tuple[str, ...], list[str]]]
         if each.is_sweep_override()
     ]
     if not swept:
-        raise ConfigError("-m (--multirun) is given, and no key has several values, as in seed=1,2,3.")
+        raise ConfigError("-m (--multirun) is given, but no key has several values, as in seed=1,2,3.")
     fixed = [str(each.input_line) for each in parsed if not each.is_sweep_override()]
     return [(own, [*fixed, *own]) for own in itertools.product(*swept)]
 
@@ -220,7 +216,7 @@ def run_command(
         The exit code: that of ``run``, or 1 if it failed, 2 for a configuration that cannot work, 130 after Ctrl-C. Of
         a sweep, that of the first run that was not 0; one that was stopped begins no further run.
     """
-    parser.add_argument("--cfg", action="store_true", help="print the composed configuration, and do nothing else")
+    parser.add_argument("--cfg", action="store_true", help="print the composed configuration and exit")
     words = list(sys.argv[1:] if argv is None else argv)
     arguments = parser.parse_intermixed_args(_without_job(words))
     if getattr(arguments, "no_raw", False):

@@ -107,7 +107,7 @@ class ContextSettings:
         window = setting(config, "agent_proxy.max_context_window", int, -1)
         if window == 0:
             raise ConfigError(
-                "configuration key 'agent_proxy.max_context_window' is 0, and a prompt shows at least the newest turn; "
+                "configuration key 'agent_proxy.max_context_window' is 0, but a prompt shows at least the newest turn; "
                 "expected at least 1, or -1 for all turns."
             )
         settings = read(cls, config, template=_template(config), generation=Generation.read(config), window=None)
@@ -123,7 +123,7 @@ class ContextSettings:
             ConfigError: They do not.
         """
         if not self.action_sep.strip():
-            raise ConfigError(f"{SEPARATOR} is {self.action_sep!r}; expected a text that is not blank, such as '||'.")
+            raise ConfigError(f"{SEPARATOR} is {self.action_sep!r}; expected a non-blank text, such as '||'.")
         if self.quirks:
             self._check_quirks()
         if self.max_actions_per_turn is not None and self.max_actions_per_turn < 1:

@@ -194,10 +194,10 @@ def _check_keys(config: Any, section: str, known: Sequence[str], elsewhere: Mapp
         if key in elsewhere:
             meant = f"{elsewhere[key]}.{key}"
         if meant:
-            raise ConfigError(f"{section}.{key} = {values.get(key)!r}: there is no such key; {meant!r} was meant?")
+            raise ConfigError(f"{section}.{key} = {values.get(key)!r}: there is no such key; did you mean {meant!r}?")
         if (name := f"{section}.{key}") not in _told:
             _told.add(name)
-            log.warning("%s is not read by the environment manager, which knows %s.", name, ", ".join(sorted(known)))
+            log.warning("%s has no effect on the environment manager, which reads %s.", name, ", ".join(sorted(known)))
 
 
 def _raw(config: Any, key: str) -> Any:
@@ -346,6 +346,8 @@ def _start_method(config: Any) -> str:
     if setting(config, key, object, None) == "fork":
         if key not in _told:
             _told.add(key)
-            log.warning("%s = 'fork' is no more (it copied the locks of other threads): 'forkserver' is taken.", key)
+            log.warning(
+                "%s = 'fork' is no longer supported (it copied the locks of other threads); using 'forkserver'.", key
+            )
         return "forkserver"
     return choice(config, "es_manager.start_method", "forkserver", START_METHODS)

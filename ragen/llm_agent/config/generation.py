@@ -38,9 +38,11 @@ def named_data(env_type: str, fields: dict[str, Any]) -> dict[str, Any]:
     key, find = _FOUND[env_type]
     named = fields.get(key)
     found = {} if named is not None else find()
-    played = named or found.get(key) or "the problems that come with this package"
+    played = named or found.get(key) or "the problems included in this package"
     absent = (
-        "" if named or found else f"; RAGEN's own are not here ({COUNTDOWN if key == 'train_path' else METAMATHQA})"
+        ""
+        if named or found
+        else f"; RAGEN's own are not installed ({COUNTDOWN if key == 'train_path' else METAMATHQA})"
     )
     _tell(f"{env_type} plays {played}{absent}.")
     return fields | found
@@ -210,4 +212,4 @@ def refuse_not_done(config: Any, trainer: str) -> None:
     asked = [key for key in NOT_DONE if setting(config, key, object, False)]
     if asked:
         verb = "is" if len(asked) == 1 else "are"
-        raise ConfigError(f"{', '.join(asked)} {verb} switched on, which {trainer} does not do; expected false.")
+        raise ConfigError(f"{', '.join(asked)} {verb} enabled, which {trainer} does not support; expected false.")

@@ -156,7 +156,7 @@ def _unknown_key(config: Any, key: str) -> str | None:
     section, known = "", config
     for part in key.split("."):
         if not OmegaConf.is_dict(known):
-            return f"{section!r} is no section."
+            return f"{section!r} is not a section."
         if part not in known:
             return _meant(config, key, section, [str(name) for name in known])
         section, known = f"{section}.{part}".strip("."), OmegaConf.select(config, f"{section}.{part}".strip("."))
@@ -168,10 +168,10 @@ def _meant(config: Any, key: str, section: str, known: Sequence[str]) -> str:
     part, dot, below = rest.partition(".")
     if near := get_close_matches(part, known, 1, 0.7):
         meant = f"{section}.{near[0]}{dot}{below}".strip(".")
-        return f"{meant!r} was meant?"
+        return f"did you mean {meant!r}?"
     last = key.rpartition(".")[2]
     if elsewhere := [each for each in config_keys(config) if each.rpartition(".")[2] == last]:
-        return f"{' or '.join(map(repr, elsewhere[:3]))} was meant?"
+        return f"did you mean {' or '.join(map(repr, elsewhere[:3]))}?"
     names = ", ".join(known) or "nothing"
     return f"{section!r} has {names}." if section else f"it has {names}."
 
@@ -314,7 +314,7 @@ def flat_settings(config: Any, keys: Iterable[str]) -> dict[str, Any]:
 
     Args:
         config: The whole configuration.
-        keys: Such as ``agent_proxy``; null where the configuration has no such key.
+        keys: Such as ``agent_proxy``; null where the configuration lacks such key.
 
     Raises:
         ConfigError: A key cannot be read.
@@ -396,11 +396,11 @@ def find_config(name: str, directory: str | Path | None, further: str | Path | N
         if file.is_file():
             folder = file.resolve().parent
             return file.stem, folder, [folder, *folders[directory is None :]]
-        raise ConfigError(f"there is no configuration {name!r}: there is no file {file.resolve()}.")
+        raise ConfigError(f"there is no configuration {name!r}: no such file: {file.resolve()}.")
     where = " and ".join(f"{each}: {', '.join(config_names(each)) or 'none'}" for each in folders)
-    here = f" One lies in this folder: --config-name ./{stem} was meant?" if file.is_file() else ""
+    here = f" There is one in this folder; did you mean --config-name ./{stem}?" if file.is_file() else ""
     near = get_close_matches(stem, [known for each in folders for known in config_names(each)], 1)
-    meant = f" {near[0]!r} was meant?" if near and not here else ""
+    meant = f" Did you mean {near[0]!r}?" if near and not here else ""
     raise ConfigError(f"there is no configuration {stem!r}.{meant}{here} There are in {where}.")
 
 
@@ -418,12 +418,12 @@ def check_whole(config: Any, mode: str) -> None:
     if len(lacking) > 1 or any("." not in name for name in lacking):
         raise ConfigError(
             f"the configuration lacks {', '.join(lacking)}: begin its file with 'defaults: [base]', which has every "
-            "key, and write down only what differs."
+            "key, and add only what differs."
         )
 
 
 def _missing(config: Any, key: str) -> str | None:
-    """The part of a dotted key that is not there; None where it is, or where what is above it is no section."""
+    """The part of a dotted key that is not there; None where it is, or where what is above it is not a section."""
     from omegaconf.errors import OmegaConfBaseException
 
     section, known = config, []
@@ -450,8 +450,8 @@ def check_overrides(overrides: Sequence[str]) -> None:
         key, equals, _ = override.partition("=")
         if key.strip() and (equals or key.startswith("~")):
             continue
-        meant = f" --config-name {override} was meant?" if override.endswith((".yaml", ".yml")) else ""
-        raise ConfigError(f"{override!r} is no key=value, such as seed=5.{meant}")
+        meant = f" Did you mean --config-name {override}?" if override.endswith((".yaml", ".yml")) else ""
+        raise ConfigError(f"{override!r} is not of the form key=value, such as seed=5.{meant}")
 
 
 def _check_section_overrides(overrides: Sequence[str]) -> None:
@@ -487,8 +487,8 @@ def check_local(key: str, name: str) -> None:
         ConfigError: It is plainly a path, and there is no such folder.
     """
     if (name.startswith((".", "/", "~")) or Path(name).is_absolute()) and not Path(name).is_dir():
-        hint = " A ~ stands for nothing here: write the whole path." if name.startswith("~") else ""
-        raise ConfigError(f"configuration key {key!r} is {name!r}: there is no such folder.{hint}")
+        hint = " ~ is not expanded here; write the whole path." if name.startswith("~") else ""
+        raise ConfigError(f"configuration key {key!r} is {name!r}: no such folder.{hint}")
 
 
 def check_model(config: Any, key: str, name: str) -> bool:
@@ -518,9 +518,9 @@ def check_model(config: Any, key: str, name: str) -> bool:
     why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else _why_unreachable(constants.ENDPOINT)
     if why and not is_cached:
         raise ConfigError(
-            f"configuration key {key!r} is {name!r}, which is no folder and not in {cache}, and {constants.ENDPOINT} "
-            f"cannot be asked for it: {why}. Name a model's folder, or run `hf download {name}` where there is a "
-            "network."
+            f"configuration key {key!r} is {name!r}, which is neither a folder nor in {cache}, and "
+            f"{constants.ENDPOINT} "
+            f"cannot be reached: {why}. Name a model's folder, or run `hf download {name}` where there is a network."
         )
     return bool(why)
 

@@ -24,8 +24,8 @@ def wants_report(config: Any, is_served: bool = True) -> bool:
     wanted = _wanted(config)
     if LIVE in wanted and not is_served:
         raise ConfigError(
-            f"configuration key {KEYS[wanted.index(LIVE)]!r} is 'live', which `ragen rollout` and `ragen eval` do; "
-            "expected true or false."
+            f"configuration key {KEYS[wanted.index(LIVE)]!r} is 'live', which only `ragen rollout` and `ragen "
+            f"eval` support; expected true or false."
         )
     return any(wanted)
 
@@ -52,7 +52,7 @@ def check_live() -> None:
     if lacking:
         raise ConfigError(
             f"configuration key 'report' is 'live', which needs {' and '.join(lacking)}: {install_command('live')}, "
-            "or take report=true."
+            "or use report=true."
         )
 
 

@@ -108,13 +108,13 @@ def _checked(
         raise InputError(f"log_probs has shape {sums.shape}; expected (thoughts, prompts), at least one of each.")
     if own.shape != sums.shape[:1] or tokens.shape != sums.shape[:1]:
         raise InputError(
-            f"owner has shape {own.shape} and lengths {tokens.shape}; expected ({len(sums)},), an entry a thought."
+            f"owner has shape {own.shape} and lengths {tokens.shape}; expected ({len(sums)},), one entry per thought."
         )
     if not np.isfinite(sums).all():
         thought, prompt = (int(each[0]) for each in np.nonzero(~np.isfinite(sums)))
         raise InputError(f"log_probs[{thought}, {prompt}] is {sums[thought, prompt]}; expected finite numbers.")
     if own.dtype.kind not in "iu" or own.min() < 0 or own.max() >= sums.shape[1]:
-        raise InputError(f"owner has to hold indices of prompts, integers from 0 to {sums.shape[1] - 1}.")
+        raise InputError(f"owner must contain indices of prompts, integers from 0 to {sums.shape[1] - 1}.")
     if prompts is not None and len(prompts) != sums.shape[1]:
         raise InputError(f"there are {len(prompts)} prompts, and log_probs has {sums.shape[1]} columns.")
     return sums, own.astype(np.int64), tokens

@@ -27,7 +27,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     top = CommandParser(
         prog=prog,
         description="Evaluate a model behind an OpenAI-compatible server. "
-        "Killed, the same command goes on where it was.",
+        "After an interruption, the same command resumes.",
         epilog=f"Examples: {prog} actor.base_url=http://localhost:8000/v1 actor.model=NAME; "
         f"OPENAI_API_KEY=... {prog} actor.model=gpt-4o-mini report=true",
     )

@@ -39,7 +39,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
     top = CommandParser(
         prog=prog,
-        description="Score a run again, with its replies as they are: by a function of yours, or by its environments, "
+        description="Rescore a run without changing its replies: by a function of yours, or by its environments, "
         "which are given the same replies again. Nothing is asked, and the run itself is not changed.",
         epilog=f"Examples: {prog} outputs/evaluate/NAME --reward mine:shaped; {prog} RUN --parser mine:lenient; "
         f"{prog} RUN es_manager.format_penalty=-0.5 -o stricter",
@@ -55,7 +55,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     top.add_argument(
         "--reward",
         metavar="PACKAGE.MODULE:FUNCTION",
-        help="takes a trajectory's record; returns its turns' rewards, one for all of it, or {rewards, success}",
+        help="takes a trajectory's record; returns its turns' rewards, one for the whole trajectory, or "
+        "{rewards, success}",
     )
     top.add_argument(
         "--parser", metavar="PACKAGE.MODULE:FUNCTION", help="takes a reply; returns the names of its actions"
@@ -189,8 +190,7 @@ def config_of(about: Mapping[str, Any], overrides: Sequence[str] = ()) -> Any:
         key = word.lstrip("+~").partition("=")[0]
         if not any(f"{key}.".startswith(f"{allowed}.") for allowed in _MAY_DIFFER):
             raise ConfigError(
-                f"{key!r} decides nothing of a score: nothing is asked again; expected a key of "
-                f"{', '.join(_MAY_DIFFER)}."
+                f"{key!r} does not affect a score, since no model is asked; expected a key of {', '.join(_MAY_DIFFER)}."
             )
     config = load_config("base")
     mode = about.get("mode")
@@ -324,7 +324,7 @@ class _Game:
     @staticmethod
     def _why(record: Record, turn: int) -> str:
         if turn < len(record["raw_replies"]):
-            return f"the reply of turn {turn + 1} answers something else than the environment shows now"
+            return f"the reply of turn {turn + 1} answers a different observation than the environment shows now"
         return record.get("error", f"the run has no reply for turn {turn + 1}, which it did not reach")
 
     def differences(self, played: Sequence[Record]) -> Iterator[tuple[int, int]]:

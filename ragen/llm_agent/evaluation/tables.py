@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ragen.llm_agent.rollout.trajectories import played_turns
-from ragen.parallel.stats import gathered, worker_name
+from ragen.parallel.stats import gathered
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -130,8 +130,7 @@ def lane_table(lanes: Sequence[Any]) -> Table:
             f"{lane.busy_s:.2f}",
             str(lane.restarts),
         )
-        name = worker_name(lane.lane)
-        name = f"{name} on {lane.node}" if lane.node else name
+        name = f"{lane.lane} on {lane.node}" if lane.node else lane.lane
         table.add_row(name, *counts, ", ".join(lane.env_types))
     return table
 

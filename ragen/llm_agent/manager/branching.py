@@ -97,13 +97,17 @@ class Branches:
             InputError: One is not a branch.
         """
         if not isinstance(env_ids, Iterable):
-            raise InputError(f"release was given {env_ids!r}; expected a list of ids of branches.")
+            raise InputError(f"release got {env_ids!r}; expected a list of ids of branches.")
         leaving: set[int] = set()
         for given in env_ids:
             env_id = _as_id(given)
             if env_id not in self.live:
-                why = "one of the configuration's" if env_id in range(len(self._envs)) else "released, or never there"
-                raise InputError(f"release was given env_id = {given!r}, which is no branch: it is {why}.")
+                why = (
+                    "an environment of the configuration"
+                    if env_id in range(len(self._envs))
+                    else "already released, or never created"
+                )
+                raise InputError(f"release got env_id = {given!r}, which is not a branch: it is {why}.")
             leaving.add(env_id)
         self._engine.remove(leaving)
         for env_id in leaving:
@@ -124,7 +128,7 @@ class Branches:
             return self.live[index]
         if not 0 <= index < len(self._envs):
             known = f"an integer from 0 to {len(self._envs) - 1}, or the id of a branch"
-            raise InputError(f"branch was given env_id = {env_id!r}; expected {known}.")
+            raise InputError(f"branch got env_id = {env_id!r}; expected {known}.")
         return Branch(self._envs[index], caches[index])
 
     def _branch(self, parent: Branch, env_id: int, turn: int) -> Branch:
@@ -178,7 +182,7 @@ def _as_id(value: Any) -> int:
 
 def _check_copies(copies: Any) -> None:
     if not isinstance(copies, int) or isinstance(copies, bool) or copies < 1:
-        raise InputError(f"branch was given copies = {copies!r}; expected an integer of at least 1.")
+        raise InputError(f"branch got copies = {copies!r}; expected an integer of at least 1.")
 
 
 def _checked_turn(entry: dict[str, Any], turn: Any) -> int:
@@ -194,9 +198,9 @@ def _checked_turn(entry: dict[str, Any], turn: Any) -> int:
         return played
     if turn is None:
         raise InputError(
-            f"the episode of env_id = {env_id} is over: branch from one of its turns before, 0 (its reset) to {last}."
+            f"the episode of env_id = {env_id} is over: branch from one of its earlier turns, 0 (its reset) to {last}."
         )
     if not isinstance(turn, int) or isinstance(turn, bool) or not 0 <= turn <= last:
         over = ", since its episode is over" if status.terminated else ", or None for now"
-        raise InputError(f"branch was given turn = {turn!r}; env_id = {env_id} has 0 (its reset) to {last}{over}.")
+        raise InputError(f"branch got turn = {turn!r}; env_id = {env_id} has 0 (its reset) to {last}{over}.")
     return turn

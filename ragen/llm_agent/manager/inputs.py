@@ -53,7 +53,7 @@ def checked_turns(
         InputError: An input is not of the form that ``step`` takes.
     """
     if not isinstance(all_env_inputs, Sequence) or isinstance(all_env_inputs, str | bytes):
-        raise InputError(f"step was given {in_short(all_env_inputs)}; expected a list of dicts.")
+        raise InputError(f"step got {in_short(all_env_inputs)}; expected a list of dicts.")
     asked: Asked = {}
     for position, given in enumerate(all_env_inputs):
         try:
@@ -63,14 +63,15 @@ def checked_turns(
         if type(env_id) is not int or not 0 <= env_id < len(envs):
             env_id = _checked_env_id(position, env_id, len(envs), branches)
         if env_id in asked:
-            raise InputError(f"step input {position}: env_id = {env_id} was given twice in this call.")
+            raise InputError(f"step input {position}: env_id = {env_id} occurs twice in this call.")
         if type(actions) is not list or not _ONLY_TEXT.issuperset(map(type, actions)):
             _check_actions(position, actions)
         entry = envs[env_id] if env_id < len(envs) else branches[env_id][0]
         status: EnvStatus = entry["status"]
         if status.terminated:
             raise InputError(
-                f"step input {position}: the episode of env_id = {env_id} is over; step only what step() returned."
+                f"step input {position}: the episode of env_id = {env_id} is over; step only the environments "
+                f"that step() returned."
             )
         left = entry["max_actions_per_traj"] - status.num_actions
         asked[env_id] = named(Turn, (tuple(actions), left)), given

@@ -27,12 +27,14 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
     top = CommandParser(
         prog=prog,
-        description="Write one page about a rollout that was played: results and trajectories, in one file that "
-        "loads nothing from elsewhere.",
+        description="Write an HTML report of a rollout: results and trajectories, in one file that "
+        "loads no external resources.",
         epilog=f"Example: {prog} outputs/evaluate/NAME --output name.html",
     )
     top.add_argument("run", type=Path, metavar="RUN", help="the output_dir of a rollout, or its rollouts.jsonl")
-    top.add_argument("-o", "--output", type=Path, metavar="FILE", help="the page (default: report.html beside it)")
+    top.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="the report file (default: report.html in the same folder)"
+    )
     return top
 
 
@@ -72,7 +74,7 @@ def report_of_rows(path: Path, title: str = "") -> Report:
 
     records, episodes = read_episodes(path)
     about = About.of_folder(path, [episode.seed for episode in episodes])
-    notes = ["Written from the trajectories alone, so it does not say where the time went."]
+    notes = ["Written from the trajectories only, so it does not show where the time went."]
     notes += _about_windows(about.configuration)
     title = title or f"Rollout ({path.parent.name or path.name})"
     return Report(
@@ -103,7 +105,7 @@ def read_episodes(path: Path) -> tuple[list[dict[str, Any]], list[Episode]]:
     try:
         return records, [episode_of(record) for record in records]
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{path} is not of a rollout of this package: {type(error).__name__}: {error}.") from error
+        raise ConfigError(f"{path} is not a rollout of this package: {type(error).__name__}: {error}.") from error
 
 
 def _about_windows(configuration: Mapping[str, Any]) -> list[str]:

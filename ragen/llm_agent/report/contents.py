@@ -70,7 +70,7 @@ class Episode:
     def told_outcome(self) -> str:
         """What became of it: ``success``, ``no success``, ``env error``, ``missing reply``, or ``under way``."""
         if not self.is_over:
-            return "under way"
+            return "running"
         return self.outcome if self.outcome != JUDGED else "success" if self.success else "no success"
 
     @property

@@ -99,7 +99,7 @@ class LiveReport:
         try:
             listening = socket.create_server((HOST, 0))
         except OSError as error:
-            raise ConfigError(f"report=live cannot listen on {HOST}: {error.strerror}; take report=true.") from error
+            raise ConfigError(f"report=live cannot listen on {HOST}: {error.strerror}; use report=true.") from error
         config = uvicorn.Config(
             self._app(), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
         )
@@ -136,7 +136,7 @@ class LiveReport:
         def news(request: Any) -> JSONResponse:
             since = request.query_params.get("since", "0")
             if not since.isdecimal():
-                return JSONResponse({"error": "since is the number of rows that are known"}, 400)
+                return JSONResponse({"error": "since must be the number of known rows"}, 400)
             return JSONResponse(self._news(int(since)))
 
         def body(request: Any) -> HTMLResponse:
@@ -164,7 +164,7 @@ class LiveReport:
         is_all = since + len(rows) >= len(episodes)
         told = {
             "rows": rows,
-            "status": f"{self._words()}, {self._rate():.1f} replies/s{'; the run is over' if is_over else ''}",
+            "status": f"{self._words()}, {self._rate():.1f} replies/s{'; the run has finished' if is_over else ''}",
             "parts": self._changed_parts(episodes, is_over),
             "is_over": is_over and is_all,
             "has_more": not is_all,
@@ -209,6 +209,6 @@ class _WithToken:
             await self._app(scope, receive, send)
         else:
             refusal = PlainTextResponse(
-                "This report is shown to who has its token; it was told where the run began.\n", 403
+                "This report requires its token, which was printed at the start of the run.\n", 403
             )
             await refusal(scope, receive, send)

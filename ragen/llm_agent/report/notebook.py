@@ -98,7 +98,7 @@ def show(manager: Any, env_id: int | None = None) -> TrajectoryView | RolloutVie
         InputError: There is no such environment.
     """
     if manager.rollout_cache is None:
-        raise StateError("there is no episode yet (or the last reset failed): call reset() first.")
+        raise StateError("there is no episode yet, or the last reset failed; call reset() first.")
     caches = {cache["env_id"]: cache for cache in manager.rollout_cache}
     if env_id is None:
         return RolloutView([_episode(manager, cache) for cache in caches.values()])

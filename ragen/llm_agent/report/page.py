@@ -27,7 +27,7 @@ from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.report.trajectories import browser_of
 from ragen.llm_agent.rollout.trajectories import played_turns
 from ragen.llm_agent.trees.lineage import Forest, Point, Segment
-from ragen.parallel.stats import gathered, worker_name
+from ragen.parallel.stats import gathered
 
 _FOLDER = files("ragen.llm_agent.report")
 STYLE = _FOLDER.joinpath("page.css").read_text("utf-8")
@@ -241,8 +241,7 @@ def _time(report: Report) -> str:
 
 
 def _named(lane: Any) -> str:
-    name = worker_name(lane.lane)
-    return f"{name} on {lane.node}" if lane.node else name
+    return f"{lane.lane} on {lane.node}" if lane.node else lane.lane
 
 
 def _lanes(lanes: Sequence[Any]) -> str:
@@ -396,14 +395,14 @@ def _kinds_of_judged(episode: Episode) -> Iterator[str]:
     turns = episode.turns
     nothing = sum(not turn["actions"] for turn in turns)
     if nothing and nothing == len(turns):
-        yield "no reply could be read"
+        yield "no reply could be parsed"
     if nothing:
-        yield "some replies could not be read"
+        yield "some replies could not be parsed"
     if turns and episode.state["penalty"]:
         yield "some actions were invalid"
     last = episode.state["history"][-1] if episode.state["history"] else {}
     if "actions" not in last and last.get("actions_left", 1) <= 0:
-        yield "its actions were used up"
+        yield "it used up its actions"
     yield "it did not reach the goal"
 
 
@@ -442,7 +441,7 @@ def _scanners(report: Report) -> str:
             )
     heads = '<tr><th>found by a scanner</th><th class="number">episodes</th></tr>' if rows else ""
     failed = "".join(f'<p class="bad">{shown(each, 1000)}</p>' for each in report.scanned.failed)
-    return table_of("To look at", heads + rows) + failed
+    return table_of("Worth a look", heads + rows) + failed
 
 
 def _said(kind: FailureKind) -> str:
@@ -473,7 +472,7 @@ def render_trees(episodes: Sequence[Episode]) -> str:
     writer = _Writer(forest, known)
     roots = [node.env_id for node in forest.nodes.values() if node.parent is None]
     trees = "".join(writer.tree(env_id) for env_id in roots)
-    note = "What stands above a fork was played once, and is shared by all below it."
+    note = "Turns above a fork were played once, and are shared by all branches below it."
     return f'<h2>Trees</h2><p class="soft">{note}</p>{trees}'
 
 
@@ -503,7 +502,7 @@ class _Writer:
     def _segment(self, segment: Segment, depth: int) -> str:
         self._room -= 1
         if self._room < 0 or depth > _MOST_DEPTH:
-            return '<span class="soft">left out here, to keep the page small</span>'
+            return '<span class="soft">omitted to keep the page small</span>'
         words = self._turns(segment)
         point = Point(segment.env_id, segment.stop)
         if segment.stop > segment.start and point in self._forest.points:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ragen.llm_agent.report.text import attribute, shown
 from ragen.llm_agent.rollout.timeline import Mark, Span, Timeline
-from ragen.parallel.stats import worker_name
 
 COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#9d755d", "#bab0ac")
 WIDTH = 1000.0
@@ -177,7 +176,7 @@ def swimlanes(timeline: Timeline) -> str:
     for mark in timeline.marks:
         marks[mark.track].append(mark)
     rows = [
-        f'<div class="track"><span>{shown(worker_name(track))}</span>'
+        f'<div class="track"><span>{shown(track)}</span>'
         f"{_track(tracks[track], marks[track], timeline.start, length)}</div>"
         for track in sorted({*tracks, *marks}, key=_by_kind_and_number)
     ]
@@ -220,7 +219,7 @@ def _merged(spans: Sequence[Span], gap: float) -> list[Span]:
 
 
 def _by_kind_and_number(track: str) -> tuple[int, str, int]:
-    order = ("trainer", "rollout", "generator", "shard", "main", "lane")
+    order = ("trainer", "rollout", "generator", "shard", "main", "worker")
     name, _, number = track.partition(" ")
     rank = order.index(name) if name in order else len(order)
     return rank, name, int(number) if number.isdecimal() else -1

@@ -21,7 +21,6 @@ from ragen.llm_agent.backends.prompt import text_of
 from ragen.llm_agent.evaluation.replies import ENV_ERROR, JUDGED
 from ragen.llm_agent.report.contents import Episode
 from ragen.llm_agent.report.text import attribute, shown, visible
-from ragen.parallel.stats import worker_name
 
 _MOST_CELLS = 30 * 40
 _MOST_SYMBOLS = 9
@@ -333,12 +332,12 @@ def row_of(episode: Episode) -> Row:
         parts.append(("invalid reply", "bad"))
     parts += [(kind, "bad") for kind in kinds]
     if episode.home:
-        parts.append((worker_name(episode.home), "soft"))
+        parts.append((episode.home, "soft"))
     values = {
         "tag": episode.tag,
         "outcome": told,
         "invalid": "yes" if episode.invalid else "no",
         "kinds": kinds,
-        "lane": worker_name(episode.home),
+        "lane": episode.home,
     }
     return Row(values, parts)

@@ -88,7 +88,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 def add_raw_argument(parser: argparse.ArgumentParser) -> None:
     """Let a command that writes rows take ``--no-raw``, which is ``raw=false``."""
     parser.add_argument(
-        "--no-raw", action="store_true", help="leave what models and environments wrote out of the rows"
+        "--no-raw", action="store_true", help="leave the texts of models and environments out of the rows"
     )
 
 
@@ -117,7 +117,7 @@ def run(config: Any) -> int:
     from ragen.llm_agent.rollout.rollout_file import RolloutFile, about_run
 
     if unread := unread_sections(config):
-        print(f"ignored: {', '.join(unread)} (nothing here reads them)", file=sys.stderr)
+        print(f"ignored: {', '.join(unread)} (they have no effect here)", file=sys.stderr)
     mode = choice(config, "mode", "val", MODES)
     check_whole(config, mode)
     path = output_folder(config) / "rollouts.jsonl"
@@ -175,7 +175,7 @@ def output_folder(config: Any) -> Path:
     """
     name = setting(config, "output_dir", str, "outputs")
     if not name.strip():
-        raise ConfigError("configuration key 'output_dir' is empty; expected a folder, '.' for the current one.")
+        raise ConfigError("configuration key 'output_dir' is empty; expected a folder, such as '.'.")
     return Path(name)
 
 
@@ -183,7 +183,7 @@ def _check_trees(config: Any, mode: str) -> None:
     """Say where chains are played though trees are described."""
     branching = BranchingSettings.read(config)
     if branching is not None and mode not in branching.modes:
-        print(f"agent_proxy.branching.modes lacks {mode}: chains are played", file=sys.stderr)
+        print(f"agent_proxy.branching.modes does not include {mode}: chains are played", file=sys.stderr)
 
 
 def create_tokenizer(config: Any, light: bool = False) -> Any:
@@ -250,13 +250,13 @@ def _tell_plan(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
         f"each, answered by {who}; rows go to {file.path}"
     ]
     if file.set_aside is not None:
-        lines.append(f"the files of the run that was there before are in {file.set_aside} now")
+        lines.append(f"the files of the previous run are now in {file.set_aside}")
     replies = file.journal.replies if file.journal is not None else 0
     if kept == count:
-        lines.append("all of them are finished: nothing is asked; resume=false begins anew")
+        lines.append("all of them are finished, so no request is sent; resume=false starts over")
     elif kept or replies:
-        known = f", and {counted(replies, 'reply is', 'replies are')} known" if replies else ""
-        lines.append(f"{kept} of them are finished already{known}: this goes on with the rest")
+        known = f", and {counted(replies, 'reply is', 'replies are')} recorded" if replies else ""
+        lines.append(f"{kept} of them are already finished{known}; continuing with the rest")
     print(*lines, sep="\n", file=sys.stderr)
 
 
@@ -266,9 +266,9 @@ def _tell_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, stop
     reason = printable(str(why)) if isinstance(why, LimitReachedError | StorageError) else word
     finished = counted(file.written, "finished trajectory", "finished trajectories")
     replies = "" if file.journal is None else f" and {counted(file.journal.replies, 'reply', 'replies')}"
-    print(f"{reason}; kept in {file.path.parent}: {finished}{replies}", file=sys.stderr)
+    print(f"{reason}; saved in {file.path.parent}: {finished}{replies}", file=sys.stderr)
     if command := command_that_goes_on(proxy.config):
-        print(f"to go on: {command}", file=sys.stderr)
+        print(f"to resume: {command}", file=sys.stderr)
 
 
 def _finish(
@@ -295,7 +295,9 @@ def _finish(
     for line in scanned.lines:
         console.print(printable(line), soft_wrap=True)
     if branches := len(records) - len(counted_ones):
-        console.print(f"{branches} of them are branches, which share turns: results are of the others", soft_wrap=True)
+        console.print(
+            f"{branches} of them are branches, which share turns; the results cover only the others", soft_wrap=True
+        )
     if file.journal is not None and not setting(proxy.config, "raw", bool, True) and not proxy.failures:
         file.journal.drop_texts()
     _tell_failures(console, proxy, len(records) - len(file.kept))
@@ -368,10 +370,10 @@ def _tell_failures(console: Console, proxy: LLMAgentProxy, played: int) -> None:
         return
     first = next(iter(proxy.failures.values()))
     if len(proxy.failures) == played and not any(len(state["history"]) > 1 for state in proxy.rollout_states):
-        raise BackendError(f"no prompt got a reply: {first}. With resume=true and the same output_dir, try again.")
+        raise BackendError(f"no prompt got a reply: {first}. Try again with resume=true and the same output_dir.")
     console.print(
         f"{counted(len(proxy.failures), 'trajectory', 'trajectories')} ended without a reply (see 'error' in the file; "
-        f"resume=true plays such again), the first: {first}",
+        f"resume=true retries them); the first: {first}",
         soft_wrap=True,
     )
 

@@ -72,7 +72,7 @@ class Progress:
         parts.append(counted(doing.replies, "reply", "replies") + (f" ({doing.kept} kept)" if doing.kept else ""))
         parts += [f"{tokens:,.0f} tokens"] if tokens else []
         parts += [f"${usage['cost']:,.4f}"] if "cost" in usage else []
-        parts.append(f"{doing.under_way} under way")
+        parts.append(f"{doing.under_way} pending")
         return ", ".join(parts)
 
     def _left_s(self) -> int:

@@ -156,7 +156,7 @@ def _branching(config: Any, actor: Actor, given: Any) -> BranchingSettings | Non
         return None
     if "train" in settings.modes and is_worker_group(given):
         raise ConfigError(
-            f"{SECTION}.when is set, and the actor is a worker group, as RAGEN's trainers hand it over: their rollout "
+            f"{SECTION}.when is set, and the actor is a worker group, as RAGEN's trainers pass it: their rollout "
             "filter takes groups of es_manager.train.group_size rows, and trees have as many as they grow. Learn from "
             "trees with trainer.backend=tiny; a loop of your own that reads 'group_ids' hands over "
             "ragen.llm_agent.backends.verl.VerlBackend(worker_group, tokenizer)."

@@ -82,7 +82,7 @@ def live_report(proxy: LLMAgentProxy, mode: str, file: RolloutFile, progress: Pr
     from ragen.llm_agent.report.live import LiveReport
 
     earlier = [episode_of(record) for record in file.kept.values()]
-    report = Report(f"{title_of(proxy, mode)}, under way", episodes=earlier, about=About.of_folder(file.path))
+    report = Report(f"{title_of(proxy, mode)}, pending", episodes=earlier, about=About.of_folder(file.path))
     with LiveReport(report, progress.words, progress.replies) as served:
         print(f"live report: {served.address}", file=sys.stderr)
         yield Live(proxy, mode, served)

@@ -96,12 +96,12 @@ class RolloutFile(Closing):
             before = read_about(self.path.with_name(ABOUT))
         except ConfigError as error:
             raise ConfigError(
-                f"'resume' is true, and {error} Use another 'output_dir', or resume=false to begin anew."
+                f"'resume' is true, and {error} Use another 'output_dir', or resume=false to start over."
             ) from error
         for key, old, new in differing(before, self._about):
             raise ConfigError(
-                f"'resume' is true, and configuration key {key!r} was {old} when {self.path} was begun and is {new} "
-                "now; use another 'output_dir', or resume=false to begin anew."
+                f"'resume' is true, and configuration key {key!r} was {old} when {self.path} was started and is {new} "
+                "now; use another 'output_dir', or resume=false to start over."
             )
 
     @property
@@ -300,7 +300,7 @@ def locked(folder: Path) -> int | None:
     except BlockingIOError:
         os.close(opened)
         raise ConfigError(
-            f"another run is writing to {folder}; wait for its end, or use another 'output_dir'."
+            f"another run is writing to {folder}; wait until it ends, or use another 'output_dir'."
         ) from None
     except OSError:
         os.close(opened)
@@ -321,7 +321,7 @@ def read_usage(path: Path) -> dict[str, float]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {one_line(error)}.") from error
     if not isinstance(usage, dict) or not all(isinstance(count, int | float) for count in usage.values()):
-        raise ConfigError(f"{path} does not hold the counts of what a model has used; remove it to count from 0.")
+        raise ConfigError(f"{path} does not contain valid usage counts; remove it to count from 0.")
     return usage
 
 
@@ -331,7 +331,7 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     except ValueError:
         record = None
     if not isinstance(record, dict) or not record.keys() >= {"env_id", "group_id", "tag", "seed", "success"}:
-        raise ConfigError(f"line {number} of {path} is not the record of a trajectory.")
+        raise ConfigError(f"line {number} of {path} is not a trajectory record.")
     return record
 
 

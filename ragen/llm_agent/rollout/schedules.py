@@ -281,7 +281,7 @@ class Turns:
             self._player.timeline.add(Span(track, "generation", start, time.perf_counter(), note))
             replies = outputs.non_tensor_batch.get("env_ids")  # where they are missing, what reads them says so
             if replies is not None and len(replies) != rows:
-                raise InputError(f"the actor gave {len(replies)} replies to {rows} prompts; expected one for each.")
+                raise InputError(f"the actor returned {len(replies)} replies to {rows} prompts; expected one for each.")
             return outputs
 
         return generate

@@ -144,13 +144,13 @@ class Shards(Schedule):
         left, self.fallback_reason = rollout.episodes, None
         if tags := rollout.es_manager.disturbed_by_threads():
             self.fallback_reason = (
-                f"{', '.join(tags)} draws from the process's own random numbers in the main process; give it workers "
-                "(es_manager.use_multiprocessing=true), or say uses_global_rng = False if it does not."
+                f"{', '.join(tags)} draws from the process's global random numbers in the main process; give it "
+                f"workers (es_manager.use_multiprocessing=true), or say uses_global_rng = False if it does not."
             )
         elif len(units) > 1:
             left = self._overlap(rollout, units)
         if self.fallback_reason is not None:
-            log.warning("rollouts do not overlap, the ordinary loop goes on: %s", self.fallback_reason)
+            log.warning("rollouts do not overlap; using the ordinary loop: %s", self.fallback_reason)
         if left:
             Turns(rollout, [Unit("rollout", left)]).play()
 

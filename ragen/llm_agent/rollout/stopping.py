@@ -75,8 +75,8 @@ def wait_for_replies(actor: Actor) -> None:
     waiting, grace = backend.activity.under_way, backend.grace
     if waiting and grace:
         print(
-            f"stopping: waiting up to {grace:g} s for {counted(waiting, 'reply', 'replies')} under way "
-            "(Ctrl-C again does not wait)",
+            f"stopping: waiting up to {grace:g} s for {counted(waiting, 'reply', 'replies')} "
+            "(press Ctrl-C again to skip)",
             file=sys.stderr,
         )
     backend.settle()
@@ -152,11 +152,11 @@ class Limits:
         """
         tokens = usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
         if self.cost is not None and usage.get("cost", 0) >= self.cost:
-            return f"limit.cost={self.cost:g}: ${usage['cost']:,.4f} are spent"
+            return f"limit.cost={self.cost:g}: ${usage['cost']:,.4f} spent"
         if self.tokens is not None and tokens >= self.tokens:
-            return f"limit.tokens={self.tokens:g}: {tokens:,.0f} tokens are used"
+            return f"limit.tokens={self.tokens:g}: {tokens:,.0f} tokens used"
         if self.minutes is not None and seconds >= 60 * self.minutes:
-            return f"limit.minutes={self.minutes:g}: the time is over"
+            return f"limit.minutes={self.minutes:g}: time is up"
         return None
 
     def watch(self, used: Callable[[], Mapping[str, float]]) -> Callable[[], None]:

@@ -16,7 +16,7 @@ class Span(NamedTuple):
     """Something that took time; times on ``time.perf_counter()``.
 
     Attributes:
-        track: Who: ``"rollout"``, ``"shard 0"``, ``"generator"``, ``"main"``, ``"lane 0"``, ...
+        track: Who: ``"rollout"``, ``"shard 0"``, ``"generator"``, ``"main"``, ``"worker 0"``, ...
         kind: What: ``"generation"``, ``"environments"``, ``"tokenising"``, ``"imports"``, or ``"waiting"`` for a reply.
         start: When it began.
         end: When it was over.

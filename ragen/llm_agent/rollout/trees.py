@@ -162,7 +162,7 @@ def check_actor(config: Any, settings: BranchingSettings, actor: Actor) -> None:
         if samples and read_sampling(config, mode == "val").greedy:
             raise ConfigError(
                 f"{SECTION}.when is set, and the likeliest reply is taken in mode {mode} "
-                "(actor_rollout_ref.rollout: do_sample, temperature): all branches would be the same."
+                "(actor_rollout_ref.rollout: do_sample, temperature): all branches would be equal."
             )
     missing = backend.lacks_log_probs if backend is not None else ""
     if settings.when == ENTROPY and missing:

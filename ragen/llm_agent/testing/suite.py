@@ -315,7 +315,7 @@ def _homes_with_webshop_in_main(manager: EnvStateManager) -> str:
     main, *lanes = manager.lane_stats()
     strays = {env_type for lane in lanes for env_type in lane.env_types} & {"webshop"}
     if main.env_types != ("webshop",) or strays or not lanes:
-        return f"the main process hosts {main.env_types}, and lanes {[lane.env_types for lane in lanes]}"
+        return f"the main process hosts {main.env_types}, and workers host {[lane.env_types for lane in lanes]}"
     return ""
 
 

@@ -54,7 +54,7 @@ def newest(folder: Path) -> dict[str, Any] | None:
     except Exception as error:  # torch raises whatever the damage makes it raise
         raise CheckpointError(f"the checkpoint {paths[-1]} cannot be read; remove it to use the one before.") from error
     if not isinstance(state, dict) or state.get("version") != VERSION:
-        raise CheckpointError(f"{paths[-1]} is no checkpoint of this version of the package.")
+        raise CheckpointError(f"{paths[-1]} is not a checkpoint of this version of the package.")
     return state
 
 

@@ -48,7 +48,7 @@ class EnvSpec:
         if self.overlap_waits and self.uses_global_rng is not False:
             raise ConfigError(
                 f"overlap_waits = True: {self.env_type!r} does not declare `uses_global_rng = False`, and what it "
-                "draws from the global generators would depend on the order in which threads happen to run."
+                "draws from the global generators would depend on the order in which threads run."
             )
 
     @classmethod

@@ -39,7 +39,7 @@ def available(backend: str) -> str:
     if why := unavailable():
         if why not in _told:
             _told.add(why)
-            log.warning("backend 'process' cannot be had here (%s): 'executor' is taken instead.", why)
+            log.warning("backend 'process' is not available here (%s); using 'executor' instead.", why)
         return "executor"
     return backend
 
@@ -68,7 +68,7 @@ def _own_kind(path: str) -> LaneKind:
     try:
         kind = getattr(import_module(module), name)()
     except Exception as error:  # whatever a user's module raises
-        raise ConfigError(f"backend = {path!r} cannot be had: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"backend = {path!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not isinstance(kind, LaneKind):
-        raise ConfigError(f"backend = {path!r} is no ragen.parallel.lanes.handle.LaneKind.")
+        raise ConfigError(f"backend = {path!r} is not a ragen.parallel.lanes.handle.LaneKind.")
     return kind

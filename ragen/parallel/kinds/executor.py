@@ -256,7 +256,7 @@ class _ExecutorHandle(FutureHandle):
     def forget_in_child(self) -> None:
         """See :meth:`WorkerHandle.forget_in_child`; the executor itself is left alone, its threads are not here."""
         super().forget_in_child()
-        self._ending = self._ending or Ending(error="belongs to the process that this one is a fork of")
+        self._ending = self._ending or Ending(error="belongs to the process that this one was forked from")
         self._lifeline.close()
         self._context.forget_in_child()
 

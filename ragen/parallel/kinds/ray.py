@@ -546,7 +546,7 @@ class NodeHandle(FutureHandle):
     def forget_in_child(self) -> None:
         """See :meth:`WorkerHandle.forget_in_child`."""
         self._turnover = threading.Lock()
-        self._ending = self._ending or Ending(error="belongs to the process that this one is a fork of")
+        self._ending = self._ending or Ending(error="belongs to the process that this one was forked from")
         super().forget_in_child()
 
 
@@ -636,7 +636,7 @@ class RayKind(LaneKind):
         self._lock = threading.RLock()
         self._is_closed = True
         for agent in self._agents.values():
-            agent.why = "belongs to the process that this one is a fork of"
+            agent.why = "belongs to the process that this one was forked from"
 
     def _present(self) -> list[AgentClient]:
         """The agents that can be used, or may be a little later."""

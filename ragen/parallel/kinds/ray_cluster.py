@@ -67,10 +67,10 @@ class RayCluster:
         if not self.nodes():
             there = ", ".join(sorted(_node_of(entry).name for entry in ray.nodes() if entry["Alive"])) or "none"
             named = list(self._options.nodes) if isinstance(self._options.nodes, tuple) else self._options.nodes
-            return f"ray.nodes = {named!r}: no such node lives; there are {there}."
+            return f"ray.nodes = {named!r}: no such node is alive; nodes: {there}."
         return (
-            f"no node of the cluster has {self._options.claims()} free, which a lane claims (es_manager.ray.num_cpus "
-            "and .resources): claim less, such as num_cpus: 0, or free some."
+            f"no node of the cluster has {self._options.claims()} free, which each worker claims "
+            f"(es_manager.ray.num_cpus and .resources): claim less, such as num_cpus: 0, or free some."
         )
 
     def seats(self, node: Node, most: int | None) -> int:
@@ -119,8 +119,8 @@ class RayCluster:
         with contextlib.suppress(Exception):  # whatever Ray raises when its head is gone
             entry = next((each for each in ray.nodes() if each["NodeID"] == node.node_id), None)
             if entry is None or not entry["Alive"]:
-                reason = (entry or {}).get("DeathReasonMessage") or "it is not in the cluster any more"
-                return f"is dead, says Ray: {' '.join(str(reason).split())}"
+                reason = (entry or {}).get("DeathReasonMessage") or "it is no longer in the cluster"
+                return f"is dead, according to Ray: {' '.join(str(reason).split())}"
         if was_up:
             return "has lost its agent" if entry is not None else f"cannot be asked: {type(error).__name__}: {error}"
         return _why_not_started(error)
@@ -167,7 +167,7 @@ def _placement_group(name: str | None) -> Any:
 
     if name == CURRENT:
         if (group := get_current_placement_group()) is None:
-            raise ConfigError("ray.placement_group = 'current': this process is in no placement group.")
+            raise ConfigError("ray.placement_group = 'current': this process is not in a placement group.")
         return group
     try:
         return get_placement_group(name)
@@ -203,7 +203,7 @@ def _why_not_started(error: Exception) -> str:
     """Why an agent did not start, in words that follow its node's name."""
     text = str(error)
     if "ModuleNotFoundError: No module named 'ragen" in text:
-        return "has no package ragen: install it there as it is installed here"
+        return "does not have the package ragen; install it there as here"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     last = lines[-1] if lines else ""
     _, own, why = last.rpartition(f"{LaneStartError.__name__}: ")
@@ -240,7 +240,7 @@ def connect(options: RayOptions) -> bool:
     with _connecting:
         if ray.util.client.ray.is_connected():
             raise ConfigError(
-                "backend 'ray': this process is connected over Ray Client (ray://), which gives no way to speak with "
+                "backend 'ray': this process is connected over Ray Client (ray://), which cannot reach the "
                 "nodes; run the program on a node of the cluster (`ray job submit` does)."
             )
         if ray.is_initialized():
@@ -289,7 +289,7 @@ def expect_answer(address: str | None) -> None:
         socket.create_connection((host.strip("[]"), int(port)), ANSWER_TIMEOUT).close()
     except (OSError, OverflowError) as error:
         raise LaneStartError(
-            f"backend 'ray': no answer from {address!r} ({error}): is the cluster up, and can its port be reached?"
+            f"backend 'ray': no answer from {address!r} ({error}): is the cluster up, and is its port reachable?"
         ) from error
 
 
@@ -297,7 +297,7 @@ def warn_if_open() -> None:
     """Warn of a cluster that was started here, and that serves every process that can reach it."""
     mode = os.environ.get("RAY_AUTH_MODE")  # which Ray sets to "token" as it switches that on
     if (mode or "").lower() != "token":
-        what = f"RAY_AUTH_MODE={mode} is set" if mode else "this version of Ray asks for no token by itself"
+        what = f"RAY_AUTH_MODE={mode} is set" if mode else "this version of Ray requires no token by default"
         log.warning(
             "backend 'ray': any process that reaches this machine's ports may run code on the cluster that was started "
             "for workers, since %s. Unset it, or set RAY_AUTH_MODE=token, where others are in the same network.",
@@ -314,7 +314,7 @@ def _hint(address: str | None) -> str:
     """What may be wrong where a cluster refuses connections, for which Ray gives no reason."""
     if not address or os.environ.get("RAY_AUTH_MODE"):
         return ""
-    return " (if the cluster asks for a token: export RAY_AUTH_MODE=token; see docs/several_machines.md)"
+    return " (if the cluster requires a token: export RAY_AUTH_MODE=token; see docs/several_machines.md)"
 
 
 def _refuse_another(options: RayOptions, connected: str) -> None:

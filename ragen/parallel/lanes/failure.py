@@ -58,7 +58,7 @@ class LaneFailure:
         if self.cause is Cause.START and self.seconds:
             return f"did not start within {self.seconds:g} s and was killed"
         if self.cause is Cause.START:
-            return f"did not start: its worker {self.ending.describe()}"
+            return f"did not start: its process {self.ending.describe()}"
         if self.cause is Cause.REPLACED:
             return "was restarted for another engine"
         return self.ending.describe()

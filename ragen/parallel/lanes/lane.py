@@ -72,7 +72,7 @@ class Lane:
     """A seat for one worker, which is started when needed and again after each death.
 
     Attributes:
-        name: Name of the seat, such as ``"lane 0"``.
+        name: Name of the seat, such as ``"worker 0"``.
         order: Lanes are locked in this order, by whichever thread.
         lock: Held for the length of an exchange; engines in several threads take turns.
         generation: Counts the workers that sat here.

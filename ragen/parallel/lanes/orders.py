@@ -200,6 +200,6 @@ def _not_loaded(error: BaseException) -> Raised:
     """Why the classes of a tag cannot be loaded here; on another machine something may be missing."""
     raised = Raised.of(error, "load")
     if isinstance(error, ImportError) and (node := node_name()):
-        advice = f"{raised.text} (on node {node}: install it there, or have Ray ship it: es_manager.ray.runtime_env)"
+        advice = f"{raised.text} (on node {node}: install it there, or let Ray ship it: es_manager.ray.runtime_env)"
         return replace(raised, text=advice)
     return raised

@@ -49,7 +49,7 @@ class WorkerPool:
         self._close_departed()
         with self._lock:
             while len(self._lanes) < count:
-                self._lanes.append(Lane(f"lane {len(self._lanes)}", self.kind))
+                self._lanes.append(Lane(f"worker {len(self._lanes)}", self.kind))
             lanes = [lane for lane in self._lanes[:count] if lane not in without]
         with locked(lanes):
             for lane in lanes:

@@ -197,7 +197,7 @@ def test_a_prompt_too_long_for_the_model_fails_alone(model):
 
 def test_an_empty_prompt_fails_alone(model):
     replies = hf.HfBackend(model, tokenizer()).generate(requests([0, 3]), Sampling(max_tokens=2))
-    assert replies[0].error == "the prompt is empty, and a model goes on from at least one token"
+    assert replies[0].error == "the prompt is empty, and a model needs at least one token"
     assert replies[1].error is None and len(replies[1].token_ids) > 0
 
 
@@ -243,7 +243,7 @@ def test_a_tokenizer_of_another_model_is_an_error(folder):
     ("overrides", "said"),
     [
         (["actor_rollout_ref.rollout.max_model_len=3600"], r"max_model_len' is 3600, and the context .* ends at 512"),
-        (["actor.model=/no/such/model"], r"'actor.model' is '/no/such/model': there is no such folder"),
+        (["actor.model=/no/such/model"], r"'actor.model' is '/no/such/model': no such folder"),
         (["actor.model=null", "model_path=/no/such"], r"'actor_rollout_ref\.model\.path' is '/no/such': there is"),
         (["actor.hf.dtype=int4"], r"'actor\.hf\.dtype' is 'int4'; expected one of auto, float32"),
         (["actor.hf.device=cuda:99"], r"'actor\.hf\.device' is 'cuda:99', which cannot be used here"),

@@ -106,7 +106,7 @@ def test_a_run_that_was_interrupted_goes_on_without_asking_anything_twice(number
     for name in ("prompt_tokens", "completion_tokens"):
         assert used(tmp_path)[name] == used(folder)[name]
     assert used(tmp_path)["cost"] == pytest.approx(used(folder)["cost"])
-    assert "this goes on with the rest" in capsys.readouterr().err
+    assert "continuing with the rest" in capsys.readouterr().err
 
 
 def test_a_run_that_was_killed_again_and_again_loses_no_reply(whole, tmp_path):
@@ -239,7 +239,7 @@ def test_a_limit_ends_a_run_in_order_and_a_higher_one_lets_it_go_on(whole, tmp_p
     with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
         assert run(server, tmp_path, "limit.tokens=1000", "actor.openai.max_concurrency=1") == 4
         told = capsys.readouterr().err
-        assert "limit.tokens=1000: 1," in told and "to go on: " in told
+        assert "limit.tokens=1000: 1," in told and "to resume: " in told
         assert 0 < len(server.bodies) < requests
         assert run(server, tmp_path, "limit.tokens=1000") == 4
         first = len(server.bodies)
@@ -260,7 +260,7 @@ def test_a_finished_run_says_so_and_asks_nothing(whole, capsys):
     with chat_server(fail(500)) as server:
         assert run(server, folder) == 0
     assert server.bodies == [] and (folder / "rollouts.jsonl").read_bytes() == before
-    assert "all of them are finished: nothing is asked; resume=false begins anew" in capsys.readouterr().err
+    assert "all of them are finished, so no request is sent; resume=false starts over" in capsys.readouterr().err
 
 
 def test_another_runs_files_are_put_aside_and_not_overwritten(tmp_path, capsys):
@@ -269,7 +269,7 @@ def test_another_runs_files_are_put_aside_and_not_overwritten(tmp_path, capsys):
         before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
         assert run(server, tmp_path, "resume=false", "seed=5") == 0
     aside = tmp_path / "earlier" / "1"
-    assert f"are in {aside} now" in capsys.readouterr().err
+    assert f"are now in {aside}" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in aside.iterdir()} == before
     assert {one["seed"] for one in rows(tmp_path)} == {5, 6, 7, 8, 9, 10}  # seed=5 is that of both modes
 
@@ -309,7 +309,7 @@ def test_a_model_that_the_server_does_not_list_is_refused_before_the_first_reque
         assert run(server, tmp_path / "out") == 2
         told = capsys.readouterr().err
         assert server.bodies == [] and not (tmp_path / "out").exists()
-        assert "'tiny', which the server at" in told and "'tinier' was meant?" in told and "tinier, huge" in told
+        assert "'tiny', which the server at" in told and "did you mean 'tinier'" in told and "tinier, huge" in told
         assert run(server, tmp_path / "out", "actor.openai.check_model=false", "agent_proxy.max_turn=1") == 0
 
 

@@ -233,7 +233,7 @@ REFUSED = {
     "actor_rollout_ref.rollout.val_kwargs.top_p=2": "val_kwargs.top_p' is 2.0; expected a number from 0 to 1",
     "actor_rollout_ref.rollout.val_kwargs.top_k=-7": "val_kwargs.top_k' is -7.0; expected at least -1",
     "agent_proxy.max_context_window=0": "'agent_proxy.max_context_window' is 0",
-    "output_dir=": "'output_dir' is empty; expected a folder, '.' for the current one",
+    "output_dir=": "'output_dir' is empty; expected a folder, such as '.'",
 }
 
 

@@ -402,7 +402,9 @@ def test_a_missing_key_is_an_error_before_anything_is_sent(url, monkeypatch):
 def test_what_cannot_be_a_key_is_an_error_before_anything_is_sent_and_not_told(key, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", key)
     with chat_server() as server:
-        with pytest.raises(ConfigError, match="'OPENAI_API_KEY' does not hold a key: there is a line break") as caught:
+        with pytest.raises(
+            ConfigError, match="'OPENAI_API_KEY' does not contain a key: there is a line break"
+        ) as caught:
             create_backend(config(server.url))
         assert server.keys == []
     assert "qx7" not in str(caught.value) and "ZZTOP" not in str(caught.value)
@@ -428,7 +430,7 @@ def test_a_password_in_the_address_is_sent_and_never_told(monkeypatch, caplog, c
 def test_a_password_in_the_address_of_no_server_is_not_told():
     with chat_server() as server:
         url = server.url
-    with pytest.raises(ConfigError, match=f"'actor.base_url' is '{url}', and no server answers there") as caught:
+    with pytest.raises(ConfigError, match=f"'actor.base_url' is '{url}', but no server answers there") as caught:
         create_backend(config(url.replace("//", "//u:supersecret@"), model="m"))
     assert "supersecret" not in str(caught.value)
 
@@ -470,7 +472,7 @@ def test_servers_close_by_may_want_no_key(monkeypatch):
 def test_an_unreachable_server_is_found_out_at_once():
     with chat_server() as server:
         url = server.url
-    with pytest.raises(ConfigError, match=rf"'actor\.base_url' is '{url}', and no server answers there: .+\.$"):
+    with pytest.raises(ConfigError, match=rf"'actor\.base_url' is '{url}', but no server answers there: .+\.$"):
         create_backend(config(url, model="m"))
 
 

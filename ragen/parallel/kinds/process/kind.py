@@ -51,9 +51,9 @@ _STACKS_SIZE = 1 << 16  # bytes of them that are read
 def unavailable() -> str:
     """Why there can be no workers of this kind here, such as ``"there is no os.fork on win32"``; "" if there can."""
     if sys.platform not in ("linux", "darwin"):
-        return f"it is for Linux and macOS, and this is {sys.platform}"
+        return f"it requires Linux or macOS, and this is {sys.platform}"
     if not sys.executable:
-        return "it is not known which program is the Python interpreter (sys.executable is empty)"
+        return "the path of the Python interpreter is unknown (sys.executable is empty)"
     needed = [(os, "fork"), (socket, "send_fds"), (socket, "recv_fds"), (socket, "socketpair"), (signal, "SIGUSR2")]
     missing = [f"{module.__name__}.{name}" for module, name in needed if not hasattr(module, name)]
     return f"this Python has no {' and no '.join(missing)}" if missing else ""
@@ -91,7 +91,7 @@ class ProcessKind(LaneKind):
         try:
             return ProcessHandle(launcher, lane, self._known)
         except OSError as error:
-            raise LaneStartError(f"cannot start the worker of {lane} ({error}).") from error
+            raise LaneStartError(f"cannot start {lane} ({error}).") from error
 
     def close(self) -> None:
         """End the supervisor, with all that is left of its workers; bounded in time. A later start begins anew."""
@@ -193,7 +193,7 @@ class ProcessHandle(WorkerHandle):
 
     def forget_in_child(self) -> None:
         """In a fork of the main process: let go of both ends of the connection; the worker is the parent's."""
-        self._ending = self._ending or Ending(error="belongs to the process that this one is a fork of")
+        self._ending = self._ending or Ending(error="belongs to the process that this one was forked from")
         self._opened.close()
 
 
@@ -304,7 +304,9 @@ class Launcher:
                 else f"could not be started (the supervisor process {how})"
             )
         if answer["pid"] is None:
-            return Ending(error=f"could not be started ({answer['error'] or 'the supervisor was not asked to'})")
+            return Ending(
+                error=f"could not be started ({answer['error'] or 'the supervisor was not asked to start it'})"
+            )
         return Ending(f"pid {answer['pid']}", answer["status"])
 
     def close(self) -> None:

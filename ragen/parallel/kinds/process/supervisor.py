@@ -3,7 +3,7 @@
 The main process starts one supervisor for each start method in use, in a session of its own, and sends it commands
 over a socket, one JSON line each:
 
-    {"do": "start", "token": "7f3a", "lane": "lane 0"}   + the worker's two descriptors
+    {"do": "start", "token": "7f3a", "lane": "worker 0"} + the worker's two descriptors
     {"do": "end", "token": "7f3a"}               -> {"token": "7f3a", "pid": 4242, "status": -9, "error": ""}
 
 ``start`` is not answered: the worker says hello itself. ``end`` kills the worker if it lives, with its process group

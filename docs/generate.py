@@ -28,12 +28,12 @@ CURES = {
     "RagenError": "Catch it to catch all of these. The message says what happened, where, and what to do.",
     "ConfigError": "Set the key that the message names to what it expects. `ragen rollout --cfg` prints the whole "
     "configuration as it is read.",
-    "UnknownEnvError": "Register the type, install the plug-in that brings it, or name the class itself: "
+    "UnknownEnvError": "Register the type, install the plug-in that provides it, or name the class itself: "
     "`env_type: my_package.my_module:MyEnv`. The class must be importable from where the command runs.",
-    "CacheError": "Remove the file that the message names; it is built again. Where nothing can be written, set "
-    "`RAGEN_CACHE` to a folder of yours.",
-    "ResourceError": "Let the error pass: the engine rebuilds the environment, which acquires the resource again. If "
-    "it comes back, `close` was called, or the resource discarded, while the environment still played.",
+    "CacheError": "Remove the file that the message names; it is rebuilt. If the folder is not writable, set "
+    "`RAGEN_CACHE` to another one.",
+    "ResourceError": "Ignore it: the engine rebuilds the environment, which acquires the resource again. If it "
+    "recurs, `close` was called, or the resource discarded, while the environment was still playing.",
     "TemplateError": "Use an instruction-tuned model's tokenizer, or set `tokenizer.chat_template` to one that shows "
     "every message of a chat as it is.",
     "InputError": "Correct the argument that the message names; the manager is as it was before the call.",
@@ -42,48 +42,49 @@ CURES = {
     "EpisodeOverError": "Step only what `reset` or the last `step` returned as active; reset the others first.",
     "WorkflowError": "Name each of the five types of hosts once, as in `defender > enterprise > op_server > op_host > "
     "user`.",
-    "RetrofitError": "Do what the message says: it names what in the checkout is not as RAGEN has it. Nothing "
-    "was changed; `python -m ragen.retrofit CHECKOUT --check` only looks.",
+    "RetrofitError": "Follow the message: it names what in the checkout differs from RAGEN. Nothing "
+    "was changed; `python -m ragen.retrofit CHECKOUT --check` changes nothing.",
     "EnvError": "Read the cause, which is the environment's own exception. `ragen replay FILE --pdb` opens a "
     "debugger where it was raised.",
-    "ReturnError": "Let the method return what the message expects: `step` observation, reward, done and info, "
-    "`render` text or images. `ragen check TYPE` plays the environment and finds it too.",
-    "DivergenceError": "Let everything follow from configuration, seed and actions: `ragen check TYPE` finds what does "
-    "not. A live service declares `replayable = False`.",
-    "SandboxError": "Run `ragen doctor`: it says what is missing and what to type. In a container, allow user "
-    "namespaces. Where a run took too long by the clock, the machine is overloaded: fewer workers.",
-    "LaneError": "Look at what the message says of the machine: memory, processes, files. `ragen doctor` checks them.",
-    "ForkError": "Branch from a turn that the message names; let the environment replay (`ragen check TYPE` finds what "
-    "keeps it from that), or declare `copies_midway = True`; see [Branching](../branching.md).",
-    "LaneStartError": "Run `ragen doctor`. Where processes cannot be started, `es_manager.backend=executor` or "
-    "`es_manager.use_multiprocessing=false` plays on.",
-    "LaneDiedError": "The exit signal is in the message. SIGKILL is mostly the system's, short of memory: fewer "
-    "workers (`es_manager.max_workers`) or smaller environments.",
-    "LaneTimeoutError": "Raise `es_manager.step_timeout` or `reset_timeout` if the environment is slow; if it hangs, "
-    "the stacks in the message say where.",
-    "LevelError": "Loosen the environment's configuration: a larger room, fewer boxes, more tries.",
+    "ReturnError": "Return what the message expects: `step` returns observation, reward, done and info, "
+    "`render` text or images. `ragen check TYPE` plays the environment and detects it too.",
+    "DivergenceError": "Make everything follow from configuration, seed and actions: `ragen check TYPE` finds "
+    "what does not. A live service declares `replayable = False`.",
+    "SandboxError": "Run `ragen doctor`: it says what is missing and how to fix it. In a container, allow user "
+    "namespaces. If a run exceeded its wall-time limit, the machine is overloaded: use fewer workers.",
+    "LaneError": "Check the resource that the message names: memory, processes, files. `ragen doctor` checks them too.",
+    "ForkError": "Branch from a turn that the message names; make the environment replayable (`ragen check "
+    "TYPE` finds what prevents it), or declare `save` and `load`; see [Branching](../branching.md).",
+    "LaneStartError": "Run `ragen doctor`. If processes cannot be started, use `es_manager.backend=executor` or "
+    "`es_manager.use_multiprocessing=false`.",
+    "LaneDiedError": "The exit signal is in the message. SIGKILL usually means that the system ran out of "
+    "memory: use fewer workers (`es_manager.max_workers`) or smaller environments.",
+    "LaneTimeoutError": "Increase `es_manager.step_timeout` or `reset_timeout` if the environment is slow; if "
+    "it hangs, the stacks in the message show where.",
+    "LevelError": "Relax the environment's configuration: a larger room, fewer boxes, more tries.",
     "CrashReportError": "Replay it with the version of the package that wrote it, where the environment's module can "
-    "be imported: `--path FOLDER` names where it lies, `--script FILE` the script that defined it.",
-    "SearchError": "Look whether the server of `retrieval_server_url` runs and answers; raise `retrieval_timeout` if "
+    "be imported: `--path FOLDER` adds its folder, `--script FILE` names the script that defined it.",
+    "SearchError": "Check that the server at `retrieval_server_url` is running; increase `retrieval_timeout` if "
     "it is slow.",
-    "OpenEnvError": "Look whether the server of `url` runs; raise `timeout` if it is slow. `CAPACITY_REACHED`: let it "
-    "take more sessions (`max_concurrent_envs`). `ragen check URL` plays it, and says what else is wrong.",
-    "BackendError": "Look at the server or the worker group: the first reply's error is in the message. With "
-    "`resume=true` and the same `output_dir` nothing that was answered is asked again.",
-    "LimitReachedError": "Call the same command with a higher limit: it goes on, and asks for nothing again that was "
-    "answered.",
-    "StorageError": "Make room where the folder lies, and call the same command with `resume=true`: no reply that was "
-    "paid for is lost.",
-    "CollectError": "Raise `algorithm.filter_groups.max_num_gen_batches`, or take tasks that are solved sometimes.",
-    "CheckpointError": "Give it another `output_dir`, or begin anew with `trainer.resume_mode=disable`.",
-    "SessionLostError": "Open the environment again; whoever holds a session must close it, or ask within its time.",
-    "AmbiguousCallError": "Ask for the state and compare its `step_count`: then go on, or reset. A client that sends a "
-    "`request_id` gets the lost answer instead; see [Serving environments](../serve.md).",
-    "ServiceTimeoutError": "The message tells waiting from working. Waiting: more lanes (`es_manager.max_workers`), or "
-    "a longer `agent_loop.queue_timeout`. Working: `es_manager.step_timeout`, or the environment that hangs.",
+    "OpenEnvError": "Check that the server at `url` is running; increase `timeout` if it is slow. "
+    "`CAPACITY_REACHED`: let it "
+    "accept more sessions (`max_concurrent_envs`). `ragen check URL` plays it and reports other problems.",
+    "BackendError": "Check the server or the worker group: the first reply's error is in the message. With "
+    "`resume=true` and the same `output_dir`, no reply is requested twice.",
+    "LimitReachedError": "Run the same command with a higher limit: it resumes, and requests no reply twice.",
+    "StorageError": "Free some space on the folder's disk, and run the same command with `resume=true`: no "
+    "reply that was paid for is lost.",
+    "CollectError": "Increase `algorithm.filter_groups.max_num_gen_batches`, or use tasks that are sometimes solved.",
+    "CheckpointError": "Use another `output_dir`, or start over with `trainer.resume_mode=disable`.",
+    "SessionLostError": "Open the environment again; a client must use its session before it expires, or close it.",
+    "AmbiguousCallError": "Request the state and compare its `step_count`, then continue or reset. A client "
+    "that sends a `request_id` gets the lost answer instead; see [Serving environments](../serve.md).",
+    "ServiceTimeoutError": "The message distinguishes waiting from working. Waiting: add workers "
+    "(`es_manager.max_workers`), or "
+    "increase `agent_loop.queue_timeout`. Working: increase `es_manager.step_timeout`, or fix the environment.",
     "ServiceFullError": "Close sessions that are over, play fewer trajectories at a time, or raise "
     "`agent_loop.max_sessions`.",
-    "TaskError": "Ask for a task that there is; the message names how many there are.",
+    "TaskError": "Request an existing task; the message says how many there are.",
     "MissingExtraError": "Install the extra that the message names: `pip install -e '.[EXTRA]'` in the clone.",
 }
 """What to do about each error."""
@@ -118,8 +119,8 @@ def errors_page() -> str:
     """Every class of :mod:`ragen.errors`: cause and cure."""
     lines = [
         "# Errors\n",
-        "Every error that the package raises on purpose is one of these, and derives from `ragen.errors.RagenError`. "
-        "The message names what happened, where, and what to do; this page says what each kind means.\n",
+        "All errors that the package raises on purpose derive from `ragen.errors.RagenError`. "
+        "The message says what happened, where, and what to do; this page explains each kind.\n",
     ]
     for name, kind in error_classes().items():
         bases = ", ".join(f"`{base.__name__}`" for base in kind.__bases__)
@@ -150,10 +151,10 @@ def configuration_page() -> str:
         sections.setdefault(section, []).append(f"| {' | '.join(cells)} |")
     lines = [
         "# Configuration\n",
-        "Every key that the code reads, found in the code. `<mode>` is `train` or `val`, `<tag>` a tag of "
-        "`custom_envs`. The default is what the code takes where the key is absent; `config/base.yaml` sets most, and "
-        "`ragen rollout --cfg` prints what is read in the end. Where no default stands, it is worked out, or the key "
-        "is required. Sections of verl's trainer that are not here are handed on to verl as they are.\n",
+        "Every key that the code reads, extracted from the code. `<mode>` is `train` or `val`, `<tag>` a tag of "
+        "`custom_envs`. The default applies if the key is absent; `config/base.yaml` sets most, and "
+        "`ragen rollout --cfg` prints the final configuration. Without a default, the value is computed or the key "
+        "is required. Other sections of verl's trainer are passed to verl unchanged.\n",
     ]
     for section, rows in sections.items():
         lines += [f"## {f'`{section}`' if section else 'Top level'}\n", "| key | kind | default | meaning | read by |"]
@@ -177,8 +178,8 @@ def commands_page() -> str:
     """Every command, its arguments and its example."""
     lines = [
         "# Commands\n",
-        "`ragen COMMAND --help` says the same in the terminal; `python -m ragen` is `ragen`. To complete with the tab "
-        'key: `eval "$(ragen completion bash)"`, or `zsh`, or `fish`.\n',
+        "`ragen COMMAND --help` shows the same in the terminal; `python -m ragen` is `ragen`. For tab completion: "
+        '`eval "$(ragen completion bash)"`, or `zsh`, or `fish`.\n',
     ]
     for command in COMMANDS.values():
         parser = command.parser()

@@ -1,6 +1,6 @@
-"""Every error class of the package, one sentence each.
+"""All error classes of the package, one sentence each.
 
-A message says what happened, where (env id, tag, type, lane, pid, exit signal, turn) and what to do about it.
+A message says what happened, where (env id, tag, type, worker, pid, exit signal, turn) and what to do about it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class UnknownEnvError(ConfigError, KeyError):
 
 
 class CacheError(RagenError, OSError):
-    """What was built and is kept on disk is damaged, or cannot be written or waited for."""
+    """A cache on disk is damaged, or cannot be written, or another process's build did not finish in time."""
 
 
 class ResourceError(RagenError, RuntimeError):
@@ -58,7 +58,7 @@ class ResourceError(RagenError, RuntimeError):
 
 
 class TemplateError(ConfigError):
-    """A tokenizer's chat template does something to chats that prompts and loss masks cannot follow."""
+    """A tokenizer's chat template transforms chats in a way that prompts and loss masks cannot follow."""
 
 
 class InputError(RagenError, ValueError):
@@ -70,7 +70,7 @@ class StateError(RagenError, RuntimeError):
 
 
 class EpisodeOverError(StateError, AssertionError):
-    """An environment was stepped whose episode is over, and which nobody has reset since."""
+    """An environment was stepped although its episode is over and it has not been reset."""
 
 
 class EnvError(RagenError, RuntimeError):
@@ -78,19 +78,19 @@ class EnvError(RagenError, RuntimeError):
 
 
 class ReturnError(EnvError):
-    """A method of an environment returned something else than it has to, such as three values instead of four."""
+    """A method of an environment returned the wrong kind of value, such as three values instead of four."""
 
 
 class DivergenceError(EnvError):
-    """An environment, replayed from its seed and actions, did not give what it gave the first time."""
+    """An environment, replayed from its seed and actions, did not return the same results as the first time."""
 
 
 class ForkError(EnvError):
-    """No other environment can be made to stand where this one stands or stood; none was added."""
+    """An environment cannot be copied in the requested state; no copy was added."""
 
 
 class LaneError(RagenError, RuntimeError):
-    """A worker process could not do what it was asked, for a reason outside the environment's own code."""
+    """A worker process could not do what was requested, for a reason outside the environment's own code."""
 
 
 class LaneStartError(LaneError):
@@ -110,11 +110,11 @@ class LevelError(EnvError):
 
 
 class CrashReportError(RagenError):
-    """A crash report cannot be read, or what it needs to be played again is not here."""
+    """A crash report cannot be read, or something needed to replay it is missing."""
 
 
 class SandboxError(EnvError):
-    """A sandbox for programs cannot be had here, or ended or took too long for a reason outside of what it ran."""
+    """A sandbox is not available, or ended or timed out for a reason unrelated to the program inside."""
 
 
 class SearchError(EnvError):
@@ -137,52 +137,52 @@ class OpenEnvError(EnvError):
 
 
 class BackendError(RagenError, RuntimeError):
-    """Whoever answers the prompts could not: a worker group answered too few, or no prompt of a rollout got a reply."""
+    """A backend failed: a worker group returned too few answers, or no prompt of a rollout got a reply."""
 
 
 class LimitReachedError(RagenError):
-    """A rollout has used what ``limit`` allows it; what was answered is kept, and it can go on with a higher one."""
+    """A rollout has reached a ``limit``; its replies are kept, and it can be resumed with a higher limit."""
 
 
 class StorageError(RagenError, OSError):
-    """A run's folder takes nothing more, such as on a full disk; what was answered is kept, and the run can go on."""
+    """A run's folder cannot be written, such as on a full disk; replies are kept, and the run can be resumed."""
 
 
 class CollectError(RagenError, RuntimeError):
-    """A collector's rollouts gave no row to train on, or too few groups whose rewards differ."""
+    """A collector's rollouts returned no row to train on, or too few groups with differing rewards."""
 
 
 class CheckpointError(RagenError, OSError):
-    """A training checkpoint cannot be written or read, or is of another model than the configuration's."""
+    """A training checkpoint cannot be written or read, or belongs to another model than the configuration's."""
 
 
 class SessionLostError(RagenError):
-    """An environment is not open any more in the service that was asked for it."""
+    """An environment is no longer open in the service that received the request."""
 
 
 class AmbiguousCallError(RagenError):
-    """A call's answer was lost with its connection; it was played, and a client that asks again would play it twice."""
+    """A call was played, but its answer was lost with the connection; repeating the call would play it twice."""
 
 
 class ServiceTimeoutError(RagenError, TimeoutError):
-    """An environment service had no answer in time: the request waited for its lane, or its lane was at it."""
+    """An environment service did not answer in time: the request was waiting for its worker, or being worked on."""
 
 
 class ServiceFullError(RagenError):
-    """An environment service has as many environments open as it may, and opened no more."""
+    """An environment service has reached its limit of open environments, and opened no more."""
 
 
 class TaskError(InputError):
-    """A task of meta-RL does not exist, or the number of tasks that is asked for cannot be had."""
+    """A meta-RL task does not exist, or the requested number of tasks is not available."""
 
 
 class WorkflowError(InputError):
-    """A workflow does not name each of the five types of hosts once, or is none that can be read."""
+    """A workflow does not name each of the five types of hosts once, or cannot be parsed."""
 
 
 class RetrofitError(RagenError):
-    """A checkout of RAGEN cannot be retrofitted, or not be brought back; nothing in it was changed."""
+    """A checkout of RAGEN cannot be retrofitted or restored; nothing in it was changed."""
 
 
 class MissingExtraError(RagenError, ImportError):
-    """An environment needs a package that is installed with one of the extras of this one, and is not there."""
+    """An environment needs a package of one of this package's extras, and it is not installed."""

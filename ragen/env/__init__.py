@@ -1,9 +1,9 @@
-"""Games for language models: bandit, countdown, frozen_lake, metamathqa, sokoban, webshop and more.
+"""Environments for language models: bandit, countdown, frozen_lake, metamathqa, sokoban, webshop and more.
 
-Nothing here imports torch or verl, and a game's own dependencies are imported when that game is first asked for.
+Nothing here imports torch or verl, and a game's own dependencies are imported when that game is first used.
 
-Containers of environments, their managers and what collects rollouts from them stand on higher floors. They are given
-here too, under the names by which they were asked for, and imported when one of these is.
+Containers of environments, their managers and collectors are implemented on higher floors. They are also available here
+under these names, and imported on first use.
 """
 
 from ragen.env.base import BaseDiscreteActionEnv, BaseEnv, BaseEnvConfig, BaseLanguageBasedEnv

@@ -1,9 +1,9 @@
-"""What an environment is: reset, step, render, close, and a few declarations with safe defaults.
+"""The interface of an environment: reset, step, render, close, and a few declarations with safe defaults.
 
-Any class with these four methods works, whether or not it derives from :class:`BaseEnv`; the base classes give the
-declarations their defaults and the action space its name. One environment object plays one episode at a time, on one
-thread, and lives in one process; ``reset(seed)`` must make everything that follows a function of the configuration,
-the seed and the actions alone. That is what lets an episode be rebuilt in another process.
+Any class with these four methods works, whether or not it derives from :class:`BaseEnv`; the base classes provide
+defaults for the declarations and names for the action space. One environment object plays one episode at a time, on one
+thread, in one process. After ``reset(seed)``, everything must be a function of the configuration, the seed and the
+actions alone; this allows an episode to be rebuilt in another process.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ CostHint = Literal["cheap", "heavy", "io"]
 class BaseEnv(ABC):
     """One game, played one episode at a time.
 
-    A class may declare snapshots, with two methods of its own::
+    A class may declare snapshots by defining two methods::
 
-        def save(self):         # a picklable value that is the whole state, its generators included
+        def save(self):         # returns a picklable value: the whole state, including generators
             return self.board, self.rng.getstate()
 
-        def load(self, state):  # stand where another environment of this class and configuration was saved
+        def load(self, state):  # restores a state saved by another environment of this class and configuration
             self.board, generator = state
             self.rng.setstate(generator)
 
-    What is lost with a killed worker is then loaded instead of played again, forks and moves begin there, and where
-    resets are dear one reset serves all members of a group. The value is pickled before anything else happens to the
-    environment, so it may share what the environment goes on changing. A subclass that adds to the state has to declare
-    both again: those of a base class do not count.
+    State lost with a killed worker is then loaded instead of replayed, forks and moves start from snapshots, and if
+    resets are expensive, one reset serves all members of a group. The value is pickled immediately, so it may share
+    objects that the environment changes later. A subclass that adds state must define both methods again: those of a
+    base class do not count.
 
-    Class attributes (declarations; the defaults are safe for code that knows nothing of them):
-        config_class: The dataclass that ``custom_envs.<Tag>.env_config`` is turned into.
-        replayable: Whether seed and actions rebuild an episode exactly. False for live services. Where that
-            depends on the configuration, its object may have an attribute of the same name.
-        uses_global_rng: Whether any method may draw from the global ``random`` or ``numpy.random`` generators. Where
-            true, their states are kept apart for each environment around every call.
-        cost_hint: What a step costs, for placement before anything was measured.
-        overlap_waits: Whether environments of a worker wait at the same time, each in a thread of its own, where the
-            tag does not say otherwise.
+    Class attributes (declarations; the defaults are safe for classes that do not set them):
+        config_class: The dataclass to which ``custom_envs.<Tag>.env_config`` is converted.
+        replayable: Whether seed and actions rebuild an episode exactly. False for live services. If this depends on the
+            configuration, the object may have an attribute of the same name.
+        uses_global_rng: Whether any method may draw from the global ``random`` or ``numpy.random`` generators. If true,
+            their states are kept separate for each environment around every call.
+        cost_hint: The cost of a step, used for placement before anything has been measured.
+        overlap_waits: Whether the environments of a worker wait in parallel, each in its own thread, unless the tag
+            sets it.
     """
 
     config_class: ClassVar[type | None] = None
@@ -56,7 +56,7 @@ class BaseEnv(ABC):
         """Begin a new episode.
 
         Args:
-            seed: Decides the level and everything random after it, 0 to 2**32 - 1; None draws one from the system.
+            seed: Determines the level and all later randomness, 0 to 2**32 - 1; None draws one from the system.
             mode: ``"train"``, ``"val"`` or ``"test"``, for environments that split their data.
 
         Returns:
@@ -68,11 +68,11 @@ class BaseEnv(ABC):
         """Execute one action.
 
         Args:
-            action: A key of ``config.action_lookup`` where the configuration has one, else the model's own text.
+            action: A key of ``config.action_lookup`` if the configuration has one, else the model's own text.
 
         Returns:
-            Observation, reward, whether the episode is over, and info. Info values that are numbers or booleans become
-            metrics; ``success`` says whether the goal is reached.
+            Observation, reward, whether the episode is over, and info. Numeric and boolean info values become metrics;
+            ``success`` says whether the goal is reached.
         """
 
     @abstractmethod
@@ -84,17 +84,17 @@ class BaseEnv(ABC):
         """
 
     def close(self) -> None:
-        """Give back files, sockets and processes; may be called twice."""
+        """Release files, sockets and processes; may be called twice."""
         return None
 
     def example_action(self, rng: random.Random) -> str:
-        """An action that a player could take now, as a model would write it: ``ragen check`` plays these.
+        """An action that a player could take now, in the form a model would write it; ``ragen check`` plays these.
 
-        Override it where neither names in an ``action_lookup`` nor generic texts say anything about the environment:
-        a command, a query, a program. It may look at the state, and changes nothing.
+        Override it if neither the names of an ``action_lookup`` nor generic texts exercise the environment, for example
+        because actions are commands, queries or programs. It may read the state, but must not change it.
 
         Args:
-            rng: Decides which one, and nothing else does: equal states and generators give equal actions.
+            rng: The only source of randomness: equal states and generators give equal actions.
 
         Returns:
             The action; "" (the default) leaves the choice to the player.
@@ -102,7 +102,7 @@ class BaseEnv(ABC):
         return ""
 
     def rollout_info(self) -> dict[str, Any]:
-        """A small dict that the finished rollout needs from the environment, such as the correct answer."""
+        """A small dict of information that the finished rollout needs, such as the correct answer."""
         return {}
 
 

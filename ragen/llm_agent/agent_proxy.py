@@ -1,7 +1,8 @@
-"""Where RAGEN's users look for :class:`LLMAgentProxy` and for the command: ``python -m ragen.llm_agent.agent_proxy``.
+""":class:`LLMAgentProxy` under RAGEN's module name, and the command ``python -m ragen.llm_agent.agent_proxy``.
 
-The class is in :mod:`ragen.llm_agent.rollout.proxy`, the command in :mod:`ragen.llm_agent.rollout.command`, and RAGEN's
-wrappers for models are in :mod:`ragen.llm_agent.backends.wrappers`. Importing this imports neither torch nor verl.
+The class is defined in :mod:`ragen.llm_agent.rollout.proxy`, the command in :mod:`ragen.llm_agent.rollout.command`, and
+RAGEN's wrappers for models in :mod:`ragen.llm_agent.backends.wrappers`. Importing this module imports neither torch nor
+verl.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""From environment states to prompts, from replies to actions, and from finished trajectories to training batches.
+"""Environment states to prompts, replies to actions, and finished trajectories to training batches.
 
-The turn loop that uses it::
+Usage in a turn loop::
 
     env_outputs = es_manager.reset()
     for _ in range(max_turn):
@@ -10,16 +10,16 @@ The turn loop that uses it::
     rollouts = ctx_manager.formulate_rollouts(es_manager.get_rollout_states())
 
 Masks and scores are aligned with ``responses``, which is ``input_ids`` without its first column: column t of each
-speaks of the token after token t. A trajectory's score stands on the last token that the model wrote.
+refers to the token after token t. A trajectory's score is on the last token that the model wrote.
 
-Where an actor returns the tokens that it was given and sampled, training rows consist of these, token by token; see
-:mod:`ragen.llm_agent.tokens.training_rows` for which and how many rows that makes.
+If an actor returns the tokens it received and sampled, training rows consist of exactly these tokens; see
+:mod:`ragen.llm_agent.tokens.training_rows` for which and how many rows this makes.
 
-A context that is too long loses its oldest turns, one after the other, and never its instruction or its last turn.
-Prompts are built in :mod:`ragen.llm_agent.prompting.conversation` of the words in
-:mod:`~ragen.llm_agent.prompting.templates`, replies are read in :mod:`~ragen.llm_agent.prompting.replies`, batches are
-made in :mod:`ragen.llm_agent.tokens.batches`, and, with ``quirks: true``, where RAGEN is to be followed to the column,
-in :mod:`ragen.llm_agent.tokens.compatibility`.
+A context that is too long loses its oldest turns, one by one, but never its instruction or its last turn. Prompts are
+built in :mod:`ragen.llm_agent.prompting.conversation` from the texts in :mod:`~ragen.llm_agent.prompting.templates`,
+replies are parsed in :mod:`~ragen.llm_agent.prompting.replies`, and batches are built in
+:mod:`ragen.llm_agent.tokens.batches` or, with ``quirks: true``, exactly as in RAGEN, in
+:mod:`ragen.llm_agent.tokens.compatibility`.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ log = logging.getLogger(__name__)
 
 
 class ContextManager:
-    """Translates between environments and language models; drop-in for RAGEN's class of this name.
+    """Translates between environments and language models; a drop-in replacement for RAGEN's class of this name.
 
     Attributes:
         prefix_lookup: The instruction of each environment id.
-        env_config_lookup: ``{"max_tokens": ..}`` of each environment id; in generation 2026 also its ``env_type``.
-        env_nums: How many environments each tag has.
-        mode: The section of ``es_manager`` that counts, and ``es_cfg`` that section.
-        special_token_list: What is removed from the parts of a reply, besides the tokenizer's own control tokens.
+        env_config_lookup: ``{"max_tokens": ...}`` of each environment id; in generation 2026 also its ``env_type``.
+        env_nums: Number of environments per tag.
+        mode: The section of ``es_manager`` in use, and ``es_cfg`` that section.
+        special_token_list: Tokens removed from the parts of a reply, in addition to the tokenizer's own control tokens.
     """
 
     special_token_list = (*REPLY_TAGS, *ALWAYS)
@@ -121,7 +121,7 @@ class ContextManager:
         _warn_about_thoughts(self.settings, marker)
 
     def reset_memory_managers(self) -> None:
-        """Begin a rollout: RAGEN of 2026 calls this after a reset. Nothing is remembered here, so nothing is done."""
+        """Begin a rollout: RAGEN of 2026 calls this after a reset. This class keeps no memory, so it does nothing."""
 
     def get_lm_inputs(
         self,
@@ -133,25 +133,26 @@ class ContextManager:
 
         Args:
             env_outputs: Rollout caches, as the environment manager returns them. They are not changed.
-            prepare_for_update: False gives prompts: each ends with the open turn's state and the tag that begins a
-                reply. True gives trajectories: each ends with its last reply, and the open last state is left out.
-            include_collapse_data: Whether a training batch of generation 2026 has the columns that collapse detection
-                reads, if ``collapse_detection`` enables them and a row is a trajectory.
+            prepare_for_update: False builds prompts: each ends with the open turn's state and the tag that begins a
+                reply. True builds trajectories: each ends with its last reply, without the open last state.
+            include_collapse_data: Whether a training batch of generation 2026 has the columns for collapse detection,
+                if ``collapse_detection`` enables them and a row is a trajectory.
 
         Returns:
             ``batch``: ``input_ids``, ``attention_mask``, ``position_ids``, ``responses``, padded on the left; for
-            training also ``loss_mask``, ``response_mask`` (1 exactly on what the model wrote),
-            ``rm_scores`` (normalised, penalty included) and ``original_rm_scores`` (the environments' own rewards),
-            and ``rollout_log_probs``, if they are known of all replies (0 elsewhere).
-            ``non_tensor_batch``: ``env_ids``, ``group_ids``, ``tags``, ``messages_list``, ``correct_answer`` where
-            there is one, and with a processor ``multi_modal_data`` and ``multi_modal_inputs``; for training also
-            ``episode_ids``: a row's trajectory, by its place in ``env_outputs``.
-            Where rollouts branch, ``loss_mask`` is 1 on every turn in one row only, that of who played it;
-            ``parents`` (-1 without) and ``shared_turns`` give the row whose turns are shared, and ``advantages``
-            (``agent_proxy.branching.advantages: tree``) has those of each token against its siblings'.
+                training also ``loss_mask``, ``response_mask`` (1 exactly on what the model wrote), ``rm_scores``
+                (normalized, including the penalty) and ``original_rm_scores`` (the environments' own rewards), and
+                ``rollout_log_probs``, if known for all replies (0 elsewhere).
+            ``non_tensor_batch``: ``env_ids``, ``group_ids``, ``tags``, ``messages_list``, ``correct_answer`` if there
+                is one, and with a processor ``multi_modal_data`` and ``multi_modal_inputs``; for training also
+                ``episode_ids``: a row's trajectory, as its index in ``env_outputs``.
+            If rollouts branch, ``loss_mask`` is 1 on every turn in only one row, that of the environment that played
+            it; ``parents`` (-1 for none) and ``shared_turns`` identify the row whose turns are shared, and
+            ``advantages`` (``agent_proxy.branching.advantages: tree``) has each token's advantage relative to its
+            siblings.
             ``meta_info["metrics"]``, for training: means over the environments of each tag.
-            Generation 2026 has ids of dtype int64 and not object, ``original_rm_scores`` equal to ``rm_scores``,
-            columns for collapse detection (:mod:`ragen.llm_agent.tokens.collapse`), ``uid`` in turn modes, and of the
+            Generation 2026 has ids of dtype int64 instead of object, ``original_rm_scores`` equal to ``rm_scores``,
+            columns for collapse detection (:mod:`ragen.llm_agent.tokens.collapse`), ``uid`` in turn modes, and for
             validation environments ``history`` and ``metrics`` of the row's trajectory.
 
         Raises:
@@ -170,9 +171,9 @@ class ContextManager:
         """The prompts of :meth:`get_lm_inputs` without tensors: imports neither torch nor verl.
 
         Args:
-            env_outputs: See there.
-            with_tokens: Whether the actor reads tokens. If not, only prompts that might be too long are
-                tokenised, which may be most of the work.
+            env_outputs: See :meth:`get_lm_inputs`.
+            with_tokens: Whether the actor needs tokens. If not, only prompts that might be too long are tokenized,
+                which saves most of the work.
 
         Returns:
             The columns of ``get_lm_inputs``, and each prompt's tokens in ``prompt_ids``; None where not needed.
@@ -192,14 +193,14 @@ class ContextManager:
         return list(env_outputs)
 
     def collapse_columns(self, env_outputs: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
-        """Prompts and thoughts of finished trajectories, in either generation; see :class:`CollapseColumns`.
+        """Prompts and reasoning of finished trajectories, in either generation; see :class:`CollapseColumns`.
 
         Args:
-            env_outputs: What ``get_rollout_states()`` returned.
+            env_outputs: The result of ``get_rollout_states()``.
 
         Returns:
-            The columns that ``collapse_detection`` asks for; none where it asks for none, or where prompts show less
-            than the whole history.
+            The columns that ``collapse_detection`` enables; none if it enables none, or if prompts show less than the
+            whole history.
         """
         columns = self._collapse_columns()
         return {} if columns is None else columns.of(self._tagged(env_outputs))
@@ -217,17 +218,17 @@ class ContextManager:
         )
 
     def get_env_inputs(self, lm_outputs: AnyBatch) -> list[dict[str, Any]]:
-        """Read the model's replies.
+        """Parse the model's replies.
 
         Args:
             lm_outputs: With ``non_tensor_batch["env_ids"]``, and the replies either as texts in
-                ``non_tensor_batch["response_texts"]`` or, if that is missing, as tokens in ``batch["responses"]``;
-                where ``non_tensor_batch["exchanges"]`` has tokens, training will be on these.
+                ``non_tensor_batch["response_texts"]`` or, if that is missing, as tokens in ``batch["responses"]``; if
+                ``non_tensor_batch["exchanges"]`` has tokens, training uses these.
 
         Returns:
             For each row ``env_id``, ``llm_raw_response`` (which knows its
-            :class:`~ragen.llm_agent.tokens.sampled_tokens.Exchange`), ``llm_response`` (as the history will show it)
-            and ``actions`` (names, as the model wrote them; none if the reply is malformed). Of a reply that is far too
+            :class:`~ragen.llm_agent.tokens.sampled_tokens.Exchange`), ``llm_response`` (as shown in the history) and
+            ``actions`` (names, as the model wrote them; none if the reply is malformed). Of a reply that is far too
             long, only the beginning is read and kept; see :attr:`ContextSettings.reply_limit`.
 
         Raises:
@@ -260,30 +261,30 @@ class ContextManager:
         """The training batch of finished trajectories: ``get_lm_inputs`` with ``prepare_for_update``.
 
         Args:
-            env_outputs: What ``get_rollout_states()`` returned.
-            include_collapse_data: See there.
+            env_outputs: The result of ``get_rollout_states()``.
+            include_collapse_data: See :meth:`get_lm_inputs`.
         """
         return self.get_lm_inputs(env_outputs, prepare_for_update=True, include_collapse_data=include_collapse_data)
 
     def transcript(self, rollout: dict[str, Any]) -> list[Message]:
-        """The whole chat of a trajectory, however few turns its prompts showed; images stay ``<images>`` marks.
+        """The whole chat of a trajectory, however few turns its prompts showed; images remain ``<images>`` marks.
 
         Args:
-            rollout: A rollout cache. Its open last turn is left out.
+            rollout: A rollout cache. Its open last turn is excluded.
         """
         settings = replace(self.settings, window_mode=FULL)
         whole = replace(self._conversations, settings=settings, with_images=False)
         return whole.messages(trajectory_rows([rollout], None)[0])
 
     def prompt(self, rollout: dict[str, Any], turn: int) -> list[Message]:
-        """What the model was shown at a turn: of a long chat, the part that windows and lengths left.
+        """The prompt that the model saw at a turn, after windows and length limits.
 
         Args:
             rollout: A rollout cache. It is not changed.
-            turn: Its place, from 0.
+            turn: Index of the turn, from 0.
 
         Returns:
-            The chat up to the turn's state; images stay ``<images>`` marks.
+            The chat up to the turn's state; images remain ``<images>`` marks.
         """
         if self.settings.quirks:
             return plain_messages(self._batches.asked_chat(rollout, turn))

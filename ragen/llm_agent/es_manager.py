@@ -1,7 +1,7 @@
-"""The manager of environments: seeds, the rollout cache, metrics, and who is asked to play.
+"""The environment manager: seeds, the rollout cache, metrics, and branches.
 
-Drop-in for RAGEN's ``EnvStateManager``. Where the environments live and what happens when a worker fails is the
-engine's business (:mod:`ragen.parallel.engine`); what the manager returns does not depend on it::
+A drop-in replacement for RAGEN's ``EnvStateManager``. The engine (:mod:`ragen.parallel.engine`) decides where
+environments live and what happens when a worker fails; the manager's results do not depend on it::
 
     step -> _step_parallel or _step_sequential -> checked_turns -> engine.play -> _log_env_state, in input order
 """
@@ -42,33 +42,33 @@ log = logging.getLogger(__name__)
 class EnvStateManager(EnvSet):
     """Resets and steps all environments of one mode, and keeps their rollouts.
 
-    A context manager; ``close`` may be called twice, and a manager that is forgotten closes itself.
+    A context manager; ``close`` may be called twice, and a manager that is garbage-collected closes itself.
 
     Attributes:
-        sys_config: The whole configuration, as it was given.
+        sys_config: The whole configuration, as passed.
         config: The mode's part of ``es_manager``.
         env_groups: Number of groups.
         group_size: Environments per group.
         envs: One dict per environment with keys ``tag, group_id, env_id, env, config, status, max_actions_per_traj``;
             ``env`` is a handle that works wherever the environment lives.
         rollout_cache: One dict per environment with keys ``env_id, group_id, tag, history, penalty``; those of branches
-            come last, with ``parent`` and ``turn`` besides. None before the first reset.
-        branches: Entry and rollout cache of every branch there is, by env_id.
-        max_workers: Most worker processes.
+            come last and also have ``parent`` and ``turn``. None before the first reset.
+        branches: Entry and rollout cache of every current branch, by env_id.
+        max_workers: Maximum number of worker processes.
         sequential_env_types: Types that always stay in the main process.
     """
 
     def __init__(self, config: Any, mode: str = "train", spread: Any = spread_evenly) -> None:
-        """Check the whole configuration; environments are built by the first reset, workers start now.
+        """Validate the whole configuration and start workers; the first reset builds the environments.
 
         Args:
-            config: The whole configuration (Hydra's, or nested dicts), of which ``es_manager``, ``custom_envs`` and
-                ``seed`` are read.
-            mode: ``"train"`` or ``"val"``: which part of ``es_manager`` counts, and how seeds go on.
-            spread: Deals environments out to lanes; see :class:`~ragen.parallel.engine.EnvEngine`.
+            config: The whole configuration (Hydra's, or nested dicts); ``es_manager``, ``custom_envs`` and ``seed`` are
+                read.
+            mode: ``"train"`` or ``"val"``: selects the part of ``es_manager`` and how seeds advance.
+            spread: Distributes environments over workers; see :class:`~ragen.parallel.engine.EnvEngine`.
 
         Raises:
-            ConfigError: A key is missing or has a value that cannot work.
+            ConfigError: A key is missing or has an invalid value.
             StateError: Called inside a worker process.
         """
         self._settings: ManagerConfig = read_config(config, mode)
@@ -88,7 +88,7 @@ class EnvStateManager(EnvSet):
 
     @property
     def use_multiprocessing(self) -> Mode:
-        """``True``, ``False`` or ``"auto"``; may be set between any two turns, and then holds from the next one."""
+        """``True``, ``False`` or ``"auto"``; may be set between any two turns, and takes effect from the next one."""
         return self._engine.use_lanes
 
     @use_multiprocessing.setter
@@ -104,14 +104,14 @@ class EnvStateManager(EnvSet):
         """Begin a new episode in every environment.
 
         Args:
-            seed: Seed of the first group; each further group's is one higher. None counts on from the last reset
-                (train) or takes ``seed.val`` again (val).
+            seed: Seed of the first group; each further group's is one higher. None continues from the last reset's
+                seeds (train) or uses ``seed.val`` again (val).
 
         Returns:
             The rollout caches, by env_id.
 
         Raises:
-            InputError: The seed is no integer from 0 to 2**32 - 1; nothing was reset.
+            InputError: The seed is not an integer from 0 to 2**32 - 1; nothing was reset.
             EnvError: An environment could not be built.
         """
         self._check_open()
@@ -137,10 +137,10 @@ class EnvStateManager(EnvSet):
                 ``llm_raw_response``; each env_id at most once, of an environment whose episode is not over.
 
         Returns:
-            The rollout caches of those whose episode goes on, in the order of the inputs.
+            The rollout caches of the environments whose episode continues, in the order of the inputs.
 
         Raises:
-            InputError: An input is not of that form; no environment was stepped.
+            InputError: An input does not have this form; no environment was stepped.
             StateError: There was no reset yet.
             EnvError, LaneError: An environment failed with ``on_env_failure: raise``; all others were stepped.
         """
@@ -150,9 +150,9 @@ class EnvStateManager(EnvSet):
 
     @holds_interrupts
     def _step_sequential(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """:meth:`step` in the main process, one environment after the other; those in workers are brought home for it.
+        """:meth:`step` in the main process, one environment after the other; those in workers are moved there first.
 
-        What :meth:`step` does where no environment may live in a worker.
+        Used by :meth:`step` if no environment may live in a worker.
         """
         asked = self._checked(all_env_inputs)
         self._engine.bring_home(asked)
@@ -162,7 +162,7 @@ class EnvStateManager(EnvSet):
     def _step_parallel(self, all_env_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """:meth:`step` where the environments live: workers play while the main process plays its own share.
 
-        What :meth:`step` does where some environments may live in workers.
+        Used by :meth:`step` if some environments may live in workers.
         """
         return self._play(self._checked(all_env_inputs))
 
@@ -186,23 +186,23 @@ class EnvStateManager(EnvSet):
 
     @holds_interrupts
     def branch(self, env_id: int, copies: int, turn: int | None = None) -> list[int]:
-        """Add environments that stand where another stands, or stood after one of its turns; see ``docs/branching.md``.
+        """Add copies of an environment in its current state or after one of its turns; see ``docs/branching.md``.
 
-        They are played by their ids, and are there until they are released or the next reset. Their rollout caches have
-        ``parent``, ``turn``, and the parent's history up to it.
+        They are played by their ids, and exist until they are released or until the next reset. Their rollout caches
+        have ``parent``, ``turn``, and the parent's history up to that turn.
 
         Args:
-            env_id: The other, which may be a branch itself.
-            copies: How many.
-            turn: After which of its turns; 0 is its reset, None now.
+            env_id: The environment to copy, which may itself be a branch.
+            copies: Number of copies.
+            turn: The turn after which to copy; 0 is its reset, None its current state.
 
         Returns:
-            Their ids.
+            The ids of the copies.
 
         Raises:
             InputError: There is no such environment or turn, or its episode is over then.
-            StateError: There was no reset yet, or its own has failed.
-            ForkError: It can neither be copied nor replayed. Nothing was added then, nor with the others.
+            StateError: There was no reset yet, or the environment's own reset failed.
+            ForkError: It can neither be copied nor replayed. No branch was added.
         """
         added = self._branches.add(self._caches(), env_id, copies, turn)
         self._caches().extend(branch.cache for branch in added)
@@ -210,23 +210,23 @@ class EnvStateManager(EnvSet):
 
     @holds_interrupts
     def release(self, env_ids: Sequence[int]) -> None:
-        """Close branches, and forget their rollouts.
+        """Close branches and discard their rollouts.
 
         Raises:
-            InputError: One is not a branch, or was released before; nothing was closed.
+            InputError: One is not a branch, or was already released; nothing was closed.
         """
         leaving, caches = self._branches.remove(env_ids), self._caches()
         caches[:] = [cache for cache in caches if cache["env_id"] not in leaving]
 
     def get_rollout_states(self) -> list[dict[str, Any]]:
-        """The rollout caches, with ``metrics`` of each, and what environments have to say about the whole rollout.
+        """The rollout caches, each with its ``metrics`` and the environment's ``rollout_info``.
 
         Metrics are ``<tag>/success``, ``<tag>/num_actions``, ``<tag>/<key>`` for every numeric info key (its sum over
-        the turns, divided by the number of turns), and ``<tag>/pass@<group_size>``. An environment that failed, by its
-        own code or with its worker, has ``<tag>/env_error`` (1.0), and its cache ``env_error``, which says why.
-        ``generation: 2026`` adds more; see :func:`~ragen.llm_agent.manager.metrics.add_metrics`.
-        Branches come last, by id: they count from the reset, what they share with their parents included, and have no
-        ``pass@k``, nor any part in that of their group.
+        the turns, divided by the number of turns), and ``<tag>/pass@<group_size>``. An environment that failed, through
+        its own code or with its worker, has ``<tag>/env_error`` (1.0), and ``env_error`` in its cache with the reason.
+        ``generation: 2026`` adds more; see :func:`~ragen.llm_agent.manager.metrics.add_metrics`. Branches come last,
+        ordered by id: they count from the reset, including what they share with their parents, have no ``pass@k``, and
+        do not affect that of their group.
 
         Raises:
             StateError: There was no reset yet.
@@ -234,7 +234,7 @@ class EnvStateManager(EnvSet):
         return self.episode_states(sorted(cache["env_id"] for cache in self._caches()))
 
     def episode_states(self, env_ids: Sequence[int]) -> list[dict[str, Any]]:
-        """What :meth:`get_rollout_states` says of some environments; ``pass@k`` is of whole groups.
+        """:meth:`get_rollout_states` for some environments; ``pass@k`` covers whole groups.
 
         Raises:
             StateError: There was no reset yet.
@@ -250,25 +250,25 @@ class EnvStateManager(EnvSet):
         return caches
 
     def render(self) -> list[Any]:
-        """What each environment shows now, branches last: text, or a list of ``(H, W, 3)`` uint8 arrays."""
+        """The current observation of each environment, branches last: text, or a list of ``(H, W, 3)`` uint8 arrays."""
         return [self._engine.records[each].observation for each in sorted(cache["env_id"] for cache in self._caches())]
 
     def show(self, env_id: int | None = None) -> Any:
-        """What was played, drawn by a notebook; see :func:`ragen.llm_agent.report.notebook.show`."""
+        """Rollouts so far, rendered in notebooks; see :func:`ragen.llm_agent.report.notebook.show`."""
         from ragen.llm_agent.report.notebook import show  # on demand: it is not needed to play
 
         return show(self, env_id)
 
     def lane_stats(self, of_this_thread: bool = False) -> list[LaneStats]:
-        """What each home (main first, then lanes) hosts and has done since this manager was made.
+        """What each process (main first, then workers) hosts and has done since this manager was created.
 
         Args:
-            of_this_thread: Whether only what the calling thread has asked for counts.
+            of_this_thread: Whether to count only the calling thread's requests.
         """
         return self._engine.stats(of_this_thread)
 
     def home(self, env_id: int) -> str:
-        """Where an environment lives now: ``"main"``, or the name of a lane."""
+        """Where an environment lives now: ``"main"``, or the name of a worker."""
         return self._engine.home(env_id)
 
     def placement(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The engine: environments live in one home each, take their turns there, and survive what happens to it.
+"""The engine: each environment lives in one process, plays its turns there, and survives failures.
 
     from ragen.parallel import EnvEngine, EnvSpec, Settings
     from ragen.parallel.episode.turn import Turn
@@ -8,7 +8,7 @@
         observations = engine.reset({i: seed for i in range(64)})            # by env_id; or EnvFailed
         results = engine.play({i: Turn(("Up",), 10) for i in range(64)})     # by env_id; or EnvFailed; committed
 
-``docs/architecture.md`` explains what is where, and why. Nothing here imports torch, verl, hydra, ray or transformers.
+``docs/architecture.md`` explains the design. Nothing here imports torch, verl, hydra, ray or transformers.
 """
 
 from __future__ import annotations

@@ -105,17 +105,17 @@ class EnvEngine(Closing):
         return [record.spec for record in self.records.values()]
 
     def add(self, spec: EnvSpec, lane: int | None = None) -> None:
-        """Take in one more environment while others play; its first use builds it.
+        """Add one more environment while others play; its first use builds it.
 
-        For engines whose environments come and go one by one. They live where they were put; ``use_lanes`` is about
-        those that were given at the start.
+        For engines whose environments are added and removed individually. They stay where they were added;
+        ``use_lanes`` applies to those passed at creation.
 
         Args:
             spec: The environment.
-            lane: Index of the lane that it is to live in; None for main.
+            lane: Index of the worker to host it; None for the main process.
 
         Raises:
-            StateError: There is an environment of this id, or the engine is closed.
+            StateError: An environment with this id exists, or the engine is closed.
         """
         self.environments.check_open()
         with self.environments.lock:
@@ -126,7 +126,7 @@ class EnvEngine(Closing):
 
     @holds_interrupts
     def remove(self, env_ids: Iterable[int]) -> None:
-        """Close environments and forget them; ids that are not known are ignored."""
+        """Close environments and forget them; unknown ids are ignored."""
         with self.environments.lock:
             leaving = self.environments.of([env_id for env_id in env_ids if env_id in self.records])
             for record in leaving:
@@ -141,18 +141,19 @@ class EnvEngine(Closing):
             del self.records[record.env_id]
 
     def fork(self, env_id: int, new_ids: Iterable[int], turn: int | None = None) -> dict[int, Any]:
-        """Add environments that stand where another stands or stood, and share nothing (:mod:`ragen.parallel.fork`).
+        """Add independent copies of an environment in its current or an earlier state (:mod:`ragen.parallel.fork`).
 
         Args:
-            env_id: The other environment.
-            new_ids: Ids that no environment has.
-            turn: After which of its turns: 0 is its reset, None now, with what was changed since its last turn.
+            env_id: The environment to copy.
+            new_ids: Unused ids for the copies.
+            turn: The turn after which to copy: 0 is its reset, None its current state, including changes since its last
+                turn.
 
         Returns:
-            What they show, by env_id.
+            The copies' observations, by env_id.
 
         Raises:
-            InputError, StateError, ForkError: It cannot be forked so, for the reason given; nothing was added.
+            InputError, StateError, ForkError: It cannot be forked, for the given reason; nothing was added.
         """
         added = list(new_ids)
         with self.environments.claimed([env_id]), ExitStack() as claims:
@@ -191,10 +192,10 @@ class EnvEngine(Closing):
         """Begin new episodes, and their journals.
 
         Args:
-            seeds: Seed by env_id, of the environments to reset; None goes on with an environment's own generators.
-                All environments without a seed if left out.
-            options: What else each ``reset`` is given, such as ``{"mode": "train"}``.
-            own_options: Options by env_id, instead of ``options`` for those that are named.
+            seeds: Seed by env_id, of the environments to reset; None continues with an environment's own generators. By
+                default, all environments without a seed.
+            options: Further arguments of each ``reset``, such as ``{"mode": "train"}``.
+            own_options: Options by env_id, which replace ``options`` for these environments.
 
         Returns:
             Observations by env_id; :class:`EnvFailed` for those that could not be reset.
@@ -237,14 +238,14 @@ class EnvEngine(Closing):
                 self.records[env_id].keep(state)
 
     def play(self, actions: Mapping[int, Any]) -> dict[int, Any]:
-        """Play a turn in each of some environments; what was played is part of the episode.
+        """Play one turn in each of the given environments, and add it to their episodes.
 
         Args:
-            actions: What the environment's game takes, by env_id; for RAGEN's a
-                :class:`~ragen.parallel.episode.turn.Turn`. The engine's from then on: not to be written into.
+            actions: Input of the environment's game by env_id; for RAGEN's a
+                :class:`~ragen.parallel.episode.turn.Turn`. The engine keeps it: do not modify it afterwards.
 
         Returns:
-            Results of the game by env_id, in the order of ``actions``; :class:`EnvFailed` for those that have failed.
+            Results of the game by env_id, in the order of ``actions``; :class:`EnvFailed` for environments that failed.
 
         Raises:
             StateError: The engine is closed, an environment was not reset, or another thread is using it.
@@ -277,28 +278,28 @@ class EnvEngine(Closing):
         return False
 
     def call(self, env_ids: Iterable[int], name: str, *arguments: Any, **keywords: Any) -> dict[int, Any]:
-        """Call a method of environments between two turns, or read an attribute; journalled like a turn.
+        """Call a method of environments between two turns, or read an attribute; journaled like a turn.
 
         Returns:
-            What it gave by env_id (a copy, where the environment lives in a worker); an
-            :class:`~ragen.errors.EnvError` where it raised, and the failure's error where it cost the environment.
+            Its result by env_id (a copy, if the environment lives in a worker); an :class:`~ragen.errors.EnvError` if
+            it raised, or the failure's error if the environment was lost.
         """
         return self.change(dict.fromkeys(env_ids, Change(name, copied(arguments), copied(keywords))))
 
     def set_attr(self, env_ids: Iterable[int], name: str, value: Any) -> dict[int, Any]:
-        """Set an attribute of environments where they live; it outlives a killed worker, and resets.
+        """Set an attribute of environments where they live; it survives killed workers and resets.
 
         Returns:
-            None by env_id; an error where it could not be set.
+            None by env_id; an error if it could not be set.
         """
         return self.change(dict.fromkeys(env_ids, Change(name, (copied(value),), is_set=True)))
 
     def read(self, env_ids: Iterable[int], name: str, *arguments: Any) -> dict[int, Any]:
-        """:meth:`call` for what changes nothing in the environment, and is not journalled."""
+        """:meth:`call` for reads that change nothing in the environment; not journaled."""
         return self.change(dict.fromkeys(env_ids, Change(name, arguments)), is_journalled=False)
 
     def change(self, changes: Mapping[int, Change], is_journalled: bool = True) -> dict[int, Any]:
-        """:meth:`call`, :meth:`set_attr` or :meth:`read`, of each environment something of its own, by env_id."""
+        """:meth:`call`, :meth:`set_attr` or :meth:`read` with separate arguments per environment, by env_id."""
         with self.environments.claimed(changes):
             items = {env_id: (env_id, change) for env_id, change in changes.items()}
             asked = self._round(Call, items, self.settings.step_timeout)
@@ -313,7 +314,7 @@ class EnvEngine(Closing):
 
     @property
     def use_lanes(self) -> Mode:
-        """``True``, ``False`` or ``"auto"``; may be set between any two calls, and then holds from the next one."""
+        """``True``, ``False`` or ``"auto"``; may be set between any two calls, and takes effect from the next one."""
         return self._use_lanes
 
     @use_lanes.setter
@@ -328,12 +329,12 @@ class EnvEngine(Closing):
 
     @property
     def may_use_workers(self) -> bool:
-        """Whether an environment lives in a worker, or ``"auto"`` may have one moved there in the next call."""
+        """Whether an environment lives in a worker, or ``"auto"`` may move one there in the next call."""
         return self._use_lanes == "auto" or any(record.lane is not None for record in self.records.values())
 
     @holds_interrupts
     def bring_home(self, env_ids: Iterable[int]) -> None:
-        """Make main the home of these environments; one that cannot be replayed follows at its next reset."""
+        """Move these environments to the main process; those that cannot be replayed follow at their next reset."""
         with self.environments.lock:
             self.homes.move_to_main([self.records[env_id] for env_id in env_ids])
 
@@ -368,7 +369,7 @@ class EnvEngine(Closing):
             self.failures.readmit(self.environments.of(list(env_ids)))
 
     def home(self, env_id: int) -> str:
-        """The name of the environment's home: ``"main"``, or that of a lane."""
+        """The process that hosts the environment: ``"main"``, or the name of a worker."""
         return home_name(self.records[env_id].lane)
 
     def placement(self) -> dict[str, str]:
@@ -376,16 +377,16 @@ class EnvEngine(Closing):
         return self.homes.reasons(self.stats_book.episode)
 
     def gain(self) -> Gain:
-        """What workers have gained since the engine was made."""
+        """What workers have gained since the engine was created."""
         return self.stats_book.gain(self._use_lanes, self.homes.held_in_main())
 
     def stats(self, of_this_thread: bool = False) -> list[LaneStats]:
-        """What each home has done, main first; or only what the calling thread has asked for."""
+        """What each process has done, main first; or only what the calling thread requested."""
         with self.environments.lock:
             return self.stats_book.lanes(of_this_thread)
 
     def abandon(self) -> None:
-        """Be closed to calls, also to those that are under way in other threads, whose workers are killed."""
+        """Refuse further calls, and kill the workers of calls that are pending in other threads."""
         self.environments.is_closed = True
         for lane in {record.lane for record in self.records.values() if record.lane is not None}:
             lane.kill()
@@ -395,7 +396,7 @@ class EnvEngine(Closing):
         """Close all environments, and the workers if no other engine needs them; may be called twice.
 
         Args:
-            forgotten: Called by the garbage collector, perhaps in the middle of another engine's exchange.
+            forgotten: Called by the garbage collector, possibly during another engine's exchange.
         """
         self.environments.is_closed = True
         try:

@@ -128,25 +128,26 @@ class Settings:
     """How an engine behaves; times in seconds.
 
     Attributes:
-        use_lanes: ``True`` hosts all environments in lanes, ``False`` none, ``"auto"`` those for which it was measured
-            to pay.
-        max_workers: Most workers, and most quarantine workers beside them. None for ``min(8, usable processors)``; with
-            ``"auto"``, for as many as environments that wait can use; on a cluster, for as many as it has room for.
-        backend: Kind of workers: ``"process"`` (own processes under a supervisor), ``"executor"`` (the standard
-            library's ``ProcessPoolExecutor``, taken by itself where the first cannot be had) or ``"ray"`` (processes
-            on the nodes of a Ray cluster); or ``"package.module:Class"``, a
-            :class:`~ragen.parallel.lanes.handle.LaneKind` of one's own, which is built without arguments.
+        use_lanes: ``True`` hosts all environments in workers, ``False`` none, ``"auto"`` those for which measurements
+            show that it pays off.
+        max_workers: Maximum number of workers, and also of additional quarantine workers. None for ``min(8, usable
+            processors)``; with ``"auto"``, for as many as waiting environments can use; on a cluster, for as many as it
+            has room for.
+        backend: Kind of workers: ``"process"`` (processes under a supervisor), ``"executor"`` (the standard library's
+            ``ProcessPoolExecutor``, used automatically where ``"process"`` is unavailable) or ``"ray"`` (processes on
+            the nodes of a Ray cluster); or ``"package.module:Class"``, a custom
+            :class:`~ragen.parallel.lanes.handle.LaneKind`, created without arguments.
         sequential_env_types: Types that always stay in the main process.
         step_timeout: For one turn of one environment, and for one call of it.
         reset_timeout: For one reset, and for each step of a replay.
-        startup_timeout: For one worker to start, and for the classes of a tag to be loaded there.
-        on_env_failure: What follows when an environment fails: ``"fallback"`` (once more on a rebuilt one, and then it
-            has failed), ``"truncate"`` and ``"raise"`` (it has failed at once).
-        max_restarts: How often a lane's idle worker may die in an episode before its environments take turns in
-            quarantine; and how often an environment's worker may be killed, perhaps from outside, at its turn.
-        start_method: ``"forkserver"`` (workers are forks of a fresh process) or ``"spawn"`` (fresh interpreters).
-        ray: Which nodes of a cluster are used and what lanes claim there; options or a mapping of them.
-        max_turns: Turns that an episode has at most, where that is known: ``"auto"`` moves nothing for the last ones.
+        startup_timeout: For one worker to start, and for loading the classes of a tag there.
+        on_env_failure: What happens when an environment fails: ``"fallback"`` (retry once on a rebuilt environment,
+            then it has failed), ``"truncate"`` and ``"raise"`` (it has failed at once).
+        max_restarts: How often an idle worker may die per episode before its environments take turns in quarantine;
+            also how often an environment's worker may be killed, perhaps externally, during its turn.
+        start_method: ``"forkserver"`` (workers are forks of a clean process) or ``"spawn"`` (fresh interpreters).
+        ray: Which nodes of a cluster are used and what workers claim there; options or a mapping of them.
+        max_turns: Maximum number of turns per episode, if known: ``"auto"`` moves nothing for the last ones.
     """
 
     use_lanes: Mode = "auto"

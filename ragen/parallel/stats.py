@@ -212,17 +212,17 @@ class CostMeter:
 
 @dataclass(frozen=True)
 class LaneStats:
-    """What one home has done since the engine was made.
+    """What one process has done since the engine was created.
 
     Attributes:
         lane: ``"main"``, ``"worker 0"``, ...
         pid: Process id on its machine, None while there is no process.
-        env_types: Types of the environments at home there.
-        envs: How many environments are at home there now.
+        env_types: Types of the environments that live there.
+        envs: Number of environments that live there now.
         turns: Turns played.
         busy_s: Seconds spent inside environments.
-        restarts: Workers that had to be replaced.
-        node: Name of the machine that it is on; "" for this one.
+        restarts: Number of workers that were replaced.
+        node: Name of its machine; "" for this one.
     """
 
     lane: str
@@ -237,21 +237,22 @@ class LaneStats:
 
 @dataclass(frozen=True)
 class Gain:
-    """What workers have gained, as measured: the time that passed against the time that turns took.
+    """What workers have gained: elapsed time compared with the estimated time of sequential stepping.
 
-    Playing one environment after the other is estimated as the sum of what each reset and turn took where it was
-    played. Where more processes played than there are processors, the time in which a turn stood in line for one is
-    left out, since it would not without workers.
+    Sequential time is estimated as the sum of the time that each reset and turn took where it was played. If more
+    processes played than there are processors, the time in which a turn waited for a processor is excluded, since it
+    would not occur without workers.
 
     Attributes:
-        seconds: Time that passed in calls that reset environments or played turns, moves to workers included.
+        seconds: Elapsed time of calls that reset environments or played turns, including moves to workers.
         sequential_s: Seconds that the same resets and turns took, one by one.
         turns: Turns of single environments.
-        turn_s: Seconds of a usual turn: the mean without the dearest one of each tag, which may have imported modules.
-        workers: How many workers played turns or reset environments.
+        turn_s: Seconds of a typical turn: the mean without the most expensive one of each tag, which may have imported
+            modules.
+        workers: Number of workers that played turns or reset environments.
         main_took_part: Whether the main process did, too.
         mode: ``use_multiprocessing``.
-        held: What keeps all environments in the main process beside their costs; "" for nothing.
+        held: Reason other than cost that keeps all environments in the main process; "" for none.
     """
 
     seconds: float = 0.0

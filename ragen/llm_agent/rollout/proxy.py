@@ -1,15 +1,14 @@
-"""``LLMAgentProxy``: a player whose schedule the configuration chooses.
+"""``LLMAgentProxy``: a player with the schedule chosen by the configuration.
 
-Where the backend answers requests one by one, such as that of a server
-(:class:`~ragen.llm_agent.backends.base.StreamingBackend`), each trajectory goes at its own pace; where it answers
-batches, the turns of all are played together.
+If the backend answers requests one by one, such as a server (:class:`~ragen.llm_agent.backends.base.StreamingBackend`),
+each trajectory advances at its own pace; if it answers batches, the turns of all trajectories are played together.
 
-``use_parallel_envs: true`` gives rollouts in rows by turn, collected from containers of environments as verl-agent
-collects them; see :mod:`ragen.llm_agent.collecting`. Where that cannot be made, two lines say so, and everything is as
-with ``false``. The default is false: environments are parallel either way, and false keeps RAGEN's rows, one for a
-whole trajectory, which its recipes are tuned for.
+``use_parallel_envs: true`` returns one row per turn, collected from containers of environments as in verl-agent; see
+:mod:`ragen.llm_agent.collecting`. If these cannot be created, two lines say so, and everything proceeds as with
+``false``. The default is false: environments run in parallel either way, and false keeps RAGEN's rows, one per
+trajectory, for which its recipes are tuned.
 
-With ``agent_proxy.branching.when`` rollouts are trees; see :mod:`~ragen.llm_agent.rollout.trees`.
+With ``agent_proxy.branching.when``, rollouts are trees; see :mod:`~ragen.llm_agent.rollout.trees`.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ if TYPE_CHECKING:
 
 
 class LLMAgentProxy(RolloutPlayer):
-    """Plays rollouts by the schedule that ``agent_proxy.use_parallel_rollout`` names.
+    """Plays rollouts with the schedule selected by ``agent_proxy.use_parallel_rollout``.
 
-    A context manager; ``close`` may be called twice. The rest of its attributes are those of
+    A context manager; ``close`` may be called twice. Its other attributes are those of
     :class:`~ragen.llm_agent.rollout.player.RolloutPlayer`.
 
     Attributes:
-        parallel: The schedule, where ``agent_proxy.use_parallel_rollout`` is true; else None.
-        use_parallel_envs: Whether rollouts are collected in rows by turn, as far as that can be made.
+        parallel: The schedule, if ``agent_proxy.use_parallel_rollout`` is true; else None.
+        use_parallel_envs: Whether rollouts are collected as one row per turn, if that is possible.
     """
 
     def __init__(self, config: Any, actor_rollout_wg: Any, tokenizer: Any) -> None:
@@ -73,7 +72,7 @@ class LLMAgentProxy(RolloutPlayer):
 
     @property
     def parallel_envs(self) -> bool:
-        """Whether containers of environments have been made; from then on, rollouts are collected from them."""
+        """Whether containers of environments have been created; from then on, rollouts are collected from them."""
         return self._turn_rollouts is not None
 
     @property
@@ -92,7 +91,7 @@ class LLMAgentProxy(RolloutPlayer):
         return self._turn_rollouts.collector if self._turn_rollouts is not None else None
 
     def prepare(self, val: bool = False) -> tuple[EnvStateManager, ContextManager]:
-        """See :meth:`RolloutPlayer.prepare`; containers of environments are made besides, where they are wanted."""
+        """See :meth:`RolloutPlayer.prepare`; also creates containers of environments if enabled."""
         prepared = super().prepare(val)
         self._prepare_parallel_envs()
         return prepared
@@ -118,9 +117,9 @@ class LLMAgentProxy(RolloutPlayer):
         on_over: OverCallback | None = None,
         skip: Collection[int] = (),
     ) -> DataProto:
-        """See :meth:`RolloutPlayer.rollout`; with ``use_parallel_envs`` a row for each turn.
+        """See :meth:`RolloutPlayer.rollout`; with ``use_parallel_envs``, one row per turn.
 
-        With ``on_turn``, ``on_over`` or ``skip`` a rollout is played as without ``use_parallel_envs``.
+        With ``on_turn``, ``on_over`` or ``skip``, a rollout is played as without ``use_parallel_envs``.
         """
         if on_turn is None and on_over is None and not skip:
             self._prepare_parallel_envs()

@@ -1,8 +1,8 @@
-"""From a name in the configuration to an environment class, imported on first use.
+"""Environment classes by name, imported on first use.
 
-Four ways lead to a class: the built-in names, :func:`register_env`, a ``"package.module:Class"`` path used directly as
-``env_type``, and entry points in the group ``ragen.envs``. Older code may also put classes straight into
-``REGISTERED_ENVS`` and ``REGISTERED_ENV_CONFIGS``: both behave as dicts of classes, and only look up late.
+There are four ways to name a class: the built-in names, :func:`register_env`, a ``"package.module:Class"`` path used
+directly as ``env_type``, and entry points in the group ``ragen.envs``. Older code may also add classes directly to
+``REGISTERED_ENVS`` and ``REGISTERED_ENV_CONFIGS``, which behave as dicts of classes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _told: set[str] = set()
 
 
 class LazyClasses(MutableMapping[str, type]):
-    """A dict of classes in which a class may stand as ``"package.module:Class"`` until it is asked for."""
+    """A dict of classes; values given as ``"package.module:Class"`` are imported on first access."""
 
     def __init__(self, classes: dict[str, ClassOrPath]) -> None:
         """Start with these names; paths are not imported yet."""
@@ -51,11 +51,11 @@ class LazyClasses(MutableMapping[str, type]):
         del self._classes[name]
 
     def clear(self) -> None:
-        """Forget all names; imports nothing, where the inherited method would."""
+        """Remove all names without importing anything, unlike the inherited method."""
         self._classes.clear()
 
     def discard(self, name: str) -> None:
-        """Forget a name if it is here."""
+        """Remove a name if present."""
         self._classes.pop(name, None)
 
     def __contains__(self, name: object) -> bool:
@@ -104,12 +104,12 @@ REGISTERED_ENV_CONFIGS = LazyClasses({name: config for name, (_, config) in _BUI
 
 
 def register_env(name: str, env: ClassOrPath, config: ClassOrPath | None = None) -> None:
-    """Make an environment of one's own known under a name, in this process and in its workers.
+    """Register an environment under a name, in this process and in its workers.
 
     Args:
-        name: What ``custom_envs.<Tag>.env_type`` will say.
+        name: The name for ``custom_envs.<Tag>.env_type``.
         env: The class, or its ``"package.module:Class"`` path, which is imported on first use.
-        config: Its dataclass configuration, likewise; None takes the class's ``config_class``.
+        config: Its configuration dataclass, likewise; None: the class's ``config_class``.
 
     Raises:
         UnknownEnvError: A path is not of the form ``package.module:Class``.
@@ -180,7 +180,7 @@ def resolve_env(env_type: str) -> tuple[type, type | None]:
     """The environment class of a type and its configuration class.
 
     Args:
-        env_type: A registered name, an entry point's name, or a ``"package.module:Class"`` path.
+        env_type: A registered name, the name of an entry point, or a ``"package.module:Class"`` path.
 
     Returns:
         The class, and its configuration class or None if it declares none.

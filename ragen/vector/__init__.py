@@ -1,4 +1,4 @@
-"""Gymnasium's vector environments on lanes: many sub-environments in a worker, and none lost with it.
+"""Gymnasium's vector environments in workers: many sub-environments per worker, and none is lost with it.
 
     from ragen.vector import LaneVectorEnv, make_vec
 
@@ -7,8 +7,8 @@
     observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
     envs.close()
 
-Reading order: ``lane_vector_env`` (what users see), ``fleet`` (sub-environments in an engine, and when each begins its
-next episode), ``batch`` and ``infos`` (arrays from results), ``spaces``, ``arguments``, ``pending``.
+Reading order: ``lane_vector_env`` (the public class), ``sub_envs`` (sub-environments in an engine, and when each begins
+its next episode), ``batch`` (arrays from results), ``spaces``, ``arguments``, ``pending``.
 """
 
 from __future__ import annotations

@@ -53,11 +53,12 @@ _ABANDONED = 5.0  # seconds in which a call ends whose workers were killed
 
 
 class EnvFn:
-    """A function that builds an environment; travels to workers, closures and lambdas too.
+    """A function that builds an environment; it is sent to workers, even if it is a closure or lambda.
 
     Attributes:
-        preload: Modules that workers need to build and to play it, imported once for all of them.
-        uses_global_rng: Whether the environment may draw from the global generators, which are then kept apart for it.
+        preload: Modules that workers need to build and play it, imported once for all of them.
+        uses_global_rng: Whether the environment may draw from the global generators, whose states are then kept
+            separate.
         replayable: Whether it can be rebuilt from its seed and actions.
     """
 
@@ -112,44 +113,44 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         old_api: bool = False,
         overlap_waits: bool = False,
     ) -> None:
-        """Start workers, build the sub-environments there, and learn their spaces.
+        """Start workers, build the sub-environments there, and query their spaces.
 
         Args:
             env_fns: Functions that build the sub-environments.
-            shared_memory: Whether large observations may come through memory that workers share; refuses spaces whose
+            shared_memory: Whether large observations may be sent through shared memory; rejects spaces whose
                 observations have no fixed size.
-            copy: Whether each step gives an array of observations of its own.
+            copy: Whether each step returns a new array of observations.
             context: How workers start: ``"forkserver"`` (also for None and ``"fork"``) or ``"spawn"``.
-            daemon: Taken for compatibility; workers always end with this process, and may have processes of their own.
-            worker: Refused unless None.
+            daemon: Accepted for compatibility; workers always end with this process, and may have child processes.
+            worker: Must be None.
             observation_mode: ``"same"``, ``"different"``, or a pair of the observation space and the single one.
             autoreset_mode: When a sub-environment whose episode has ended begins the next one.
-            max_concurrency: Most sub-environments at work at the same time.
-            workers: Most workers; None for the number of processors (8 at most), 0 for none, ``"auto"`` for lanes where
-                they were measured to pay.
+            max_concurrency: Maximum number of sub-environments at work at the same time.
+            workers: Maximum number of workers; None for the number of processors (at most 8), 0 for none, ``"auto"``
+                for workers only where measurements show that they pay off.
             backend: Kind of workers, ``"process"`` or ``"executor"``.
-            step_timeout: Seconds for one step of one sub-environment, with the reset that may belong to it.
+            step_timeout: Seconds for one step of one sub-environment, including its autoreset.
             reset_timeout: Seconds for one explicit reset of one sub-environment.
             startup_timeout: Seconds for one worker to start.
             on_env_failure: ``"raise"`` the sub-environment's exception, ``"truncate"`` its episode, or ``"fallback"``:
-                once more on a rebuilt one, and then truncate. Killed workers are replaced in any case.
-            max_restarts: How often a sub-environment's worker may be killed, perhaps from outside, at one step.
+                retry once on a rebuilt one, then truncate. Killed workers are always replaced.
+            max_restarts: How often a sub-environment's worker may be killed, perhaps externally, during one step.
             autoreset_options: Options of autoresets: one mapping for all, one for each, or a function of index and
-                episode (1 is the one that the last explicit reset began).
-            autoreset_seeds: Seeds of autoresets likewise; None goes on with the generators.
+                episode (the last explicit reset began episode 1).
+            autoreset_seeds: Seeds of autoresets, likewise; None continues with the generators.
             uses_global_rng: Whether sub-environments draw from ``random`` or ``numpy.random``, whose states are then
-                kept apart for each; costs some microseconds a step.
-            old_api: Whether sub-environments have the interface of ``gym`` before 0.26: ``reset`` gives an observation
-                alone, ``step`` four values. Their spaces may be ``gym``'s; options are given as far as ``reset`` takes
-                them.
-            overlap_waits: Whether those of one worker wait at the same time, each in a thread of its own, where a
-                step waits for a network or another process rather than computes. They may share nothing that changes.
+                kept separate for each; costs some microseconds per step.
+            old_api: Whether sub-environments have the interface of ``gym`` before 0.26: ``reset`` returns only an
+                observation, ``step`` four values. Their spaces may be ``gym``'s; options are passed as far as ``reset``
+                accepts them.
+            overlap_waits: Whether the sub-environments of one worker wait in parallel, each in its own thread, for
+                steps that wait for a network or another process rather than compute. They must not share mutable state.
 
         Raises:
-            ValueError: An argument cannot work (``overlap_waits`` beside ``uses_global_rng``, for one), or shared
+            ValueError: An argument is invalid (such as ``overlap_waits`` together with ``uses_global_rng``), or shared
                 memory does not fit the space.
-            RuntimeError: Sub-environments differ in their spaces.
-            Exception: What building a sub-environment raised.
+            RuntimeError: Sub-environments have different spaces.
+            Exception: Building a sub-environment raised it.
         """
         settings = arguments.settings_from(
             context,
@@ -201,9 +202,9 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """Begin new episodes.
 
         Args:
-            seed: ``seed + i`` for sub-environment ``i``, a list of seeds, or None to go on with their generators.
-            options: What every ``reset`` is given, or a list with one mapping or None for each. A boolean array under
-                ``"reset_mask"`` says which are to be reset; the mapping is left as it is.
+            seed: ``seed + i`` for sub-environment ``i``, a list of seeds, or None to continue with their generators.
+            options: Options for every ``reset``, or a list with one mapping or None for each. A boolean array under
+                ``"reset_mask"`` selects those to reset; the mapping is not modified.
 
         Returns:
             Observations of all sub-environments, and the infos of those that were reset.
@@ -211,27 +212,27 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return self._now("reset_async", self._resetting(seed, options))
 
     def reset_async(self, seed: Any = None, options: Any = None) -> None:
-        """Begin a :meth:`reset`; :meth:`reset_wait` gives its result."""
+        """Begin a :meth:`reset`; :meth:`reset_wait` returns its result."""
         self._begin("reset", self._resetting(seed, options))
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, Infos]:
-        """The result of :meth:`reset_async`; after a ``TimeoutError`` it may be called again for the same one."""
+        """The result of :meth:`reset_async`; after a ``TimeoutError`` it can be called again."""
         return self._wait("reset", timeout)
 
     def step(self, actions: Any) -> Stepped:
-        """Step all sub-environments; gives observations, rewards, terminations, truncations and infos.
+        """Step all sub-environments; returns observations, rewards, terminations, truncations and infos.
 
         Raises:
-            ValueError: Not as many actions as sub-environments; none was stepped.
+            ValueError: The number of actions differs from that of sub-environments; none was stepped.
         """
         return self._now("step_async", self._stepping(actions))
 
     def step_async(self, actions: Any) -> None:
-        """Begin a :meth:`step`; :meth:`step_wait` gives its result."""
+        """Begin a :meth:`step`; :meth:`step_wait` returns its result."""
         self._begin("step", self._stepping(actions))
 
     def step_wait(self, timeout: float | None = None) -> Stepped:
-        """The result of :meth:`step_async`; after a ``TimeoutError`` it may be called again for the same one."""
+        """The result of :meth:`step_async`; after a ``TimeoutError`` it can be called again."""
         return self._wait("step", timeout)
 
     def _resetting(self, seed: Any, options: Any) -> Callable[[], Any]:
@@ -252,14 +253,14 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     @holds_interrupts
     def step_some(self, ids: Sequence[int], actions: Any) -> Stepped:
-        """Step some sub-environments; the others stay as they are.
+        """Step some sub-environments; the others are unchanged.
 
         Args:
             ids: Their indices.
-            actions: An action for each of them.
+            actions: One action for each of them.
 
         Returns:
-            Like :meth:`step`, with a row for each of ``ids`` in that order; ``infos["env_id"]`` repeats them.
+            Like :meth:`step`, with one row for each of ``ids`` in that order, repeated in ``infos["env_id"]``.
         """
         some = self._free(arguments.ids_from(ids, self.num_envs))
         results = self._envs.step(some, actions_of(self.action_space, actions, len(some)))
@@ -267,9 +268,9 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     @holds_interrupts
     def send(self, actions: Any, ids: Sequence[int] | None = None) -> None:
-        """Begin to step some sub-environments, all by default, and do not wait; :meth:`recv` gives results.
+        """Begin to step some sub-environments, by default all, without waiting; :meth:`recv` returns results.
 
-        May be called again, with others, before anything was received.
+        May be called again, with others, before anything is received.
         """
         some = self._free(arguments.ids_from(range(self.num_envs) if ids is None else ids, self.num_envs))
         each = actions_of(self.action_space, actions, len(some))
@@ -280,10 +281,9 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         """Wait for sub-environments that were sent a step.
 
         Args:
-            min_envs: How many to wait for; all that are ready come back.
-            in_order: Exactly ``min_envs``, those that were sent first: what comes back then does not depend on which
-                of them were quicker.
-            timeout: Seconds to wait at most.
+            min_envs: How many to wait for; all finished ones are returned.
+            in_order: Return exactly ``min_envs``, those that were sent first, regardless of which are faster.
+            timeout: Maximum number of seconds to wait.
 
         Returns:
             Like :meth:`step_some`.
@@ -301,13 +301,13 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     # Attributes and methods
 
     def render(self) -> tuple[Any, ...]:
-        """What each sub-environment renders."""
+        """The rendering of each sub-environment."""
         return self._now("call_async", lambda: read_all(self._envs.engine, "render", calls=True))
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Call a method of every sub-environment, or read an attribute; what it gave, as a tuple.
+        """Call a method of every sub-environment, or read an attribute; returns a tuple of the results.
 
-        The call is part of the episode: a sub-environment that is rebuilt has it too.
+        The call is part of the episode: it is repeated when a sub-environment is rebuilt.
         """
         return self.call_some(range(self.num_envs), name, *args, **kwargs)
 
@@ -316,15 +316,15 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return self._now("call_async", lambda: call_all(self._envs.engine, name, args, kwargs, ids))
 
     def call_async(self, name: str, *args: Any, **kwargs: Any) -> None:
-        """Begin a :meth:`call`; :meth:`call_wait` gives its result."""
+        """Begin a :meth:`call`; :meth:`call_wait` returns its result."""
         self._begin("call", lambda: call_all(self._envs.engine, name, args, kwargs))
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """The result of :meth:`call_async`; after a ``TimeoutError`` it may be called again for the same one."""
+        """The result of :meth:`call_async`; after a ``TimeoutError`` it can be called again."""
         return self._wait("call", timeout)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """An attribute of every sub-environment; one that is a method is called."""
+        """An attribute of every sub-environment; methods are called."""
         return self.get_attr_of(range(self.num_envs), name)
 
     def get_attr_of(self, ids: Sequence[int], name: str) -> tuple[Any, ...]:
@@ -332,13 +332,13 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return self._now("call_async", lambda: read_all(self._envs.engine, name, ids=ids))
 
     def are_wrapped(self, wrapper: type, ids: Sequence[int]) -> tuple[bool, ...]:
-        """Whether each of some sub-environments, or anything that it wraps, is an instance of a class."""
+        """Whether each of the given sub-environments, or anything it wraps, is an instance of a class."""
         return self._now("call_async", lambda: are_wrapped(self._envs.engine, wrapper, ids))
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute, to one value for all or to one for each in a list or tuple.
 
-        It outlives killed workers, and resets.
+        It survives killed workers and resets.
         """
         if not isinstance(values, list | tuple):
             values = [values] * self.num_envs
@@ -410,15 +410,15 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     # The end
 
     def stats(self) -> list[LaneStats]:
-        """What each home has done: turns, seconds, restarts."""
+        """What each process has done: turns, seconds, restarts."""
         return self._envs.engine.stats()
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """Close the sub-environments, and the workers that nothing else uses.
 
         Args:
-            timeout: Seconds to wait for a call that is under way; None until it is done.
-            terminate: Do not wait for it: the workers that are at it are killed.
+            timeout: Seconds to wait for a pending call; None until it is done.
+            terminate: Do not wait: kill the workers of a pending call.
         """
         if (envs := getattr(self, "_envs", None)) is not None:
             try:

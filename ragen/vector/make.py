@@ -1,4 +1,4 @@
-"""``make_vec``: a vector environment on lanes from the id of a registered environment."""
+"""``make_vec``: a vector environment in workers from the id of a registered environment."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def make_vec(
     vector_kwargs: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> LaneVectorEnv:
-    """Make a vector environment, like ``gymnasium.make_vec``.
+    """Create a vector environment, like ``gymnasium.make_vec``.
 
     Args:
-        id: Of a registered environment, or its spec.
+        id: The id of a registered environment, or its spec.
         num_envs: Number of sub-environments.
-        wrappers: Put around each, the first one innermost.
+        wrappers: Wrappers for each, the first one innermost.
         vector_kwargs: Arguments of :class:`LaneVectorEnv`.
-        kwargs: Arguments of :class:`LaneVectorEnv` too (``workers``, ``autoreset_mode``, ...); all others are the
-            environment's own.
+        kwargs: Also arguments of :class:`LaneVectorEnv` (``workers``, ``autoreset_mode``, ...); all others are passed
+            to the environment.
 
     Returns:
-        The vector environment; its ``spec`` records how it was made.
+        The vector environment; its ``spec`` records how it was created.
     """
     names = set(inspect.signature(LaneVectorEnv).parameters) - {"env_fns"}
     vector = {key: kwargs.pop(key) for key in list(kwargs) if key in names} | (vector_kwargs or {})

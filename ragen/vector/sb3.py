@@ -1,4 +1,4 @@
-"""Lane vector environments for Stable-Baselines3, whose ``VecEnv`` has an interface of its own.
+"""An adapter from :class:`LaneVectorEnv` to Stable-Baselines3's ``VecEnv`` interface.
 
     from stable_baselines3 import PPO
     from ragen.vector import make_vec
@@ -6,7 +6,7 @@
 
     model = PPO("MlpPolicy", LaneVecEnv(make_vec("CartPole-v1", 8, autoreset_mode="SameStep")))
 
-Stable-Baselines3 is imported with this module, and by nothing else in the package.
+Stable-Baselines3 is imported with this module, and nowhere else in the package.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
     """
 
     def __init__(self, envs: LaneVectorEnv) -> None:
-        """Take a vector environment over, and close it with this.
+        """Take over a vector environment, which is closed with this one.
 
         Args:
-            envs: One that resets its sub-environments in the step that ends their episodes, as ``VecEnv`` does.
+            envs: A vector environment that resets its sub-environments in the step that ends their episodes, as in
+                ``VecEnv``.
 
         Raises:
             ConfigError: It does not.
@@ -51,7 +52,7 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
 
     @holds_interrupts
     def reset(self) -> Any:
-        """Begin new episodes, with the seeds and options that were set since the last reset; observations."""
+        """Begin new episodes, with the seeds and options set since the last reset; returns observations."""
         seeds = None if all(seed is None for seed in self._seeds) else list(self._seeds)
         options = [dict(each) if each else None for each in self._options] if any(self._options) else None
         observations, infos = self.envs.reset(seed=seeds, options=options)
@@ -61,12 +62,12 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
         return observations
 
     def step_async(self, actions: Any) -> None:
-        """Keep the actions; :meth:`step_wait` plays them, and can be called again if it was interrupted."""
+        """Store the actions; :meth:`step_wait` plays them, and can be called again if it was interrupted."""
         self._actions = actions
 
     @holds_interrupts
     def step_wait(self) -> tuple[Any, np.ndarray, np.ndarray, list[dict[str, Any]]]:
-        """Observations, rewards, ends, and an info for each; that of an end holds the last observation."""
+        """Observations, rewards, dones, and an info for each; the last info of an episode has its last observation."""
         observations, rewards, terminated, truncated, infos = self.envs.step(self._actions)
         over = terminated | truncated
         all_infos = []
@@ -99,7 +100,7 @@ class LaneVecEnv(VecEnv):  # type: ignore[misc]
         return list(self.envs.are_wrapped(wrapper_class, self._get_indices(indices)))
 
     def get_images(self) -> Sequence[Any]:
-        """What each sub-environment renders."""
+        """The rendering of each sub-environment."""
         return list(self.envs.render())
 
     def _get_indices(self, indices: Any) -> Sequence[int]:

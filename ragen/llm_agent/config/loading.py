@@ -62,17 +62,17 @@ def load_config(
     """Compose a configuration.
 
     Args:
-        name: A file of the folder, with or without ``.yaml``; or the path of one, such as ``./mine.yaml``.
+        name: A file in the folder, with or without ``.yaml``; or a path, such as ``./mine.yaml``.
         overrides: Hydra's ``key=value``, ``+key=value`` and ``~key``.
-        directory: The folder to look in first; None is the package's own.
-        further: Another folder, for what is not in the first one.
+        directory: The folder to search first; None is the package's own.
+        further: Another folder, searched after the first one.
 
     Returns:
         The composed configuration. Interpolations are not resolved yet.
 
     Raises:
-        ConfigError: There is no such folder or file, a file is not valid, or an override does not fit: of a key that
-            is not there, what was probably meant is told.
+        ConfigError: There is no such folder or file, a file is invalid, or an override does not fit; for unknown keys
+            the message has a suggestion.
     """
     from hydra import initialize_config_dir
     from hydra.errors import HydraException

@@ -207,10 +207,10 @@ class RolloutPlayer(Closing):
         return ContextManager(self.config, self.tokenizer, mode=mode)
 
     def prepare(self, val: bool = False) -> tuple[EnvStateManager, ContextManager]:
-        """Make the managers of a mode now; everything in their part of the configuration is checked by that.
+        """Create the managers of a mode now, which validates their part of the configuration.
 
         Raises:
-            ConfigError: A key is missing or has a value that cannot work; no environment was built.
+            ConfigError: A key is missing or has an invalid value; no environment was built.
         """
         names = ("val_ctx_manager", "val_es_manager") if val else ("train_ctx_manager", "train_es_manager")
         ctx_manager, es_manager = (getattr(self, name) for name in names)  # the one that starts workers comes last
@@ -233,18 +233,18 @@ class RolloutPlayer(Closing):
         on_over: OverCallback | None = None,
         skip: Collection[int] = (),
     ) -> DataProto:
-        """Play one episode in every environment, and make a training batch of them.
+        """Play one episode in every environment, and build a training batch from them.
 
         Args:
-            dataproto: Its ``meta_info`` is handed to the actor with every batch of prompts. ``compute_collapse: False``
-                in it leaves out the columns for collapse detection (generation 2026).
-            val: See :meth:`play`, as for the rest.
-            on_turn: See there.
-            on_over: See there.
-            skip: See there.
+            dataproto: Its ``meta_info`` is passed to the actor with every batch of prompts. ``compute_collapse: False``
+                in it omits the columns for collapse detection (generation 2026).
+            val: See :meth:`play`, as for the following arguments.
+            on_turn: See :meth:`play`.
+            on_over: See :meth:`play`.
+            skip: See :meth:`play`.
 
         Returns:
-            The rollouts, as ``ContextManager.formulate_rollouts`` makes them.
+            The rollouts, as built by ``ContextManager.formulate_rollouts``.
         """
         self._is_training = True
         try:
@@ -269,18 +269,18 @@ class RolloutPlayer(Closing):
         """Play one episode in every environment.
 
         Args:
-            meta_info: Handed to the actor with every batch of prompts. One that ``takes_prompts`` gets them as a
-                :class:`~ragen.llm_agent.tokens.dataproto.PromptBatch`, and any other as a ``DataProto``.
-            val: Whether to play ``es_manager.val`` and not ``es_manager.train``.
-            on_turn: Called before every turn with its number, from 0, and the number of environments still active,
-                and once after the last turn.
-            on_over: Called after every turn in which episodes ended, with their states; ``pass@k`` is only in
-                the states of whole groups. Where no reply came, ``failures`` says why.
-            skip: Environments that are reset and then left alone; at least one must remain.
+            meta_info: Passed to the actor with every batch of prompts. An actor that ``takes_prompts`` gets them as a
+                :class:`~ragen.llm_agent.tokens.dataproto.PromptBatch`, any other as a ``DataProto``.
+            val: Whether to play ``es_manager.val`` instead of ``es_manager.train``.
+            on_turn: Called before every turn with its number, from 0, and the number of active environments, and once
+                after the last turn.
+            on_over: Called after every turn in which episodes ended, with their states; only whole groups have
+                ``pass@k``. If a reply is missing, ``failures`` has the reason.
+            skip: Environments that are reset and then not played; at least one must remain.
 
         Returns:
-            The final states, which ``rollout_states`` keeps too; :func:`~ragen.llm_agent.rollout.metrics.mean_metrics`
-            makes of them the metrics that a training batch would carry.
+            The final states, also kept in ``rollout_states``; :func:`~ragen.llm_agent.rollout.metrics.mean_metrics`
+            computes from them the metrics that a training batch would have.
         """
         es_manager, ctx_manager = self.prepare(val)
         self.begin_record()

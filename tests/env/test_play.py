@@ -62,7 +62,7 @@ def test_a_solved_episode_says_so() -> None:
 
 def test_moves_are_taken_by_name_in_any_case_or_by_number_and_others_ask_again() -> None:
     shown = played("rubikscube", " u'\n2\nsideways\n", "scramble_depth=0", seed=0)
-    assert "'sideways' is none of U (1)" in shown
+    assert "'sideways' is not one of U (1)" in shown
     assert "Left after 2 actions" in shown
     assert "Step: 2/20" in shown
 

@@ -261,7 +261,7 @@ def test_too_few_replies_are_an_error(shards):
             columns = {"env_ids": lm_inputs.non_tensor_batch["env_ids"][:1], "response_texts": ["x"]}
             return batch_of(**columns)
 
-    with pytest.raises(InputError, match=r"the actor gave 1 replies to 18 prompts"):
+    with pytest.raises(InputError, match=r"the actor returned 1 replies to 18 prompts"):
         played(config_of(shards=shards), Short())
 
 

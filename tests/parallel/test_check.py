@@ -162,7 +162,7 @@ def test_state_that_an_environment_holds_elsewhere_is_fine():
     ("env", "status", "told"),
     [
         (check_cases.Saves, "ok", "loading a snapshot of any turn continues as the episode did"),
-        (check_cases.Walk, "ok", "no snapshots: what is lost is played again"),
+        (check_cases.Walk, "ok", "no snapshots: lost environments are replayed"),
         (check_cases.ResetsSlowly, "note", "no snapshots: .*every member of a group is reset, in .*s"),
     ],
 )

@@ -243,7 +243,7 @@ def test_one_that_goes_is_closed_and_forgotten_and_its_id_is_free_again(make: Ma
         engine.add(spec)
     engine.remove([1, 99])
     assert homes(engine) == {}
-    with pytest.raises(InputError, match="no environment 1 in this engine"):
+    with pytest.raises(InputError, match="this engine has no environment 1"):
         engine.play(turns([1]))
     engine.add(spec)
     engine.reset({1: 7})
@@ -497,9 +497,9 @@ def test_an_environment_that_another_thread_uses_is_told(make: Make) -> None:
     thread = threading.Thread(target=lambda: results.append(engine.play(turns([0, 1]))))
     thread.start()
     assert until(lambda: not engine.records[0].in_sync)
-    with pytest.raises(StateError, match=r"env 1 is being used by another thread"):
+    with pytest.raises(StateError, match=r"env 1 is in use by another thread"):
         engine.play(turns([3, 1]))
-    with pytest.raises(StateError, match=r"env 0 is being used by another thread"):
+    with pytest.raises(StateError, match=r"env 0 is in use by another thread"):
         engine.reset(seeds())
     assert list(engine.play(turns([2, 3]))) == [2, 3]
     thread.join()
@@ -512,7 +512,7 @@ def test_an_environment_that_another_thread_uses_is_told(make: Make) -> None:
 
 def test_misuse_is_told(make: Make) -> None:
     engine = make(specs())
-    with pytest.raises(StateError, match="env 0 was not reset yet"):
+    with pytest.raises(StateError, match="env 0 has not been reset"):
         engine.play(turns())
     engine.reset(seeds())
     with pytest.raises(InputError, match="this engine has no environment 9"):

@@ -493,8 +493,8 @@ def test_ids_are_checked_before_anything_is_forked(make: Make) -> None:
     engine = began(make)
     for env_id, new_ids, error, text in (
         (9, [1], InputError, "no environment 9"),
-        (0, [0], StateError, "an env 0 already"),
-        (0, [1, 1], StateError, "an env 1 already"),
+        (0, [0], StateError, "env 0 already exists"),
+        (0, [1, 1], StateError, "env 1 already exists"),
         (0, ["a"], InputError, "expected an integer"),
     ):
         with pytest.raises(error, match=text):

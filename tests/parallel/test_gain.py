@@ -38,7 +38,7 @@ LINES = [
      "1 worker and the main process: 6.5 s in environments; one after the other about 11.3 s: 1.7 x faster"),
     (Gain(2.0, 0.5, 40, 1e-3, workers=2, mode=True),
      "2 workers: 2.0 s in environments; one after the other about 500 ms: 4.0 x slower; "
-     "use_multiprocessing=auto measures what pays"),
+     "use_multiprocessing=auto measures what pays off"),
     (Gain(2.0, 0.5, 40, 1e-3, workers=2, mode="auto"),
      "2 workers: 2.0 s in environments; one after the other about 500 ms: 4.0 x slower"),
     (Gain(1.0, 1.01, 40, 1e-3, workers=2),

@@ -317,7 +317,7 @@ def test_two_managers_share_the_nodes() -> None:
         ({"num_cpus": -1}, "es_manager.ray.num_cpus = -1: expected a number of at least 0."),
         ({"num_cpus": True}, "es_manager.ray.num_cpus = True: expected a number"),
         ({"resources": {"gpu box": "two"}}, "es_manager.ray.resources.gpu box = 'two': expected a number"),
-        ({"resources": {"CPU": 1}}, "es_manager.ray.resources.CPU = 1: that is no custom resource"),
+        ({"resources": {"CPU": 1}}, "es_manager.ray.resources.CPU = 1: that is not a custom resource"),
         ({"resources": 3}, "es_manager.ray.resources = 3: expected a mapping"),
         ({"nodes": "workers"}, "es_manager.ray.nodes = 'workers': expected 'all', 'worker', or a list of nodes."),
         ({"nodes": []}, "es_manager.ray.nodes = []: expected"),

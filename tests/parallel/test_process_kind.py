@@ -608,7 +608,7 @@ def test_a_proc_that_is_read_only_or_missing_harms_nothing(tmp_path: Path, proc:
     [
         (os, "fork", None, "this Python has no os.fork"),
         (socket, "send_fds", None, "this Python has no socket.send_fds"),
-        (sys, "platform", "win32", "it is for Linux and macOS, and this is win32"),
+        (sys, "platform", "win32", "it requires Linux or macOS, and this is win32"),
         (sys, "executable", "", "the path of the Python interpreter is unknown (sys.executable is empty)"),
     ],
 )

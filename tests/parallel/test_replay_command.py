@@ -109,7 +109,7 @@ def test_results_that_differ_from_the_recorded_ones_are_shown(tmp_path, capsys):
 def test_another_failure_than_the_recorded_one_is_told(tmp_path, capsys):
     path = changed(report_of(tmp_path, check_cases.Raises), what="KeyError: 3")
     assert run(path) == DIFFERENT
-    assert "Something else happened at turn 1: exception: ValueError" in capsys.readouterr().out
+    assert "A different failure happened at turn 1: exception: ValueError" in capsys.readouterr().out
 
 
 def test_a_divergence_is_reproduced_where_the_replay_differs(tmp_path, capsys):
@@ -257,7 +257,7 @@ def test_a_class_that_the_environments_module_only_imports_is_not_called(tmp_pat
         ("subprocess:Popen", "is not an environment"),
         ("os:system", "is not a class of that module"),
         ("support.check_cases:subprocess.Popen", "is not a class of that module"),
-        ("os;system", "is no 'package.module:Class'"),
+        ("os;system", "is not a 'package.module:Class'"),
     ],
 )
 def test_what_is_no_environment_is_not_built(tmp_path, capsys, name, why):

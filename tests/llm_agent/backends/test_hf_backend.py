@@ -235,7 +235,7 @@ def test_a_tokenizer_without_a_chat_template_is_an_error_before_the_model_is_loa
 def test_a_tokenizer_of_another_model_is_an_error(folder):
     other = tokenizer().__class__.from_pretrained(str(folder))
     other.add_tokens(["one more"])
-    with pytest.raises(ConfigError, match=r"has 513 tokens and the model knows 512; set 'actor\.tokenizer'"):
+    with pytest.raises(ConfigError, match=r"has 513 tokens and the model has 512; set 'actor\.tokenizer'"):
         create_backend(config(folder), other)
 
 
@@ -244,7 +244,7 @@ def test_a_tokenizer_of_another_model_is_an_error(folder):
     [
         (["actor_rollout_ref.rollout.max_model_len=3600"], r"max_model_len' is 3600, and the context .* ends at 512"),
         (["actor.model=/no/such/model"], r"'actor.model' is '/no/such/model': no such folder"),
-        (["actor.model=null", "model_path=/no/such"], r"'actor_rollout_ref\.model\.path' is '/no/such': there is"),
+        (["actor.model=null", "model_path=/no/such"], r"'actor_rollout_ref\.model\.path' is '/no/such': no such"),
         (["actor.hf.dtype=int4"], r"'actor\.hf\.dtype' is 'int4'; expected one of auto, float32"),
         (["actor.hf.device=cuda:99"], r"'actor\.hf\.device' is 'cuda:99', which cannot be used here"),
         (["actor.hf.device=toaster"], r"'actor\.hf\.device' is 'toaster', which cannot be used here"),

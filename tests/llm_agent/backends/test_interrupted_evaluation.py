@@ -90,7 +90,7 @@ def test_a_run_that_was_interrupted_goes_on_without_asking_anything_twice(number
         given = interrupting(server, 9, lambda: os.kill(os.getpid(), number))
         assert run(server, tmp_path, "actor.openai.grace=0.2") == SIGNALS[number]
         told = capsys.readouterr().err
-        assert "and 9 replies" in told and "to go on: python -m ragen.llm_agent.agent_proxy --config-name" in told
+        assert "and 9 replies" in told and "to resume: python -m ragen.llm_agent.agent_proxy --config-name" in told
         assert used(tmp_path)["requests"] == len(server.bodies)
         under_way = [
             body["messages"][-1]["content"] for body in server.bodies if body["messages"][-1]["content"] not in given

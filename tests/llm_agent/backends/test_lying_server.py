@@ -195,7 +195,7 @@ def test_a_redirect_is_not_followed_and_named():
             reply = ask(server)
         with chat_server(models=fail(302, Location=f"{other.url}/models")) as server:
             settings = ApiSettings("tiny", server.url)
-            with pytest.raises(ConfigError, match=f"redirects to {other.url}/models; no redirect is followed"):
+            with pytest.raises(ConfigError, match=f"redirects to {other.url}/models; redirects are not followed"):
                 openai.OpenAIBackend(settings).checked()
         assert other.bodies == other.keys == []
     assert f"redirects to http://***@127.0.0.1:{other.server_port}/v1/chat/completions?***; no" in reply.error

@@ -173,7 +173,7 @@ def test_kills_count_up_only_while_no_turn_is_played():
         return await by_service(service, configuration, before_turn=kill)
 
     assert_same(run(work, configuration), by_manager(configuration))
-    assert homes == {"lane 0", "lane 1"}
+    assert homes == {"worker 0", "worker 1"}
 
 
 def test_what_arrives_together_goes_in_one_call():

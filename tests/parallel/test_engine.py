@@ -287,11 +287,11 @@ def test_turns_that_are_played_forgive_a_lane_its_kills_where_the_engine_is_told
         kill(engine)
         assert engine.play(turns([1]))[1].observation == alone(7, turn)[turn]
         engine.readmit([1])
-    assert homes(engine) == {"lane 0": 1}
+    assert homes(engine) == {"worker 0": 1}
 
 
 @in_lanes
-@pytest.mark.parametrize(("fault", "home"), [("is killed", "lane 0"), ("exits", "quarantine of env 1")])
+@pytest.mark.parametrize(("fault", "home"), [("is killed", "worker 0"), ("exits", "quarantine of env 1")])
 def test_a_suspect_comes_back_from_quarantine_if_it_was_only_killed(
     make: Make, tmp_path: Any, fault: str, home: str
 ) -> None:

@@ -138,3 +138,18 @@ def test_with_its_prompts_every_token_and_column_is_that_of_the_reference(
         assert row == {key: value for key, value in theirs.items() if key != "scores"}
     assert batch["metrics"] == pytest.approx(expected["metrics"])
     assert batch["columns"] == expected["columns"]
+
+
+HOUSES = [record for record in SETTINGS if record["setting"].startswith("house_")]
+
+
+@pytest.mark.parametrize("record", HOUSES, ids=name_of)
+def test_with_its_prompts_turns_of_alfworld_are_told_as_the_reference_tells_them_without_quirks_too(
+    record: Record, prompts: Callable[[str], Path]
+) -> None:
+    overrides = context_facts.settings_of("up26")[record["setting"]]
+    ours = {"agent_proxy.prompts": str(prompts("up26")), "generation": 2026}
+    states = [state for state in context_facts.rollouts(overrides) if state["tag"] == "Depot"]
+    plays = [(state, turns) for state, most in zip(states, (4, 3), strict=True) for turns in range(most)]
+    told = {context_facts.prompt_facts(manager(overrides, ours), *play)["messages"] for play in plays}
+    assert len(told) == 7 and told <= {prompt["messages"] for prompt in record["prompts"]}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import sys
 import tempfile
 import urllib.request
@@ -22,8 +23,8 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 ARMS = ("phoenix", "dragon")  # one pays 0.1; the other pays 1 in a quarter of the tasks, and else nothing
 TASKS = 64
-LESSONS = 100
-GROUP, GROUPS = 8, 2  # rollouts of a task, and tasks, that each step learns from
+LESSONS = 300
+GROUP, GROUPS = 8, 4  # rollouts of a task, and tasks, that each step learns from
 LONGEST = 160  # tokens of the model and of the tool's answer
 
 
@@ -47,36 +48,42 @@ def model_and_tokenizer(seed: int) -> tuple[Any, Any]:
     return build_model(TinyModelSettings(), tokenizer, seed), tokenizer
 
 
+def replies(tokenizer: Any, game: Any, rows: list[dict[str, Any]]) -> list[tuple[list[int], list[int]]]:
+    """Tokens of what a model is asked in each task, and of a good form to go on, with either arm."""
+    found = []
+    for row in rows:
+        for arm in ARMS:
+            chat = [{"role": "user", "content": game.reset(**row)}]
+            asked = tokenizer.apply_chat_template(chat, [game.act], tokenize=False, add_generation_prompt=True)
+            call = {"type": "function", "function": {"name": "act", "arguments": {"action": arm}}}
+            chat.append({"role": "assistant", "content": "", "tool_calls": [call]})
+            chat.append({"role": "tool", "name": "act", "content": game.act(arm)})
+            chat.append({"role": "assistant", "content": "Done."})
+            whole = tokenizer.apply_chat_template(chat, [game.act], tokenize=False).removesuffix("\n")
+            found.append(tuple(tokenizer(text).input_ids for text in (asked, whole.removeprefix(asked))))
+    return found
+
+
 def teach(model: Any, tokenizer: Any, game: Any, rows: list[dict[str, Any]]) -> float:
     """Teach the model to pull an arm with a tool call, and then to say that it is done; the last lesson's loss."""
     import torch
 
-    torch.manual_seed(0)
+    known, chooser = replies(tokenizer, game, rows), random.Random(0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.02, LESSONS)
     loss = torch.tensor(0.0)
-    model.train()
-    for lesson in range(LESSONS):
-        texts = []
-        for place, arm in enumerate(ARMS):
-            seen = {"role": "user", "content": game.reset(**rows[(2 * lesson + place) % len(rows)])}
-            call = {"type": "function", "function": {"name": "act", "arguments": {"action": arm}}}
-            said = [{"role": "assistant", "content": "", "tool_calls": [call]}]
-            said.append({"role": "tool", "name": "act", "content": game.act(arm)})
-            said.append({"role": "assistant", "content": "Done."})
-            asked, whole = (
-                tokenizer.apply_chat_template(chat, tools=[game.act], tokenize=False, add_generation_prompt=not more)
-                for chat, more in (([seen], False), ([seen, *said], True))
-            )
-            texts.append((asked, whole.removesuffix("\n")))
-        batch = tokenizer([whole for _, whole in texts], return_tensors="pt", padding=True)
-        replies = [len(tokenizer(whole).input_ids) - len(tokenizer(asked).input_ids) for asked, whole in texts]
-        labels = batch.input_ids.clone()
-        for row, length in zip(labels, replies, strict=True):  # padding is on the left
-            row[:-length] = -100
+    for _ in range(LESSONS):
+        seen = chooser.choice((32, 64, 128, 32, 64, 2048))  # tokens of the end of what is asked: few cost less
+        texts = [(asked[-seen:], reply) for asked, reply in chooser.sample(known, 4)]
+        batch = tokenizer.pad({"input_ids": [asked + reply for asked, reply in texts]}, return_tensors="pt")
+        labels = batch["input_ids"].clone()
+        for row, (_, reply) in zip(labels, texts, strict=True):  # padding is on the left
+            row[: -len(reply)] = -100
         loss = model(**batch, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        schedule.step()
         optimizer.zero_grad()
     return loss.item()
 
@@ -90,9 +97,8 @@ def train(url: str, steps: int, seed: int) -> list[dict[str, float]]:
     torch.set_num_threads(1)  # more are slower for a model of this size
     rows, factory = tasks(url), trl_environment(url)
     model, tokenizer = model_and_tokenizer(seed)
-    print(
-        f"{len(rows)} tasks; loss after {LESSONS} lessons: {teach(model, tokenizer, factory(), rows):.2f}", flush=True
-    )
+    loss = teach(model, tokenizer, factory(), rows)
+    print(f"{len(rows)} tasks; loss after {LESSONS} lessons: {loss:.3f}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         config = GRPOConfig(
             output_dir=folder,
@@ -101,7 +107,7 @@ def train(url: str, steps: int, seed: int) -> list[dict[str, float]]:
             num_generations=GROUP,
             max_completion_length=LONGEST,
             max_tool_calling_iterations=2,
-            learning_rate=1e-3,
+            learning_rate=5e-4,
             lr_scheduler_type="constant",
             scale_rewards="none",  # by the standard deviation, it would count how often an arm pays, not how much
             gradient_checkpointing=False,

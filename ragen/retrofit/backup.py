@@ -92,7 +92,7 @@ def place(root: Path, files: Mapping[str, bytes]) -> None:
     except BaseException as error:
         undo(root, force=True)
         if isinstance(error, RetrofitError):
-            raise RetrofitError(f"{error} Everything was brought back.") from error
+            raise RetrofitError(f"{error} Everything was restored.") from error
         raise
 
 

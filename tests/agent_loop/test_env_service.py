@@ -130,7 +130,7 @@ def assert_same(episodes, reference):
 
 
 async def lane_pids(service):
-    return [stats.pid for stats in (await service.stats()).lanes if stats.lane.startswith("lane") and stats.pid]
+    return [stats.pid for stats in (await service.stats()).lanes if stats.lane.startswith("worker") and stats.pid]
 
 
 @pytest.mark.parametrize("where", [True, False])

@@ -96,7 +96,7 @@ def test_verls_manager_plays_trajectories_and_kills_of_lanes_or_service_change_n
     assert (before.opened, before.sessions) == (6, 0)
     assert actor_name(section, "n") != actor_name({**section, "x": 1}, "n")
 
-    stop, killed = threading.Event(), {"lane": 0, "main": 0}
+    stop, killed = threading.Event(), {"worker": 0, "main": 0}
 
     def kill():
         """Kill a lane every now and then, and once the service itself."""
@@ -105,7 +105,7 @@ def test_verls_manager_plays_trajectories_and_kills_of_lanes_or_service_change_n
                 return
             with suppress(ray.exceptions.RayError, ProcessLookupError):  # it is being started again
                 stats = ray.get(node_actor(section).stats.remote())
-                kind = "main" if stats.turns > 6 and not killed["main"] else "lane"
+                kind = "main" if stats.turns > 6 and not killed["main"] else "worker"
                 pids = [lane.pid for lane in stats.lanes if lane.pid and lane.lane.startswith(kind)]
                 if pids and stats.sessions:
                     os.kill(pids[count % len(pids)], signal.SIGKILL)
@@ -119,7 +119,7 @@ def test_verls_manager_plays_trajectories_and_kills_of_lanes_or_service_change_n
         stop.set()
         killer.join()
     assert killed["main"] == 1
-    assert killed["lane"] >= 3
+    assert killed["worker"] >= 3
     assert_same(disturbed, undisturbed)
 
 

@@ -124,8 +124,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def test_rollouts_that_overlap_are_equal_to_the_ordinary_ones() -> None:
     """The shipped configuration, smaller."""
-    groups = "[1,1,1,1,1,1]"
-    small = ["es_manager.val.env_groups=6", "es_manager.train.env_groups=6", "es_manager.train.group_size=2"]
+    groups = "[1,1,1,1,1,1,1]"
+    small = ["es_manager.val.env_groups=7", "es_manager.train.env_groups=7", "es_manager.train.group_size=2"]
     small += [f"es_manager.{mode}.env_configs.n_groups={groups}" for mode in ("train", "val")]
     small += ["agent_proxy.parallel_n_jobs=3", "agent_proxy.max_turn=3"]
     ordinary, overlapped, difference = compare(load_config("base-parallel", small), rollouts=1)

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 
 import ragen
 from ragen.cli.commands import COMMANDS
+from ragen.commands import STOPPED
 from ragen.errors import MissingExtraError
 from ragen.output import CLOSED, Watched, output_watched
 
@@ -25,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: What follows the program's name; None takes it from the command line.
 
     Returns:
-        The command's exit code; 2 where there is no such command.
+        The command's exit code; 2 where there is no such command, 130 after Ctrl-C.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if "" not in sys.path and os.getcwd() not in sys.path:
@@ -37,6 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MissingExtraError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE_ERROR
+    except KeyboardInterrupt:  # while a command is still starting; one that runs says more
+        print("interrupted", file=sys.stderr)
+        return STOPPED
     except BrokenPipeError:  # such as `ragen doctor | head -1`
         return CLOSED
     except SystemExit:  # argparse's, or what a library makes of a broken pipe

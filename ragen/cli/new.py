@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import keyword
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
@@ -156,10 +157,11 @@ def main(options: argparse.Namespace, prog: str) -> int:
     paths = write(options.name, options.folder)
     print(f"written: {', '.join(map(str, paths))}")
     cls = class_name(options.name)
+    pytest = "" if find_spec("pytest") else "pip install pytest && "
     where = "" if options.folder == Path() else f"cd {options.folder}\n  "
     print(
-        f"next:\n  {where}python -m pytest {paths[1].name}\n  ragen play {options.name}:{cls}\n"
-        f"  ragen check {options.name}:{cls}\n  ragen rollout --config-name ./{options.name}"
+        f"next:\n  {where}ragen play {options.name}:{cls}\n  ragen check {options.name}:{cls}\n"
+        f"  ragen rollout --config-name ./{options.name}\n  {pytest}python -m pytest {paths[1].name}"
     )
     return 0
 

@@ -228,13 +228,16 @@ def _split_path(path: str) -> tuple[str, str]:
 
 
 def _entry_point(name: str) -> str:
+    from difflib import get_close_matches
     from importlib import metadata  # here, since it is a fifth of what a worker imports and seldom needed
 
     for point in metadata.entry_points(group=ENTRY_POINT_GROUP):
         if point.name == name:
             return point.value
     known = ", ".join(sorted(REGISTERED_ENVS))
+    near = get_close_matches(name, REGISTERED_ENVS, 1)
+    meant = f" Did you mean {near[0]!r}?" if near else ""
     raise UnknownEnvError(
-        f"unknown environment type {name!r}. Registered: {known}. "
+        f"unknown environment type {name!r}.{meant} Registered: {known}. "
         f"Add others with register_env, a 'package.module:Class' path or an entry point in {ENTRY_POINT_GROUP!r}."
     )

@@ -16,7 +16,7 @@ from typing import Any
 from ragen.commands import CommandParser
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.command_line import STOPPED, add_config_arguments, add_sweep_argument, main_of
-from ragen.llm_agent.config.loading import load_config, one_line, setting
+from ragen.llm_agent.config.loading import find_config, load_config, one_line, setting
 
 PROG = "python train.py"
 DEFAULT_CONFIG = "base"  # of train.py, as in RAGEN
@@ -65,6 +65,7 @@ def composed(name: str, overrides: Sequence[str], folder: str | None = None, fur
     try:
         config = load_config(name, overrides, folder, further)
     except ConfigError:
+        find_config(name, folder, further)  # whose error says which configuration was meant
         from ragen.agent_loop.training import loosened, verl_sections
 
         config = load_config(name, loosened(overrides, verl_sections()), folder, further)

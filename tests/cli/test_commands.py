@@ -260,3 +260,12 @@ def test_a_log_gets_a_line_now_and_then_with_the_time_left_and_a_terminal_none(m
             lines.tell("success 50%", done, 10, before=2)
     assert log.getvalue() == "[0:00:40] success 50%: 6 of 10, 0:00:40 left\n"
     assert terminal.getvalue() == ""
+
+
+def test_ctrl_c_while_a_command_starts_is_no_traceback(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ragen.cli.main._run", interrupted)
+    assert main(["list"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"

@@ -7,7 +7,7 @@ import pytest
 
 from ragen.cli.main import main
 from ragen.env.registry import REGISTERED_ENVS
-from ragen.llm_agent.config.loading import config_names
+from ragen.llm_agent.config.loading import config_directory, config_names, load_config
 
 
 @pytest.mark.processes
@@ -48,3 +48,24 @@ def test_everything_is_listed_and_cheap_environments_have_a_price(capsys):
 def test_one_topic_is_listed_alone(capsys):
     assert main(["list", "backends"]) == 0
     assert capsys.readouterr().out.startswith("backends:")
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["play", "sokobn"], "id you mean 'sokoban'?"),
+        (["train", "--config-name", "tinny"], "id you mean 'tiny'?"),
+        (["rollout", "--config-name", "config/tinny"], "id you mean 'config/tiny'?"),
+    ],
+)
+def test_a_misspelt_name_is_answered_with_the_one_that_was_meant(words, meant, capsys, monkeypatch):
+    monkeypatch.chdir(config_directory().parent)
+    assert main(words) == 2
+    assert meant in capsys.readouterr().err
+
+
+def test_a_configuration_that_begins_with_verls_is_composed_where_verl_is_not_installed(tmp_path, monkeypatch):
+    monkeypatch.setattr("ragen.llm_agent.config.loading._verl_config_directory", lambda: None)
+    lines = ["defaults: [ppo_trainer, envs]", "hydra: {searchpath: ['pkg://verl.trainer.config']}", "es_manager: {}"]
+    (tmp_path / "mine.yaml").write_text("\n".join(lines))
+    assert "es_manager" in load_config("mine", [], str(tmp_path))

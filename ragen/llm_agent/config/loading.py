@@ -89,6 +89,7 @@ def load_config(
     try:
         with warnings.catch_warnings(), initialize_config_dir(str(folder), version_base="1.3", job_name="ragen"):
             warnings.filterwarnings("ignore", "(?s).*_self_.*")  # RAGEN's files leave it out, and mean Hydra's default
+            warnings.filterwarnings("ignore", ".*verl.trainer.config is not available.*")  # they name it; see below
             file = OmegaConf.load(folder / f"{stem}.yaml")
             config = _composed(stem, [_opened(override) for override in overrides], beside)
             check_sections(config)
@@ -350,6 +351,8 @@ def _extend_search_path() -> None:
             search_path.append("ragen", f"file://{config_directory()}")
             if (trainer := _verl_config_directory()) is not None:
                 search_path.append("verl", f"file://{trainer}")
+            else:  # RAGEN's files begin with verl's ppo_trainer, of which no rollout reads a key
+                search_path.append("without_verl", f"file://{config_directory() / 'without_verl'}")
 
     Plugins.instance().register(RagenSearchPath)
 
@@ -396,7 +399,9 @@ def find_config(name: str, directory: str | Path | None, further: str | Path | N
         if file.is_file():
             folder = file.resolve().parent
             return file.stem, folder, [folder, *folders[directory is None :]]
-        raise ConfigError(f"there is no configuration {name!r}: no such file: {file.resolve()}.")
+        near = get_close_matches(file.stem, config_names(file.parent), 1)
+        meant = f" Did you mean {str(Path(stem).with_name(near[0]))!r}?" if near else ""
+        raise ConfigError(f"there is no configuration {name!r}: no such file: {file.resolve()}.{meant}")
     where = " and ".join(f"{each}: {', '.join(config_names(each)) or 'none'}" for each in folders)
     here = f" There is one in this folder; did you mean --config-name ./{stem}?" if file.is_file() else ""
     near = get_close_matches(stem, [known for each in folders for known in config_names(each)], 1)

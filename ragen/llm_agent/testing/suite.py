@@ -432,8 +432,16 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     parser.add_argument("--env-type", help="a registered name, or package.module:Class, to check alone")
     parser.add_argument("--env-config", nargs="*", default=[], metavar="KEY=VALUE", help="fields of its configuration")
     parser.add_argument("--max-actions", type=_positive, default=10, help="its max_actions_per_traj (default 10)")
-    parser.add_argument("--config-name", help="check the tags that this Hydra configuration trains and validates with")
-    parser.add_argument("--config-dir", help="the folder it lies in (default: the package's own)")
+    parser.add_argument(
+        "-cn", "--config-name", help="check the tags that this Hydra configuration trains and validates with"
+    )
+    parser.add_argument(
+        "-cp",
+        "--config-path",
+        "--config-dir",
+        metavar="FOLDER",
+        help="where it lies (default: the package's own folder)",
+    )
     default = Size()
     parser.add_argument("--seeds", type=_positive, default=default.seeds, help=f"episodes (default {default.seeds})")
     parser.add_argument("--turns", type=_positive, default=default.turns, help=f"of each (default {default.turns})")
@@ -455,7 +463,7 @@ def _chosen_checks(options: argparse.Namespace) -> list[Check]:
     if options.env_type is None and options.config_name is None:
         return shipped_checks()
     if options.config_name is not None:
-        chosen = tags_of(load_config(options.config_name, directory=options.config_dir), used=True)
+        chosen = tags_of(load_config(options.config_name, directory=options.config_path), used=True)
     else:
         chosen = {options.env_type.rpartition(":")[2]: _own_entry(options)}
     EnvStateManager(manager_config(chosen, {"use_multiprocessing": False})).close()  # says what is wrong with them

@@ -107,7 +107,7 @@ class Limits:
         """
         busy = 1.0 if abs(1.0 - busy) <= 1 - FASTER else busy  # as it computes, but for what is not measured exactly
         needed = self.cpus / busy if busy > 0 else inf
-        return max(0, int(min(self.most, needed - 1, max(1, envs - 1), max(1.0, sqrt(call_s / MESSAGE_S)))))
+        return max(0, int(min(self.most, needed - 1, envs - 1, max(1.0, sqrt(call_s / MESSAGE_S)))))
 
 
 @dataclass(frozen=True)

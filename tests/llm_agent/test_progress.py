@@ -26,13 +26,19 @@ class Log(StringIO):
         return written
 
 
-def progress_of(activity, trajectories=8, finished=0, **usage):
-    return Progress(activity, lambda: usage, trajectories, finished)
+def progress_of(activity, trajectories=8, earlier=(0, 0, 0), **usage):
+    return Progress(activity, lambda: usage, trajectories, earlier)
+
+
+def test_what_earlier_runs_have_finished_counts_with_its_successes():
+    progress = progress_of(Activity(), 8, earlier=(4, 3, 2))
+    progress.over(2, judged=2, succeeded=1)
+    assert progress.words().startswith("6 of 8 trajectories, 3 of 5 succeeded")
 
 
 def test_replies_trajectories_tokens_cost_and_what_is_under_way_are_told():
     activity = Activity()
-    progress = progress_of(activity, finished=2, prompt_tokens=1200, completion_tokens=34, cost=0.5)
+    progress = progress_of(activity, earlier=(2, 0, 0), prompt_tokens=1200, completion_tokens=34, cost=0.5)
     activity.answered({})
     progress.over(1)
     with activity.asking(5):
@@ -44,7 +50,7 @@ def test_replies_trajectories_tokens_cost_and_what_is_under_way_are_told():
 def test_the_success_so_far_is_told_as_a_count_and_the_time_left_at_the_pace_so_far(monkeypatch):
     clock = [100.0]
     monkeypatch.setattr("ragen.llm_agent.rollout.progress.time.monotonic", lambda: clock[0])
-    progress = progress_of(Activity(), finished=2)
+    progress = progress_of(Activity(), earlier=(2, 0, 0))
     clock[0] += 60
     progress.over(2, judged=2, succeeded=1)  # of six that were left
     assert progress.words().startswith("4 of 8 trajectories, 1 of 2 succeeded, 0:02:00 left, 0 replies")
@@ -71,7 +77,7 @@ def test_a_log_gets_a_line_at_each_milestone():
 def test_a_terminal_gets_a_bar_with_the_same_words():
     terminal = Terminal()
     activity = Activity()
-    with progress_of(activity, finished=8).shown(terminal):
+    with progress_of(activity, earlier=(8, 0, 0)).shown(terminal):
         activity.answered({})
     assert "8 of 8 trajectories, 1 reply" in terminal.getvalue()
 

@@ -300,7 +300,8 @@ def test_a_first_reset_that_takes_long_is_shared_too(why, reset, left, ready, la
         (0.0, 2, 64, 32, 31),
         (0.0, 2, 64, 200, 64),
         (0.0, 2, 16, 200, 16),
-        (0.0, 1, 64, 1, 1),
+        (0.0, 1, 64, 1, 0),  # one environment has nothing to share
+        (0.0, 1, 64, 2, 1),
         (2.0, 2, 64, 32, 0),  # its child processes keep both processors busy
     ],
 )

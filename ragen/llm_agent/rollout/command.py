@@ -324,6 +324,8 @@ def _exit_code(results: Sequence[TagResult]) -> int:
 
 def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) -> None:
     """Play the episodes that the file lacks; each of them is written as soon as it is over."""
+    from ragen.llm_agent.evaluation.replies import JUDGED, outcome
+
     val = mode == "val"
     es_manager, _ = proxy.prepare(val)
     if file.kept_roots == len(es_manager.envs):
@@ -334,7 +336,8 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
 
     check = limits.watch(used)
     expected = len(es_manager.envs) + len(file.kept) - file.kept_roots
-    progress = Progress(proxy.actor.activity, used, expected, len(file.kept))
+    known = [record["success"] for record in file.kept.values() if outcome(record) == JUDGED]
+    progress = Progress(proxy.actor.activity, used, expected, (len(file.kept), len(known), sum(map(bool, known))))
 
     def on_over(states: list[dict[str, Any]]) -> None:
         if states:

@@ -30,7 +30,11 @@ class Progress:
     """
 
     def __init__(
-        self, activity: Activity, used: Callable[[], Mapping[str, float]], trajectories: int, finished: int = 0
+        self,
+        activity: Activity,
+        used: Callable[[], Mapping[str, float]],
+        trajectories: int,
+        earlier: tuple[int, int, int] = (0, 0, 0),
     ) -> None:
         """Begin now.
 
@@ -38,10 +42,11 @@ class Progress:
             activity: What is under way, and how many replies came.
             used: Tells tokens and cost of all runs.
             trajectories: How many there are to be.
-            finished: How many of them earlier runs have finished.
+            earlier: How many of them earlier runs have finished, by how many of those the model can be judged, and how
+                many of those reached the goal.
         """
-        self.finished = finished
-        self._before, self._judged, self._succeeded = finished, 0, 0
+        self.finished, self._judged, self._succeeded = earlier
+        self._before = self.finished
         self._activity, self._used, self._trajectories = activity, used, trajectories
         self._told = self._milestone()
         self._start = time.monotonic()

@@ -159,7 +159,7 @@ class EnvRecord:
 
     def describe(self) -> str:
         """The environment and how far it came, in words."""
-        moment = f"at turn {self.journal.turns}" if self.journal.has_begun else "at its reset"
+        moment = f"at turn {self.journal.turns + 1}" if self.journal.has_begun else "at its reset"
         return f"{self.spec.describe()} {moment}"
 
 

@@ -178,7 +178,7 @@ class Examination:
             actions = tuple(rng.choices(choices, k=rng.choice((1, 1, 2))))
             if has_examples:
                 change = Change("example_action", (random.Random(f"{seed}, {turn}"),))
-                example = self._here.ask(Call([(_FIRST, change)]), f"while it chose an action for turn {turn}")
+                example = self._here.ask(Call([(_FIRST, change)]), f"while it chose an action for turn {turn + 1}")
                 if example:
                     self._has_examples, actions = True, (str(example),)
             yield actions

@@ -95,7 +95,7 @@ def difference_of_snapshots(expected: Episodes, sandbox: Sandbox, spec: EnvSpec,
     try:
         sandbox.do(Reset([ResetOrder(source, seed, OPTIONS)]))
         for turn, step in _turns(sandbox, source, turns[:-1], f"seed {seed}"):
-            after = f"after turn {turn} of seed {seed}"
+            after = f"after turn {turn + 1} of seed {seed}"
             snapshot = sandbox.ask(Save([(source, None)]), f"as it was saved {after}")
             journal = EpisodeJournal(seed, OPTIONS, has_begun=True, snapshots=[snapshot])
             shown = sandbox.ask(Rebuild([], [(other, journal)]), f"as it was loaded {after}")
@@ -128,6 +128,6 @@ def _turns(sandbox: Sandbox, env_id: int, turns: Turns, whose: str, first: int =
 
 
 def _step(sandbox: Sandbox, env_id: int, turn: int, actions: tuple[str, ...], whose: str) -> Step:
-    where = f"in turn {turn} ({', '.join(map(repr, actions))}) of {whose}"
+    where = f"in turn {turn + 1} ({', '.join(map(repr, actions))}) of {whose}"
     result = sandbox.ask(Play([(env_id, Turn(actions, MANY_ACTIONS))]), where)
     return Step(*(plain(getattr(result, name)) for name in Step._fields))

@@ -87,8 +87,8 @@ class Replay:
             self._compare(RESET, ("digest",), (journal.digest,), (found.got,))
 
     def _play(self, turn: int, entry: JournalTurn) -> None:
-        print(f"\nturn {turn}  {_described(entry.action)}")
-        result = self._stage.ask(Play([(self._report.env_id, entry.action)]), f"at turn {turn}")
+        print(f"\nturn {turn + 1}  {_described(entry.action)}")
+        result = self._stage.ask(Play([(self._report.env_id, entry.action)]), f"at turn {turn + 1}")
         fields = {name: value for name, value in result._asdict().items() if name not in ("observation", "digest")}
         self._show(self._game.digest(result.observation))
         print(f"  {_described(fields)}")
@@ -216,7 +216,12 @@ def parser(prog: str = "python -m ragen.tools.replay") -> argparse.ArgumentParse
     )
     top.add_argument("report", type=Path, help="the file named in the failure's log line")
     top.add_argument("--pdb", action="store_true", help="replay in this process, and open the debugger at the failure")
-    top.add_argument("--turn", type=int, metavar="N", help="stop after turn N; with --pdb, before it")
+    top.add_argument(
+        "--turn",
+        type=int,
+        metavar="N",
+        help="play no further than turn N, counted from 1 (0: the reset alone); with --pdb, stop before it",
+    )
     top.add_argument(
         "--path", action="append", default=[], metavar="FOLDER", help="also import modules from this folder"
     )
@@ -254,8 +259,9 @@ def _introduce(report: CrashReport) -> None:
 
 
 def _replay(report: CrashReport, spec: EnvSpec, options: argparse.Namespace) -> Verdict:
+    last = None if options.turn is None else max(RESET, options.turn - 1)
     if options.pdb:
-        stop_at = options.turn if options.turn is not None else _failing_turn(report)
+        stop_at = last if last is not None else _failing_turn(report)
         return Replay(report, spec, DebuggedStage(spec, stop_at)).run()
     environ = {"PYTHONHASHSEED": report.versions.get("hash_seed", "random")}
     with Sandbox(options.timeout or report.timeout, environ) as sandbox:
@@ -263,7 +269,7 @@ def _replay(report: CrashReport, spec: EnvSpec, options: argparse.Namespace) -> 
             sandbox.load([spec])
         except Mishap as mishap:
             raise CrashReportError(f"it cannot be loaded in a worker: {mishap.text}. Try --pdb.") from mishap
-        return Replay(report, spec, sandbox).run(options.turn)
+        return Replay(report, spec, sandbox).run(last)
 
 
 def _failing_turn(report: CrashReport) -> int | None:

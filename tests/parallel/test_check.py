@@ -44,7 +44,7 @@ def test_a_flawless_environment_passes_everything():
         (check_cases.TellsTheDay, "replays elsewhere", "it depends on the time of day"),
         (check_cases.TellsADescriptor, "replays elsewhere", "it depends on the number of a file descriptor"),
         (check_cases.TellsItsProcess, "replays elsewhere", "another process gives a different result"),
-        (check_cases.SavesTooLittle, "snapshots", "is not faithful: of a snapshot after turn 0 .*the info was"),
+        (check_cases.SavesTooLittle, "snapshots", "is not faithful: of a snapshot after turn 1 .*the info was"),
         (check_cases.SavesWithoutItsLevel, "snapshots", "is not faithful: .*the reward was"),
         pytest.param(
             *(
@@ -63,10 +63,10 @@ def test_a_flawless_environment_passes_everything():
             marks=pytest.mark.cold,
         ),
         (check_cases.Grows, "memory stays", "resets adds about"),
-        (check_cases.Raises, "plays", "raises in turn 1 .*ValueError: the rope is too short"),
+        (check_cases.Raises, "plays", "raises in turn 2 .*ValueError: the rope is too short"),
         (check_cases.RaisesInReset, "plays", "raises in the reset with seed 1: KeyError"),
         (check_cases.RaisesInClose, "is built and closed", "raises while it was closed: OSError: the door is stuck"),
-        (check_cases.Exits, "plays", "ends its process in turn 1 .* exited with code 7"),
+        (check_cases.Exits, "plays", "ends its process in turn 2 .* exited with code 7"),
     ],
 )
 def test_a_fault_is_named_alone_and_has_to_be_fixed_first(env, where, told):
@@ -228,11 +228,11 @@ def test_actions_that_an_environment_chooses_itself_are_played():
 
 def test_actions_that_are_given_take_the_place_of_the_environments_own():
     text = check(check_cases.Locked, actions=["knock"]).findings["plays"].text
-    assert "raises in turn 0 ('knock'" in text and text.endswith("ValueError: wrong word")
+    assert "raises in turn 1 ('knock'" in text and text.endswith("ValueError: wrong word")
 
 
 def test_a_mapping_of_fields_becomes_the_configuration():
-    assert "raises in turn 0" in check(check_cases.Raises, {"fails_at": 1}).line
+    assert "raises in turn 1" in check(check_cases.Raises, {"fails_at": 1}).line
     with pytest.raises(ConfigError, match="no_such_field"):
         check(check_cases.Raises, {"no_such_field": 1})
 

@@ -163,7 +163,7 @@ def test_an_environment_that_failed_stands_where_its_result_would_until_it_is_re
         failed = results[2]
         assert (failed.text, failed.phase) == ("ValueError: boom", "play")
         assert isinstance(failed.error, EnvError) and isinstance(failed.error.__cause__, ValueError)
-        assert "env 2 (tag 'Faulty'" in str(failed.error) and "at turn 0" in str(failed.error)
+        assert "env 2 (tag 'Faulty'" in str(failed.error) and "at turn 1" in str(failed.error)
     answers = engine.call([1, 2], "render")
     assert answers[1] == alone(1, 2)[2]
     assert answers[2] is failed.error

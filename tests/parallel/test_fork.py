@@ -455,7 +455,7 @@ def test_what_can_neither_be_loaded_nor_replayed_is_refused(make: Make, turn: in
 
 def test_a_wrong_snapshot_of_what_cannot_be_replayed_is_refused(make: Make) -> None:
     engine = began(make, SavesBadlyForGood)
-    with pytest.raises(ForkError, match=r"does not replay: at turn 3 the snapshot was .* and is now"):
+    with pytest.raises(ForkError, match=r"does not replay: at turn 4 the snapshot was .* and is now"):
         engine.fork(0, [1])
     assert list(engine.records) == [0]
 

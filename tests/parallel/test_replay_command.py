@@ -63,9 +63,9 @@ def test_an_exception_happens_again_and_every_turn_is_shown(tmp_path, capsys):
     assert run(path) == AGAIN
     shown = capsys.readouterr().out
     assert "reset  seed 11, mode 'val'" in shown
-    assert "turn 0  actions ('Right',), actions_left 10" in shown
+    assert "turn 1  actions ('Right',), actions_left 10" in shown
     assert "executed [2], malformed False, reward 0.0, done False" in shown
-    assert "misbehave" in shown and "happened again, at turn 1: ValueError: the rope is too short" in shown
+    assert "misbehave" in shown and "happened again, at turn 2: ValueError: the rope is too short" in shown
     assert "DIFFERS" not in shown and "recorded with" not in shown
 
 
@@ -102,14 +102,14 @@ def test_results_that_differ_from_the_recorded_ones_are_shown(tmp_path, capsys):
     other = JournalTurn(Turn(("Right",), 10), (4, False, "at 99 of 30"))
     assert run(with_entries(path, other, failed=None)) == DIFFERENT
     shown = capsys.readouterr().out
-    assert "at turn 0 the observation was 'at 99 of 30' and is now 'at 10 of 30'" in shown
-    assert "at turn 0 the reward was 4 and is now 0.0" in shown
+    assert "at turn 1 the observation was 'at 99 of 30' and is now 'at 10 of 30'" in shown
+    assert "at turn 1 the reward was 4 and is now 0.0" in shown
 
 
 def test_another_failure_than_the_recorded_one_is_told(tmp_path, capsys):
     path = changed(report_of(tmp_path, check_cases.Raises), what="KeyError: 3")
     assert run(path) == DIFFERENT
-    assert "A different failure happened at turn 1: exception: ValueError" in capsys.readouterr().out
+    assert "A different failure happened at turn 2: exception: ValueError" in capsys.readouterr().out
 
 
 def test_a_divergence_is_reproduced_where_the_replay_differs(tmp_path, capsys):
@@ -157,9 +157,9 @@ def test_an_episode_that_was_not_seeded_begins_with_the_state_of_its_generators(
 
 def test_turn_stops_the_replay_early(tmp_path, capsys):
     path = report_of(tmp_path, check_cases.Raises)
-    assert run(path, "--turn", 0) == AS_RECORDED
+    assert run(path, "--turn", 1) == AS_RECORDED
     shown = capsys.readouterr().out
-    assert "turn 0" in shown and "turn 1" not in shown
+    assert "turn 1" in shown and "turn 2" not in shown
 
 
 def test_other_versions_are_told(tmp_path, capsys):
@@ -223,9 +223,9 @@ def test_the_debugger_enters_the_step_that_took_the_process_down(tmp_path):
 
 def test_the_debugger_enters_the_turn_that_is_asked_for_and_the_episode_goes_on_from_there(tmp_path):
     path = report_of(tmp_path, check_cases.Raises)
-    done = debug(path, "p 'before', self.steps\nc\nq\n", "--turn", "0")
+    done = debug(path, "p 'before', self.steps\nc\nq\n", "--turn", "1")
     assert "('before', 0)" in done.stdout
-    assert done.returncode == AGAIN and "happened again, at turn 1" in done.stdout
+    assert done.returncode == AGAIN and "happened again, at turn 2" in done.stdout
 
 
 # A crash report is data: what it cannot have this process do
@@ -301,7 +301,7 @@ def test_what_is_about_to_be_imported_is_said_before_it_is(tmp_path, capsys):
     assert "importing module 'strangers_env' (not found) for its class 'Env'" in shown and "'goal': 30" in shown
     assert run(changed(path, env_class="support.check_cases:Raises"), "--dry-run") == AS_RECORDED
     shown = capsys.readouterr().out
-    assert f"importing module 'support.check_cases' ({ROOT / 'tests' / 'support'})" in shown and "turn 0" not in shown
+    assert f"importing module 'support.check_cases' ({ROOT / 'tests' / 'support'})" in shown and "turn 1" not in shown
 
 
 def test_a_report_cannot_write_to_the_terminal_as_it_likes(tmp_path, capsys):

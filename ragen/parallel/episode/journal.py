@@ -81,7 +81,7 @@ class Divergence(NamedTuple):
 
     def describe(self) -> str:
         """The difference in a sentence's part, long observations shortened."""
-        where = "the reset" if self.turn < 0 else f"turn {self.turn}"
+        where = "the reset" if self.turn < 0 else f"turn {self.turn + 1}"
         return f"at {where} {self.contrast()}"
 
     def contrast(self) -> str:

@@ -307,8 +307,8 @@ def test_ctrl_c_ends_the_command_without_a_traceback(tmp_path, capsys, monkeypat
     monkeypatch.setattr("ragen.llm_agent.backends.scripted.ScriptedBackend.generate", interrupt)
     assert run_command("es_manager.use_multiprocessing=true", "es_manager.max_workers=1", folder=tmp_path) == 130
     kept, command = capsys.readouterr().err.splitlines()[-2:]
-    assert kept == f"interrupted; kept in {tmp_path}: 0 finished trajectories"
-    assert command.startswith("to go on: python -m ragen.llm_agent.agent_proxy") and command.endswith(" resume=true")
+    assert kept == f"interrupted; saved in {tmp_path}: 0 finished trajectories"
+    assert command.startswith("to resume: python -m ragen.llm_agent.agent_proxy") and command.endswith(" resume=true")
 
 
 TELLING = """
@@ -341,5 +341,5 @@ def test_a_real_ctrl_c_leaves_no_process_behind(tmp_path):
         finally:
             process.kill()
     assert process.returncode == 130
-    assert errors.splitlines()[-2].startswith("interrupted; kept in") and "Traceback" not in errors
+    assert errors.splitlines()[-2].startswith("interrupted; saved in") and "Traceback" not in errors
     assert len(family) >= 2 and psutil.wait_procs(family, timeout=10)[1] == []

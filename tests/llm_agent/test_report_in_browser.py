@@ -129,7 +129,7 @@ def test_a_run_under_way_shows_trajectories_as_they_end_and_says_when_it_is_over
         page.until("document.querySelector('details.row .turns')")
         page.until("document.getElementById('failures').textContent.includes('did not reach the goal')")
         live.add([episode(turn(), env_id=3)])
-    page.until("document.getElementById('status').textContent.includes('over')")
+    page.until("document.getElementById('status').textContent.includes('finished')")
     assert rows(page) == 4 and complaints == []
 
 

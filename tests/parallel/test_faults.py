@@ -218,11 +218,11 @@ def test_with_truncate_there_is_no_second_chance(
 
 
 RAISED: dict[tuple[str, str], tuple[type[RagenError], str]] = {
-    ("sleeps", "turn 2"): (LaneTimeoutError, r"turn 2.*timed out after 1 s.*(worker \d|env 2).*pid \d+"),
-    ("exits", "turn 2"): (LaneDiedError, r"turn 2.*exited with code 3.*worker \d.*pid \d+"),
-    ("is killed", "turn 0"): (LaneDiedError, r"turn 0.*killed by SIGKILL.*pid \d+"),
+    ("sleeps", "turn 2"): (LaneTimeoutError, r"turn 3.*timed out after 1 s.*(worker \d|env 2).*pid \d+"),
+    ("exits", "turn 2"): (LaneDiedError, r"turn 3.*exited with code 3.*worker \d.*pid \d+"),
+    ("is killed", "turn 0"): (LaneDiedError, r"turn 1.*killed by SIGKILL.*pid \d+"),
     ("exits", "reset"): (LaneDiedError, r"reset.*exited with code 3"),
-    ("raises", "turn 2"): (EnvError, r"turn 2.*ValueError: boom"),
+    ("raises", "turn 2"): (EnvError, r"turn 3.*ValueError: boom"),
     ("leaves", "reset"): (EnvError, r"reset.*SystemExit: 4"),
 }
 

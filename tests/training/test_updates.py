@@ -181,7 +181,7 @@ def test_a_scale_of_the_advantages_is_one_of_the_actors_gradient_and_not_of_the_
 
 
 def test_what_ragens_own_trainer_alone_does_is_refused_where_it_is_switched_on():
-    with pytest.raises(ConfigError, match=r"algorithm\.bi_level_gae is switched on, wh"):
+    with pytest.raises(ConfigError, match=r"algorithm\.bi_level_gae is enabled, wh"):
         UpdateSettings.read({"algorithm": {"bi_level_gae": True}})
 
 

@@ -143,7 +143,7 @@ def test_a_server_that_answers_nobody_is_an_error_of_the_run(tmp_path, capsys):
 BAD = {
     "unreachable server": (
         ["actor.base_url=http://127.0.0.1:9/v1"],
-        "'actor.base_url' is 'http://127.0.0.1:9/v1', and no",
+        "'actor.base_url' is 'http://127.0.0.1:9/v1', but no",
     ),
     "no address": (["actor.base_url=here"], "'actor.base_url' is 'here'; expected an address"),
     "a port that is none": (
@@ -222,9 +222,9 @@ def test_ctrl_c_ends_an_evaluation_whose_server_stalls(tmp_path, capsys):
         terminal.join()
         assert not any(thread.name == "ragen-openai" for thread in threading.enumerate())
     errors = capsys.readouterr().err
-    kept = rf"interrupted; kept in {tmp_path}: \d finished trajector(y|ies) and \d repl(y|ies)"
+    kept = rf"interrupted; saved in {tmp_path}: \d finished trajector(y|ies) and \d repl(y|ies)"
     assert re.fullmatch(kept, errors.splitlines()[-2])
-    assert errors.splitlines()[-1].startswith("to go on: python -m ragen") and "Traceback" not in errors
+    assert errors.splitlines()[-1].startswith("to resume: python -m ragen") and "Traceback" not in errors
 
 
 def test_models_that_are_not_listed_are_asked_all_the_same(tmp_path):

@@ -198,7 +198,10 @@ def test_a_redirect_is_not_followed_and_named():
             with pytest.raises(ConfigError, match=f"redirects to {other.url}/models; redirects are not followed"):
                 openai.OpenAIBackend(settings).checked()
         assert other.bodies == other.keys == []
-    assert f"redirects to http://***@127.0.0.1:{other.server_port}/v1/chat/completions?***; no" in reply.error
+    assert (
+        f"redirects to http://***@127.0.0.1:{other.server_port}/v1/chat/completions?***; redirects are not"
+        in reply.error
+    )
 
 
 def test_a_key_in_the_address_goes_with_every_request_and_is_shown_nowhere(tmp_path, capsys):
@@ -318,7 +321,7 @@ def test_a_full_disk_ends_an_evaluation_in_a_sentence_and_the_same_command_goes_
         answered = (tmp_path / "replies.jsonl").read_text().count('"answered"')
         assert asked == answered < 12
         assert f"{tmp_path} cannot be written to: No space left on device" in error and "Traceback" not in error
-        assert f"{answered} replies" in error and "to go on: ragen eval" in error
+        assert f"{answered} replies" in error and "to resume: ragen eval" in error
         assert evaluate(server, tmp_path, *turns, n=4) == 0
     usage = json.loads((tmp_path / "usage.json").read_text())
     assert usage["requests"] == len(server.bodies)

@@ -270,7 +270,7 @@ def test_what_is_under_way_when_a_limit_is_reached_is_played(thread_safe):
     over = []
 
     def stop(turn, active):
-        if turn == 1:
+        if turn >= 1:  # the slowest shard may end in its first turn, after all others
             raise LimitReachedError("enough")
 
     config = config_of("agent_proxy.max_turn=2")

@@ -125,7 +125,7 @@ def test_the_first_command_of_the_readme_plays_a_rollout(light, tmp_path):
     assert "rollouts.jsonl" in told and list(tmp_path.rglob("rollouts.jsonl"))
 
 
-@pytest.mark.parametrize(("script", "told"), [(MANAGER, "96 True"), (VECTOR, "(4, 4)")])
+@pytest.mark.parametrize(("script", "told"), [(MANAGER, "128 True"), (VECTOR, "(4, 4)")])
 def test_the_manager_and_vector_environments_play_in_workers(light, tmp_path, script, told):
     (tmp_path / "script.py").write_text(script)
     assert light("python", "script.py", folder=tmp_path).strip() == told

@@ -5,6 +5,7 @@ A message says what happened, where (env id, tag, type, worker, pid, exit signal
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 DISTRIBUTION = "ragen-lanes"
@@ -19,6 +20,20 @@ def install_command(extra: str = "") -> str:
     """
     extras = f"[{extra}]" if extra else ""
     return f"pip install -e '.{extras}' (in a clone of the repository)"
+
+
+def did_you_mean(name: str, known: Iterable[str], shown: Callable[[str], str] = str) -> str:
+    """`` Did you mean 'sokoban'?``, to follow the sentence that refuses a name; "" where no known name is near.
+
+    Args:
+        name: What was given.
+        known: What there is.
+        shown: How the nearest one would be given.
+    """
+    from difflib import get_close_matches  # here, since workers import this module
+
+    near = get_close_matches(name, list(known), 1)
+    return f" Did you mean {shown(near[0])!r}?" if near else ""
 
 
 def add_note(error: BaseException, text: str) -> None:

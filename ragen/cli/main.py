@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 import ragen
 from ragen.cli.commands import COMMANDS
 from ragen.commands import STOPPED
-from ragen.errors import MissingExtraError
+from ragen.errors import MissingExtraError, did_you_mean
 from ragen.output import CLOSED, Watched, output_watched
 
 USAGE_ERROR = 2
@@ -81,8 +80,7 @@ def help_text() -> str:
 
 
 def _unknown(name: str) -> str:
-    near = get_close_matches(name, COMMANDS, 1)
     if name.startswith("-"):
         return f"ragen has no option {name}; options of a command follow its name. See ragen --help."
-    meant = f" Did you mean {near[0]!r}?" if near else f" There are {', '.join(COMMANDS)}."
+    meant = did_you_mean(name, COMMANDS) or f" There are {', '.join(COMMANDS)}."
     return f"there is no command {name!r}.{meant}"

@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 
-from ragen.errors import UnknownEnvError
+from ragen.errors import UnknownEnvError, did_you_mean
 
 ENTRY_POINT_GROUP = "ragen.envs"
 HASH_SEED = "PYTHONHASHSEED"
@@ -228,16 +228,13 @@ def _split_path(path: str) -> tuple[str, str]:
 
 
 def _entry_point(name: str) -> str:
-    from difflib import get_close_matches
     from importlib import metadata  # here, since it is a fifth of what a worker imports and seldom needed
 
     for point in metadata.entry_points(group=ENTRY_POINT_GROUP):
         if point.name == name:
             return point.value
     known = ", ".join(sorted(REGISTERED_ENVS))
-    near = get_close_matches(name, REGISTERED_ENVS, 1)
-    meant = f" Did you mean {near[0]!r}?" if near else ""
     raise UnknownEnvError(
-        f"unknown environment type {name!r}.{meant} Registered: {known}. "
+        f"unknown environment type {name!r}.{did_you_mean(name, REGISTERED_ENVS)} Registered: {known}. "
         f"Add others with register_env, a 'package.module:Class' path or an entry point in {ENTRY_POINT_GROUP!r}."
     )

@@ -650,7 +650,7 @@ class Placement:
         is_due, self._is_due = self._is_due, False
         self._is_split = self._is_first and not self._state.now.out
         played = self._places(episode)
-        given = replace(self._situation(bound_to_main, lanes_ready), costs=episode.tags, behind=behind or {})
+        given = self._present(episode, bound_to_main, lanes_ready, behind)
         before = after = self._state.noted(played)
         if self._is_first:
             after = first_look(before, given, episode)
@@ -700,7 +700,7 @@ class Placement:
         """
         if not self._is_split or not episode.tags:
             return None
-        given = replace(self._situation(bound_to_main, lanes_ready), costs=episode.tags, behind=behind or {})
+        given = self._present(episode, bound_to_main, lanes_ready, behind)
         waiting = set(left)
         counts = Counter(spec.tag for spec in self._hosted(bound_to_main) if spec.env_id in waiting)
         after = first_look(self._state, given, episode, counts, is_reset)
@@ -777,6 +777,12 @@ class Placement:
         members = Counter(spec.tag for spec in self._hosted(bound_to_main))
         usual = {tag: meter.usual() for tag, meter in self._meters.items()}
         return Situation({tag: cost for tag, cost in usual.items() if cost.turns}, members, self.limits, lanes_ready)
+
+    def _present(
+        self, episode: Episode, bound_to_main: Collection[int], lanes_ready: int, behind: Mapping[str, int] | None
+    ) -> Situation:
+        """The situation within an episode, by what was measured in it."""
+        return replace(self._situation(bound_to_main, lanes_ready), costs=episode.tags, behind=behind or {})
 
     def _follow(self, mode: Mode, bound_to_main: Collection[int]) -> Homes:
         self._mode = mode

@@ -75,10 +75,7 @@ def test_a_fault_is_named_alone_and_has_to_be_fixed_first(env, where, told):
     assert report.line.startswith(f"fix this first: {where}: ")
     finding = report.findings[where]
     failed = {check for check, found in report.findings.items() if found.status == "fail"}
-    replays = {"replays in its process"}
-    if env is check_cases.DrawsUndeclared:  # which may replay nowhere
-        replays |= {"replays after other episodes", "replays elsewhere"}
-    assert where in failed and failed <= {where, *replays}
+    assert where in failed and failed <= {where, "replays in its process"}
     assert re.search(told, finding.text), finding.text
 
 

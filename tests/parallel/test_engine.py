@@ -265,14 +265,21 @@ def test_an_episode_that_came_through_pays_a_restart_back(make: Make) -> None:
     assert engine.play(turns([1]))[1].info
 
 
-@in_lanes
-def test_after_too_many_deaths_those_of_a_lane_are_played_in_quarantine(make: Make) -> None:
+def killed_before_each_turn(make: Make, count: int, then: Callable[[EnvEngine], None] = lambda _: None) -> EnvEngine:
+    """An engine with environment 1 in a worker that was killed before each of so many turns, all played as alone."""
     engine = make(max_workers=1, max_restarts=2)
     engine.add(specs(ids=[1])[0], lane=0)
     engine.reset({1: 107})
-    for turn in range(1, 4):
+    for turn in range(1, count + 1):
         kill(engine)
         assert engine.play(turns([1]))[1].observation == alone(7, turn)[turn]
+        then(engine)
+    return engine
+
+
+@in_lanes
+def test_after_too_many_deaths_those_of_a_lane_are_played_in_quarantine(make: Make) -> None:
+    engine = killed_before_each_turn(make, 3)
     assert homes(engine) == {"quarantine of env 1": 1}
     engine.reset({1: 107})
     engine.play(turns([1]))
@@ -280,13 +287,7 @@ def test_after_too_many_deaths_those_of_a_lane_are_played_in_quarantine(make: Ma
 
 @in_lanes
 def test_turns_that_are_played_forgive_a_lane_its_kills_where_the_engine_is_told_so(make: Make) -> None:
-    engine = make(max_workers=1, max_restarts=2)
-    engine.add(specs(ids=[1])[0], lane=0)
-    engine.reset({1: 107})
-    for turn in range(1, 6):
-        kill(engine)
-        assert engine.play(turns([1]))[1].observation == alone(7, turn)[turn]
-        engine.readmit([1])
+    engine = killed_before_each_turn(make, 5, then=lambda engine: engine.readmit([1]))
     assert homes(engine) == {"worker 0": 1}
 
 

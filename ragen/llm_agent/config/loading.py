@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from ragen.errors import ConfigError, in_short
+from ragen.errors import ConfigError, did_you_mean, in_short
 from ragen.output import shown_override
 from ragen.settings import config_directory, count, one_line, plain, refused, setting
 
@@ -399,14 +399,12 @@ def find_config(name: str, directory: str | Path | None, further: str | Path | N
         if file.is_file():
             folder = file.resolve().parent
             return file.stem, folder, [folder, *folders[directory is None :]]
-        near = get_close_matches(file.stem, config_names(file.parent), 1)
-        meant = f" Did you mean {str(Path(stem).with_name(near[0]))!r}?" if near else ""
+        meant = did_you_mean(file.stem, config_names(file.parent), lambda near: str(Path(stem).with_name(near)))
         raise ConfigError(f"there is no configuration {name!r}: no such file: {file.resolve()}.{meant}")
     where = " and ".join(f"{each}: {', '.join(config_names(each)) or 'none'}" for each in folders)
     here = f" There is one in this folder; did you mean --config-name ./{stem}?" if file.is_file() else ""
-    near = get_close_matches(stem, [known for each in folders for known in config_names(each)], 1)
-    meant = f" Did you mean {near[0]!r}?" if near and not here else ""
-    raise ConfigError(f"there is no configuration {stem!r}.{meant}{here} There are in {where}.")
+    meant = here or did_you_mean(stem, (known for each in folders for known in config_names(each)))
+    raise ConfigError(f"there is no configuration {stem!r}.{meant} There are in {where}.")
 
 
 def check_whole(config: Any, mode: str) -> None:

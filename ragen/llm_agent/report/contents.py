@@ -68,7 +68,7 @@ class Episode:
 
     @property
     def told_outcome(self) -> str:
-        """What became of it: ``success``, ``no success``, ``env error``, ``missing reply``, or ``under way``."""
+        """What became of it: ``success``, ``no success``, ``env error``, ``missing reply``, or ``running``."""
         if not self.is_over:
             return "running"
         return self.outcome if self.outcome != JUDGED else "success" if self.success else "no success"

@@ -7,6 +7,7 @@ import pickle
 import random
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -278,6 +279,15 @@ def test_environments_of_a_process_share_one_index_that_closes_with_the_last() -
     first.release()
     assert second.value.search("town", 1)
     second.release()
+
+
+def test_threads_that_search_at_the_same_time_find_what_one_finds() -> None:
+    lease = hold_index("fts5", None, (0, 120))
+    queries = [f"{first} {second}" for first in ("town", "river", "song", "born") for second in RELATIONS]
+    alone = [lease.value.search(query, 5) for query in queries]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda query: lease.value.search(query, 5), queries * 20)) == alone * 20
+    lease.release()
 
 
 def test_long_passages_are_cut(tmp_path: Path, make: Callable[..., SearchEnv]) -> None:

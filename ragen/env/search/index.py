@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -106,13 +107,23 @@ def _clean(passage: Passage) -> Passage:
 
 
 class SqliteIndex:
-    """An index of SQLite's FTS5, opened for reading alone."""
+    """An index of SQLite's FTS5, opened for reading alone; any thread may search it."""
 
     def __init__(self, folder: Path) -> None:
         """Open it."""
-        uri = f"file:{quote(str(folder / 'index.db'))}?mode=ro&immutable=1"
-        self._database = sqlite3.connect(uri, uri=True, check_same_thread=False)
-        self._database.execute(f"pragma mmap_size={_MAPPED}")
+        self._uri = f"file:{quote(str(folder / 'index.db'))}?mode=ro&immutable=1"
+        self._of_thread = threading.local()
+        self._opened: list[sqlite3.Connection] = []
+        self._connection()
+
+    def _connection(self) -> sqlite3.Connection:
+        """The thread's own: rows of a connection that two threads use at the same time are mixed up."""
+        if not hasattr(self._of_thread, "connection"):
+            connection = sqlite3.connect(self._uri, uri=True, check_same_thread=False)  # any thread may close it
+            connection.execute(f"pragma mmap_size={_MAPPED}")
+            self._opened.append(connection)
+            self._of_thread.connection = connection
+        return self._of_thread.connection  # type: ignore[no-any-return]
 
     def search(self, query: str, count: int) -> list[Hit]:
         """The best passages by BM25; of equal ones the one that stands first in the corpus."""
@@ -123,12 +134,13 @@ class SqliteIndex:
             "select title, text, rowid, -bm25(passages) from passages where passages match ? "
             "order by bm25(passages), rowid limit ?"
         )
-        rows = self._database.execute(select, (terms, count))
+        rows = self._connection().execute(select, (terms, count))
         return [Hit(Passage(title, text), str(number - 1), score) for title, text, number, score in rows]
 
     def close(self) -> None:
         """Close the file."""
-        self._database.close()
+        for connection in self._opened:
+            connection.close()
 
 
 def _schema(tantivy: Any) -> Any:

@@ -43,7 +43,7 @@ CURES = {
     "WorkflowError": "Name each of the five types of hosts once, as in `defender > enterprise > op_server > op_host > "
     "user`.",
     "RetrofitError": "Follow the message: it names what in the checkout differs from RAGEN. Nothing "
-    "was changed; `python -m ragen.retrofit CHECKOUT --check` changes nothing.",
+    "was changed; `ragen retrofit CHECKOUT --check` changes nothing.",
     "EnvError": "Read the cause, which is the environment's own exception. `ragen replay FILE --pdb` opens a "
     "debugger where it was raised.",
     "ReturnError": "Return what the message expects: `step` returns observation, reward, done and info, "

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ragen.llm_agent.config.generation import NOT_DONE
-from ragen.llm_agent.filtering import advantages, early_stop, loss_scaling, tables
-from ragen.llm_agent.filtering.keys import NAMES, PREFIX
+from ragen.llm_agent.filtering import advantages, early_stop, tables
+from ragen.llm_agent.filtering.group_filter import NAMES, PREFIX
 
 _ANY = object()
 _ROLLOUT, _ACTOR, _TRAINER = "actor_rollout_ref.rollout.", "actor_rollout_ref.actor.", "trainer."
@@ -49,7 +49,7 @@ _RAGENS_TOO = ("algorithm.adv_estimator",)  # what RAGEN's own files say, though
 READ_HERE = (
     f"{_ROLLOUT}response_length",
     f"{_TRAINER}backend",
-    loss_scaling.KEY,
+    advantages.LOSS_SCALING,
     advantages.SOFT,
     advantages.ZERO_TASK,
     advantages.LENGTH,

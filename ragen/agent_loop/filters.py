@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ragen.llm_agent.filtering import early_stop, loss_scaling
-from ragen.llm_agent.filtering.advantages import AdvantageWeights
-from ragen.llm_agent.filtering.keys import filter_settings
-from ragen.llm_agent.filtering.loss_scaling import NONE, read_scaling
-from ragen.llm_agent.filtering.reading import read_empty_stop, read_filter
+from ragen.llm_agent.filtering import advantages, early_stop
+from ragen.llm_agent.filtering.advantages import NONE, AdvantageWeights, read_scaling
+from ragen.llm_agent.filtering.group_filter import filter_settings, read_empty_stop, read_filter
 from ragen.llm_agent.tokens.collapse import CollapseSettings
 from ragen.settings import setting
 
@@ -87,7 +85,7 @@ def unplaced(verl: DictConfig, manager: str) -> list[str]:
         "algorithm.soft_advantage_reweight, zero_task_advantage or grpo_advantage_length_weight": bool(
             AdvantageWeights.read(verl.ragen)
         ),
-        loss_scaling.KEY: read_scaling(verl.ragen) != NONE,
+        advantages.LOSS_SCALING: read_scaling(verl.ragen) != NONE,
         early_stop.KEY: setting(verl.ragen, early_stop.KEY, bool, False),
         "rollout_filter_metric by entropy": read_filter(verl.ragen).needs_entropies,
     }

@@ -21,8 +21,8 @@ from ragen.agent_loop.filters import SCALING
 from ragen.agent_loop.step_metrics import EpisodeSummary, episodes_of, tell
 from ragen.errors import CollectError, InputError
 from ragen.extras import needs
-from ragen.llm_agent.filtering.loss_scaling import NONE, SCALINGS, scaling_metrics
-from ragen.llm_agent.filtering.reading import read_empty_stop, read_filter
+from ragen.llm_agent.filtering.advantages import NONE, SCALINGS, scaling_metrics
+from ragen.llm_agent.filtering.group_filter import read_empty_stop, read_filter
 from ragen.settings import choice
 
 with needs("verl", "verl's agent loop"):
@@ -36,7 +36,7 @@ BATCHES = "rollout/filter_batches"  # how many were played for the step
 
 @dataclass
 class PlayedGroup:
-    """A group as RAGEN's filters look at it; see :class:`~ragen.llm_agent.filtering.measured.Measured`."""
+    """A group as RAGEN's filters look at it; see :class:`~ragen.llm_agent.filtering.group_filter.Measured`."""
 
     scores: list[float] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)

@@ -15,8 +15,7 @@ from ragen.llm_agent.config.loading import setting
 from ragen.llm_agent.prompting.chat_template import ChatTemplate
 from ragen.llm_agent.prompting.conversation import ConversationBuilder, Row, TagPrompt, prompt_rows, tag_prompt
 from ragen.llm_agent.prompting.replies import ControlTokens, ParsedReply, ReplyParser
-from ragen.llm_agent.tokens.encoding import ChatEncoder
-from ragen.llm_agent.tokens.masks import ReplyMarker
+from ragen.llm_agent.tokens.encoding import ChatEncoder, ReplyMarker
 
 _REPLY = "zqreplyqz"  # stands for a reply where only what follows it is of interest
 

@@ -33,11 +33,9 @@ from ragen.agent_loop.step_metrics import PREFIX, EpisodeSummary, episodes_of, t
 from ragen.errors import CollectError
 from ragen.extras import needs
 from ragen.llm_agent.evaluation.collapse import CollapseDetector, Played, Thought
-from ragen.llm_agent.filtering.advantages import AdvantageWeights
+from ragen.llm_agent.filtering.advantages import LOSS_SCALE, AdvantageWeights
 from ragen.llm_agent.filtering.early_stop import REASONS, EarlyStop
-from ragen.llm_agent.filtering.loss_scaling import LOSS_SCALE
-from ragen.llm_agent.filtering.measured import spread
-from ragen.llm_agent.filtering.reading import read_filter
+from ragen.llm_agent.filtering.group_filter import read_filter, spread
 from ragen.llm_agent.filtering.tables import TableSettings, log_groups
 from ragen.llm_agent.prompting.replies import thought_of
 from ragen.llm_agent.tokens.collapse import CollapseSettings

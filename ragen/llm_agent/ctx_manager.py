@@ -40,8 +40,7 @@ from ragen.llm_agent.tokens.batches import BatchBuilder, asked
 from ragen.llm_agent.tokens.collapse import CollapseColumns, CollapseSettings
 from ragen.llm_agent.tokens.compatibility import RagenBatches
 from ragen.llm_agent.tokens.dataproto import AnyBatch, PromptBatch, object_array
-from ragen.llm_agent.tokens.encoding import ChatEncoder
-from ragen.llm_agent.tokens.masks import ReplyMarker
+from ragen.llm_agent.tokens.encoding import ChatEncoder, ReplyMarker
 from ragen.llm_agent.tokens.sampled_tokens import Exchange, RawReply
 
 if TYPE_CHECKING:

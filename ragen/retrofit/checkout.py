@@ -374,7 +374,7 @@ def _lines(table: dict[str, str]) -> str:
 
 _LAZY = '''"""The checkout's environments, each imported when it is first asked for.
 
-Written by `python -m ragen.retrofit` from what stood here, which is kept and brought back by `--undo`.
+Written by `ragen retrofit` from what stood here, which is kept and brought back by `--undo`.
 """
 
 from ragen.env.registry import REGISTERED_ENV_CONFIGS, REGISTERED_ENVS, {names}
@@ -400,7 +400,7 @@ def __getattr__(name):
 
 _EAGER = """
 
-# Put here by `python -m ragen.retrofit`: what is registered above is what workers are told of.
+# Put here by `ragen retrofit`: what is registered above is what workers are told of.
 from ragen.env.registry import {names}  # noqa: E402
 
 REGISTERED_ENVS, REGISTERED_ENV_CONFIGS = replace_envs(
@@ -410,7 +410,7 @@ REGISTERED_ENVS, REGISTERED_ENV_CONFIGS = replace_envs(
 """
 
 _MANAGER = """
-# Added by `python -m ragen.retrofit`: what this checkout's RAGEN does where a configuration leaves it open.
+# Added by `ragen retrofit`: what this checkout's RAGEN does where a configuration leaves it open.
 from ragen.llm_agent.config.generation import set_defaults  # noqa: E402
 
 set_defaults(year={generation}, quirks=True, env_fields=False)
@@ -424,7 +424,7 @@ register_resolvers()
 
 _PACKAGE = '''"""RAGEN. What stood here is in ragen/_own_init.py, which workers leave out: they need none of it.
 
-Written by `python -m ragen.retrofit`; `--undo` brings the file back that was here.
+Written by `ragen retrofit`; `--undo` brings the file back that was here.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""``python -m ragen.retrofit CHECKOUT``: the engine and ``EnvStateManager`` put into a checkout of RAGEN, and proven.
+"""``ragen retrofit CHECKOUT``: the engine and ``EnvStateManager`` put into a checkout of RAGEN, and proven.
 
 The checkout's environments, trainer, context manager and configurations stay its own. What is replaced is kept, and
 comes back with ``--undo``, byte by byte; so it does by itself where the rollouts turn out not to be equal.
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
         if not root.is_dir():
             raise RetrofitError(f"{root} is not a folder; expected a checkout of RAGEN.")
         with backup.locked(root):
-            return _undo(root, options.force) if options.undo else _retrofit(root, options)
+            return _undo(root, options.force) if options.undo else _retrofit(root, options, prog)
     except RetrofitError as error:
         print(f"error: {error}", file=sys.stderr)
         return REFUSED
@@ -76,7 +76,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return parser
 
 
-def _retrofit(root: Path, options: argparse.Namespace) -> int:
+def _retrofit(root: Path, options: argparse.Namespace, prog: str) -> int:
     if PACKAGE.parent == root:
         raise RetrofitError(
             f"this is {root}'s own `ragen`, as Python looks into the folder it is started in first: it can --undo, and "
@@ -86,7 +86,7 @@ def _retrofit(root: Path, options: argparse.Namespace) -> int:
     if state == backup.BEFORE:
         raise RetrofitError(
             f"an earlier retrofit of {root} was interrupted half-way. Bring back every byte with "
-            f"`{_undo_line(root)}`, then begin again."
+            f"`{_undo_line(root, prog)}`, then begin again."
         )
     checkout = recognise(root, needed_modules())
     adapted = adapt(checkout, needed_modules())
@@ -101,7 +101,7 @@ def _retrofit(root: Path, options: argparse.Namespace) -> int:
             backup.undo(root)
         backup.place(root, adapted.files)
         print(f"Done. Git keeps the originals in {root / backup.FOLDER}.")
-    return DONE if options.no_suite else _prove(root, options)
+    return DONE if options.no_suite else _prove(root, options, _undo_line(root, prog))
 
 
 def _undo(root: Path, force: bool) -> int:
@@ -110,8 +110,8 @@ def _undo(root: Path, force: bool) -> int:
     return DONE
 
 
-def _undo_line(root: Path) -> str:
-    return f"python -m ragen.retrofit {shlex.quote(str(root))} --undo"
+def _undo_line(root: Path, prog: str) -> str:
+    return f"{prog} {shlex.quote(str(root))} --undo"
 
 
 def _describe(checkout: Checkout, adapted: Adapted) -> None:
@@ -147,7 +147,7 @@ def _is_in_place(root: Path, adapted: Adapted) -> bool:
     )
 
 
-def _prove(root: Path, options: argparse.Namespace) -> int:
+def _prove(root: Path, options: argparse.Namespace, undo_line: str) -> int:
     """Run the suite in the checkout; bring everything back if it fails."""
     print("Playing what its configurations play, in the main process, in workers, and by its own manager:", flush=True)
     path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -165,14 +165,14 @@ def _prove(root: Path, options: argparse.Namespace) -> int:
                 backup.undo(root)
             raise
     if code == _PROVEN:
-        print(f"To undo: {_undo_line(root)}")
+        print(f"To undo: {undo_line}")
         return DONE
     if code == _NOTHING_PLAYED:
         reason = "none of its environments can be played here (run this where you train, or add --no-suite)"
     else:
         reason = "rollouts differ" if code == 1 else f"the suite ended with exit code {code}"
     if options.keep:
-        print(f"Kept, though {reason}. To undo: {_undo_line(root)}")
+        print(f"Kept, though {reason}. To undo: {undo_line}")
         return FAILED
     backup.undo(root)
     print(f"Everything was restored: {reason}. Use --keep to keep the changes.")

@@ -2,8 +2,7 @@
 
 Every tag that the checkout's configurations play is played four times with the same seeds and the same replies: in the
 main process, in workers, in workers of which one is killed before each turn, and by the ``EnvStateManager`` that the
-checkout had before. Caches, statuses and what is rendered are compared. Then it is timed with as many environments as
-the configurations have, or fewer where those take long.
+checkout had before. Caches, statuses and what is rendered are compared, as ``ragen suite`` compares them.
 
 Configurations are put together without Hydra, verl or anything that they start: a file's ``defaults`` are followed
 within the folder, and what is not there (verl's ``ppo_trainer``) says nothing of environments.
@@ -13,40 +12,33 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import copy
 import importlib.util
 import json
 import logging
-import math
 import os
 import random
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from PIL import Image
 from yaml import YAMLError
 
 from ragen.env.registry import resolve_env
-from ragen.errors import ConfigError, RagenError, in_short
+from ragen.errors import ConfigError, RagenError
 from ragen.llm_agent.es_manager import EnvStateManager
+from ragen.llm_agent.testing.equivalence import BeforeTurn, Recording
 
 EQUAL, DIFFERENT, REFUSED, NOTHING = 0, 1, 2, 3
 GROUPS, GROUP_SIZE, SEED, EPISODES, TURNS = 2, 2, 10_000, 2, 4
 ODD = ("", "fly", "Up Down", "<answer>Up</answer>", "search[lamp]", "1 + 1", "\u2191")
 _SECTIONS = ("es_manager", "custom_envs", "seed")
-_BUDGET = 1.5  # seconds that a timed episode may take in the main process
-_MOST_TIMED = 64
 _PATIENCE = 30  # seconds that an episode of one tag may take; what takes longer waits for something that is not here
-_ABSENT = object()
 
 
 # What configurations play
@@ -59,16 +51,22 @@ class Played:
     Attributes:
         tag: The tag.
         entry: Its entry in ``custom_envs``.
-        configs: Names of the configurations that play it so.
-        most: Environments that the largest of them has.
         format_penalty: The penalty that the first of them sets.
     """
 
     tag: str
     entry: dict[str, Any]
-    configs: tuple[str, ...]
-    most: int
     format_penalty: float
+
+    def config(self, **settings: Any) -> Any:
+        """A configuration of this tag alone, as OmegaConf has it: RAGEN's own manager reads attributes."""
+        part = {"env_groups": GROUPS, "group_size": GROUP_SIZE}
+        part |= {"env_configs": {"tags": [self.tag], "n_groups": [GROUPS]}}
+        settings = {"format_penalty": self.format_penalty, "crash_report_dir": None, **settings}
+        entries = {self.tag: {"env_config": None, **self.entry}}
+        return OmegaConf.create(
+            {"seed": {"train": SEED}, "custom_envs": entries, "es_manager": {"train": part, **settings}}
+        )
 
 
 def played_tags(folder: Path, names: list[str] | None = None) -> list[Played]:
@@ -86,10 +84,8 @@ def played_tags(folder: Path, names: list[str] | None = None) -> list[Played]:
         raise ConfigError(f"{folder} has no configuration {', '.join(unknown)}; it has {', '.join(known) or 'none'}.")
     found: dict[str, Played] = {}
     for name in names or known:
-        for tag, entry, most, penalty in _tags(composed(folder, name)):
-            key = json.dumps([tag, entry], sort_keys=True, default=str)
-            before = found.get(key, Played(tag, entry, (), 0, penalty))
-            found[key] = Played(tag, entry, (*before.configs, name), max(most, before.most), before.format_penalty)
+        for played in _tags(composed(folder, name)):
+            found.setdefault(json.dumps([played.tag, played.entry], sort_keys=True, default=str), played)
     return list(found.values())
 
 
@@ -124,25 +120,13 @@ def _merged(folder: Path, name: str, seen: tuple[str, ...]) -> Any:
     return OmegaConf.merge(*parts)
 
 
-def _tags(config: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], int, float]]:
+def _tags(config: Mapping[str, Any]) -> Iterator[Played]:
+    penalty = config["es_manager"].get("format_penalty")
     for mode in ("train", "val"):
         part = config["es_manager"].get(mode) or {}
-        tags = (part.get("env_configs") or {}).get("tags") or ()
-        size = int(part.get("env_groups") or 1) * int(part.get("group_size") or 1)
-        penalty = config["es_manager"].get("format_penalty")
-        for tag in tags:
+        for tag in (part.get("env_configs") or {}).get("tags") or ():
             if tag in config["custom_envs"]:
-                yield tag, config["custom_envs"][tag], size, -0.1 if penalty is None else penalty
-
-
-def manager_config(played: Played, groups: int, size: int, **settings: Any) -> Any:
-    """A configuration of one tag, as OmegaConf has it: RAGEN's own manager reads attributes."""
-    part = {"env_groups": groups, "group_size": size, "env_configs": {"tags": [played.tag], "n_groups": [groups]}}
-    settings = {"format_penalty": played.format_penalty, "crash_report_dir": None, **settings}
-    entries = {played.tag: {"env_config": None, **played.entry}}
-    return OmegaConf.create(
-        {"seed": {"train": SEED}, "custom_envs": entries, "es_manager": {"train": part, **settings}}
-    )
+                yield Played(tag, config["custom_envs"][tag], -0.1 if penalty is None else penalty)
 
 
 # Playing
@@ -156,49 +140,24 @@ class Verdict:
         played: The tag.
         skipped: Why it was not played; empty if it was.
         differences: What differed, a sentence each.
-        entries: History entries that were compared with those of the checkout's own manager.
-        envs: Environments that were timed; 0 if none were.
-        main_s: Seconds that an episode of these took in the main process.
-        workers_s: Likewise in workers.
-        stays: Whether it stays in the main process, so that there is nothing to time.
+        stays: Whether its environments stay in the main process.
+        own: Whether it was compared with the checkout's own manager.
     """
 
     played: Played
     skipped: str = ""
     differences: list[str] = field(default_factory=list)
-    entries: int = 0
-    envs: int = 0
-    main_s: float = 0.0
-    workers_s: float = 0.0
     stays: bool = False
+    own: bool = False
 
-
-class Replies:
-    """Draws replies once, and gives the same ones to every manager that plays the same episodes after that."""
-
-    def __init__(self) -> None:
-        """Start with nothing drawn."""
-        self._drawn: dict[tuple[int, int, int], list[str]] = {}
-
-    def inputs(self, manager: Any, caches: Sequence[dict[str, Any]], episode: int, turn: int) -> list[dict[str, Any]]:
-        """Inputs of ``EnvStateManager.step`` for the environments of these caches."""
-        given = []
-        for cache in caches:
-            key = episode, turn, cache["env_id"]
-            if key not in self._drawn:
-                self._drawn[key] = self._draw(manager.envs[cache["env_id"]], key)
-            actions = self._drawn[key]
-            answer = f"<answer>{' || '.join(actions)}</answer>"
-            raw = f"<think></think>{answer}"
-            given.append({"env_id": key[2], "actions": actions, "llm_response": answer, "llm_raw_response": raw})
-        return given
-
-    def _draw(self, entry: dict[str, Any], key: tuple[int, int, int]) -> list[str]:
-        rng = random.Random(str(key))
-        lookup = getattr(entry["env"].config, "action_lookup", None)
-        names = [str(name) for name in lookup.values()] if lookup else [*ODD]
-        actions = [rng.choice(names) for _ in range(rng.randint(1, 3))]
-        return [*actions, rng.choice(ODD)] if rng.random() < 0.2 else actions
+    def __str__(self) -> str:
+        name = f"  {self.played.tag:24}"
+        if self.skipped:
+            return f"{name} not played: {self.skipped}"
+        if self.differences:
+            return f"{name} DIFFERS {'; '.join(self.differences)}"
+        equal = "equal, also to its own manager's" if self.own else "equal"
+        return f"{name} {equal}; stays in the main process" if self.stays else f"{name} {equal}"
 
 
 class ClassCounters:
@@ -223,67 +182,92 @@ class ClassCounters:
 
 
 def examine(played: Played, workers: int, own: Any) -> Verdict:
-    """Play a tag in every way, compare, and time it."""
-    verdict, replies = Verdict(played), Replies()
-    counters = ClassCounters(played.entry["env_type"])
-    lanes = {"use_multiprocessing": True, "max_workers": workers}
+    """Play a tag in every way, and compare."""
+    verdict, counters = Verdict(played, own=own is not None), ClassCounters(played.entry["env_type"])
+    in_main = played.config(use_multiprocessing=False)
     try:
-        with _alarm(_PATIENCE):
-            _shown(played, Replies(), 1, use_multiprocessing=False, on_env_failure="raise")
+        with _alarm(_PATIENCE), EnvStateManager(played.config(use_multiprocessing=False, on_env_failure="raise")) as m:
+            record(m, 1)
         counters.restore()
-        start = time.perf_counter()
-        expected, _ = _shown(played, replies, use_multiprocessing=False)
-        seconds = (time.perf_counter() - start) / (EPISODES * GROUPS * GROUP_SIZE)
+        with EnvStateManager(in_main) as manager:
+            expected = record(manager)
     except Exception as error:
         verdict.skipped = first_line(error)
         return verdict
     for name, disturb in (("in workers", None), ("with workers killed", kill_a_worker)):
         counters.restore()
         try:
-            got, placement = _shown(played, replies, disturb=disturb, **lanes)
+            with EnvStateManager(played.config(use_multiprocessing=True, max_workers=workers)) as manager:
+                got = record(manager, before_turn=disturb)
+                verdict.stays = manager.home(0) == "main"
         except Exception as error:
             verdict.differences.append(f"{name}: {first_line(error)}")
             continue
-        verdict.stays = placement == "main"
-        if difference := first_difference(expected, got, strict=True):
+        if difference := expected.first_difference(got):
             verdict.differences.append(f"{name}: {difference}")
     if own is not None:
-        _compare_with_own(verdict, replies, own, counters, expected)
-    if not verdict.differences and not verdict.stays:
-        _time(verdict, lanes, seconds)
+        counters.restore()
+        with EnvStateManager(in_main) as manager:
+            ours = record(manager, as_numbers=True)
+        counters.restore()
+        try:
+            with contextlib.closing(own(in_main)) as manager:
+                theirs = record(manager, as_numbers=True)
+            if difference := theirs.first_difference(ours):
+                verdict.differences.append(f"from its own EnvStateManager's: {difference}")
+        except Exception as error:
+            verdict.differences.append(f"its own EnvStateManager raised: {first_line(error)}")
     return verdict
 
 
-def _shown(
-    played: Played, replies: Replies, episodes: int = EPISODES, disturb: Any = None, **settings: Any
-) -> tuple[list[Any], str]:
-    """What a manager of ours shows of some episodes, and where its first environment lived."""
-    with EnvStateManager(manager_config(played, GROUPS, GROUP_SIZE, **settings)) as manager:
-        return _episodes(manager, replies, episodes, disturb), manager.home(0)
+def record(
+    manager: Any, episodes: int = EPISODES, before_turn: BeforeTurn | None = None, as_numbers: bool = False
+) -> Recording:
+    """Everything that a manager shows of some episodes, RAGEN's or ours, as it is after each call.
 
-
-def _episodes(
-    manager: Any,
-    replies: Replies,
-    episodes: int = EPISODES,
-    before_turn: Callable[[EnvStateManager, int], None] | None = None,
-) -> list[Any]:
-    """Everything that a manager shows, RAGEN's or ours, as it is after each call."""
-    shown: list[Any] = []
+    Args:
+        manager: The manager.
+        episodes: How many.
+        before_turn: Called with the manager and the turn's index before each turn, to disturb it.
+        as_numbers: Whether ``1``, ``1.0`` and ``numpy.float64(1)`` are the same, a list and a tuple, and keys in
+            any order.
+    """
+    seen, shown = Recording(), _loose if as_numbers else lambda value: value
     for episode in range(episodes):
+        seen.begin_episode()
         active = manager.reset()
-        shown.append(copy.deepcopy(active))
+        seen.note("reset", shown(active))
         for turn in range(TURNS):
             if not active:
                 break
-            inputs = replies.inputs(manager, active, episode, turn)
+            inputs = [_input(manager.envs[cache["env_id"]], episode, turn) for cache in active]
             if before_turn is not None:
                 before_turn(manager, turn)
             active = manager.step(inputs)
-            statuses = [vars(entry["status"]) for entry in manager.envs]
-            shown.append(copy.deepcopy([active, statuses]))
-        shown.append(copy.deepcopy({"render": manager.render(), "states": manager.get_rollout_states()}))
-    return shown
+            seen.note(f"turn {turn}", shown([active, [vars(entry["status"]) for entry in manager.envs]]))
+        seen.note("end", shown([manager.render(), manager.get_rollout_states()]))
+    return seen
+
+
+def _input(entry: dict[str, Any], episode: int, turn: int) -> dict[str, Any]:
+    """An environment's input of ``EnvStateManager.step``, drawn from what it is for alone."""
+    rng = random.Random(str((episode, turn, entry["env_id"])))
+    lookup = getattr(entry["env"].config, "action_lookup", None)
+    names = [str(name) for name in lookup.values()] if lookup else [*ODD]
+    actions = [rng.choice(names) for _ in range(rng.randint(1, 3))]
+    actions += [rng.choice(ODD)] if rng.random() < 0.2 else []
+    answer = f"<answer>{' || '.join(actions)}</answer>"
+    told = {"llm_response": answer, "llm_raw_response": f"<think></think>{answer}"}
+    return {"env_id": entry["env_id"], "actions": actions, **told}
+
+
+def _loose(value: Any) -> Any:
+    """A value with every number as a float, every sequence as a list, and keys in one order."""
+    if isinstance(value, Mapping):
+        return {key: _loose(value[key]) for key in sorted(value, key=repr)}
+    if isinstance(value, list | tuple):
+        return [_loose(each) for each in value]
+    return float(value) if isinstance(value, int | float | np.number | np.bool_) else value
 
 
 def kill_a_worker(manager: EnvStateManager, turn: int) -> None:
@@ -292,96 +276,6 @@ def kill_a_worker(manager: EnvStateManager, turn: int) -> None:
     if pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pids[turn % len(pids)], signal.SIGKILL)  # type: ignore[arg-type]
-
-
-def _compare_with_own(
-    verdict: Verdict, replies: Replies, own: Any, counters: ClassCounters, expected: list[Any]
-) -> None:
-    """Play what was played with the checkout's own manager too."""
-    counters.restore()
-    try:
-        manager = own(manager_config(verdict.played, GROUPS, GROUP_SIZE, use_multiprocessing=False))
-        got = _episodes(manager, replies)
-        manager.close()
-    except Exception as error:
-        verdict.differences.append(f"its own EnvStateManager raised: {first_line(error)}")
-        return
-    ends = [each["states"] for each in got if isinstance(each, dict)]
-    verdict.entries = sum(len(cache["history"]) for states in ends for cache in states)
-    if difference := first_difference(got, expected):
-        verdict.differences.append(f"from its own EnvStateManager's: {difference}")
-
-
-def _time(verdict: Verdict, lanes: dict[str, Any], seconds: float) -> None:
-    """Time an episode in the main process and in workers, after one that warms both up."""
-    affordable = int(_BUDGET / max(seconds, 1e-6)) // GROUP_SIZE * GROUP_SIZE
-    verdict.envs = max(4 * GROUP_SIZE, min(verdict.played.most, _MOST_TIMED, affordable))
-    times = []
-    for settings in ({"use_multiprocessing": False}, lanes):
-        replies = Replies()
-        groups = max(1, verdict.envs // GROUP_SIZE)
-        with EnvStateManager(manager_config(verdict.played, groups, GROUP_SIZE, **settings)) as manager:
-            manager.reset(SEED - 1)
-            times.append(min(_timed_episode(manager, replies, episode) for episode in range(2)))
-    verdict.main_s, verdict.workers_s = times
-
-
-def _timed_episode(manager: EnvStateManager, replies: Replies, episode: int) -> float:
-    start = time.perf_counter()
-    active = manager.reset(SEED)
-    spent = time.perf_counter() - start
-    for turn in range(TURNS):
-        inputs = replies.inputs(manager, active, episode, turn)
-        start = time.perf_counter()
-        active = manager.step(inputs) if inputs else []
-        spent += time.perf_counter() - start
-    return spent
-
-
-# Comparing
-
-
-def first_difference(expected: Any, got: Any, place: str = "", strict: bool = False) -> str:
-    """Where two values differ, and what is there; empty if they are equal.
-
-    Args:
-        expected: One.
-        got: The other.
-        place: Where they are, for the message.
-        strict: Whether ``1``, ``1.0`` and ``numpy.float64(1)``, and a list and a tuple, are different. NaN always
-            equals itself.
-    """
-    pairs: Any = ()
-    if not strict and isinstance(expected, list | tuple) and isinstance(got, list | tuple):
-        got = type(expected)(got)
-    if type(expected) is not type(got) and (strict or not (_is_number(expected) and _is_number(got))):
-        return f"{place or 'value'}: {_excerpt(expected)} became {_excerpt(got)}"
-    if isinstance(expected, Mapping):
-        keys = dict.fromkeys([*expected, *got])
-        pairs = [(f"{place}.{key}", expected.get(key, _ABSENT), got.get(key, _ABSENT)) for key in keys]
-    elif isinstance(expected, list | tuple):
-        pairs = [(f"{place}[{i}]", a, b) for i, (a, b) in enumerate(zip_longest(expected, got, fillvalue=_ABSENT))]
-    elif not _same(expected, got):
-        return f"{place or 'value'}: {_excerpt(expected)} became {_excerpt(got)}"
-    return next(filter(None, (first_difference(a, b, where, strict) for where, a, b in pairs)), "")
-
-
-def _same(expected: Any, got: Any) -> bool:
-    if isinstance(expected, Image.Image):
-        return (expected.mode, expected.size, expected.tobytes()) == (got.mode, got.size, got.tobytes())
-    if isinstance(expected, np.ndarray):
-        return expected.dtype == got.dtype and np.array_equal(expected, got)
-    if _is_number(expected):
-        return bool(expected == got) or (math.isnan(expected) and math.isnan(got))
-    return bool(expected == got)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number | np.bool_)
-
-
-def _excerpt(value: Any) -> str:
-    return "nothing" if value is _ABSENT else in_short(value, 120)
 
 
 def first_line(error: BaseException) -> str:
@@ -431,7 +325,7 @@ def _quiet() -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Examine every tag, print a table, and return 0 if all that could be played is equal.
+    """Examine every tag, print a line for each, and return 0 if all that could be played is equal.
 
     Returns:
         0; 1 if something differed, 2 if a configuration cannot be read, 3 if nothing could be played.
@@ -456,8 +350,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _quiet():
             verdict = examine(played, options.workers, own)
         verdicts.append(verdict)
-        print(_row(verdict), flush=True)
-    return _conclude(verdicts)
+        print(verdict, flush=True)
+    skipped, different = sum(bool(v.skipped) for v in verdicts), sum(bool(v.differences) for v in verdicts)
+    equal = len(verdicts) - skipped - different
+    print(f"{equal} equal, {different} different, {skipped} not played.")
+    if different:
+        return DIFFERENT
+    return EQUAL if equal else NOTHING
 
 
 def _own_manager(path: Path | None) -> Any:
@@ -473,38 +372,6 @@ def _own_manager(path: Path | None) -> Any:
         print(f"its own EnvStateManager cannot be imported here, so nothing is compared with it: {first_line(error)}")
         return None
     return module.EnvStateManager
-
-
-def _row(verdict: Verdict) -> str:
-    name = f"  {verdict.played.tag:24}"
-    if verdict.skipped:
-        return f"{name} not played: {verdict.skipped}"
-    if verdict.differences:
-        return f"{name} DIFFERS {'; '.join(verdict.differences)}"
-    same = f"equal, {verdict.entries} entries as its own manager's" if verdict.entries else "equal"
-    if verdict.stays:
-        return f"{name} {same}; stays in the main process"
-    gain = verdict.main_s / verdict.workers_s
-    pays = f"workers pay, x{gain:.1f}" if gain > 1.1 else "workers do not pay"
-    return (
-        f"{name} {same}; an episode of {verdict.envs}: {1e3 * verdict.main_s:.1f} ms in the main process, "
-        f"{1e3 * verdict.workers_s:.1f} ms in workers: {pays}"
-    )
-
-
-def _conclude(verdicts: list[Verdict]) -> int:
-    skipped = [each for each in verdicts if each.skipped]
-    different = [each for each in verdicts if each.differences]
-    paying = sorted({v.played.tag for v in verdicts if v.envs and v.main_s > 1.1 * v.workers_s})
-    equal = len(verdicts) - len(skipped) - len(different)
-    print(f"{equal} equal, {len(different)} different, {len(skipped)} not played.")
-    if equal:
-        print(
-            f"workers pay for: {', '.join(paying) or 'none of them'} (use_multiprocessing: auto finds that out itself)"
-        )
-    if different:
-        return DIFFERENT
-    return EQUAL if equal else NOTHING
 
 
 if __name__ == "__main__":

@@ -14,10 +14,8 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from ragen.llm_agent.filtering.best_share import BestShare
-from ragen.llm_agent.filtering.loss_scaling import LOSS_SCALE, NONE, read_scaling, scaling_metrics
-from ragen.llm_agent.filtering.measured import reward_std
-from ragen.llm_agent.filtering.reading import Choice, read_filter
+from ragen.llm_agent.filtering.advantages import LOSS_SCALE, NONE, read_scaling, scaling_metrics
+from ragen.llm_agent.filtering.group_filter import BestShare, Choice, read_filter, reward_std
 from ragen.settings import choice, key, read
 from ragen.training.trajectories import Group
 

@@ -22,7 +22,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.filtering.measured import spread
+from ragen.llm_agent.filtering.group_filter import spread
 from ragen.settings import key, read, setting
 
 if TYPE_CHECKING:

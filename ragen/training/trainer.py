@@ -23,7 +23,7 @@ from ragen.llm_agent.config.loading import differing, one_line
 from ragen.llm_agent.evaluation.collapse import CollapseDetector
 from ragen.llm_agent.evaluation.scorers import HfScorer
 from ragen.llm_agent.filtering.early_stop import REASONS, EarlyStop
-from ragen.llm_agent.filtering.measured import spread
+from ragen.llm_agent.filtering.group_filter import spread
 from ragen.llm_agent.filtering.tables import log_generations, log_groups
 from ragen.llm_agent.rollout.command import create_tokenizer
 from ragen.torch_threads import torch_threads

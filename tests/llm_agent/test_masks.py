@@ -10,8 +10,7 @@ from ragen.errors import ConfigError, TemplateError
 from ragen.llm_agent.prompting.chat_template import ChatTemplate
 from ragen.llm_agent.prompting.replies import ControlTokens
 from ragen.llm_agent.tokenizer import load_tokenizer
-from ragen.llm_agent.tokens.encoding import ChatEncoder
-from ragen.llm_agent.tokens.masks import ReplyMarker, moved, token_span
+from ragen.llm_agent.tokens.encoding import ChatEncoder, ReplyMarker, moved, token_span
 from support.chat_templates import FAMILIES, Family, mask_by_bytes
 
 REPLIES = [

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from ragen.errors import ConfigError
 from ragen.extras import missing
 from ragen.llm_agent.backends import Request, Sampling, create_backend
-from ragen.llm_agent.backends.policies.tiles import best_move
+from ragen.llm_agent.backends.policies.games import best_move
 from ragen.llm_agent.backends.prompt import read_prompt
 from ragen.llm_agent.backends.scripted import ScriptedBackend
 from ragen.llm_agent.config.context import ContextSettings

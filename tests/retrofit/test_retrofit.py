@@ -389,9 +389,9 @@ def test_the_suite_proves_it(checkout):
     ran = retrofit(checkout)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     lines = {line.split()[0]: line for line in ran.stdout.splitlines() if line.startswith("  ") and line.split()}
-    assert "equal, 33 entries as its own manager's; an episode of" in lines["Walk"]
+    assert "equal, also to its own manager's" in lines["Walk"]
     assert "stays in the main process" in lines["Counted"] and "not played: ModuleNotFoundError" in lines["Absent"]
-    assert "2 equal, 0 different, 1 not played." in ran.stdout and "workers pay for:" in ran.stdout
+    assert "2 equal, 0 different, 1 not played." in ran.stdout
     assert backup.state(checkout) == backup.AFTER
     assert retrofit(checkout, "--undo").returncode == 0
     assert bytes_of(checkout) == before

@@ -5,8 +5,7 @@ import math
 import pytest
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.filtering.best_share import BestShare
-from ragen.llm_agent.filtering.measured import reward_mean, reward_std
+from ragen.llm_agent.filtering.group_filter import BestShare, reward_mean, reward_std
 from ragen.training.filtering import FilterSettings, has_variance, sample_groups
 from ragen.training.trajectories import Group, Trajectory
 

@@ -3,8 +3,7 @@
 import pytest
 
 from ragen.errors import ConfigError
-from ragen.llm_agent.filtering.best_share import BestShare
-from ragen.llm_agent.filtering.group_filter import GroupFilter
+from ragen.llm_agent.filtering.group_filter import BestShare, GroupFilter
 from ragen.training.filtering import FilterSettings, sample_groups
 from ragen.training.trajectories import Group, TokenRow, Trajectory
 

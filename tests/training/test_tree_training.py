@@ -6,7 +6,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.rollout.actor import BackendActor
 from ragen.llm_agent.tokenizer import load_tokenizer
-from ragen.llm_agent.tokens.scores import total_reward
+from ragen.llm_agent.tokens.training_rows import total_reward
 from ragen.llm_agent.trees.lineage import Forest, segment_advantages
 from ragen.training.log_probs import log_probs_and_entropies
 from ragen.training.player import Player

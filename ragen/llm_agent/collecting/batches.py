@@ -18,8 +18,7 @@ from ragen.llm_agent.prompting.chat_template import ChatTemplate
 from ragen.llm_agent.prompting.conversation import step_message
 from ragen.llm_agent.prompting.replies import ControlTokens, reply_texts
 from ragen.llm_agent.tokens.dataproto import data_proto, image_objects, object_array, token_tensors
-from ragen.llm_agent.tokens.encoding import ChatEncoder, EncodedChat
-from ragen.llm_agent.tokens.masks import ReplyMarker
+from ragen.llm_agent.tokens.encoding import ChatEncoder, EncodedChat, ReplyMarker
 from ragen.settings import count, key, read
 
 if TYPE_CHECKING:

@@ -10,21 +10,29 @@ key                                                 weight of a row's advantages
 ==================================================  ==================================================================
 
 The first two are of GRPO alone. They are applied in this order, which is RAGEN's.
+
+Where groups are left out, ``actor_rollout_ref.actor.filter_loss_scaling`` multiplies all of them besides: the fewer
+groups were kept, the less a step shall move the model. ``none`` (the default) by nothing, ``linear`` by the share of a
+step's groups that was kept, ``sqrt`` by that share's square root. Penalties for entropy or for leaving the reference
+are left as they are, and so is what a critic learns.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import stdev
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError
-from ragen.settings import key, read, setting
+from ragen.llm_agent.filtering.group_filter import KEPT_RATIO
+from ragen.settings import choice, key, read, setting
 
 if TYPE_CHECKING:
     from torch import Tensor
+
 
 SOFT = "algorithm.soft_advantage_reweight"
 ZERO_TASK = "algorithm.zero_task_advantage"
@@ -117,3 +125,34 @@ def _spreads(
     for episode, group, score in zip(episodes, groups, scores, strict=True):
         members[group].setdefault(episode, score)
     return {group: stdev(each.values()) if len(each) > 1 else 1.0 for group, each in members.items()}
+
+
+# The scale of the loss where groups are left out
+
+
+LOSS_SCALING = "actor_rollout_ref.actor.filter_loss_scaling"
+NONE = "none"
+LOSS_SCALE = "rollout/filter_loss_scale"
+"""The metric that says by what a step's advantages were multiplied."""
+
+SCALINGS: dict[str, Callable[[float], float]] = {NONE: lambda share: 1.0, "linear": float, "sqrt": math.sqrt}
+"""What the key may be, and the factor that it makes of the share of groups kept."""
+
+
+def read_scaling(config: Any) -> str:
+    """Which of ``SCALINGS`` a configuration asks for.
+
+    Raises:
+        ConfigError: None of them.
+    """
+    return choice(config, LOSS_SCALING, NONE, SCALINGS)
+
+
+def scaling_metrics(scaling: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    """The factor for a step's advantages, to log; nothing where none is asked for.
+
+    Args:
+        scaling: A name of ``SCALINGS``.
+        metrics: Those of the choice of groups; one that keeps all groups has no share among them.
+    """
+    return {} if scaling == NONE else {LOSS_SCALE: SCALINGS[scaling](metrics.get(KEPT_RATIO, 1.0))}

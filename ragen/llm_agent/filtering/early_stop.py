@@ -20,7 +20,7 @@ from statistics import fmean
 from typing import Any
 
 from ragen.llm_agent.config.generation import Generation
-from ragen.llm_agent.filtering.reading import read_empty_stop
+from ragen.llm_agent.filtering.group_filter import read_empty_stop
 from ragen.settings import setting
 
 KEY = "trainer.early_stop"

@@ -1,6 +1,10 @@
-"""RAGEN-2's choice of groups: by how much is to be had from each, and where to draw the line.
+"""RAGEN's choices of groups: by how much is to be had from each, and where to draw the line.
 
-``actor_rollout_ref.rollout.rollout_filter_*`` (or the same names under ``agent_proxy``, looked for there first):
+RAGEN of 2025 (arXiv:2504.20073) keeps the share whose rewards differ most, or rank first otherwise:
+``rollout_filter_ratio`` and ``rollout_filter_type``. RAGEN-2 has a strategy and a value of its own. The keys are
+
+``actor_rollout_ref.rollout.rollout_filter_*`` (or the same names under ``agent_proxy``, looked for there first); those
+of RAGEN-2:
 
 ===========================  ====================  =================================================================
 key                          default               meaning
@@ -28,14 +32,176 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
-from typing import Any
+from statistics import fmean, stdev
+from typing import Any, Protocol
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.loading import setting
-from ragen.llm_agent.filtering.keys import filter_key
-from ragen.llm_agent.filtering.measured import ZERO, Measured, kept_metrics, spread, spread_metrics
-from ragen.settings import choice, number
+from ragen.settings import choice, count, number
+
+# Keys
+
+
+PREFIX = "rollout_filter_"
+NAMES = (
+    "empty_stop_steps",
+    "include_zero",
+    "metric",
+    "ratio",
+    "selection_eps",
+    "strategy",
+    "top_p_prob_mode",
+    "type",
+    "value",
+)
+"""What follows the prefix in the keys."""
+
+
+def filter_key(config: Any, name: str) -> str:
+    """The key under which a setting of RAGEN's filters is found."""
+    ours, ragens = f"agent_proxy.rollout_filter_{name}", f"actor_rollout_ref.rollout.rollout_filter_{name}"
+    return ours if setting(config, ours, object, None) is not None else ragens
+
+
+def filter_settings(config: Any) -> dict[str, Any]:
+    """All settings of RAGEN's filters that a configuration has, by name with the prefix."""
+    found = {name: setting(config, filter_key(config, name), object, None) for name in NAMES}
+    return {f"{PREFIX}{name}": value for name, value in found.items() if value is not None}
+
+
+# What a choice looks at
+
+
+ZERO = 1e-10  # what measures no more than this measures nothing
+KEPT_RATIO = "rollout/filter_kept_ratio"  # the metric that says which share of the groups is kept
+
+
+class Measured(Protocol):
+    """A group of trajectories from the same start, as far as a choice looks at it."""
+
+    @property
+    def scores(self) -> Sequence[float]:
+        """What its trajectories are trained on: rewards and penalties."""
+
+    @property
+    def rewards(self) -> Sequence[float]:
+        """What its trajectories earned, without penalties."""
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        """How many tokens the model chose in each trajectory."""
+
+    @property
+    def entropies(self) -> Sequence[float]:
+        """The mean entropy of a token of each trajectory, in nats; empty where it was not asked for."""
+
+
+def spread(values: Sequence[float]) -> float:
+    """The standard deviation (n - 1); 0 of a single value."""
+    return stdev(values) if len(values) > 1 else 0.0
+
+
+def reward_std(group: Measured) -> float:
+    """The standard deviation (n - 1) of a group's rewards; 0 for a group of one."""
+    return spread(group.rewards)
+
+
+def reward_mean(group: Measured) -> float:
+    """The mean of a group's rewards."""
+    return fmean(group.rewards)
+
+
+def kept_metrics(count: int, measures: Sequence[float]) -> dict[str, float]:
+    """How many groups are kept, under RAGEN's names.
+
+    Args:
+        count: How many are.
+        measures: What was measured of each group.
+    """
+    return {
+        "rollout/filter_kept_count": float(count),
+        KEPT_RATIO: count / len(measures) if measures else 0.0,
+        "rollout/filter_zero_count": float(sum(abs(each) <= ZERO for each in measures)),
+    }
+
+
+def spread_metrics(name: str, values: Sequence[Sequence[float]], chosen: Sequence[int]) -> dict[str, float]:
+    """Means over groups of the spread, the largest and the mean within each, under RAGEN's names.
+
+    Args:
+        name: What the values are.
+        values: A group's, for each of its trajectories.
+        chosen: The places of the groups that are kept.
+    """
+    found: dict[str, float] = {}
+    for what, of in (("std", spread), ("max", max), ("mean", fmean)):
+        measured = [float(of(each)) for each in values]
+        kept = [measured[place] for place in chosen]
+        found[f"rollout/in_group_{name}_{what}"] = fmean(measured) if measured else 0.0
+        found[f"rollout/chosen_in_group_{name}_{what}"] = fmean(kept) if kept else 0.0
+    return found
+
+
+# The choice of 2025
+
+
+EPSILON = 1e-6  # of a group, by which a share may miss it in binary fractions
+
+FILTER_TYPES: dict[str, tuple[Callable[[Measured], float], int]] = {
+    "std": (reward_std, 1),
+    "std_rev": (reward_std, -1),
+    "mean": (reward_mean, 1),
+    "mean_rev": (reward_mean, -1),
+}
+"""Names of ``rollout_filter_type``: what is measured, and whether the largest (1) or the smallest (-1) are kept."""
+
+
+@dataclass(frozen=True)
+class BestShare:
+    """Which groups to train on.
+
+    Attributes:
+        ratio: The share of groups to keep, above 0 and up to 1.
+        kind: Which to keep, a name of ``FILTER_TYPES``.
+    """
+
+    ratio: float = 1.0
+    kind: str = "std"
+
+    def keeps_all(self) -> bool:
+        """Whether no group can be left out."""
+        return self.ratio >= 1
+
+    @property
+    def needs_entropies(self) -> bool:
+        """False: it looks at rewards."""
+        return False
+
+    def measures(self, groups: Sequence[Measured]) -> list[float]:
+        """What is measured of each group."""
+        measure, _ = FILTER_TYPES[self.kind]
+        return [measure(group) for group in groups]
+
+    def chosen(self, measures: Sequence[float]) -> list[int]:
+        """The places of the groups to train on, in their order: at least one, if there is one; of equals the earlier.
+
+        Args:
+            measures: What was measured of each group. The share of them is rounded down (RAGEN).
+        """
+        _, sign = FILTER_TYPES[self.kind]
+        wanted = max(1, int(self.ratio * len(measures) + EPSILON))
+        return sorted(sorted(range(len(measures)), key=lambda place: -sign * measures[place])[:wanted])
+
+    def metrics(self, groups: Sequence[Measured], chosen: Sequence[int]) -> dict[str, float]:
+        """What was measured of all groups and of those chosen, under RAGEN's names; nothing where all are kept."""
+        if self.keeps_all():
+            return {}
+        rewards = [group.rewards for group in groups]
+        return spread_metrics("reward", rewards, chosen) | kept_metrics(len(chosen), self.measures(groups))
+
+
+# The choice of 2026
+
 
 TOP_P, TOP_K, TOP_K_ABS, MIN_P = STRATEGIES = ("top_p", "top_k", "top_k_abs", "min_p")
 LARGEST, SMALLEST = TYPES = ("largest", "smallest")
@@ -139,9 +305,9 @@ class GroupFilter:
         else:
             wanted, shares = self.value * sum(ranked) - self.eps, list(ranked)
         total = 0.0
-        for count, share in enumerate(shares):
+        for taken, share in enumerate(shares):
             if total >= wanted:
-                return count if self.prob_mode == LINEAR else max(1, count)
+                return taken if self.prob_mode == LINEAR else max(1, taken)
             if self.prob_mode == LINEAR and share <= 0:
                 return 0  # what is left adds nothing, and it is not enough
             total += share
@@ -155,3 +321,40 @@ class GroupFilter:
         if self.needs_entropies:
             found |= spread_metrics("entropy", [group.entropies for group in groups], chosen)
         return found | kept_metrics(len(chosen), self.measures(groups))
+
+
+# Which of them a configuration asks for
+
+
+Choice = GroupFilter | BestShare
+EMPTY_STOP = 10  # steps of which no group is left, one after the other
+
+
+def read_filter(config: Any) -> Choice:
+    """RAGEN-2's choice where its strategy or value is set, else that of 2025, which by default keeps all groups.
+
+    Raises:
+        ConfigError: A key has a value that cannot work, or both ways are asked for.
+    """
+    newer = GroupFilter.read(config)
+    ratio_key, type_key = (filter_key(config, name) for name in ("ratio", "type"))
+    ratio = number(config, ratio_key, 1.0, 0.0, 1.0)
+    if ratio == 0:
+        raise ConfigError(f"configuration key {ratio_key!r} is 0; expected a share above 0, 1 keeps all groups.")
+    if newer is None:
+        return BestShare(ratio, choice(config, type_key, "std", FILTER_TYPES))
+    if ratio != 1:
+        raise ConfigError(
+            f"configuration key {ratio_key!r} is {ratio:g} beside rollout_filter_strategy or rollout_filter_value; "
+            "expected one of the two ways to choose groups, that of 2025 or that of 2026."
+        )
+    return newer
+
+
+def read_empty_stop(config: Any) -> int:
+    """After how many steps of which no group is left, one after the other, a training stops (RAGEN-2); 0 for none.
+
+    Raises:
+        ConfigError: It is no whole number of at least 0.
+    """
+    return count(config, filter_key(config, "empty_stop_steps"), EMPTY_STOP)

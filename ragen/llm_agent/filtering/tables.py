@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
-from ragen.llm_agent.filtering.measured import spread
+from ragen.llm_agent.filtering.group_filter import spread
 from ragen.settings import key
 
 GENERATIONS = "trainer.generations_to_log_to_wandb"

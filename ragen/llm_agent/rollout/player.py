@@ -41,11 +41,11 @@ from ragen.llm_agent.rollout.actor import (
     BackendActor,
     ForeignActor,
     GeneratesSequences,
+    WorkerModes,
     name_requests,
 )
 from ragen.llm_agent.rollout.timeline import Timeline
 from ragen.llm_agent.rollout.trees import GrowingTrees
-from ragen.llm_agent.rollout.worker_modes import WorkerModes
 
 if TYPE_CHECKING:
     from verl import DataProto

@@ -38,10 +38,9 @@ from typing import Any, NamedTuple
 from ragen.errors import InputError, LimitReachedError
 from ragen.llm_agent.backends.base import Reply, Request
 from ragen.llm_agent.backends.streaming import StreamingBackend
-from ragen.llm_agent.rollout.actor import BackendActor, exchange_of, failures_of, requests_of
+from ragen.llm_agent.rollout.actor import BackendActor, WorkerModes, exchange_of, failures_of, requests_of
 from ragen.llm_agent.rollout.player import Cache, Rollout, Schedule
 from ragen.llm_agent.rollout.timeline import Span
-from ragen.llm_agent.rollout.worker_modes import WorkerModes
 from ragen.llm_agent.tokens.dataproto import AnyBatch, PromptBatch, object_array
 
 MOST_AT_A_TIME = 64  # arrivals that are played together, so that nothing waits long for its next prompt

@@ -30,8 +30,16 @@ from ragen.llm_agent.tokens.dataproto import (
 )
 from ragen.llm_agent.tokens.encoding import EncodedChat
 from ragen.llm_agent.tokens.sampled_tokens import Exchange
-from ragen.llm_agent.tokens.scores import advantages_of, masks_of, reply_lengths, scores_of
-from ragen.llm_agent.tokens.training_rows import TrainingRow, exchanged_row, sampled_rows, written_row
+from ragen.llm_agent.tokens.training_rows import (
+    TrainingRow,
+    advantages_of,
+    exchanged_row,
+    masks_of,
+    reply_lengths,
+    sampled_rows,
+    scores_of,
+    written_row,
+)
 from ragen.llm_agent.trees.lineage import Forest, forest_of, tree_metrics
 
 if TYPE_CHECKING:

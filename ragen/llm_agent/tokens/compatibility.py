@@ -42,7 +42,7 @@ from ragen.llm_agent.prompting.conversation import ConversationBuilder, Row, row
 from ragen.llm_agent.tokens.batches import BatchBuilder, asked
 from ragen.llm_agent.tokens.dataproto import data_proto
 from ragen.llm_agent.tokens.encoding import EncodedChat
-from ragen.llm_agent.tokens.scores import normalized
+from ragen.llm_agent.tokens.training_rows import normalized
 
 if TYPE_CHECKING:
     import torch

@@ -2,14 +2,197 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby, takewhile
 from typing import Any
 
 from ragen.errors import ConfigError, TemplateError
-from ragen.llm_agent.prompting.chat_template import ChatTemplate, Message
+from ragen.llm_agent.prompting.chat_template import OPENING_TAGS, ChatTemplate, Message, Outline, Place, outlines
 from ragen.llm_agent.prompting.conversation import images_of
-from ragen.llm_agent.tokens.masks import MarkedText, ReplyMarker, Span, moved, token_span
+from ragen.llm_agent.prompting.replies import ControlTokens
+
+Span = tuple[int, int]
+CONTEXT = 8  # tokens before a reply that help to find it again among image tokens
+
+
+@dataclass(frozen=True)
+class MarkedText:
+    """A rendered chat and where its replies are.
+
+    Attributes:
+        text: The chat up to the end of its last reply; all of it if there is none.
+        replies: ``[start, end)`` in characters of every reply with its end-of-turn token, in order.
+        inner: The same without the tag that prompts end with and without the end-of-turn token.
+        body: Where the first user message's content starts.
+    """
+
+    text: str
+    replies: list[Span]
+    inner: list[Span]
+    body: int
+
+
+class ReplyMarker:
+    """Marks the replies in chats rendered by one template."""
+
+    def __init__(self, template: ChatTemplate, control: ControlTokens, eos_token: str | None = None) -> None:
+        """Learn how the template ends turns, on a chat of two.
+
+        Args:
+            template: Renders the chats.
+            control: The tokenizer's control tokens.
+            eos_token: The tokenizer's end token; it ends a turn even where it also opens messages.
+
+        Raises:
+            TemplateError: The template leaves out messages.
+        """
+        self._template = template
+        self._control = control.pattern
+        asked, told = template.message("user", "ask"), template.message("assistant", "tell")
+        outline = self._try_chat([asked, told, asked, told])
+        self._openers = self._opening_tokens([asked], outline) - {eos_token}
+        self._plain_end = self._ending_text(gap=outline.literals[2], tail=outline.literals[4])
+
+    def mark(self, chats: Sequence[Sequence[Message]], opening_tag: str = "") -> list[MarkedText]:
+        """Render chats and find their replies.
+
+        Args:
+            chats: Lists of messages.
+            opening_tag: What prompts end with, and replies so begin with.
+
+        Raises:
+            TemplateError: The template leaves out a reply.
+        """
+        texts = self._template.render(chats)
+        marked = [
+            self._mark(text, outline, opening_tag)
+            for text, outline in zip(texts, outlines(self._template, chats), strict=True)
+        ]
+        for chat, found in zip(chats, marked, strict=True):
+            expected = sum(message["role"] == "assistant" for message in chat)
+            if len(found.replies) != expected:
+                raise TemplateError(
+                    f"the chat template shows {len(found.replies)} of a chat's {expected} replies, so no loss mask can "
+                    "be made for them; use another tokenizer.chat_template."
+                )
+        return marked
+
+    def keeps_thoughts(self) -> bool:
+        """Whether the template shows what earlier turns had in ``<think>``, as well as the last one."""
+        say = self._template.message
+        asked, told = say("user", "ask"), say("assistant", "<think>zzq</think><answer>tell</answer>")
+        return self._template.render([[asked, told, asked, told]])[0].count("zzq") == 2
+
+    def _mark(self, text: str, outline: Outline, opening_tag: str) -> MarkedText:
+        places = outline.locate(text)
+        if places is None:  # the template looked inside a content; unchanged contents keep text and mask together
+            text, places = outline.fill()
+        said = list(self._said(text, places))
+        replies = [(start, end + size) for start, end, size in said]
+        inner = [(start + len(opening_tag) * text.startswith(opening_tag, start), end) for start, end, _ in said]
+        body = next((place.start for place in places if place.part.role == "user"), 0)
+        return MarkedText(text[: replies[-1][1]] if replies else text, replies, inner, body)
+
+    def _said(self, text: str, places: Sequence[Place]) -> Iterator[tuple[int, int, int]]:
+        """Where each reply begins and ends, and how long what then ends its turn is."""
+        messages = [list(group) for _, group in groupby(places, key=lambda place: place.part.message)]
+        limits = [*(message[0].start for message in messages[1:]), len(text)]
+        for message, limit in zip(messages, limits, strict=True):
+            if message[0].part.role == "assistant":
+                start, end = _before_tag(text, message[0]), _after_tag(text, message[-1])
+                yield start, end, self._end_of_turn(text[end:limit])
+
+    def _end_of_turn(self, rest: str) -> int:
+        """How many characters of the template's text after a reply end its turn."""
+        token = self._control.search(rest)
+        if token and not rest[: token.start()].strip():
+            return 0 if token.group() in self._openers else token.end()
+        return len(self._plain_end) if rest.startswith(self._plain_end) else 0
+
+    def _try_chat(self, chat: list[Message]) -> Outline:
+        try:
+            outline = outlines(self._template, [chat])[0]
+        except Exception as error:  # templates raise whatever they like
+            raise TemplateError(f"the chat template fails on a chat of two turns: {error}.") from error
+        shown = [part.message for part in outline.parts]
+        if shown != list(range(len(chat))):
+            raise TemplateError(
+                f"the chat template shows messages {shown} of a chat of {len(chat)}, so no loss mask can be made; "
+                "use another tokenizer.chat_template."
+            )
+        return outline
+
+    def _opening_tokens(self, chat: list[Message], outline: Outline) -> set[str | None]:
+        """The control tokens that open messages: those of a generation prompt, and the last before a user's text."""
+        closed, opened = (self._control.findall(self._template.render([chat], prompt)[0]) for prompt in (False, True))
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(closed, opened, strict=False)))
+        return {*opened[shared:], *self._control.findall(outline.literals[0])[-1:]}
+
+    def _ending_text(self, gap: str, tail: str) -> str:
+        """The plain text that ends a reply in templates that have no control token for it."""
+        plain = tail.rstrip()
+        return plain if gap.startswith(plain) and not self._control.search(plain) else ""
+
+
+def _before_tag(text: str, place: Place) -> int:
+    """Where a part begins with the tag that opens it; a closing one, if it is there, is the template's."""
+    head, tag = text[: place.start].rstrip(), place.part.tag_before
+    return len(head) - len(tag) if tag in OPENING_TAGS and head.endswith(tag) else place.start
+
+
+def _after_tag(text: str, place: Place) -> int:
+    """Where a part ends with the tag that closes it."""
+    tail, tag = text[place.end :].lstrip(), place.part.tag_after
+    closes = tag not in ("", *OPENING_TAGS) and tail.startswith(tag)
+    return len(text) - len(tail) + len(tag) if closes else place.end
+
+
+def token_span(span: Span, offsets: Sequence[Span]) -> Span:
+    """The tokens that a stretch of characters covers.
+
+    Args:
+        span: ``[start, end)`` in characters; the last one is not whitespace.
+        offsets: ``[start, end)`` in characters of every token. Tokenizers may leave whitespace out of them, so a token
+            counts by its place between its neighbours.
+
+    Returns:
+        ``[start, end)`` in tokens.
+    """
+    first = bisect_right(offsets, span[0], key=lambda offset: offset[1])
+    return first, max(first, bisect_left(offsets, span[1], key=lambda offset: offset[0]))
+
+
+def moved(spans: Sequence[Span], plain: Sequence[int], full: Sequence[int]) -> list[Span] | None:
+    """Where token spans are after a processor has put image tokens between them.
+
+    Args:
+        spans: ``[start, end)`` in tokens of ``plain``, in order.
+        plain: The tokens of the text alone.
+        full: The tokens of the text with its images. A span and the ``CONTEXT`` tokens before it are as in ``plain``.
+
+    Returns:
+        The spans in tokens of ``full``, or None if one of them is not there.
+    """
+    found: list[Span] = []
+    done = cursor = 0
+    for start, end in spans:
+        lead = min(CONTEXT, start - done)
+        place = _find(full, plain[start - lead : end], cursor)
+        if place is None:
+            return None
+        done, cursor = end, place + lead + end - start
+        found.append((place + lead, cursor))
+    return found
+
+
+def _find(tokens: Sequence[int], pattern: Sequence[int], start: int) -> int | None:
+    places = range(start, len(tokens) - len(pattern) + 1)
+    return next((place for place in places if tokens[place : place + len(pattern)] == pattern), None)
+
+
+# Tokens
 
 
 @dataclass(frozen=True)

@@ -11,22 +11,22 @@ __all__ = ["POLICIES", "Plan", "Policy", "UnreadableError", "create_policy"]
 _HERE = "ragen.llm_agent.backends.policies"
 
 POLICIES = {
-    "alfworld": f"{_HERE}.adventures:AlfWorldPolicy",
-    "bandit": f"{_HERE}.arms:BanditPolicy",
-    "code": f"{_HERE}.programs:CodePolicy",
-    "countdown": f"{_HERE}.numbers:CountdownPolicy",
-    "deepcoder": f"{_HERE}.programs:CodePolicy",
-    "frozen_lake": f"{_HERE}.grids:FrozenLakePolicy",
-    "game_2048": f"{_HERE}.tiles:TilePolicy",
-    "metamathqa": f"{_HERE}.numbers:MathPolicy",
-    "miniwob": f"{_HERE}.web:MiniWobPolicy",
-    "rubikscube": f"{_HERE}.puzzles:CubePolicy",
-    "search": f"{_HERE}.questions:SearchPolicy",
-    "sokoban": f"{_HERE}.grids:SokobanPolicy",
-    "sudoku": f"{_HERE}.puzzles:SudokuPolicy",
-    "terminal": f"{_HERE}.programs:TerminalPolicy",
-    "textworld": f"{_HERE}.adventures:TextWorldPolicy",
-    "webshop": f"{_HERE}.shop:ShopPolicy",
+    "alfworld": f"{_HERE}.tasks:AlfWorldPolicy",
+    "bandit": f"{_HERE}.games:BanditPolicy",
+    "code": f"{_HERE}.tasks:CodePolicy",
+    "countdown": f"{_HERE}.games:CountdownPolicy",
+    "deepcoder": f"{_HERE}.tasks:CodePolicy",
+    "frozen_lake": f"{_HERE}.games:FrozenLakePolicy",
+    "game_2048": f"{_HERE}.games:TilePolicy",
+    "metamathqa": f"{_HERE}.games:MathPolicy",
+    "miniwob": f"{_HERE}.tasks:MiniWobPolicy",
+    "rubikscube": f"{_HERE}.games:CubePolicy",
+    "search": f"{_HERE}.tasks:SearchPolicy",
+    "sokoban": f"{_HERE}.games:SokobanPolicy",
+    "sudoku": f"{_HERE}.games:SudokuPolicy",
+    "terminal": f"{_HERE}.tasks:TerminalPolicy",
+    "textworld": f"{_HERE}.tasks:TextWorldPolicy",
+    "webshop": f"{_HERE}.tasks:ShopPolicy",
 }
 
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
@@ -24,17 +24,30 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class CommandParser(ArgumentParser):
-    """An ``ArgumentParser`` that suggests the option that was meant."""
+    """An ``ArgumentParser`` that suggests the option that was meant.
+
+    Attributes:
+        settings: Returns what is given as ``key=value``, which may have been meant too: dotted keys and their defaults.
+    """
+
+    settings: Callable[[], Mapping[str, Any]] = staticmethod(dict)
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and the message, and exit with 2."""
         _, is_unknown, words = message.partition("unrecognized arguments: ")
-        known = [option for action in self._actions for option in action.option_strings]
         for word in words.split() if is_unknown else ():
-            name = word.partition("=")[0]
-            if name.startswith("-") and (near := get_close_matches(name, known, 1)):
-                message += f"; did you mean {near[0]}?"
+            message += self._meant(word) if word.startswith("-") else ""
         super().error(message)
+
+    def _meant(self, word: str) -> str:
+        """A question after an option that was meant, or after the ``key=value`` that has its name."""
+        name, _, value = word.partition("=")
+        options = {option: option for action in self._actions for option in action.option_strings}
+        for key, default in reversed(self.settings().items()):
+            example = value or ("true" if isinstance(default, bool) else "VALUE")
+            options.setdefault(f"--{key.rpartition('.')[2].replace('_', '-')}", f"{key}={example}, without dashes")
+        near = get_close_matches(name.replace("_", "-"), options, 1)
+        return f"; did you mean {options[near[0]]}?" if near else ""
 
 
 class LogLines:

@@ -58,7 +58,7 @@ def environments() -> Iterator[tuple[str, ...]]:
     for name in REGISTERED_ENVS:
         try:
             env_class, config_class = resolve_env(name)
-            about = [*(env_class.__doc__ or "").strip().splitlines(), ""][0]
+            about = [*(env_class.__doc__ or "").strip().splitlines(), ""][0].replace("`", "")
             yield name, price(env_class, config_class), about
         except RagenError as error:
             yield name, "not here", str(error)

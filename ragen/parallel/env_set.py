@@ -105,6 +105,10 @@ class EnvSet(Closing):
         """What each home (the main process first, then workers) hosts and has done."""
         return self._engine.stats()
 
+    def not_deterministic(self) -> dict[str, str]:
+        """Tags whose replays differed, with the environment type of each; empty where none did."""
+        return dict(self._engine.failures.not_deterministic)
+
     def gain(self) -> Gain:
         """What workers have gained since this was made: the time that passed, and an estimate without workers."""
         return self._engine.gain()

@@ -102,6 +102,7 @@ class Failures:
         self._restarts: dict[Lane, int] = defaultdict(int)
         self._kills: Counter[Lane] = Counter()  # of these, those that may come from outside
         self._killed: set[int] = set()  # suspects for nothing but such a kill
+        self.not_deterministic: dict[str, str] = {}  # tags whose replays differed, with their environments' types
 
     def begin_episode(self) -> None:
         """All environments are about to be reset: what happened is over."""
@@ -170,6 +171,8 @@ class Failures:
             story = f"began its episode without a seed, with a generator that cannot be restored, and {text}: {cure}"
             text = f"{text} (its episode began without a seed: {cure})"
         self._messages.say(f"{record.spec.describe()} {story}", (record.spec.tag, "diverged"))
+        if seed is not None:
+            self.not_deterministic[record.spec.tag] = record.spec.env_type
         error = DivergenceError(f"{record.describe()} {text}.")
         self._decide(record, Trouble.DIVERGED, asked.failure(record, order, text, error))
 

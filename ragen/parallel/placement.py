@@ -711,7 +711,7 @@ class Placement:
         # Neither this call nor the next one, for which the others are rebuilt, is a usual one.
         self._first = 1 if is_reset else len(episode.calls) + 2
         homes = self._follow("auto", bound_to_main)
-        return {env_id: homes[env_id] for env_id in left}
+        return {env_id: homes[env_id] for env_id in left if env_id in homes}  # branches stay where they were added
 
     def reasons(self, in_lanes: Collection[str], held: Mapping[str, str], episode: Episode) -> dict[str, str]:
         """Where each tag's environments live and why, by tag.

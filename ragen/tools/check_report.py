@@ -133,7 +133,11 @@ class CheckReport:
             costs = Table("build", "reset", "turn", "computing", title="Costs", title_justify="left")
             costs.add_row(*map(in_words, seconds), f"{self.costs.busy:.0%}")
             yield costs
-        yield f"[bold]{escape(self.line)}[/bold]\n{escape(self.reason)}".rstrip()
+        line, reason = escape(self.line), escape(self.reason)
+        if self.ok:
+            yield f"{reason} In the configuration:\n[bold]es_manager:\n  {line}[/bold]".lstrip()
+        else:
+            yield f"[bold]{line}[/bold]\n{reason}".rstrip()
 
 
 def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turns: int) -> CheckReport:

@@ -172,7 +172,7 @@ def test_a_report_is_written_from_the_rows_of_a_run(capsys, tmp_path):
     assert code == 0 and "2 trajectories" in out
     (data,) = re.findall(r'class="pack" data-first="0">([^<]*)<', page)
     bodies = unpacked(data)
-    assert "a-model" in page and len(bodies) == 2
+    assert "<h1>a-model (val)</h1>" in page and len(bodies) == 2
     assert 'class="grid"' in bodies[0] and "no reply &lt;script&gt;" in bodies[1] and "no reply &lt;script&gt;" in page
 
 
@@ -199,6 +199,18 @@ def test_two_runs_are_compared_by_their_folders_or_their_rows(capsys, tmp_path):
     assert page.count('class="better-a" title="seed') == 4 and "only A succeeds" in page and "-100.0%" in page
     code, _, err = run(capsys, "compare", str(tmp_path / "a"), str(tmp_path / "b"), "repotr=true")
     assert code == 2 and "'repotr=true' is not understood" in err
+
+
+def test_seeds_that_differ_stand_in_the_order_of_the_configuration(capsys, tmp_path):
+    tags = ["Zebra", "Ant", "Lake"]
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        rows = [row(env_id=i, tag=tag, seed=9 - i, success=name == "b") for i, tag in enumerate(tags)]
+        (tmp_path / name / "rollouts.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    assert run(capsys, "compare", str(tmp_path / "a"), str(tmp_path / "b"), "report=true")[0] == 0
+    page = (tmp_path / "b" / "compared_with_a.html").read_text("utf-8")
+    squares = page.partition("Difference on each seed")[2]
+    assert re.findall(r'class="track"><span>(\w+)</span>', squares) == tags
 
 
 @pytest.mark.parametrize("where", ["", "2>&1"])
@@ -238,6 +250,21 @@ def test_a_usage_asks_for_no_more_than_is_needed(capsys):
 def test_a_misspelt_option_is_refused_with_what_was_meant(capsys):
     code, _, err = run(capsys, "rollout", "--confg-name", "mixed")
     assert code == USAGE_ERROR and "you mean --config-name" in err
+
+
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [
+        ("--repot", "report=true"),
+        ("--output-dir=here", "output_dir=here"),
+        ("--max_worker=3", "es_manager.max_workers=3"),
+        ("--nothing-like-it", None),
+    ],
+)
+def test_an_option_that_is_a_setting_is_refused_with_how_it_is_given(capsys, option, meant):
+    code, _, err = run(capsys, "rollout", option)
+    asked = err.splitlines()[-1].partition("did you mean ")[2]
+    assert code == USAGE_ERROR and asked == ("" if meant is None else f"{meant}, without dashes?")
 
 
 def test_a_misspelt_configuration_is_refused_with_what_was_meant(capsys):

@@ -39,7 +39,9 @@ def test_a_name_that_no_module_can_have_is_refused_with_one_that_can(tmp_path, c
 
 def test_everything_is_listed_and_cheap_environments_have_a_price(capsys):
     assert main(["list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    text = capsys.readouterr().out
+    assert "`" not in text  # no markup
+    lines = text.splitlines()
     named = {line.split()[0]: line for line in lines if line.startswith("  ")}
     assert {*config_names(), *(name for name in REGISTERED_ENVS if ":" not in name)} <= set(named)
     assert "a turn" in named["bandit"] and "heavy" in named["code"] and "actor.backend=scripted" in named

@@ -3,6 +3,8 @@
 import threading
 from io import StringIO
 
+import pytest
+
 from ragen.llm_agent.backends.base import Activity
 from ragen.llm_agent.rollout.progress import Progress
 
@@ -72,6 +74,25 @@ def test_a_log_gets_a_line_at_each_milestone():
         progress.over(4)
         assert log.is_full.wait(30)
     assert "4 of 8 trajectories" in log.getvalue()
+
+
+def test_what_was_said_last_is_not_said_again_at_the_end():
+    log = Log(lines=1)
+    progress = progress_of(Activity())
+    with progress.shown(log, every=3600):
+        progress.over(8)
+        assert log.is_full.wait(30)
+    lines = log.getvalue().splitlines()
+    assert len(lines) == 1 and "8 of 8" in lines[0]
+
+
+@pytest.mark.parametrize("columns", [60, 160])
+def test_the_time_that_has_passed_is_whole_in_a_narrow_terminal(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    terminal = Terminal()
+    with progress_of(Activity(), trajectories=128).shown(terminal):
+        pass
+    assert "0:00:00 0 of 128 trajectories" in terminal.getvalue()
 
 
 def test_a_terminal_gets_a_bar_with_the_same_words():

@@ -4,6 +4,7 @@ import io
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -250,6 +251,10 @@ def test_the_tables_show_findings_costs_and_the_line():
     shown = console.file.getvalue()
     for text in ("FAIL", "raises [red]here[/red]", "fix [it]", "12.3 ms", "50%", "fix this first", "why"):
         assert text in shown
+    console.print(replace(report, advice="parallel", line="use_multiprocessing: auto", reason="It pays."))
+    assert console.file.getvalue().endswith(
+        "It pays. In the configuration:\nes_manager:\n  use_multiprocessing: auto\n"
+    )
     assert report.stories() == "plays: raises [red]here[/red]\nTraceback"
 
 

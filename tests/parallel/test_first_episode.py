@@ -85,3 +85,17 @@ def test_an_environment_that_fails_in_a_piece_fails_alone(decided: None) -> None
         engine.reset(dict.fromkeys(range(ENVS), 1))
         values = engine.play({number: Turn(("go",), 1) for number in range(ENVS)})
     assert [number for number, value in values.items() if isinstance(value, EnvFailed)] == [last]
+
+
+@pytest.mark.parametrize("decided", ["turn"], indirect=True)
+def test_an_environment_that_was_added_stays_where_it_was_when_others_of_its_tag_move(decided: None) -> None:
+    values, homes = [], []
+    for settings in (Settings(use_lanes=False), Settings(max_workers=1)):
+        with EnvEngine(specs(Walk), settings) as engine:
+            engine.reset(dict.fromkeys(range(ENVS), 5))
+            engine.add(EnvSpec.of(Walk, None, ENVS, group_id=0, tag="T"))
+            engine.reset({ENVS: 5})
+            values.append(engine.play({number: Turn(("go",), 1) for number in range(ENVS + 1)}))
+            homes.append({engine.home(number) for number in range(ENVS)})
+            assert engine.home(ENVS) == "main"
+    assert values[0] == values[1] and "worker 0" in homes[1]

@@ -1,7 +1,13 @@
 """The gain: the line at the end of a rollout, from what was measured."""
 
+import io
+import logging
+import re
+import sys
+
 import pytest
 
+from ragen.cli.main import main
 from ragen.parallel import EnvEngine, EnvSpec, Settings
 from ragen.parallel.environments import Environments, EnvRecord
 from ragen.parallel.episode.clock import Usage
@@ -9,6 +15,7 @@ from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.episode.turn import Turn
 from ragen.parallel.lanes.orders import Play
 from ragen.parallel.stats import Gain, Stats, duration
+from support.faulty_envs import Clock
 
 
 class Walk:
@@ -111,3 +118,40 @@ def test_standing_in_line_for_a_processor_counts_unless_workers_made_the_line(mo
         lane = type("Lane", (), {"name": name})()
         stats.count(lane, Play([(0, None)]), [Outcome(0, None, 2.0, Usage(computed=1.5, waited=0.0), None)], 2.0)
     assert stats.gain(True).sequential_s == sequential_s
+
+
+class Moody(Clock):
+    """Raises at its first turn, and tells the time: what is rebuilt then is not what it was."""
+
+    def step(self, action):
+        raise ValueError("not today")
+
+
+ROLLOUT = f"""
+defaults: [base, _self_]
+custom_envs:
+  Moody: &env {{env_type: "{__name__}:Moody", max_actions_per_traj: 1, env_instruction: Go.}}
+  Walk: {{<<: *env, env_type: "support.faulty_envs:Walk"}}
+agent_proxy: {{max_turn: 1}}
+es_manager:
+  use_multiprocessing: false
+  val: {{env_groups: 5, group_size: 1, env_configs: {{tags: [Walk, Moody], n_groups: [1, 4]}}}}
+"""
+
+
+def test_the_gain_is_the_last_line_of_a_rollout_after_what_failed_and_what_is_not_deterministic(tmp_path, monkeypatch):
+    (tmp_path / "moody.yaml").write_text(ROLLOUT)
+    monkeypatch.chdir(tmp_path)  # where crash reports go
+    shown = io.StringIO()  # all that a terminal would show
+    monkeypatch.setattr(sys, "stdout", shown)
+    monkeypatch.setattr(sys, "stderr", shown)
+    handler, log = logging.StreamHandler(shown), logging.getLogger("ragen")
+    log.addHandler(handler)
+    try:
+        assert main(["rollout", "--config-name", str(tmp_path / "moody"), f"output_dir={tmp_path}"]) == 3
+    finally:
+        log.removeHandler(handler)
+    *before, unsteady, gain = shown.getvalue().splitlines()
+    assert any(re.match(r"and \d more of tag 'Moody'", line) for line in before)
+    assert unsteady.startswith("Moody is not deterministic") and f"ragen check {__name__}:Moody" in unsteady
+    assert gain.startswith("kept in the main process, since use_multiprocessing is false")

@@ -65,7 +65,9 @@ def test_many_whose_workers_end_are_told_once_with_the_lane_and_counted(caplog: 
 def test_many_that_do_not_replay_are_told_once(caplog: pytest.LogCaptureFixture, kill_lanes: Any) -> None:
     settings = config({"Clock": {"env_type": "support.faulty_envs:Clock"}}, [("Clock", MANY)], use_multiprocessing=True)
     with EnvStateManager(settings) as manager:
+        assert manager.not_deterministic() == {}
         rollouts = play(manager, 1, lambda turn: kill_lanes(manager))
+        assert manager.not_deterministic() == {"Clock": "support.faulty_envs:Clock"}
     assert all("does not replay: at the reset" in str(errors(rollout)[0]) for rollout in rollouts)
     assert caplog.text.count("is not deterministic") == 1
     assert caplog.text.count("was killed by SIGKILL") == 2  # the lanes

@@ -19,9 +19,9 @@ from difflib import get_close_matches
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from ragen.commands import FAILED, REFUSED, STOPPED
+from ragen.commands import FAILED, REFUSED, STOPPED, CommandParser
 from ragen.errors import ConfigError, MissingExtraError, RagenError
-from ragen.llm_agent.config.loading import load_config
+from ragen.llm_agent.config.loading import load_config, settings_of_base
 from ragen.output import CLOSED, output_watched, printable
 from ragen.settings import one_line, plain, setting
 
@@ -57,6 +57,8 @@ def add_config_arguments(parser: argparse.ArgumentParser, default: str | None = 
         "-cd", "--config-dir", metavar="FOLDER", help="an additional folder, searched after the first one"
     )
     parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="overrides, in Hydra's syntax")
+    if isinstance(parser, CommandParser):
+        parser.settings = settings_of_base
 
 
 def add_sweep_argument(parser: argparse.ArgumentParser) -> None:

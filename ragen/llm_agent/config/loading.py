@@ -189,6 +189,19 @@ def config_keys(config: Any) -> list[str]:
     return list(below(_unresolved(config), ""))
 
 
+def settings_of_base() -> dict[str, Any]:
+    """What commands can set: the dotted keys of the package's own base configuration, and their defaults."""
+
+    def below(section: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+        for name, value in section.items():
+            if isinstance(value, Mapping):
+                yield from below(value, f"{prefix}{name}.")
+            else:
+                yield f"{prefix}{name}", value
+
+    return dict(below(_own_base_unresolved(), ""))
+
+
 def _unresolved(config: Any) -> Any:
     from omegaconf import OmegaConf
 

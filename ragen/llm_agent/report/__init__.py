@@ -24,7 +24,6 @@ from ragen.llm_agent.manager.branching import entry_of
 from ragen.llm_agent.report.contents import About, Episode, Messages, Report, episode_of
 from ragen.llm_agent.report.page import render, write_page
 from ragen.llm_agent.rollout.timeline import Timeline
-from ragen.settings import setting
 
 __all__ = ["About", "Episode", "Report", "render", "report_of", "wants_live", "wants_report", "write_report"]
 
@@ -70,8 +69,9 @@ def report_of(
     es_manager, _ = proxy.prepare(val=mode == "val")
     played = [episode_of_state(proxy, mode, state) for state in proxy.rollout_states]
     episodes = sorted([*map(episode_of, earlier), *played], key=lambda episode: episode.state["env_id"])
+    about = About.of_config(proxy.config, mode, [episode.seed for episode in episodes])
     return Report(
-        title=title or title_of(proxy, mode),
+        title=title or about.title or f"a model ({mode})",
         facts=facts or {},
         episodes=episodes,
         timeline=proxy.timeline,
@@ -79,16 +79,9 @@ def report_of(
         seconds=proxy.seconds,
         history=history,
         notes=notes,
-        about=About.of_config(proxy.config, mode, [episode.seed for episode in episodes]),
+        about=about,
         usage=proxy.actor.usage,
     )
-
-
-def title_of(proxy: PlayedRollout, mode: str) -> str:
-    """The title of a rollout's page: the model's name where one is named, else who answers."""
-    named = setting(proxy.config, "actor.model", str, None) or setting(proxy.config, "model_path", str, None)
-    who = named if setting(proxy.config, "actor.backend", str, "") not in ("", "scripted") else "scripted policies"
-    return f"{who or 'a model'} ({mode})"
 
 
 def write_report(report: Report, path: Path) -> None:

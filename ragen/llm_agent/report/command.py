@@ -62,7 +62,7 @@ def report_of_rows(path: Path, title: str = "") -> Report:
 
     Args:
         path: A ``rollouts.jsonl``; what the files beside it say of the run is told too.
-        title: Of the page; empty for one with the folder's name.
+        title: Of the page; empty for the model's name, or the folder's where no model is named.
 
     Raises:
         ConfigError: The file cannot be read, has no trajectory, or has something else in it.
@@ -76,7 +76,7 @@ def report_of_rows(path: Path, title: str = "") -> Report:
     about = About.of_folder(path, [episode.seed for episode in episodes])
     notes = ["Written from the trajectories only, so it does not show where the time went."]
     notes += _about_windows(about.configuration)
-    title = title or f"Rollout ({path.parent.name or path.name})"
+    title = title or about.title or f"Rollout ({path.parent.name or path.name})"
     return Report(
         title,
         episodes=episodes,

@@ -66,14 +66,15 @@ def render_compared(runs: ComparedRuns) -> str:
     pairs = list_of("pairs", FILTERS, [_row(pair) for pair in ordered], _bodies(ordered))
     return framed(
         title,
-        f'<h1>{shown(title, 400)}</h1>{notes}<div class="sides">{sides}</div>{_results(runs.results)}'
+        f'<h1>{shown(title, 400)}</h1>{notes}<div class="sides heads">{sides}</div>{_results(runs.results)}'
         f"{_seeds(runs.seeds)}<h2>Pairs</h2>{pairs}",
     )
 
 
 def _side(name: str, run: Report) -> str:
-    cards = cards_of(replace(run, timeline=None))
-    return f"<section><h2>{name}: {shown(run.title, 200)}</h2>{about_of(run)}{cards}</section>"
+    parts = about_of(run), cards_of(replace(run, timeline=None))  # the rows of a grid that both sides share
+    inner = "".join(f"<div>{part}</div>" for part in parts)
+    return f"<section><h2>{name}: {shown(run.title, 200)}</h2>{inner}</section>"
 
 
 def _results(results: Sequence[Any]) -> str:
@@ -108,7 +109,7 @@ def _tag_row(one: Any) -> str:
 def _seeds(seeds: Mapping[tuple[str, int], float]) -> str:
     """A square for each seed, in the colour of who was better on it."""
     tags: dict[str, list[tuple[int, float]]] = {}
-    for (tag, seed), value in sorted(seeds.items()):
+    for (tag, seed), value in seeds.items():  # tags in the order of the configuration, as in the table above
         tags.setdefault(tag, []).append((seed, value))
     if not tags:
         return ""
@@ -116,9 +117,10 @@ def _seeds(seeds: Mapping[tuple[str, int], float]) -> str:
         f'<span><i class="{kind}"></i>{words}</span>'
         for kind, words in (("better-a", "A better"), ("better-b", "B better"), ("better-none", "the same"))
     )
+    squares = {tag: "".join(map(_square, sorted(each))) for tag, each in tags.items()}
     rows = "".join(
-        f'<div class="track"><span>{shown(tag, 100)}</span><div class="seeds">{"".join(map(_square, each))}</div></div>'
-        for tag, each in tags.items()
+        f'<div class="track"><span>{shown(tag, 100)}</span><div class="seeds">{each}</div></div>'
+        for tag, each in squares.items()
     )
     return f'<h2>Difference on each seed</h2><div class="key">{key}</div>{rows}'
 

@@ -119,6 +119,14 @@ class About:
     command: str = ""
     configuration: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def title(self) -> str:
+        """The title of the run's page: the model's name where one is known, else who answers; empty if neither is."""
+        backend = self.facts.get("backend")
+        who = self.facts.get("model") or ("scripted policies" if backend == "scripted" else backend)
+        mode = self.facts.get("mode")
+        return f"{who} ({mode})" if who and mode else str(who or "")
+
     @classmethod
     def of_config(cls, config: Any, mode: str, seeds: Sequence[int | None] = ()) -> Self:
         """What a running rollout knows of itself.

@@ -24,7 +24,7 @@ from ragen.llm_agent.evaluation.statistics import effective_episodes, wilson_int
 from ragen.llm_agent.report.contents import Episode, Report
 from ragen.llm_agent.report.plots import COLOURS, curves, histogram, share_bar, swimlanes
 from ragen.llm_agent.report.text import attribute, shown
-from ragen.llm_agent.report.trajectories import browser_of
+from ragen.llm_agent.report.trajectories import MOST_IMAGES, TrajectoryWriter, browser_of, chips_of
 from ragen.llm_agent.rollout.trajectories import played_turns
 from ragen.llm_agent.trees.lineage import Forest, Point, Segment
 from ragen.parallel.stats import gathered
@@ -457,19 +457,21 @@ def _tags(kind: FailureKind) -> str:
 MOST_SEGMENTS = 4000  # that are shown, to keep the page small
 _MOST_DEPTH = 60  # of what is folded into each other
 _MOST_TEXT = 300  # characters of a turn
+_MOST_PICTURES = 6_000_000  # characters of boards and images; further turns have words alone
 
 
 def render_trees(episodes: Sequence[Episode]) -> str:
     """The trees, each folded; nothing where there are chains alone.
 
     Args:
-        episodes: All trajectories of a page.
+        episodes: All trajectories of a page, in the order of its list.
     """
+    places = {each.state["env_id"]: place for place, each in enumerate(episodes)}
     known = {each.state["env_id"]: each for each in episodes if isinstance(each.state["env_id"], int)}
     forest = Forest.of([episode.state for episode in known.values()])
     if not forest.has_branches:
         return ""
-    writer = _Writer(forest, known)
+    writer = _Writer(forest, known, places)
     roots = [node.env_id for node in forest.nodes.values() if node.parent is None]
     trees = "".join(writer.tree(env_id) for env_id in roots)
     note = "Turns above a fork were played once, and are shared by all branches below it."
@@ -479,19 +481,21 @@ def render_trees(episodes: Sequence[Episode]) -> str:
 class _Writer:
     """Writes trees, as long as there is room."""
 
-    def __init__(self, forest: Forest, episodes: dict[int, Episode]) -> None:
-        self._forest, self._episodes = forest, episodes
+    def __init__(self, forest: Forest, episodes: dict[int, Episode], places: Mapping[int, int]) -> None:
+        self._forest, self._episodes, self._places = forest, episodes, places
         self._starting = {(each.env_id, each.start): each for each in forest.segments}
-        self._room = MOST_SEGMENTS
+        self._room, self._picture_room = MOST_SEGMENTS, _MOST_PICTURES
+        self._writer = TrajectoryWriter(MOST_IMAGES // 4)
 
     def tree(self, root: int) -> str:
         """A tree: its root's summary, and its first segments."""
         leaves = [env_id for env_id in self._forest.nodes if self._forest.root(env_id) == root]
         won = sum(self._episodes[env_id].success for env_id in leaves)
         tag = shown(self._episodes[root].state["tag"])
-        head = f"<b>{tag}</b> env {shown(root)}: {len(leaves)} leaves, {won} with success"
+        count = f"{len(leaves)} {'leaf' if len(leaves) == 1 else 'leaves'}"
+        head = f"<b>{tag}</b> env {shown(root)}: {count}, {won} with success"
         first = self._going_on(Point(root, 0), 1)
-        return f"<details><summary>{head}</summary>{first}</details>"
+        return f'<details class="tree"><summary>{head}</summary>{first}</details>'
 
     def _going_on(self, point: Point, depth: int) -> str:
         """The segments that begin at a point."""
@@ -503,22 +507,44 @@ class _Writer:
         self._room -= 1
         if self._room < 0 or depth > _MOST_DEPTH:
             return '<span class="soft">omitted to keep the page small</span>'
-        words = self._turns(segment)
         point = Point(segment.env_id, segment.stop)
         if segment.stop > segment.start and point in self._forest.points:
             count = len(self._forest.points[point])
+            steps = self._steps(segment, is_leaf=False)
             below = self._going_on(point, depth + 1)
-            return f"<details open><summary>env {segment.env_id}, then {count} ways</summary>{words}{below}</details>"
+            return f"<details open><summary>env {segment.env_id}, then {count} ways</summary>{steps}{below}</details>"
         episode = self._episodes[segment.env_id]
         end = '<span class="yes">success</span>' if episode.success else '<span class="no">no success</span>'
-        summary = f"<summary>env {segment.env_id}: {end}, reward {episode.reward:.4g}</summary>"
-        return f"<details open>{summary}{words}</details>"
+        link = f'<button type="button" data-show="{self._places[segment.env_id]}">trajectory</button>'
+        head = f"env {segment.env_id}: {end}, reward {episode.reward:.4g} {link}"
+        return f"<details open><summary>{head}</summary>{self._steps(segment, is_leaf=True)}</details>"
 
-    def _turns(self, segment: Segment) -> str:
-        """A line for each turn."""
-        episode, lines = self._episodes[segment.env_id], []
-        turns, names = played_turns(episode.state)[segment.start : segment.stop], episode.names or {}
-        for number, turn in enumerate(turns, segment.start + 1):
-            said = " | ".join(str(names.get(action, action)) for action in turn["actions"]) or "nothing executed"
-            lines.append(f"<div>turn {number}: {shown(said, _MOST_TEXT)}, reward {float(turn['reward']):.4g}</div>")
-        return "".join(lines)
+    def _steps(self, segment: Segment, is_leaf: bool) -> str:
+        """The turns of a segment from left to right: the board or image before each, the actions and the reward.
+
+        Where there is neither board nor image, it is the model's thought, or its reply if it has none. A leaf shows its
+        last state, too.
+        """
+        from ragen.llm_agent.prompting.replies import thought_of  # here, since it imports numpy, and help comes at once
+
+        episode = self._episodes[segment.env_id]
+        steps = []
+        for number, turn in enumerate(played_turns(episode.state)[segment.start : segment.stop], segment.start + 1):
+            picture = self._picture(turn, episode)
+            said = str(turn.get("llm_response", ""))
+            reply = "" if picture else f"<p>{shown(thought_of(said) or said, _MOST_TEXT)}</p>"
+            words = f"turn {number}, reward {float(turn['reward']):.4g}"
+            chips = chips_of(turn["actions"], episode.names)
+            done = f'<div class="chips">{chips}</div>' if chips else '<div class="bad">nothing executed</div>'
+            steps.append(f'<div><span class="soft">{words}</span>{picture}{reply}{done}</div>')
+        last = episode.state["history"][-1] if is_leaf and episode.state["history"] else {}
+        if "actions" not in last and (picture := self._picture(last, episode)):
+            steps.append(f'<div><span class="soft">in the end</span>{picture}</div>')
+        return f'<div class="steps">{"".join(steps)}</div>'
+
+    def _picture(self, turn: Mapping[str, Any], episode: Episode) -> str:
+        if self._picture_room <= 0:
+            return ""
+        picture = self._writer.picture(turn, episode.tag)
+        self._picture_room -= len(picture)
+        return picture

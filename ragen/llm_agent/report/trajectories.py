@@ -99,7 +99,7 @@ class TrajectoryWriter:
 
     def _turn(self, place: int, turn: Mapping[str, Any], episode: Episode) -> str:
         left = _left(turn)
-        state = f'<div class="state">{self._state(turn, episode.tag)}</div>'
+        state = f'<div class="state">{self.state(turn, episode.tag)}</div>'
         if "actions" not in turn:
             when = "In the end" if episode.is_over else "Now"
             return f'<section class="turn"><h4>{when}{left}</h4>{state}</section>'
@@ -110,13 +110,20 @@ class TrajectoryWriter:
             f"<div>{said}{_executed(turn['actions'], episode.names)}{_facts(facts)}</div></section>"
         )
 
-    def _state(self, turn: Mapping[str, Any], tag: str) -> str:
+    def state(self, turn: Mapping[str, Any], tag: str) -> str:
+        """The state before a turn: its images, and its text as a board or as it is."""
         images = [self._image(image) for image in turn.get("images", ())]
         text = str(turn["state"]).replace("<images>", "") if images else str(turn["state"])
         if not text.strip():
             return "".join(images)
-        palette = self._palettes.setdefault(tag, Palette())
-        return "".join(images) + (grid_of(text, palette) or f'<pre dir="auto">{shown(text)}</pre>')
+        return "".join(images) + (self._board(text, tag) or f'<pre dir="auto">{shown(text)}</pre>')
+
+    def picture(self, turn: Mapping[str, Any], tag: str) -> str:
+        """The state before a turn where that is a board or an image; empty where it is a text."""
+        return "".join(map(self._image, turn.get("images", ()))) or self._board(str(turn.get("state", "")), tag)
+
+    def _board(self, text: str, tag: str) -> str:
+        return grid_of(text, self._palettes.setdefault(tag, Palette()))
 
     def _image(self, image: Any) -> str:
         file = io.BytesIO()
@@ -193,9 +200,13 @@ def _block(kind: str, label: str, text: str) -> str:
 def _executed(actions: Sequence[Any], names: Mapping[Any, str] | None) -> str:
     if not actions:
         return '<p class="bad">nothing was executed</p>'
+    return f'<div class="chips">executed: {chips_of(actions, names)}</div>'
+
+
+def chips_of(actions: Sequence[Any], names: Mapping[Any, str] | None) -> str:
+    """The names of actions, each in a frame; empty without any."""
     known = names or {}
-    chips = "".join(f"<span>{shown(known.get(action, action), 500)}</span>" for action in actions)
-    return f'<div class="chips">executed: {chips}</div>'
+    return "".join(f"<span>{shown(known.get(action, action), 500)}</span>" for action in actions)
 
 
 def _facts(facts: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragen.commands import FAILED, CommandParser
+from ragen.commands import FAILED, CommandParser, typed
 from ragen.errors import BackendError, ConfigError, LimitReachedError, StorageError
 from ragen.extras import needs
 from ragen.llm_agent.backends.streaming import StreamingBackend
@@ -151,9 +151,9 @@ def run(config: Any) -> int:
                 code, scanned = _finish(proxy, mode, file, played_in, scanners)
                 if wants_report(config):
                     write_report_of(proxy, mode, file, file.count(usage_of(proxy)), scanned)
-                if proxy.rollout_states:
-                    print(proxy.prepare(val=mode == "val")[0].gain().describe())
-                return code
+                last_words = _last_words(proxy, mode)
+        print(*last_words, sep="\n")  # after the environments were closed, which may log failures that were counted
+        return code
     finally:
         backend.close()
 
@@ -305,6 +305,17 @@ def _finish(
         print_summary(console, proxy.seconds, total, es_manager.lane_stats(), es_manager.placement())
     console.print(f"{counted(len(records), 'trajectory', 'trajectories')} in {file.path}", soft_wrap=True)
     return _exit_code(results), scanned
+
+
+def _last_words(proxy: LLMAgentProxy, mode: str) -> list[str]:
+    """The last lines: which tags were found not to be deterministic, and what workers have gained."""
+    es_manager, _ = proxy.prepare(val=mode == "val")
+    lines = [
+        f"{tag} is not deterministic: a replay of its actions gave something else, so its results change from run to "
+        f"run; {typed('check')} {env_type} says where"
+        for tag, env_type in es_manager.not_deterministic().items()
+    ]
+    return [*lines, es_manager.gain().describe()] if proxy.rollout_states else lines
 
 
 def _exit_code(results: Sequence[TagResult]) -> int:

@@ -49,6 +49,7 @@ class Progress:
         self._before = self.finished
         self._activity, self._used, self._trajectories = activity, used, trajectories
         self._told = self._milestone()
+        self._said = ""
         self._start = time.monotonic()
 
     def over(self, trajectories: int, judged: int = 0, succeeded: int = 0) -> None:
@@ -100,7 +101,7 @@ class Progress:
     @contextmanager
     def _bar(self, stream: TextIO) -> Iterator[None]:
         from rich.console import Console
-        from rich.progress import BarColumn, ProgressColumn, Task, TimeElapsedColumn
+        from rich.progress import BarColumn, ProgressColumn, Task
         from rich.progress import Progress as Bar
         from rich.table import Column
         from rich.text import Text
@@ -108,10 +109,10 @@ class Progress:
         class Words(ProgressColumn):
             def render(_, task: Task) -> Text:
                 bar.update(task.id, completed=self.finished)
-                return Text(self.words())
+                return Text(f"{clock(task.elapsed or 0.0)} {self.words()}")
 
         words = Words(Column(no_wrap=True, overflow="ellipsis"))
-        bar = Bar(BarColumn(10), TimeElapsedColumn(), words, console=Console(file=stream), refresh_per_second=4)
+        bar = Bar(BarColumn(10), words, console=Console(file=stream), refresh_per_second=4)
         with bar:
             task = bar.add_task("rollout", total=self._trajectories, completed=self.finished)
             yield
@@ -127,7 +128,8 @@ class Progress:
         finally:
             is_over.set()
             teller.join()
-            self._line(stream)
+            if self.words() != self._said:
+                self._line(stream)
 
     def _tell(self, stream: TextIO, every: float, is_over: threading.Event) -> None:
         told_at = time.monotonic()
@@ -141,8 +143,9 @@ class Progress:
         return _MILESTONES * self.finished // max(1, self._trajectories)
 
     def _line(self, stream: TextIO) -> None:
+        self._said = self.words()
         try:
-            stream.write(f"[{clock(time.monotonic() - self._start)}] {self.words()}\n")
+            stream.write(f"[{clock(time.monotonic() - self._start)}] {self._said}\n")
             stream.flush()
         except (OSError, ValueError):  # nobody reads it any more
             return

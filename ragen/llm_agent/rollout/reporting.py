@@ -77,12 +77,13 @@ def live_report(proxy: LLMAgentProxy, mode: str, file: RolloutFile, progress: Pr
     if not wants_live(proxy.config):
         yield Live(proxy, mode)
         return
-    from ragen.llm_agent.report import About, Report, title_of
+    from ragen.llm_agent.report import About, Report
     from ragen.llm_agent.report.contents import episode_of
     from ragen.llm_agent.report.live import LiveReport
 
     earlier = [episode_of(record) for record in file.kept.values()]
-    report = Report(f"{title_of(proxy, mode)}, pending", episodes=earlier, about=About.of_folder(file.path))
+    title = About.of_config(proxy.config, mode).title or "a model"
+    report = Report(f"{title}, pending", episodes=earlier, about=About.of_folder(file.path))
     with LiveReport(report, progress.words, progress.replies) as served:
         print(f"live report: {served.address}", file=sys.stderr)
         yield Live(proxy, mode, served)

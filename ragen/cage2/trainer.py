@@ -30,6 +30,7 @@ from ragen.tracking import Loggers, open_loggers
 if TYPE_CHECKING:
     from ragen.cage2.wrapper import ParallelEnvWrapper
     from ragen.parallel import Mode
+    from ragen.parallel.stats import Gain
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class ParallelWorkflowRLTrainer:
         settings: Its settings.
         folder: Where it writes.
         results: What came of each workflow so far; those of an earlier search in the folder first.
+        gain: What workers have gained in this process; None before anything was trained.
         search: What is believed of all orders.
     """
 
@@ -128,6 +130,7 @@ class ParallelWorkflowRLTrainer:
         self._records = SearchRecords(self.folder)
         self.search = OrderSearch(gp_beta, self.settings.seed, self._manager)
         self.results: list[WorkflowResult] = []
+        self.gain: Gain | None = None
         self._loggers = Loggers([])
         for result in self._records.read(self.settings):
             self._keep(result)
@@ -170,9 +173,14 @@ class ParallelWorkflowRLTrainer:
                 if envs is None or envs.n_envs != count * settings.n_envs:
                     stack.close()
                     envs = stack.enter_context(self._envs(count))
+                    stack.callback(self._add_gain, envs)  # before they are closed
                 if not self._train(self.search.propose(count), envs, on_update, should_stop):
                     break
         return self.results
+
+    def _add_gain(self, envs: ParallelEnvWrapper) -> None:
+        gain = envs.gain()
+        self.gain = gain if self.gain is None else self.gain + gain
 
     def draw(self) -> Path:
         """Draw returns and compliance by order; where it is."""

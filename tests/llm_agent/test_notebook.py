@@ -41,4 +41,5 @@ def test_a_rollout_is_drawn_with_a_line_for_each_trajectory_and_without_ipython(
         view = manager.show()
     html = view._repr_html_()
     assert html.count("<details>") == 2 and "<script" not in html
+    assert "</span> <span>env 1</span> <span>group " in html  # a heading is words, also where no style is applied
     assert len(repr(view).splitlines()) == 4 and "running" in repr(view)

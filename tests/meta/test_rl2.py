@@ -213,3 +213,4 @@ def test_the_command_shows_what_was_reached(tmp_path):
     assert done.returncode == 0, done.stderr
     assert re.search(r"iteration +2: regret \d+\.\d+ \(thompson \d+\.\d+, ucb \d+\.\d+\)", done.stdout)
     assert f"written to {tmp_path}" in done.stdout
+    assert re.match("kept in the main process|[0-9]+ worker", done.stdout.splitlines()[-1])

@@ -80,7 +80,7 @@ def _line(episode: Episode) -> str:
 
 
 def _head(episode: Episode) -> str:
-    return "".join(f"<span>{shown(words, 200)}</span>" for words in _words(episode))
+    return " ".join(f"<span>{shown(words, 200)}</span>" for words in _words(episode))
 
 
 # What a manager shows

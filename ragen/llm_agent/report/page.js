@@ -78,7 +78,7 @@
     row.id = "row-" + number;
     for (const part of rows[number][1]) {
       const [words, kind] = Array.isArray(part) ? part : [part, ""];
-      head.append(element("span", kind, words));
+      head.append(element("span", kind, words), " ");
     }
     row.append(head);
     row.addEventListener("toggle", () => row.open && fill(row, number));

@@ -24,6 +24,7 @@ from ragen.meta.rl2.bars import bars_of, measure_of
 from ragen.meta.rl2.curve import draw_curve
 from ragen.meta.rl2.ppo import PPO
 from ragen.meta.rl2.settings import RunSettings
+from ragen.parallel.stats import Gain
 from ragen.torch_threads import torch_threads
 from ragen.tracking import Loggers, open_loggers
 
@@ -123,6 +124,10 @@ class Trainer:
         """What the agent gets on the tasks of the evaluation."""
         seed = self.settings.seed + EVALUATION_SEED
         return self._measure(self._learner.evaluate(self._eval_tasks or (), seed, self._parallel_env))
+
+    def gain(self) -> Gain:
+        """What workers have gained in training and evaluation."""
+        return self._parallel_env.gain()
 
     def draw(self) -> Path:
         """Draw the learning curve; where it is."""

@@ -8,6 +8,10 @@ type of environment over WebSocket on this machine, with clients in a process of
   added.
 * *flat out*: fewer sessions that ask again as soon as they are answered. Turns a second.
 
+Beside each stands the processor time per turn of the server, of its workers and of the clients, which a busy machine
+changes little; and of paced sessions, how many turns they could have asked for at most, and why they asked for fewer:
+since answers came late, since their own timers did, or both.
+
 Both are done to ``ragen serve``; to a bare starlette endpoint on uvicorn which sends back an answer of the same length;
 and to OpenEnv's server around the same environment, if ``openenv`` is installed.
 """
@@ -28,6 +32,7 @@ import time
 from importlib.util import find_spec
 from typing import Any
 
+import psutil
 from serving import ROOT, Server
 
 sys.path.insert(0, str(ROOT))
@@ -113,24 +118,53 @@ def allow_files(sessions: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4 * sessions + 512)), hard))
 
 
-class Clients:
-    """Many sessions in this process's event loop."""
+class Processors:
+    """Processor time of a server, of all processes that it has started, and of this one."""
 
-    def __init__(self, url: str, count: int, seconds: float, pause: float) -> None:
+    def __init__(self, pid: int) -> None:
+        self._server = psutil.Process(pid)
+
+    def read(self) -> tuple[float, float, float]:
+        """Seconds since each of them began."""
+        below = sum(_used(each) for each in self._server.children(recursive=True))
+        return _used(self._server), below, _used(psutil.Process())
+
+
+def _used(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+class Clients:
+    """Many sessions in this process's event loop.
+
+    Attributes:
+        taken: Seconds of each turn, as the session saw it.
+        late: Of each paced turn, by how many seconds this process's own timer was late.
+        behind: How many paced turns were asked late since the answer before was not there yet.
+        used: Processor seconds of the server, its workers and this process, from when all sessions were open.
+        errors: Of each session that failed, why.
+    """
+
+    def __init__(self, url: str, count: int, seconds: float, pause: float, processors: Processors) -> None:
         self._url, self._count, self._seconds, self._pause = f"ws{url.removeprefix('http')}/ws", count, seconds, pause
         self._gate = asyncio.Semaphore(CONNECTING)
         self._open, self._all_open = 0, asyncio.Event()
+        self._processors, self._last = processors, 0.0
         self.taken: list[float] = []
         self.late: list[float] = []
+        self.behind = 0
+        self.used: tuple[float, ...] = ()
         self.errors: list[str] = []
 
     async def run(self) -> float:
-        """Play; the seconds from when all sessions were open to the last answer."""
+        """Play; the seconds from when all sessions were open to the end, or to the last answer if it came later."""
         tasks = [asyncio.create_task(self._session(number)) for number in range(self._count)]
         await asyncio.wait_for(self._all_open.wait(), OPEN_S)
-        begin = time.perf_counter()
+        before, begin = self._processors.read(), time.perf_counter()
         await asyncio.gather(*tasks)
-        return time.perf_counter() - begin
+        self.used = tuple(now - then for now, then in zip(self._processors.read(), before, strict=True))
+        return max(self._seconds, self._last - begin)
 
     def _opened(self) -> None:
         self._open += 1
@@ -148,16 +182,18 @@ class Clients:
             is_open = True
             self._opened()
             await self._all_open.wait()
-            end = time.perf_counter() + self._seconds
-            await self._wait(self._pause * rng.random())
-            while time.perf_counter() < end:
+            now = time.perf_counter()
+            end, due = now + self._seconds, now + self._pause * rng.random()
+            while (due if self._pause else time.perf_counter()) < end:
+                if self._pause:
+                    await self._wait_until(due)
                 begin = time.perf_counter()
                 answer = await self._ask(connection, "step", {"text": rng.choice(MOVES)})
-                self.taken.append(time.perf_counter() - begin)
+                self._last = time.perf_counter()
+                self.taken.append(self._last - begin)
+                due += self._pause
                 if answer["done"]:
                     await self._ask(connection, "reset", {"seed": rng.randrange(2**31)})
-                if self._pause:
-                    await self._wait(self._pause - (time.perf_counter() - begin))
             await connection.close()
         except Exception as error:
             self.errors.append(f"{type(error).__name__}: {error}")
@@ -165,10 +201,13 @@ class Clients:
             if not is_open:
                 self._opened()
 
-    async def _wait(self, seconds: float) -> None:
-        begin = time.perf_counter()
-        await asyncio.sleep(max(0.0, seconds))
-        self.late.append(time.perf_counter() - begin - max(0.0, seconds))
+    async def _wait_until(self, due: float) -> None:
+        left = due - time.perf_counter()
+        if left <= 0:
+            self.behind += 1
+            return
+        await asyncio.sleep(left)
+        self.late.append(time.perf_counter() - due)
 
     async def _ask(self, connection: Any, kind: str, data: dict[str, Any]) -> dict[str, Any]:
         await connection.send(json.dumps({"type": kind, "data": data}))
@@ -178,27 +217,33 @@ class Clients:
         return answer["data"]
 
 
-def measure(name: str, url: str, count: int, seconds: float, pause: float) -> float:
-    """Play, print one line, and return turns a second."""
+def measure(name: str, url: str, pid: int, count: int, seconds: float, pause: float) -> float:
+    """Play, print what was seen, and return turns a second."""
     allow_files(count)
+    processors = Processors(pid)
 
     async def play() -> tuple[Clients, float]:
-        clients = Clients(url, count, seconds, pause)
+        clients = Clients(url, count, seconds, pause, processors)
         return clients, await clients.run()
 
     clients, passed = asyncio.run(play())
-    rate = len(clients.taken) / passed if passed else 0.0
-    how = f"{count} sessions, {'paced' if pause else 'flat out'}"
+    rate, turns = len(clients.taken) / passed, max(1, len(clients.taken))
     middle, high = _percentiles(clients.taken)
-    late = (
-        f"; timers late p50 {_percentiles(clients.late)[0]:.1f}, p99 {_percentiles(clients.late)[1]:.1f} ms"
-        if pause
-        else ""
+    spent = " + ".join(
+        f"{1e6 * seconds / turns:.0f} {whose}"
+        for seconds, whose in zip(clients.used, ("server", "workers", "clients"), strict=True)
     )
-    wrong = f"; {len(clients.errors)} sessions failed, first: {clients.errors[0][:100]}" if clients.errors else ""
-    print(
-        f"{name:<14} {how:<28} {rate:7.0f} turns/s, p50 {middle:7.1f} ms, p99 {high:7.1f} ms{late}{wrong}", flush=True
-    )
+    how = f"{count} sessions, {'paced' if pause else 'flat out'}"
+    print(f"{name:<14} {how:<28} {rate:7.0f} turns/s, p50 {middle:7.1f} ms, p99 {high:7.1f} ms; us a turn: {spent}")
+    if pause:
+        median, most = _percentiles(clients.late)
+        print(
+            f"{'':<14} asked for {count / pause:.0f} turns/s: {clients.behind} of {turns} turns were late since the "
+            f"answer before was; the clients' own timers were late by p50 {median:.1f}, p99 {most:.1f} ms"
+        )
+    if clients.errors:
+        print(f"{'':<14} {len(clients.errors)} sessions failed, first: {clients.errors[0][:100]}")
+    sys.stdout.flush()
     return rate
 
 
@@ -237,17 +282,18 @@ def main() -> None:
             words = ("--env", given.env, "--max-sessions", str(most), f"es_manager.max_workers={given.workers}")
             server = Server(*words)
             server.start()
-            url = server.url
+            url, pid = server.url, server.pid
         else:
             listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
             process = context.Process(target=serve_app, args=(kind, given.env, most, listening))
             process.start()
+            pid = process.pid
         try:
             if given.flat_out:
-                rates[name] = measure(name, url, given.flat_out, given.seconds, 0.0)
+                rates[name] = measure(name, url, pid, given.flat_out, given.seconds, 0.0)
             if given.sessions:
-                measure(name, url, given.sessions, given.seconds, given.sessions / given.rate)
+                measure(name, url, pid, given.sessions, given.seconds, given.sessions / given.rate)
         finally:
             if server is not None:
                 server.stop()

@@ -56,6 +56,12 @@ class Server:
             self._process.stdout.close()
             self._process = None
 
+    @property
+    def pid(self) -> int:
+        """Its process id, while it runs."""
+        assert self._process is not None
+        return self._process.pid
+
     def workers(self) -> list[psutil.Process]:
         """Its worker processes."""
         if self._process is None:

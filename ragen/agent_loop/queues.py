@@ -1,5 +1,8 @@
 """The requests that wait for one lane, the thread that asks the engine for them, and how long that may take.
 
+What a batch costs, and above all that its worker has to wake up, it costs once: a batch is sent when no more requests
+arrive (:data:`GATHER`), and what arrives while the lane is busy is the next one.
+
 A request has one limit from the moment it arrives. When that has passed, the error says where the time went: *in the
 queue* (the request is withdrawn, and nothing has happened) or *at work* (the lane had begun with the request's batch;
 what becomes of it is not known any more).
@@ -8,6 +11,7 @@ what becomes of it is not known any more).
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,18 +24,20 @@ from ragen.parallel.environments import EnvFailed
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import Turn, TurnResult, failed_turn
 
-GATHER = 0.001  # seconds that a first request waits for others to come along
+GATHER = 0.001  # seconds in which others may come along; a batch waits as long as some do
+MOST_GATHERS = 8  # for one batch
 RESETS = 32  # that go in one call, or as many as turns do, and the rest of their groups: turns wait for no longer burst
 
 
 class _Job:
     """A request on its way."""
 
-    __slots__ = ("asked", "future", "is_kept", "item", "started", "verb")
+    __slots__ = ("asked", "due", "future", "is_kept", "item", "started", "verb")
 
-    def __init__(self, verb: str, item: Any, future: asyncio.Future[Any]) -> None:
+    def __init__(self, verb: str, item: Any, future: asyncio.Future[Any], limit: float) -> None:
         self.verb, self.item, self.future = verb, item, future
         self.asked = time.monotonic()
+        self.due = self.asked + limit
         self.started: float | None = None
         self.is_kept = verb == "close"  # done also where nobody waits for it any more
 
@@ -59,8 +65,9 @@ class LaneQueue:
         self.name = "main" if lane is None else f"worker {lane}"
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"ragen {self.name}")
         self._waiting: list[_Job] = []
-        self._at_work = 0
+        self._at_work: list[_Job] = []
         self._server: asyncio.Task[None] | None = None
+        self._watch: asyncio.TimerHandle | None = None  # for whatever is due first: not a timer for each request
 
     def __len__(self) -> int:
         """How many requests wait."""
@@ -77,17 +84,14 @@ class LaneQueue:
         Raises:
             ServiceTimeoutError: There was none by then.
         """
-        job = self.post(verb, item)
-        timer = asyncio.get_running_loop().call_later(limit, self._give_up, job)
-        try:
-            return await job.future
-        finally:
-            timer.cancel()
+        job = self.post(verb, item, limit)
+        self._watch_until(job.due)
+        return await job.future
 
-    def post(self, verb: str, item: Any) -> _Job:
+    def post(self, verb: str, item: Any, limit: float = math.inf) -> _Job:
         """Have something done in the next batch."""
         loop = asyncio.get_running_loop()
-        job = _Job(verb, item, loop.create_future())
+        job = _Job(verb, item, loop.create_future(), limit)
         self._waiting.append(job)
         if self._server is None or self._server.done():
             self._server = loop.create_task(self._serve())
@@ -98,19 +102,40 @@ class LaneQueue:
         for job in self._waiting:
             job.future.cancel()
         self._waiting.clear()
+        if self._watch is not None:
+            self._watch.cancel()
         ended = asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
         await asyncio.wait([ended], timeout=patience)
 
-    def _give_up(self, job: _Job) -> None:
-        if job.future.done():
-            return
+    def _watch_until(self, due: float) -> None:
+        """Look for overdue requests at this moment of the monotonic clock, if not before."""
+        loop = asyncio.get_running_loop()
+        if self._watch is not None:
+            if self._watch.when() <= due:
+                return
+            self._watch.cancel()
+        self._watch = loop.call_at(due, self._look)
+
+    def _look(self) -> None:
+        """Give up what is overdue."""
+        self._watch = None
         now = time.monotonic()
+        asked = [job for job in (*self._waiting, *self._at_work) if not job.future.done()]
+        for job in asked:
+            if job.due <= now:
+                self._give_up(job, now)
+        soonest = min((job.due for job in asked if job.due > now), default=math.inf)
+        if soonest < math.inf:
+            self._watch_until(soonest)
+
+    def _give_up(self, job: _Job, now: float) -> None:
+        at_work = len(self._at_work)
         if job.started is None:
             self.counts.late_in_queue += 1
             if not job.is_kept:
                 self._waiting.remove(job)
             text = (
-                f"waited {now - job.asked:.1f} s in the queue of {self.name}, which is at {self._at_work} others and "
+                f"waited {now - job.asked:.1f} s in the queue of {self.name}, which is at {at_work} others and "
                 f"has {len(self._waiting)} waiting; the worker never started it and nothing has happened. Add workers "
                 "(es_manager.max_workers), or increase agent_loop.queue_timeout"
             )
@@ -118,21 +143,21 @@ class LaneQueue:
             self.counts.late_at_work += 1
             text = (
                 f"waited {job.started - job.asked:.1f} s in the queue of {self.name} and was then at work for "
-                f"{now - job.started:.1f} s, with {self._at_work - 1} others. Look for an environment that hangs, or "
+                f"{now - job.started:.1f} s, with {at_work - 1} others. Look for an environment that hangs, or "
                 "raise es_manager.step_timeout or reset_timeout"
             )
         job.future.set_exception(ServiceTimeoutError(f"a request to {job.verb} {text}."))
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(GATHER)
         while self._waiting:
+            await self._gather()
             batch = self._take()
             started = time.monotonic()
             for job in batch:
                 job.started = started
                 self.counts.queued.add(started - job.asked)
-            self._at_work = len(batch)
+            self._at_work = batch
             asked = [(job.verb, job.item) for job in batch]
             try:
                 answers = await loop.run_in_executor(self._thread, self._work, asked)
@@ -140,9 +165,17 @@ class LaneQueue:
                 for job in batch:
                     job.future.cancel()
                 return
-            self._at_work = 0
+            self._at_work = []
             self.counts.worked.add(time.monotonic() - started, len(batch))
             _settle(batch, answers)
+
+    async def _gather(self) -> None:
+        """Let more requests come along, until none does any more."""
+        for _ in range(MOST_GATHERS):
+            before = len(self._waiting)
+            await asyncio.sleep(GATHER)
+            if len(self._waiting) == before:
+                return
 
     def _take(self) -> list[_Job]:
         """The next batch: all that waits, but of many resets the first, with those that a copy of these serves."""

@@ -75,6 +75,7 @@ COOKIE, NEMO_GYM = "ragen_session", "responses_create_params"
 """The session of a client of NeMo-Gym, and what its bodies have and OpenEnv's do not."""
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+OnEnd = Callable[[int], Awaitable[None]]
 
 
 class _Refused(Exception):
@@ -175,33 +176,43 @@ class _Server:
     # WebSocket
 
     async def socket(self, socket: WebSocket) -> None:
-        """A connection, from its beginning to its end."""
-        await socket.accept()
+        """A connection, from its beginning to its end.
+
+        It is accepted when it has its session: from then on, nothing that another connection of this session sends is
+        played any more.
+        """
         token = socket.path_params.get("token") or socket.query_params.get("session_id")
         try:
             session = self._sessions.attach(token)
         except RagenError as error:
             with suppress(WebSocketDisconnect, RuntimeError):
+                await socket.accept()
                 await _say(socket, self._fault(error))
                 await socket.close(1013)
             return
-        before, mine = session.on_end, _Closer(socket)
-        session.on_end = mine.ended
-        if before is not None:
-            await before(TAKEN_OVER)
+        before, mine = session.on_end, _Closer(socket).ended
+        session.on_end = mine
         try:
-            await self._converse(socket, session)
+            if before is not None:
+                await before(TAKEN_OVER)
+            try:
+                await socket.accept()
+            except (WebSocketDisconnect, RuntimeError):  # the client is gone, or another one has the session already
+                return
+            await self._converse(socket, session, mine)
         finally:
-            if session.on_end == mine.ended:
+            if session.on_end is mine:
                 session.on_end = None
             if token is None:
                 await session.end(keeps_journal=False)
 
-    async def _converse(self, socket: WebSocket, session: ServedSession) -> None:
+    async def _converse(self, socket: WebSocket, session: ServedSession, mine: OnEnd) -> None:
         while True:
             try:
                 raw = await _received(socket)
             except (WebSocketDisconnect, RuntimeError):
+                return
+            if session.on_end is not mine:  # sent before this client saw that another connection has the session
                 return
             call = ""
             try:

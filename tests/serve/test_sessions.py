@@ -95,6 +95,15 @@ def test_a_second_connection_takes_the_session_over(serve, whole):
             assert [*begun, *turns(second, MOVES[2:])] == whole
 
 
+def test_what_is_sent_on_a_connection_that_was_taken_over_is_not_played(serve, whole):
+    client = serve()
+    with client.websocket_connect("/s/mine/ws") as first:
+        begun = episode(first, MOVES[:2])
+        with client.websocket_connect("/s/mine/ws") as second:
+            first.send_json({"type": "step", "data": {"text": "Up"}})
+            assert [*begun, *turns(second, MOVES[2:])] == whole
+
+
 def test_close_ends_a_session_for_good(serve, tmp_path):
     client = serve(journal_dir=tmp_path)
     with client.websocket_connect("/s/mine/ws") as socket:

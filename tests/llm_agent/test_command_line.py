@@ -7,7 +7,7 @@ import pytest
 
 from ragen.errors import ConfigError
 from ragen.files import new_folder
-from ragen.llm_agent.config.command_line import folder_name, narrow, runs_of
+from ragen.llm_agent.config.command_line import folder_name, main_of, narrow, runs_of
 from ragen.llm_agent.config.loading import check_model, load_config, where_said
 from ragen.llm_agent.evaluation import command as evaluation
 from ragen.llm_agent.rollout import command
@@ -57,6 +57,12 @@ def test_a_set_of_models_is_evaluated_and_goes_on_where_it_stopped(tmp_path, cap
     assert "run 2 of 3: actor.model='two:latest'" in told and told.count("all of them are finished") == 2
     last = json.loads(Path("outputs/evaluate/three/runs.jsonl").read_text())
     assert last["command"].endswith("actor.model=three") and "--models" not in last["command"]
+
+
+def test_a_set_that_is_stopped_says_how_much_of_it_is_left(capsys):
+    stopped = main_of(evaluation.parser, "ragen eval", lambda config: 130)
+    assert stopped(["--models", "a,b,c"]) == 130
+    assert "2 of 3 runs not started; to do them too, repeat this command" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--models", "a,,b"], ["--models", "a,a"], ["--models=a", "actor.model=b"]])

@@ -161,6 +161,7 @@ def test_a_run_that_is_still_written_is_read_as_far_as_it_goes(tmp_path, capsys)
         (["trainer.x=1"], "'actor.'"),
         (["actor.base_url=http://localhost:1/v1"], "actor.tokenizer"),
         (["--scanner", "nothing"], "'nothing'"),
+        (["--scorer", "/no/such/folder"], "--scorer /no/such/folder: "),
     ],
 )
 def test_what_cannot_work_is_refused(tmp_path, capsys, arguments, message):

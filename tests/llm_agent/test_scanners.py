@@ -101,6 +101,17 @@ def test_clean_trajectories_have_nothing():
     assert not scanned.failed and not any(scanned.found.values())
 
 
+def test_the_goals_reward_is_not_odd_where_success_is_rare():
+    records = rollouts(500)
+    for each in records[::40]:
+        each.update(success=True, rewards=[-0.1] * (TURNS - 1) + [10.9])
+    for each in (one for one in records if one["env_id"] % 40):
+        each.update(success=False, rewards=[-0.1] * TURNS)
+    assert not list(SCANNERS["odd rewards"](records))
+    records[PLANTED]["rewards"][-1] = 10.9
+    assert [each.env_id for each in SCANNERS["odd rewards"](records)] == [PLANTED]
+
+
 def test_boards_and_lists_of_moves_are_no_repeated_text():
     board = "\n".join(["# # # # # # # # # # # # # # # # # # # # # # # # # #"] * 8)
     reply = f"<think>The board is\n{board}\nso I go up.</think><answer>{'Up || ' * 40}Up</answer>"
@@ -130,6 +141,18 @@ def test_scanners_leave_records_as_they_were():
     before = copy.deepcopy(records)
     scan(records)
     assert records == before
+
+
+def emptying(records):
+    records[0]["success"] = "changed"
+    records.clear()
+    return []
+
+
+def test_a_scanner_that_changes_records_changes_them_for_itself_alone():
+    records = rollouts(4)
+    found = scan(records, {"emptying": emptying, "shouting": shouting}).found
+    assert records == rollouts(4) and len(found["shouting"]) == 1
 
 
 def shouting(records):

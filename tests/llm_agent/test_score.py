@@ -73,6 +73,10 @@ def no_names(reply):
     return [3]
 
 
+def a_text(reply):
+    return "Up"
+
+
 def scored(run, *words):
     assert main([str(run), *words]) == 0
     return read_records(run / "scored/rollouts.jsonl")
@@ -138,7 +142,8 @@ def test_a_key_of_the_configuration_may_differ(run, tmp_path):
         (["--reward", "test_score:another_key"], "the key 'reward'; expected rewards and success"),
         (["--reward", "test_score:failing"], "env 0: it raised ValueError: it is Tuesday"),
         (["--reward", "test_score:nowhere"], "--reward is 'test_score:nowhere'"),
-        (["--parser", "test_score:no_names"], "--parser returned 3"),
+        (["--parser", "test_score:a_text"], "env 0, turn 1: it returned the text 'Up'"),
+        (["--parser", "test_score:no_names"], "turn 1: it returned 3 among its actions"),
         (["actor.model=other"], "'actor.model' does not affect a score"),
         (["es_manager.val.env_configs.n_groups=[1,1,3,3]"], "are the rows those of its run.json"),
         (["-o", "."], "where the run itself is"),

@@ -41,6 +41,7 @@ from ragen.settings import key, number, read, section, setting
 OPENAI_URL = "https://api.openai.com/v1"
 _KEYS = "actor.openai"
 _SHORTEST_SECRET = 8  # characters of a query's value, such as ``?api-key=...``; a version is shorter, or no harm
+_SHORTEST_KEY = 4  # characters; what local servers are given in the place of a key, such as ``x``, is none
 _LISTED = 5  # models that a message names
 _LONGEST_NAME = 100  # characters of a model's name in a message
 _NAMES = (
@@ -78,7 +79,10 @@ class Access:
 
     def redacted(self, text: str) -> str:
         """A text without all this, also where it is quoted, and without what looks like a key or a password."""
-        secrets = [self.key or "", *(value for value in self.query.values() if len(value) >= _SHORTEST_SECRET)]
+        secrets = [
+            self.key if self.key and len(self.key) >= _SHORTEST_KEY else "",
+            *(value for value in self.query.values() if len(value) >= _SHORTEST_SECRET),
+        ]
         if self.user is not None:
             name, _, password = self.user.partition(":")
             secrets += [self._basic, self.user, password or name]

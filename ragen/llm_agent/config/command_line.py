@@ -246,6 +246,9 @@ def run_command(
         came = _run(arguments, (parser.prog, *others, *overrides), overrides, SweptRun(own, began), run, compose)
         code = code or came
         if came >= STOPPED:
+            if left := len(runs) - number:
+                told = "it" if left == 1 else "them"
+                print(f"{left} of {len(runs)} runs not started; to do {told} too, repeat this command", file=sys.stderr)
             break
     return code
 

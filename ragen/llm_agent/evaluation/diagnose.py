@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.errors import ConfigError
+from ragen.extras import needs
 from ragen.llm_agent.backends.prompt import text_of
 from ragen.llm_agent.evaluation.collapse import FIRST_TURNS, TRAJECTORIES, Thought, measured, sampled
 from ragen.llm_agent.evaluation.results import ALL, independent, print_whole
@@ -223,8 +224,15 @@ def _scorer(model: str | None, overrides: Sequence[str]) -> Scorer:
     OmegaConf.update(config, "actor_rollout_ref.rollout.max_model_len", None)  # the scorer's own context counts
     if model is not None:
         OmegaConf.update(config, "actor.model", model)
-    made = ServerScorer if model is None else HfScorer
-    return made.from_config(config, create_tokenizer(config))
+    if model is None:
+        return ServerScorer.from_config(config, create_tokenizer(config))
+    with needs("hf", f"--scorer {model}"):
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
+    try:
+        return HfScorer.from_config(config, create_tokenizer(config))
+    except ConfigError as error:
+        raise ConfigError(f"--scorer {model}: {error}") from error
 
 
 def _unknown_prompts(records: Sequence[Record], path: Path) -> list[str]:
@@ -249,7 +257,7 @@ def _notes(tags: Sequence[Mapping[str, Any]], wants_scorer: bool, prog: str) -> 
             "enable_think=false) has nothing that could collapse."
         )
     elif not wants_scorer:
-        notes.append(f"For MI, entropies and retrieval name a scorer: {prog} RUN --scorer MODEL.")
+        notes.append(f"To measure MI, entropies and retrieval, name a scorer: {prog} RUN --scorer MODEL.")
     for tag in tags:
         for how, figures in tag.get("samples", {}).items():
             where = f"{tag['tag']}, {how}"

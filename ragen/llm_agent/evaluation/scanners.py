@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import re
 import statistics
 import traceback
@@ -129,16 +130,19 @@ def never_valid(records: Sequence[Record]) -> Iterator[Finding]:
 def odd_rewards(records: Sequence[Record]) -> Iterator[Finding]:
     """Rewards that are no finite numbers, or far outside of what the tag usually gives for a turn.
 
-    Far is ten times the distance from the median within which 95 % of the tag's rewards lie, and at least 10; a tag
-    with fewer than ``MANY`` rewards has no usual range.
+    Far is ten times the distance from the median within which 95 % of the tag's rewards lie, and at least 10. The last
+    turns of successes have a range of their own: the goal's reward is large, and where success is rare it is unusual.
+    Fewer than ``MANY`` rewards have no usual range.
     """
-    usual: dict[str, list[float]] = {}
+    usual: dict[tuple[str, bool], list[float]] = {}
     for record in records:
-        usual.setdefault(record["tag"], []).extend(value for value in record["rewards"] if _is_finite(value))
-    ranges = {tag: _range(values) for tag, values in usual.items() if len(values) >= MANY}
-    for record in records:
-        low, high = ranges.get(record["tag"], (-math.inf, math.inf))
         for turn, reward in enumerate(record["rewards"], 1):
+            if _is_finite(reward):
+                usual.setdefault((record["tag"], _wins(record, turn)), []).append(reward)
+    ranges = {kind: _range(values) for kind, values in usual.items() if len(values) >= MANY}
+    for record in records:
+        for turn, reward in enumerate(record["rewards"], 1):
+            low, high = ranges.get((record["tag"], _wins(record, turn)), (-math.inf, math.inf))
             if not _is_finite(reward):
                 yield Finding(record["env_id"], f"reward {reward!r} is no finite number", turn)
             elif not low <= reward <= high:
@@ -180,6 +184,7 @@ SCANNERS: dict[str, Scanner] = {
     "suspicious successes": suspicious_successes,
 }
 """By name, in the order in which they are printed."""
+_OWN = frozenset(SCANNERS.values())
 
 
 @dataclass(frozen=True)
@@ -214,13 +219,14 @@ def scan(records: Sequence[Record], scanners: Mapping[str, Scanner] | None = Non
 
     Args:
         records: Of trajectories.
-        scanners: Name to function; None runs those of :data:`SCANNERS`.
+        scanners: Name to function; None runs those of :data:`SCANNERS`. Any other function gets a copy of the records,
+            so that one that changes them changes neither the run nor what the next one sees.
     """
     found: dict[str, list[Finding]] = {}
     failed: list[str] = []
     for name, scanner in (SCANNERS if scanners is None else scanners).items():
         try:
-            findings = list(scanner(records))
+            findings = list(scanner(records if scanner in _OWN else pickle.loads(pickle.dumps(records))))
             if wrong := [each for each in findings if not isinstance(each, Finding)]:
                 raise TypeError(f"it yields {in_short(wrong[0])}; expected ragen's Finding")
             found[name] = findings
@@ -260,6 +266,10 @@ def _info(record: Record, turn: int) -> Mapping[str, Any]:
 
 def _nth(texts: Sequence[str], turn: int) -> str:
     return texts[turn - 1] if turn <= len(texts) else ""
+
+
+def _wins(record: Record, turn: int) -> bool:
+    return bool(record["success"]) and turn == len(record["rewards"])
 
 
 def _total(record: Record) -> float:

@@ -299,16 +299,21 @@ class _Game:
         )
         if self._parse is None:
             return inputs
-        return [each | {"actions": self._actions(reply)} for each, reply in zip(inputs, replies, strict=True)]
+        each = zip(inputs, caches, replies, strict=True)
+        return [one | {"actions": self._actions(cache, reply)} for one, cache, reply in each]
 
-    def _actions(self, reply: str) -> list[str]:
+    def _actions(self, cache: Mapping[str, Any], reply: str) -> list[str]:
         assert self._parse is not None
+        where = f"--parser, env {cache['env_id']}, turn {len(cache['history'])}"
         try:
-            actions = list(self._parse(reply))
+            told = self._parse(reply)
+            actions = [] if isinstance(told, str) else list(told)
         except Exception as error:  # whatever the function does
-            raise ConfigError(f"--parser raised {type(error).__name__}: {error}") from error
+            raise ConfigError(f"{where}: it raised {type(error).__name__}: {error}") from error
+        if isinstance(told, str):
+            raise ConfigError(f"{where}: it returned the text {told!r}; expected a list of actions' names.")
         if wrong := [action for action in actions if not isinstance(action, str)]:
-            raise ConfigError(f"--parser returned {wrong[0]!r} among its actions; expected their names.")
+            raise ConfigError(f"{where}: it returned {wrong[0]!r} among its actions; expected their names.")
         return actions
 
     def _record(self, state: Mapping[str, Any], ended: str | None) -> Record:

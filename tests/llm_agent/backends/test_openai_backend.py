@@ -436,6 +436,7 @@ def test_a_password_in_the_address_of_no_server_is_not_told():
 
 
 def test_a_secret_is_taken_out_also_where_it_is_quoted_or_a_message_is_cut():
+    assert Access("x").redacted("Expecting value") == "Expecting value"
     access = Access("a\\b'c", "me:pass\tword")
     assert access.redacted(f"{access.key!r} {access.user!r} me") == "\"***\" '***' me"
     with chat_server(lambda prompt, tries: fail(400, "x" * 295 + "qx7-supersecret")) as server:

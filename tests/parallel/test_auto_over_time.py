@@ -32,7 +32,7 @@ def check(simulation, episodes=150, tail=50, worse=WORSE):
     return played
 
 
-@pytest.mark.parametrize("seed", range(32))
+@pytest.mark.parametrize("seed", range(12))
 def test_the_better_way_is_found_and_kept_on_any_machine(seed):
     """Within a tenth, or a tenth of a millisecond a call."""
     simulation = random_simulation(seed)
@@ -43,7 +43,7 @@ def test_the_better_way_is_found_and_kept_on_any_machine(seed):
     assert later <= WORSE * better + 1e-4 * (1 + simulation.calls(0))
 
 
-@pytest.mark.parametrize("turn", [2e-6, 5e-6, 15e-6, 50e-6, 200e-6, 1e-3, 20e-3])
+@pytest.mark.parametrize("turn", [2e-6, 15e-6, 50e-6, 200e-6, 20e-3])
 def test_the_better_way_is_found_and_kept_where_calls_vary(turn):
     check(Simulation({"Tag": Tag(32, turn, reset=turn)}, Machine(noise=0.1)), 100, 40)
 
@@ -79,8 +79,7 @@ def test_episodes_that_mostly_reset(turn, reset):
     check(Simulation({"Tag": Tag(64, turn, reset=reset)}, Machine(noise=0.03)), worse=1.15)
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.1])
-@pytest.mark.parametrize("build", [5e-3, 25e-3, 0.5])
+@pytest.mark.parametrize(("build", "noise"), [(5e-3, 0.1), (25e-3, 0.0), (0.5, 0.1)])
 @pytest.mark.parametrize(("turn", "reset"), [(3e-6, 0.0), (70e-6, 1e-4), (200e-6, 0.0), (1e-3, 1e-3)])
 def test_where_building_is_dear_little_is_spent_on_it(turn, reset, build, noise):
     """After the first episode, which builds all: tries and shares together, whatever they would bring."""
@@ -90,7 +89,7 @@ def test_where_building_is_dear_little_is_spent_on_it(turn, reset, build, noise)
     assert sum(one.seconds for one in played) <= 1.15 * sum(one.alone_s for one in played)
 
 
-@pytest.mark.parametrize("envs", [8, 64, 256])
+@pytest.mark.parametrize("envs", [8, 64])
 def test_a_first_turn_that_is_heavier_than_all_others(envs):
     check(
         Simulation(
@@ -101,7 +100,7 @@ def test_a_first_turn_that_is_heavier_than_all_others(envs):
     )
 
 
-@pytest.mark.parametrize("envs", [64, 256])
+@pytest.mark.parametrize("envs", [64])
 def test_turns_that_are_heavy_now_and_then(envs):
     draw = random.Random(1).random
     heavy = [draw() < 0.2 for _ in range(100_003)]
@@ -112,7 +111,7 @@ def test_turns_that_are_heavy_now_and_then(envs):
     check(Simulation({"Tag": Tag(envs, turn)}, Machine(noise=0.03)))
 
 
-@pytest.mark.parametrize("envs", [8, 64, 256])
+@pytest.mark.parametrize("envs", [8, 64])
 def test_bursts_of_all_environments_at_once_are_never_slower_than_in_main(envs):
     """Which of an episode's calls is a heavy one says nothing of the next episode's, so lanes win no try."""
 
@@ -207,8 +206,8 @@ def test_of_two_tags_the_heavy_one_goes_out_and_the_cheap_one_stays():
 @pytest.mark.parametrize(
     "tags",
     [
-        {"Heavy": Tag(64, 2e-4), "Cheap": Tag(512, 2e-6)},
-        {"Heavy": Tag(8, 2e-4), "Middle": Tag(256, 1e-4), "Cheap": Tag(64, 2e-6)},
+        {"Heavy": Tag(16, 2e-4), "Cheap": Tag(128, 2e-6)},
+        {"Heavy": Tag(8, 2e-4), "Middle": Tag(64, 1e-4), "Cheap": Tag(64, 2e-6)},
         {"Reset": Tag(32, 2e-6, reset=5e-3), "Turn": Tag(32, 1e-3)},
     ],
 )
@@ -247,13 +246,13 @@ def test_a_hint_may_be_right_or_wrong(turn):
 
 @pytest.mark.parametrize(("turn", "sent"), [(3e-5, 6e-5), (1e-3, 2e-3), (1e-3, 1e-4)])
 def test_what_is_dear_to_send(turn, sent):
-    check(Simulation({"Tag": Tag(64, turn, sent=sent)}, Machine(noise=0.03)), 300, 100)
+    check(Simulation({"Tag": Tag(64, turn, sent=sent)}, Machine(noise=0.03)), 150, 50)
 
 
 def test_many_processors():
     machine = Machine(cpus=lambda episode: 8, noise=0.03)
     simulation = Simulation({"Heavy": Tag(64, 2e-3), "Cheap": Tag(64, 2e-6)}, machine, workers=8)
-    check(simulation, 300, 250)
+    check(simulation, 150, 100)
     assert simulation.out()["Heavy"] > 0.8
 
 

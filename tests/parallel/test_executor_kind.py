@@ -64,7 +64,7 @@ def puppet() -> type:
                 os.kill(os.getpid(), signal.SIGSTOP)
 
             threading.Thread(target=stop).start()
-            return np.zeros(300_000_000, np.uint8)
+            return np.zeros(50_000_000, np.uint8)
 
         def imported(self, name: str) -> bool:
             return name in sys.modules
@@ -182,11 +182,12 @@ def test_a_request_may_be_sent_before_the_worker_is_up(kind: ExecutorKind) -> No
     handle.end()
 
 
+@by_fork
 def test_a_large_first_request_is_no_wait_for_the_caller(kind: ExecutorKind) -> None:
-    handle = asked(kind, load("x" * 20_000_000))
+    handle = asked(kind, load("x" * 5_000_000))
     assert handle.receive() is None and not handle.is_up  # far more than a pipe takes, and nobody there yet who reads
     assert answer(handle) is None
-    assert len(ask(handle, "__getattribute__", "config")) == 20_000_000
+    assert len(ask(handle, "__getattribute__", "config")) == 5_000_000
     handle.end()
 
 
@@ -274,7 +275,7 @@ def test_a_worker_that_exits_gives_its_code_after_all_earlier_replies(handle: Wo
 
 @by_fork
 def test_a_request_that_a_dying_worker_has_not_read(handle: WorkerHandle) -> None:
-    large = call("echo", np.zeros(100_000_000, np.uint8))
+    large = call("echo", np.zeros(20_000_000, np.uint8))
     handle.send(call("exit", 1))
     with pytest.raises(WorkerGone):
         handle.send(large)
@@ -286,7 +287,7 @@ def test_a_request_that_a_dying_worker_has_not_read(handle: WorkerHandle) -> Non
 def test_a_request_that_a_stopped_worker_has_half_read(handle: WorkerHandle) -> None:
     assert handle.pid is not None
     os.kill(handle.pid, signal.SIGSTOP)
-    handle.send(call("echo", np.zeros(100_000_000, np.uint8)))
+    handle.send(call("echo", np.zeros(20_000_000, np.uint8)))
     assert until(lambda: any(thread.name == "QueueFeederThread" for thread in threading.enumerate()))
     assert handle.end().status == -signal.SIGKILL
 
@@ -391,11 +392,13 @@ def test_a_busy_worker_is_not_asked_to_exit(handle: WorkerHandle) -> None:
     assert not handle.ask_to_exit()
 
 
+@by_fork
 def test_a_worker_that_is_ended_while_it_starts(kind: ExecutorKind) -> None:
     for _ in range(3):
         asked(kind, load()).end()
 
 
+@by_fork
 @pytest.mark.parametrize(("child", "is_replying"), [("fork_a_sleeper", True), ("start_a_shell", False)])
 def test_a_worker_dies_and_leaves_a_child(handle: WorkerHandle, child: str, is_replying: bool) -> None:
     """The child is not found by this kind; but that it lives keeps nobody from learning that its parent does not."""
@@ -412,7 +415,7 @@ def test_a_worker_dies_and_leaves_a_child(handle: WorkerHandle, child: str, is_r
 
 
 def test_starting_and_ending_leaves_nothing(kind: ExecutorKind) -> None:
-    for _ in range(3):
+    for _ in range(2):
         handle = asked(kind, load())
         answer(handle)
         handle.end()
@@ -496,6 +499,7 @@ def test_the_main_script_is_not_imported_into_workers(program: Callable[[str], P
     assert out.split()[1:] == ["False"]
 
 
+@by_fork
 def test_the_program_may_still_choose_its_start_method(program: Callable[[str], Path]) -> None:
     scripts.run(program("import multiprocessing\nmultiprocessing.set_start_method('spawn')\nhandle.end()"))
 
@@ -506,6 +510,7 @@ def test_a_program_that_ends_without_ending_its_worker(program: Callable[[str], 
     assert is_over(worker)
 
 
+@by_fork
 @pytest.mark.parametrize("what", ["sleep", "stop_in_mid_reply"])
 def test_a_program_that_ends_while_its_worker_works(program: Callable[[str], Path], what: str) -> None:
     worker = int(scripts.run(program(f'handle.send(call("{what}"))')))
@@ -539,7 +544,7 @@ def test_a_killed_program_leaves_no_worker(program: Callable[[str], Path]) -> No
         process.communicate()
 
 
-@pytest.mark.parametrize("kind", ["forkserver"], indirect=True)
+@by_fork
 def test_the_fork_server_dies(program: Callable[[str], Path]) -> None:
     body = """
     os.kill(parent_of(handle.pid), signal.SIGKILL)
@@ -555,6 +560,7 @@ def test_the_fork_server_dies(program: Callable[[str], Path]) -> None:
     assert scripts.run(program(body)).split()[1:] == ["None", "True", "None"]
 
 
+@by_fork
 def test_an_interrupt_in_the_terminal_does_not_reach_workers(program: Callable[[str], Path]) -> None:
     body = """
     try:

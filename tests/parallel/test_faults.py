@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,34 @@ TABLE: dict[tuple[str, str], tuple[int, str] | str] = {
 }
 HANGS = {"sleeps", "loops", "deadlocks", "stops"}
 
+# What is raised or returned is met by the code that all kinds of workers run; how a worker is lost, each kind finds out
+# in its own way.
+OF_EVERY_KIND = [
+    ("sleeps", "load"),
+    ("stops", "turn 1"),
+    ("exits", "load"),
+    ("exits", "close"),
+    ("is killed", "turn 2"),
+    ("eats memory", "turn 1"),
+    ("closes files", "turn 1"),
+    ("raises ctrl-c", "turn 1"),
+    ("returns unpicklable", "turn 1"),
+    ("returns unloadable", "turn 1"),
+    ("leaves threads", "turn 1"),
+    ("prints much", "turn 1"),
+    ("closes standard files", "turn 1"),
+]
+by_processes = pytest.mark.parametrize("backend", ["process"], indirect=True)
+
+
+def of_kinds(rows: Iterable[Any], of_every_kind: Iterable[Any]) -> pytest.MarkDecorator:
+    """All rows for workers of our own, and for the other kinds those in which kinds differ."""
+    cases = [("process", *row) for row in rows]
+    cases += [(kind, *row) for kind in ("executor", "ray") for row in of_every_kind]
+    marks: dict[str, Any] = {"ray": pytest.mark.cluster}
+    values = [pytest.param(*case, marks=marks.get(case[0], ())) for case in cases]
+    return pytest.mark.parametrize(("backend", "fault", "place"), values, indirect=["backend"])
+
 
 def faulty(fault: str, place: str, once: str = "", lives: str = "", **es_manager: Any) -> dict[str, Any]:
     """Five environments, the one in the middle faulty, on two lanes."""
@@ -136,7 +164,7 @@ def without_handles(rollouts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rollouts
 
 
-@pytest.mark.parametrize(("fault", "place"), TABLE)
+@of_kinds(TABLE, OF_EVERY_KIND)
 def test_a_fault_that_comes_always_costs_its_own_environment_at_most(
     fault: str, place: str, honest: list[dict[str, Any]]
 ) -> None:
@@ -164,7 +192,7 @@ ONCE = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "place"), ONCE)
+@of_kinds(ONCE, ONCE[1:3] + ONCE[4:6])
 def test_a_fault_that_comes_once_changes_nothing(
     fault: str, place: str, honest: list[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -198,6 +226,7 @@ def test_a_fault_in_one_replay_changes_nothing(
     assert (tmp_path / "once").exists()
 
 
+@by_processes
 @pytest.mark.parametrize("fault", ["raises", "leaves", "raises oddly"])
 def test_an_environment_that_cannot_be_built_is_an_error_at_reset(fault: str) -> None:
     with EnvStateManager(faulty(fault, "init")) as manager:
@@ -206,7 +235,7 @@ def test_an_environment_that_cannot_be_built_is_an_error_at_reset(fault: str) ->
         assert manager.rollout_cache is None
 
 
-@pytest.mark.parametrize(("fault", "place"), [("sleeps", "turn 1"), ("exits", "reset"), ("raises", "turn 1")])
+@of_kinds([("sleeps", "turn 1"), ("exits", "reset"), ("raises", "turn 1")], [("exits", "reset")])
 def test_with_truncate_there_is_no_second_chance(
     fault: str, place: str, honest: list[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -227,7 +256,7 @@ RAISED: dict[tuple[str, str], tuple[type[RagenError], str]] = {
 }
 
 
-@pytest.mark.parametrize(("fault", "place"), RAISED)
+@of_kinds(RAISED, [("sleeps", "turn 2"), ("is killed", "turn 0")])
 def test_with_raise_the_error_names_environment_type_turn_and_cause(
     fault: str, place: str, honest: list[dict[str, Any]]
 ) -> None:
@@ -256,6 +285,7 @@ def test_with_raise_the_manager_can_be_reset_afterwards(honest: list[dict[str, A
         assert freeze(play(manager, TURNS, seed=1000)) == honest
 
 
+@by_processes
 @pytest.mark.parametrize("fault", ["raises", "leaves", "interrupts", "cancels", "leaves generator"])
 def test_whatever_is_raised_gives_the_same_in_main_as_in_workers(fault: str) -> None:
     settings = faulty(fault, "turn 1")
@@ -264,8 +294,10 @@ def test_whatever_is_raised_gives_the_same_in_main_as_in_workers(fault: str) -> 
         assert all(lane.restarts == 0 for lane in manager.lane_stats())
 
 
-@pytest.mark.parametrize(("fault", "says"), [("sleeps", TIMED_OUT), ("exits", EXITED)])
-@pytest.mark.parametrize(("on_env_failure", "tries"), [("fallback", 2), ("truncate", 1)])
+@pytest.mark.parametrize(
+    ("fault", "says", "on_env_failure", "tries"),
+    [("sleeps", TIMED_OUT, "truncate", 1), ("exits", EXITED, "fallback", 2)],
+)
 def test_a_class_that_does_not_load_costs_each_lane_its_tries_and_not_each_environment(
     fault: str, says: str, on_env_failure: str, tries: int, honest: list[dict[str, Any]]
 ) -> None:
@@ -329,7 +361,7 @@ def test_after_too_many_deaths_of_an_idle_worker_its_environments_take_turns_in_
 
 
 @pytest.mark.cold
-@pytest.mark.parametrize("backend", ["process"], indirect=True)
+@by_processes
 @pytest.mark.parametrize("place", ["init", "turn 1"])
 def test_programs_that_an_environment_starts_harm_nothing_and_end(place: str, honest: list[dict[str, Any]]) -> None:
     with EnvStateManager(faulty("leaves children", place)) as manager:
@@ -338,7 +370,7 @@ def test_programs_that_an_environment_starts_harm_nothing_and_end(place: str, ho
 
 
 @pytest.mark.cold
-@pytest.mark.parametrize("backend", ["process"], indirect=True)
+@by_processes
 def test_what_a_killed_worker_left_running_is_ended_with_it() -> None:
     with EnvStateManager(faulty("leaves children", "init")) as manager:
         manager.reset()
@@ -352,7 +384,7 @@ def test_what_a_killed_worker_left_running_is_ended_with_it() -> None:
 
 
 @pytest.mark.cold
-@pytest.mark.parametrize("backend", ["process"], indirect=True)
+@by_processes
 def test_a_missed_deadline_leaves_nothing_of_its_worker_running(tmp_path: Path) -> None:
     fields = {"fault": "leaves children and sleeps", "place": "turn 1", "once": str(tmp_path / "once")}
     tags = {"Faulty": {"env_type": "support.faulty_envs:Faulty", "env_config": fields}}
@@ -407,7 +439,7 @@ def test_a_fork_made_while_a_worker_starts_does_not_hide_the_workers_end(
 
 
 @pytest.mark.cold
-@pytest.mark.parametrize(("fault", "place"), [("sleeps", "turn 2"), ("is killed", "reset"), ("raises", "turn 0")])
+@pytest.mark.parametrize(("fault", "place"), [("sleeps", "turn 2")])
 def test_spawned_workers_survive_the_same(fault: str, place: str, honest: list[dict[str, Any]]) -> None:
     patience: dict[str, Any] = {"step_timeout": 1.0} if fault in HANGS else {}
     settings: dict[str, Any] = {"start_method": "spawn", "reset_timeout": 60, **patience}
@@ -497,7 +529,7 @@ def test_workers_that_never_start_are_told_once_and_tried_again_ever_more_seldom
 
 
 @pytest.mark.cold
-@pytest.mark.parametrize("backend", ["process"], indirect=True)
+@by_processes
 def test_a_supervisor_that_never_answers_is_given_up_in_the_time_of_whoever_asks(
     honest: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

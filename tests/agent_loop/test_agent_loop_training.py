@@ -142,7 +142,7 @@ def test_any_key_of_verl_may_be_set_and_one_that_it_lacks_is_named(tmp_path):
         trainer(tmp_path, "trainer.n_gpu=8")
 
 
-@pytest.mark.parametrize("key", ["algorithm", "data", "actor_rollout_ref", "actor_rollout_ref.rollout"])
+@pytest.mark.parametrize("key", ["algorithm", "actor_rollout_ref.rollout"])
 def test_a_section_of_verls_that_is_none_is_named(tmp_path, key):
     given = config(f"output_dir={tmp_path}")
     OmegaConf.update(given, key, 3, force_add=True)

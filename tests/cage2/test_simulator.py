@@ -34,19 +34,19 @@ def test_a_scan_finds_what_listens_and_always_shows(host):
     assert bits(blue, host) == [1, 0, 0, 0]
 
 
-@pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("exploit", tables.EXPLOITS, ids=lambda each: each.name)
-def test_an_exploit_works_where_its_service_listens_and_gives_that_service_s_rights(monkeypatch, host, exploit):
-    game = network()
-    game.sessions[INDEX[host]] = []
-    if tables.SUBNET[INDEX[host]] == tables.OPERATIONAL:
-        game.sessions[INDEX["Enterprise0"]] = [Session(False, False)]
-    red.play(game, Move(SCAN, INDEX[host]))
+def test_an_exploit_works_where_its_service_listens_and_gives_that_service_s_rights(monkeypatch, exploit):
     only(monkeypatch, exploit)
-    outcome = red.play(game, Move(EXPLOIT, INDEX[host]))
-    given = GIVES[host].get(exploit.name)
-    assert outcome.success == (given is not None)
-    assert [each.is_privileged for each in game.sessions[INDEX[host]]] == ([] if given is None else [given])
+    for host in HOSTS:
+        game = network()
+        game.sessions[INDEX[host]] = []
+        if tables.SUBNET[INDEX[host]] == tables.OPERATIONAL:
+            game.sessions[INDEX["Enterprise0"]] = [Session(False, False)]
+        red.play(game, Move(SCAN, INDEX[host]))
+        outcome = red.play(game, Move(EXPLOIT, INDEX[host]))
+        given = GIVES[host].get(exploit.name)
+        assert outcome.success == (given is not None), host
+        assert [each.is_privileged for each in game.sessions[INDEX[host]]] == ([] if given is None else [given]), host
 
 
 def test_a_host_that_was_not_scanned_is_not_exploited():

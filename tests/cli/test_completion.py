@@ -66,8 +66,6 @@ def test_scripts_are_scripts_of_their_shell(shell, tmp_path):
 @pytest.mark.parametrize(
     ("line", "replies"),
     [
-        ("ragen ro", ["rollout"]),
-        ("ragen rollout --config-name _2", ["_2_sokoban"]),
         ("ragen rollout es_manager.max_w", ["es_manager.max_workers="]),
         ("ragen play ", sorted(REGISTERED_ENVS)),
     ],

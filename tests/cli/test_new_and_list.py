@@ -11,13 +11,17 @@ from ragen.llm_agent.config.loading import config_directory, config_names, load_
 
 
 @pytest.mark.processes
-def test_the_test_that_is_written_passes_and_the_configuration_plays(tmp_path, capsys):
+def test_the_test_that_is_written_passes_and_the_configuration_plays(tmp_path, capsys, monkeypatch):
     assert main(["new", "my_env", "--folder", str(tmp_path)]) == 0
     assert "ragen check my_env:MyEnv" in capsys.readouterr().out
-    for words in (["pytest", "-q", "-n", "0", "test_my_env.py"], ["ragen", "rollout", "--config-name", "./my_env"]):
-        ran = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True)
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "MyEnv" in ran.stdout and "16 trajectories" in ran.stdout
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "test_my_env.py"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["rollout", "--config-name", "./my_env"]) == 0
+    said = capsys.readouterr().out
+    assert "MyEnv" in said and "16 trajectories" in said
 
 
 def test_nothing_is_overwritten(tmp_path, capsys):

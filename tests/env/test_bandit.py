@@ -5,38 +5,12 @@ import pytest
 
 from ragen.env.bandit.config import NAME_PAIRS, BanditEnvConfig
 from ragen.env.bandit.env import BanditEnv, UniformStream
-from support import env_contract, golden
-
-CASES = [(version, tag) for version in ("up25", "up26") for tag in golden.tags(version, "resets", "bandit")]
+from support import env_contract
 
 
 @pytest.fixture
 def env() -> BanditEnv:
     return BanditEnv()
-
-
-@pytest.mark.parametrize(("version", "tag"), CASES)
-def test_resets_and_pulls_are_those_of_the_reference(version: str, tag: str) -> None:
-    env = BanditEnv(BanditEnvConfig(**golden.resets(version, tag).env_config))
-    env_contract.assert_plays_as_the_reference(env, version, tag)
-
-
-@pytest.mark.parametrize(("version", "tag"), CASES)
-def test_the_lookup_names_the_arms_in_the_reference_order(version: str, tag: str) -> None:
-    resets = golden.resets(version, tag)
-    env = BanditEnv(BanditEnvConfig(**resets.env_config))
-    for record in resets.valid():
-        env.reset(record["seed"])
-        assert {str(key): name for key, name in env.config.action_lookup.items()} == record["lookup"]
-
-
-@pytest.mark.parametrize(("tag", "split"), [("Bandit", "train"), ("BanditTest", "test")])
-def test_internal_seed_stands_in_for_the_reference_counter_of_bandits_built(tag: str, split: str) -> None:
-    for session in golden.sessions("up26", tag):
-        for event in session.events:
-            for entry in event["envs"] if event["kind"] == "reset" else ():
-                config = BanditEnvConfig(split=split, internal_seed=entry["env_id"])
-                assert BanditEnv(config).reset(entry["seed"]) == entry["state"]
 
 
 def test_a_level_does_not_depend_on_how_many_bandits_were_built() -> None:

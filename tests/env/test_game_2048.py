@@ -5,9 +5,8 @@ import pytest
 from ragen.env.game_2048.board import DOWN, LEFT, RIGHT, UP, move, open_moves, slide
 from ragen.env.game_2048.config import Game2048EnvConfig
 from ragen.env.game_2048.env import Game2048Env
-from support import env_contract, golden
+from support import env_contract
 
-TAGS = golden.tags("up26", "resets", "game_2048")
 ACTIONS = [0, 1, 2, 3, 3, 3, 1, 0, 2, 1, 0, 3]
 
 
@@ -18,21 +17,6 @@ def stuck_env(largest: int) -> Game2048Env:
     env._board = ((0, largest), (8, 16))
     env._look()
     return env
-
-
-@pytest.mark.parametrize("tag", TAGS)
-def test_resets_and_moves_are_those_of_the_reference(tag: str) -> None:
-    env = Game2048Env(Game2048EnvConfig(**golden.resets("up26", tag).env_config))
-    env_contract.assert_plays_as_the_reference(env, "up26", tag)
-
-
-@pytest.mark.parametrize("tag", TAGS)
-def test_grid_is_the_reference_grid(tag: str) -> None:
-    resets = golden.resets("up26", tag)
-    env = Game2048Env(Game2048EnvConfig(**resets.env_config))
-    for record in resets.valid():
-        env.reset(record["seed"])
-        assert env.grid == record["grid"]
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,7 @@ from ragen.env.metamathqa import generate
 from ragen.env.metamathqa.config import PACKAGED_PROBLEMS, MetaMathQAEnvConfig
 from ragen.env.metamathqa.env import MetaMathQAEnv, gold_answer
 from ragen.errors import ConfigError, InputError
-from support import env_contract, golden
-
-VERSIONS = [version for version in ("up25", "up26") if "MetamathQA" in golden.tags(version, "resets")]
-
-
-def golden_env(version: str) -> MetaMathQAEnv:
-    config = golden.resets(version, "MetamathQA").env_config
-    path = golden.GOLDEN / config["dataset_path"]
-    return MetaMathQAEnv(MetaMathQAEnvConfig(dataset_path=str(path), split=config["split"]))
+from support import env_contract
 
 
 def env_with(response: str, tmp_path: Path) -> MetaMathQAEnv:
@@ -27,21 +19,6 @@ def env_with(response: str, tmp_path: Path) -> MetaMathQAEnv:
     env = MetaMathQAEnv(MetaMathQAEnvConfig(dataset_path=str(path)))
     env.reset(0)
     return env
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_resets_and_attempts_are_those_of_the_reference(version: str) -> None:
-    env = golden_env(version)
-    env_contract.assert_plays_as_the_reference(env, version, "MetamathQA")
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_index_and_answer_are_those_of_the_reference(version: str) -> None:
-    env = golden_env(version)
-    for record in golden.resets(version, "MetamathQA").valid():
-        env.reset(record["seed"])
-        assert (env.index, env.correct_answer) == (record["index"], record["answer"])
-        assert env.rollout_info() == {"correct_answer": record["answer"]}
 
 
 @pytest.mark.parametrize(

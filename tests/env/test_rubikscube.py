@@ -6,15 +6,9 @@ from ragen.env.rubikscube.config import RubiksCubeEnvConfig
 from ragen.env.rubikscube.cube import LEGACY_TURNS, MOVES, SOLVED, TURNS, Turn, is_solved
 from ragen.env.rubikscube.env import RubiksCubeEnv
 from ragen.env.rubikscube.solver import read_stickers, solve
-from ragen.errors import InputError
-from support import env_contract, golden
+from support import env_contract
 
-TAGS = golden.tags("up26", "resets", "rubikscube")
 CORNERS = [(0, 4, 17), (1, 16, 13), (2, 5, 8), (3, 9, 12), (20, 7, 10), (21, 11, 14), (22, 6, 19), (23, 15, 18)]
-
-
-def legacy_env(tag: str) -> RubiksCubeEnv:
-    return RubiksCubeEnv(RubiksCubeEnvConfig(**golden.resets("up26", tag).env_config, legacy_b_move=True))
 
 
 def order(turns: tuple[Turn, ...], *names: str) -> int:
@@ -26,22 +20,6 @@ def order(turns: tuple[Turn, ...], *names: str) -> int:
         if stickers == home:
             return times
     raise AssertionError(names)
-
-
-@pytest.mark.parametrize("tag", TAGS)
-def test_scrambles_are_those_of_the_reference(tag: str) -> None:
-    env, resets = legacy_env(tag), golden.resets("up26", tag)
-    for record in resets.valid():
-        env.reset(record["seed"])
-        assert "".join(map(str, env.stickers)) == record["state"]
-    for record in resets.refused():
-        with pytest.raises(InputError):
-            env.reset(record["seed"])
-
-
-@pytest.mark.parametrize("tag", TAGS)
-def test_turns_are_those_of_the_reference(tag: str) -> None:
-    env_contract.assert_steps_as_the_reference(legacy_env(tag), "up26", tag)
 
 
 @pytest.mark.parametrize("name", MOVES)

@@ -11,9 +11,8 @@ from ragen.env.sudoku.grid import Grid, filled_cells, make_puzzle
 from ragen.env.sudoku.reply import READ_LIMIT, Placement, read_placement
 from ragen.env.sudoku.solver import fill, read_board, solve
 from ragen.errors import InputError
-from support import env_contract, golden
+from support import env_contract
 
-TAGS = golden.tags("up26", "resets", "sudoku")
 FORMATS = ("simple", "detailed", "with_feedback")
 
 
@@ -38,38 +37,6 @@ def placement(env: SudokuEnv, index: int, value: int) -> str:
 
 def solution_moves(env: SudokuEnv) -> list[str]:
     return [placement(env, index, env.solution[index]) for index in blank_cells(env)]
-
-
-@pytest.mark.parametrize("tag", TAGS)
-def test_resets_and_placements_are_those_of_the_reference(tag: str) -> None:
-    env = SudokuEnv(SudokuEnvConfig(**golden.resets("up26", tag).env_config))
-    env_contract.assert_plays_as_the_reference(env, "up26", tag)
-
-
-@pytest.mark.parametrize("tag", TAGS)
-def test_puzzle_and_solution_are_those_of_the_reference(tag: str) -> None:
-    resets = golden.resets("up26", tag)
-    env = SudokuEnv(SudokuEnvConfig(**resets.env_config))
-    for record in resets.valid():
-        env.reset(record["seed"])
-        assert "".join(map(str, env.given)) == "".join(record["initial"])
-        assert "".join(map(str, env.solution)) == "".join(record["solution"])
-
-
-@pytest.mark.parametrize("tag", [tag for tag in TAGS if tag in golden.tags("up26", "rollouts")])
-def test_rollouts_are_those_of_the_reference_up_to_solved_puzzles(tag: str) -> None:
-    config = golden.resets("up26", tag).env_config
-    for session in golden.sessions("up26", tag):
-        envs: dict[int, SudokuEnv] = {}
-        for event in session.events:
-            for entry in event["envs"]:
-                if event["kind"] == "reset":
-                    env = envs.setdefault(entry["env_id"], SudokuEnv(SudokuEnvConfig(**config)))
-                    assert env.reset(entry["seed"]) == entry["state"]
-                elif event["kind"] == "step":
-                    env = envs[entry["env_id"]]
-                    assert sum(env.step(action)[1] for action in entry["executed"]) == entry["reward"]
-                    assert env.render() == entry["state"]
 
 
 @pytest.mark.parametrize("size", [4, 9])

@@ -351,6 +351,7 @@ def test_options_are_compared_as_the_reference_does(chosen: list[str], wanted: l
     assert count_options(chosen, wanted) == count
 
 
+@settings(max_examples=30)
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_phrases_are_alike_where_thefuzz_says_more_than_85(one: str, other: str) -> None:
     fuzz = pytest.importorskip("thefuzz.fuzz")
@@ -435,8 +436,7 @@ HUGE = 1_000_000
 )  # fmt: skip
 @pytest.mark.timeout(30)  # where cost grows with the square of the length, this is hours
 def test_a_megabyte_of_anything_is_played_like_a_word(env: WebShopEnv, action: str) -> None:
-    for _ in range(3):
-        assert env.step(action)[2] is False
+    assert env.step(action)[2] is False
 
 
 # --- what every environment promises

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -172,10 +173,20 @@ def test_the_command_checks_an_environment_of_ones_own(tmp_path: Path) -> None:
     assert "│ Walk " in ended.stdout and "All 7 are equal." in ended.stdout
 
 
-def test_the_command_tells_the_first_difference_and_fails(tmp_path: Path) -> None:
-    ended = suite(tmp_path, "--env-type", "walking:Walk", "--env-config", "shows_pid=true")
-    assert ended.returncode == 1
-    assert "Walk: episode 1, reset[0].history[0].state: str '0, process " in ended.stdout
+@pytest.fixture
+def walking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The environment's module in the current folder."""
+    (tmp_path / "walking.py").write_text(ENVIRONMENT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a copy: the command adds to it
+    yield
+    sys.modules.pop("walking", None)
+
+
+def test_the_command_tells_the_first_difference_and_fails(walking: None, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ("--seeds", "1", "--turns", "3", "--patience", "0.5")
+    assert main(("--env-type", "walking:Walk", "--env-config", "shows_pid=true", *few)) == 1
+    assert "Walk: episode 1, reset[0].history[0].state: str '0, process " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -189,21 +200,12 @@ def test_the_command_tells_the_first_difference_and_fails(tmp_path: Path) -> Non
     ],
 )
 def test_the_command_says_what_is_wrong_with_its_arguments(
-    tmp_path: Path,
-    arguments: Any,
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    walking: None, arguments: Any, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "walking.py").write_text(ENVIRONMENT)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])  # a copy: the command adds to it
-
     try:
         code = main(arguments)
     except SystemExit as left:  # as argparse ends
         code = left.code
-    sys.modules.pop("walking", None)
     err = capsys.readouterr().err
     assert code == 2
     assert message in err and "Traceback" not in err

@@ -115,9 +115,10 @@ PIECES = st.sampled_from(
 @given(st.lists(st.lists(PIECES, max_size=8).map("".join).map(str.strip), min_size=1, max_size=4))
 @pytest.mark.parametrize("number", range(len(FAMILIES)), ids=[family.name for family in FAMILIES])
 def test_whatever_a_model_writes_the_mask_is_its_text_and_the_end_token(number, replies):
-    family = FAMILIES[number]
-    tokenizer = TOKENIZERS.setdefault(number, family.tokenizer())
-    _, marker, encoder = PARTS.setdefault(number, parts_of(tokenizer))
+    tokenizer = FAMILIES[number].tokenizer()
+    if number not in PARTS:
+        PARTS[number] = parts_of(tokenizer)
+    _, marker, encoder = PARTS[number]
     chat = chat_of([reply or "<think>" for reply in replies])
     [marked], [encoded] = marker.mark([chat]), encoder.rollouts([chat])
     assert len(marked.replies) == len(replies)
@@ -129,7 +130,6 @@ def test_whatever_a_model_writes_the_mask_is_its_text_and_the_end_token(number, 
         assert "Turn" not in said and "assistant" not in said
 
 
-TOKENIZERS: dict = {}
 PARTS: dict = {}
 
 

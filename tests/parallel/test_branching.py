@@ -67,8 +67,17 @@ def straight(turns: Sequence[int], **es_manager: Any) -> list[Any]:
 # What a branch is
 
 
-@pytest.mark.parametrize("mode", [True, False, "auto"])
-@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize(
+    ("backend", "mode", "killed"),
+    [
+        ("process", True, False),
+        ("process", True, True),
+        ("executor", True, True),
+        ("process", False, False),
+        ("process", "auto", False),
+    ],
+    indirect=["backend"],
+)
 def test_branches_play_on_as_if_they_had_played_from_the_start(
     backend: str, mode: Any, killed: bool, kill_lanes: Kill
 ) -> None:
@@ -78,7 +87,7 @@ def test_branches_play_on_as_if_they_had_played_from_the_start(
         for turn in first:
             manager.step(asked(range(8), [turn] * 8))
         ids = {(env_id, turn): manager.branch(env_id, 1, turn)[0] for env_id in range(8) for turn in (0, 2, 5, None)}
-        if killed and mode is True:
+        if killed:
             kill_lanes(manager)
         for turn in later:
             manager.step(asked(list(ids.values()), [turn] * len(ids)))

@@ -332,7 +332,6 @@ def play_board(engine: EnvEngine, disturb: Callable[[], None]) -> list[Any]:
     given.append(1000)
     disturb()
     engine.reset(seeds())
-    disturb()
     seen.append(engine.play(turns()))
     seen.append(engine.call([1, 2], "push", 10))
     disturb()
@@ -340,7 +339,6 @@ def play_board(engine: EnvEngine, disturb: Callable[[], None]) -> list[Any]:
     pushed = [5]
     seen.append(engine.set_attr([3], "items", pushed))
     pushed.append(1000)
-    disturb()
     seen.append(engine.play(turns()))
     engine.reset(seeds([0, 3]))
     disturb()

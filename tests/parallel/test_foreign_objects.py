@@ -139,7 +139,14 @@ def others(rollouts):
 
 @each_kind
 @pytest.mark.parametrize(
-    ("kind", "says"), [(Exits, "exited with code 3"), (Sleeps, r"timed out after 0\.5 s"), (Leaves, None)]
+    ("backend", "kind", "says"),
+    [
+        ("process", Exits, "exited with code 3"),
+        ("process", Sleeps, r"timed out after 0\.5 s"),
+        ("process", Leaves, None),
+        ("executor", Exits, "exited with code 3"),
+    ],
+    indirect=["backend"],
 )
 def test_what_springs_as_it_is_unpickled_harms_its_own_environment_at_most(kind, says, honest):
     with EnvStateManager(mixed(kind, step_timeout=0.5)) as manager:
@@ -150,7 +157,6 @@ def test_what_springs_as_it_is_unpickled_harms_its_own_environment_at_most(kind,
     assert re.search(says, told[1]) if says else told == [None] * TURNS
 
 
-@each_kind
 def test_a_text_of_a_class_of_its_own_is_shown_as_a_plain_one(honest):
     with EnvStateManager(mixed(Shows)) as manager:
         rollouts = play(manager, TURNS)

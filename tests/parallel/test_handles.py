@@ -15,7 +15,11 @@ from support.faulty_envs import Walk
 
 pytestmark = pytest.mark.usefixtures("backend")
 
-MODES = [True, False, "auto"]
+everywhere = pytest.mark.parametrize(
+    ("backend", "mode"),
+    [("process", True), ("executor", True), ("process", False), ("process", "auto")],
+    indirect=["backend"],
+)
 Kill = Callable[[EnvStateManager], None]
 
 
@@ -60,7 +64,7 @@ def step(manager: EnvStateManager, turn: int) -> list[float]:
     return [entry["status"].rewards[-1] for entry in manager.envs]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@everywhere
 def test_it_reads_calls_and_sets(mode: Any) -> None:
     with EnvStateManager(leveled(mode)) as manager:
         rollouts = manager.reset()
@@ -76,7 +80,7 @@ def test_it_reads_calls_and_sets(mode: Any) -> None:
         assert repr(env) == f"<env 1 (tag 'L', type '{__name__}:Level')>"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@everywhere
 def test_what_the_environment_raises_is_told_and_ends_nothing(mode: Any) -> None:
     with EnvStateManager(leveled(mode)) as manager:
         manager.reset()
@@ -120,7 +124,7 @@ def test_what_it_changed_is_there_in_a_rebuilt_environment(switch: Any, kill_lan
     assert [cache["history"][0]["info"]["tuned"] for cache in rewards[True][1]] == [0, 0, 1]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@everywhere
 def test_an_attribute_outlives_resets_and_may_be_set_before_the_first(mode: Any, kill_lanes: Kill) -> None:
     with EnvStateManager(leveled(mode)) as manager:
         env = manager.envs[0]["env"]

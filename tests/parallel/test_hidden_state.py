@@ -189,7 +189,6 @@ def told(rollout: dict[str, Any]) -> list[tuple[Any, str]]:
     return list(zip(rewards, [turn["state"] for turn in history], strict=True))
 
 
-@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("kind", HIDERS)
 def test_workers_give_what_an_environment_gives_alone(kind: type[Walk]) -> None:
     check(kind, True)
@@ -209,7 +208,9 @@ def check(kind: type[Walk], mode: Any) -> None:
 
 
 @pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize("kind", HIDERS)
+@pytest.mark.parametrize(
+    ("backend", "kind"), [*(("process", kind) for kind in HIDERS), ("executor", HIDERS[0])], indirect=["backend"]
+)
 def test_they_are_moved_and_rebuilt_like_any_other(kind: type[Walk], kill_lanes: Any) -> None:
     with manager(kind, True) as played:
 

@@ -6,6 +6,7 @@ replies in a rendered chat by that family's markers (group 1, with its end-of-tu
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from ragen.llm_agent.tokenizer import load_tokenizer
 
@@ -24,7 +25,9 @@ class Family:
     knows_system: bool = True
     asks_for_blanks: bool = False  # whether it writes something else for a reply that is nothing but a thought
 
+    @cache  # noqa: B019  # there are as many as families
     def tokenizer(self):
+        """One for all tests, which leave it as it is."""
         tokenizer = load_tokenizer()
         tokenizer.add_special_tokens({"additional_special_tokens": list(self.special)})
         tokenizer.eos_token = self.eos

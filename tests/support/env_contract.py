@@ -1,4 +1,4 @@
-"""What every environment promises, and equality with the reference: bodies of tests that test modules call."""
+"""What every environment promises: bodies of tests that test modules call."""
 
 from __future__ import annotations
 
@@ -11,46 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragen.errors import ConfigError, InputError
-from support import golden
+from ragen.errors import ConfigError
 
 MakeEnv = Callable[[], Any]
 SEED = 11
-
-
-def assert_plays_as_the_reference(env: Any, version: str, tag: str) -> None:
-    """Every golden reset and every golden step."""
-    assert_resets_as_the_reference(env, version, tag)
-    assert_steps_as_the_reference(env, version, tag)
-
-
-def assert_resets_as_the_reference(env: Any, version: str, tag: str) -> None:
-    """Every golden reset gives the golden text; what the reference refuses is refused."""
-    for record in golden.resets(version, tag).resets:
-        if "error" in record:
-            try:
-                env.reset(record["seed"], mode="train")
-            except InputError:
-                continue
-            raise AssertionError(f"seed {record['seed']} was taken")
-        shown = env.reset(record["seed"], mode="train")
-        assert shown == env.render() == record["state"], record["seed"]
-
-
-def assert_steps_as_the_reference(env: Any, version: str, tag: str) -> None:
-    """Every golden step gives the same text, reward (an int where it is one), end and info, keys in the same order."""
-    for record in golden.resets(version, tag).steps:
-        env.reset(record["seed"], mode="train")
-        for number, step in enumerate(record["steps"]):
-            if record["reset_before_each"]:
-                env.reset(record["seed"], mode="train")
-            where = (tag, record["seed"], number, step["a"])
-            text, reward, done, info = env.step(step["a"])
-            assert text == step["obs"], where
-            assert env.render() == (step["obs"] if step["render"] is None else step["render"]), where
-            golden.assert_same_number(reward, step["reward"], where)
-            assert done is step["done"], where
-            assert json.dumps(info) == json.dumps(step["info"]), where
 
 
 def play(env: Any, actions: Sequence[Any]) -> list[Any]:

@@ -55,11 +55,6 @@ class Resets:
         """Resets that raised an error."""
         return [record for record in self.resets if "error" in record]
 
-    def comparable_steps(self) -> list[Record]:
-        """Step records that follow one of the resets in `valid()`."""
-        seeds = {record["seed"] for record in self.valid()}
-        return [record for record in self.steps if record["seed"] in seeds]
-
 
 @dataclass
 class Session:

@@ -121,7 +121,7 @@ def test_half_a_surrogate_pair_does_not_end_the_run(tmp_path):
     assert [one.get("error") for one in records(tmp_path)] == ["HTTP 400: no \ufffd"] * 2 + [None] * 2
 
 
-@pytest.mark.parametrize(("token", "log_prob"), [(2**40, -1), (999999, -1), (-5, -1), (True, -1), (5, None), (5, "x")])
+@pytest.mark.parametrize(("token", "log_prob"), [(2**40, -1), (True, -1), (5, "x")])
 def test_a_server_that_tells_nonsense_of_tokens_is_taken_by_its_text(token, log_prob, tmp_path):
     told = completion(ANSWER) | {"prompt_token_ids": [1, 2]}
     steps = [{"token": "t", "logprob": log_prob, "bytes": None, "top_logprobs": []}]

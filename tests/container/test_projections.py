@@ -116,8 +116,8 @@ def test_there_are_two_styles():
         create_projection_function("sokoban", "verl")
 
 
-@pytest.mark.parametrize("text", ["<action>", ".", "search[", "(", "İ"])
 @pytest.mark.parametrize("env_type", ["sokoban", "webshop", "countdown", "bandit"])
-def test_no_reply_takes_long_to_read(env_type, text):
+def test_no_reply_takes_long_to_read(env_type):
     """So long that reading it in quadratic time would take longer than any test is given."""
-    assert create_projection_function(env_type)([text * 500_000])[1] == [False]
+    for text in ("<action>", ".", "search[", "(", "İ"):
+        assert create_projection_function(env_type)([text * 200_000])[1] == [False]

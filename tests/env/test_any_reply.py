@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from ragen.env import resolve_env
 
 LANGUAGE_ENVS = ("countdown", "metamathqa", "sudoku", "webshop")
 MILLION = 1_000_000
-CPU_SECONDS = 0.5  # a hundred times what each takes; what this catches takes minutes
 
 WORDS = ("place ", "at ", "row ", "col ", "the answer is ", "47 + 31 + 63", "__import__('os')", "0x", "e")
 MARKS = ("(", ")", ",", "1", "9", "**", "//", "_", ".", "#", "\\\n", "\n", "\t", "\0")
@@ -99,10 +97,11 @@ def test_any_sequence_of_placements_keeps_a_sudoku_free_of_conflicts(replies: li
 
 
 @pytest.mark.parametrize("env_type", LANGUAGE_ENVS)
-@pytest.mark.parametrize("name", [*HUGE, *NASTY])
-def test_a_reply_made_to_cost_time_costs_none(env_type: str, name: str) -> None:
-    env, reply = fresh(env_type), {**HUGE, **NASTY}[name]
-    start = time.process_time()
-    assert_legal(env, reply)
-    assert time.process_time() - start < CPU_SECONDS
-    assert len(env.render()) < 20_000, "a huge reply must not come back as a huge observation"
+@pytest.mark.timeout(
+    30
+)  # a hundred times what it takes; with a cost that grows as the square of a reply, this is hours
+def test_a_reply_made_to_cost_time_costs_none(env_type: str) -> None:
+    for name, reply in {**HUGE, **NASTY}.items():
+        env = fresh(env_type)
+        assert_legal(env, reply)
+        assert len(env.render()) < 20_000, f"{name}: a huge reply must not come back as a huge observation"

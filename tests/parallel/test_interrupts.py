@@ -87,11 +87,11 @@ def reference() -> list[list[dict[str, Any]]]:
 
 @each_kind
 def test_a_step_interrupted_in_workers_can_be_taken_again(reference: Any) -> None:
-    check_interrupted_steps(True, 30, reference)
+    check_interrupted_steps(True, 12, reference)
 
 
 def test_a_step_interrupted_in_main_can_be_taken_again(reference: Any) -> None:
-    check_interrupted_steps(False, 60, reference)
+    check_interrupted_steps(False, 25, reference)
 
 
 def check_interrupted_steps(parallel: bool, tries: int, reference: Any) -> None:
@@ -111,11 +111,11 @@ def check_interrupted_steps(parallel: bool, tries: int, reference: Any) -> None:
 
 @each_kind
 def test_a_reset_interrupted_in_workers_can_be_made_again(reference: Any) -> None:
-    check_interrupted_resets(True, 12, reference)
+    check_interrupted_resets(True, 5, reference)
 
 
 def test_a_reset_interrupted_in_main_can_be_made_again(reference: Any) -> None:
-    check_interrupted_resets(False, 60, reference)
+    check_interrupted_resets(False, 25, reference)
 
 
 def check_interrupted_resets(parallel: bool, tries: int, reference: Any) -> None:
@@ -139,7 +139,7 @@ def test_a_move_out_of_main_interrupted_at_any_line_leaves_every_environment_pla
 
     with EnvStateManager(mixed(use_multiprocessing=False)) as manager:
         lines = 0
-        for line in (-1, *range(1, 10_000, 7)):
+        for line in (-1, *range(1, 10_000, 19)):
             if line > lines > 0:
                 break
             set_mode(manager, False)
@@ -162,7 +162,7 @@ def test_a_move_out_of_main_interrupted_at_any_line_leaves_every_environment_pla
 def test_interrupts_while_workers_are_replaced(reference: Any, kill_lanes: Any) -> None:
     chance = random.Random(9)
     with EnvStateManager(mixed(max_restarts=100)) as manager:
-        for _ in range(12):
+        for _ in range(5):
             manager.seed_counter = 0
             active = manager.reset()
             for turn in range(TURNS):
@@ -196,7 +196,7 @@ def test_an_interrupt_while_workers_are_busy_ends_the_wait() -> None:
 @each_kind
 def test_an_interrupt_between_two_managers_exchanges_leaves_no_lane_locked(reference: Any) -> None:
     with EnvStateManager(mixed()) as one, EnvStateManager(mixed()) as other:
-        for line in range(5, 400, 23):
+        for line in range(5, 400, 47):
             one.reset(0)
             with pytest.raises(KeyboardInterrupt), interrupted_at(line):
                 one.step(inputs(range(6), 0))

@@ -57,6 +57,13 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         "--idle-timeout", type=_seconds, default=3600.0, metavar="SECONDS", help="(default: %(default)s)"
     )
     limits.add_argument("--journal-dir", type=Path, metavar="FOLDER", help="keeps open episodes for the next server")
+    limits.add_argument(
+        "--journal-max-age",
+        type=_seconds,
+        default=7 * 24 * 3600.0,
+        metavar="SECONDS",
+        help="after which a journal whose client has not come back is removed (default: %(default)s, a week)",
+    )
     return top
 
 
@@ -171,6 +178,7 @@ def settings_of(arguments: argparse.Namespace) -> Any:
         max_sessions=arguments.max_sessions,
         idle_timeout=arguments.idle_timeout,
         journal_dir=arguments.journal_dir,
+        journal_max_age=arguments.journal_max_age,
         action_sep=separator,
         max_actions_per_turn=most,
     )

@@ -1,19 +1,34 @@
-"""One open episode on disk: how it began, and each turn, as lines of JSON; what was answered was on disk before.
+"""Open episodes on disk: how each began, and its turns, as lines of JSON; what was answered was on disk before.
 
-A session's file is named after the hash of its token, which is not kept. A first line says how the episode began, each
-further line is a turn: what was asked, a digest of what came back, the client's request id and the answer. A reset
-replaces the file. A line that a crash has cut short was never answered, and is dropped.
+::
 
-While a server has a session, it holds a lock beside the file, so that two servers that see the same folder (one after
-the other on different machines, say) cannot both play it.
+    FOLDER/SESSION.jsonl        an episode: its first line, which a reset replaces, and a line for each turn
+    FOLDER/SESSION.lock         locked by the server that has the session
+    FOLDER/servers/NAME.log     the turns of all sessions of one server, in the order in which they were played
+    FOLDER/servers/NAME.lock    locked as long as that server lives
+
+A session's file is named after the hash of its token, which is not kept. Its first line is synced by itself, a turn
+with others: all that arrive while one group is being synced are the next group. Their lines are written to their
+sessions' files, and once more to the server's log, and only the log is synced. What a lost machine has not written of
+the files is taken from its log by the next server that reads a journal; a server that was merely killed has lost
+nothing of either. A line that a crash has cut short was never answered, and is dropped.
+
+The locks keep two servers that see the same folder (one after the other on different machines, say) from playing one
+session. A journal that nothing was written to for long, and that no server has, is removed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
-from contextlib import suppress
+import secrets
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,21 +37,220 @@ from ragen.errors import SessionLostError, StorageError
 from ragen.files import write_whole
 
 VERSION = 1
+LARGEST_LOG = 64 << 20
+"""Bytes of a server's log after which sessions' files are synced, and a new log is begun."""
+SYNCING = 8  # files at a time
+READING = "reading.lock"  # held by the server that looks for logs of dead ones
+
+
+class Journals:
+    """The journals of one server; what blocks is called in threads."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the folder, and begin this server's log.
+
+        Args:
+            folder: Where journals lie, of other servers too.
+
+        Raises:
+            OSError: It cannot be made, or written to.
+        """
+        self.folder, self._servers = folder, folder / "servers"
+        self._servers.mkdir(parents=True, exist_ok=True)
+        self._name = secrets.token_hex(8)
+        with _waited_for(self._servers / READING):  # else another server could take this one for dead
+            self._seat = _locked(self._servers / f"{self._name}.lock")
+        self._path = self._servers / f"{self._name}.log"
+        self._log = self._new_log()
+        self._size = 0
+        self._written: set[Path] = set()  # sessions' files, since the log was begun
+        self._before: set[Path] = set()  # and since the one before it was, which is still there
+        self._pending: list[tuple[Journal, bytes, asyncio.Future[None]]] = []
+        self._writer: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ragen journals")
+        self._reading = threading.Lock()
+
+    def of(self, token: str) -> Journal:
+        """The journal of a session."""
+        return Journal(self, token)
+
+    async def append(self, journal: Journal, line: dict[str, Any]) -> None:
+        """Write a turn, and wait until the group in which it is written is on the disk.
+
+        Raises:
+            StorageError: It is not; the journal is as it was.
+        """
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        self._pending.append((journal, _text(line).encode(), done))
+        if self._writer is None or self._writer.done():
+            self._writer = loop.create_task(self._write_groups())
+        await done
+
+    async def _write_groups(self) -> None:
+        while self._pending:
+            group, self._pending = self._pending, []
+            lines = [(journal, data) for journal, data, _ in group]
+            answers: Sequence[Exception | None]
+            try:
+                answers = await asyncio.get_running_loop().run_in_executor(self._thread, self._write, lines)
+            except Exception as error:  # the server ends
+                answers = [error] * len(group)
+            for (_, _, done), answer in zip(group, answers, strict=True):
+                if done.done():
+                    continue
+                if answer is None:
+                    done.set_result(None)
+                else:
+                    done.set_exception(answer)
+
+    def _write(self, group: list[tuple[Journal, bytes]]) -> list[StorageError | None]:
+        """Write a group, and sync it at once; of each line that is not on the disk, why."""
+        answers: list[StorageError | None] = []
+        records: list[bytes] = []
+        sizes: list[int] = []
+        for journal, data in group:
+            sizes.append(journal.size)
+            try:
+                journal.write(data)
+                records.append(f"{journal.name} {journal.episode} ".encode() + data)
+                answers.append(None)
+            except OSError as error:
+                answers.append(StorageError(f"the journal {journal.path} cannot be written: {error.strerror}."))
+        try:
+            if os.fstat(self._log).st_size != self._size:  # left by a group that failed
+                os.ftruncate(self._log, self._size)
+            _write_all(self._log, b"".join(records))
+            os.fsync(self._log)
+        except OSError as error:
+            for place, (journal, _) in enumerate(group):
+                if answers[place] is None:
+                    with suppress(OSError):
+                        journal.cut(sizes[place])
+                    answers[place] = StorageError(f"the log {self._path} cannot be written: {error.strerror}.")
+            return answers
+        self._size += sum(map(len, records))
+        self._written.update(journal.path for journal, _ in group)
+        if self._size > LARGEST_LOG:
+            with suppress(OSError):  # then it grows; the next group tries again
+                self._begin_anew()
+        return answers
+
+    def _begin_anew(self) -> None:
+        """Begin a new log; the one before it goes when its files are synced, of which the system has by then most."""
+        before = self._path.with_suffix(".old")
+        _sync(self._before)
+        before.unlink(missing_ok=True)
+        self._path.rename(before)
+        self._before, self._written = self._written, set()
+        os.close(self._log)
+        self._log, self._size = self._new_log(), 0
+
+    def _new_log(self) -> int:
+        log = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        _sync_folder(self._servers)
+        return log
+
+    def take_in(self) -> None:
+        """Bring the journals of servers that live no more to the end of their logs.
+
+        Raises:
+            OSError: A file cannot be read or written; logs stay until all that they have is taken in.
+        """
+        with self._reading, _waited_for(self._servers / READING):
+            for seat in self._servers.glob("*.lock"):
+                if seat.name in (f"{self._name}.lock", READING):
+                    continue
+                with suppress(BlockingIOError):
+                    lock = _locked(seat)
+                    try:
+                        logs = [seat.with_suffix(".old"), seat.with_suffix(".log")]
+                        _sync(self._completed([log.read_bytes() for log in logs if log.exists()]))
+                        for path in (*logs, seat):
+                            path.unlink(missing_ok=True)
+                    finally:
+                        os.close(lock)
+
+    def _completed(self, logs: Iterable[bytes]) -> list[Path]:
+        """Write to sessions' files the turns that only logs have; those files."""
+        turns: dict[tuple[str, str], list[tuple[int, bytes]]] = {}
+        for log in logs:
+            for record in log[: log.rfind(b"\n") + 1].splitlines(keepends=True):
+                try:
+                    name, episode, line = record.split(b" ", 2)
+                    turn = int(json.loads(line)["turn"])
+                except (ValueError, LookupError, TypeError):  # it was never synced, and neither was what follows
+                    break
+                turns.setdefault((name.decode(), episode.decode()), []).append((turn, line))
+        paths = []
+        for (name, episode), lines in turns.items():
+            path = self.folder / f"{name}.jsonl"
+            with suppress(FileNotFoundError, ValueError, LookupError):  # it has ended; or it is damaged: see load
+                raw = path.read_bytes()
+                whole = raw[: raw.rfind(b"\n") + 1]
+                head, *there = whole.splitlines()
+                if json.loads(head).get("episode", "") != episode:
+                    continue  # of an episode before this one
+                paths.append(path)
+                missing: list[bytes] = []
+                for turn, line in lines:
+                    if turn == len(there) + len(missing):
+                        missing.append(line)
+                if missing:
+                    with path.open("r+b") as file:
+                        file.truncate(len(whole))
+                        file.seek(len(whole))
+                        file.write(b"".join(missing))
+        return paths
+
+    def close(self) -> None:
+        """End with the server; the next one takes in its log."""
+        self._thread.shutdown()
+        for descriptor in (self._log, self._seat):
+            os.close(descriptor)
+
+    def remove_older(self, seconds: float) -> int:
+        """Remove journals that nothing was written to for so long, and that no server has; how many."""
+        oldest, removed = time.time() - seconds, 0
+        for path in {
+            each.with_suffix(".jsonl") for kind in ("jsonl", "lock") for each in self.folder.glob(f"*.{kind}")
+        }:
+            lock_path = path.with_suffix(".lock")
+            with suppress(BlockingIOError, FileNotFoundError):
+                if _newest(lock_path, path) >= oldest:
+                    continue
+                lock = _locked(lock_path)
+                try:
+                    if _newest(lock_path, path) < oldest:
+                        removed += path.exists()
+                        path.unlink(missing_ok=True)
+                        lock_path.unlink()
+                finally:
+                    os.close(lock)
+        return removed
 
 
 class Journal:
-    """The file of one session; its methods block, and are called in threads."""
+    """The file of one session; its methods block, and are called in threads.
 
-    def __init__(self, folder: Path, token: str) -> None:
+    Attributes:
+        name: The session's, in names of files and in logs.
+        path: The file.
+        episode: What tells its episode from others of the session.
+    """
+
+    def __init__(self, journals: Journals, token: str) -> None:
         """Know the file; :meth:`load` opens it.
 
         Args:
-            folder: Where journals lie; it exists.
+            journals: Those of the server.
             token: The session's.
         """
-        name = sha256(token.encode()).hexdigest()[:40]
-        self.path = folder / f"{name}.jsonl"
-        self._lock_path = folder / f"{name}.lock"
+        self._journals = journals
+        self.name = sha256(token.encode()).hexdigest()[:40]
+        self.path = journals.folder / f"{self.name}.jsonl"
+        self.episode = ""
+        self._lock_path = self.path.with_suffix(".lock")
         self._lock: int | None = None
         self._file: int | None = None
 
@@ -48,8 +262,12 @@ class Journal:
         """
         self._take_lock()
         try:
-            raw = self.path.read_bytes()
-        except FileNotFoundError:
+            self._journals.take_in()
+            raw = self.path.read_bytes() if self.path.exists() else None
+        except OSError as error:
+            self.release()
+            raise SessionLostError(f"the journal {self.path.name} cannot be read: {error.strerror}.") from error
+        if raw is None:
             return []
         whole = raw[: raw.rfind(b"\n") + 1]
         try:
@@ -63,9 +281,10 @@ class Journal:
             raise SessionLostError(
                 f"the journal {self.path.name} is damaged ({error}); remove it to begin anew."
             ) from error
+        self.episode = lines[0].get("episode", "")
         self._open()
         if len(whole) < len(raw):
-            self._cut(len(whole))
+            self.cut(len(whole))
         return lines
 
     def begin(self, line: dict[str, Any]) -> None:
@@ -74,33 +293,52 @@ class Journal:
         Raises:
             StorageError: It cannot be written; the episode before is still there.
         """
+        episode = secrets.token_hex(8)
         try:
-            write_whole(self.path, _text({"version": VERSION, **line}), durable=True)
+            write_whole(self.path, _text({"version": VERSION, "episode": episode, **line}), durable=True)
             _sync_folder(self.path.parent)
             self._open()
         except OSError as error:
             raise StorageError(f"the journal {self.path} cannot be written: {error.strerror}.") from error
+        self.episode = episode
 
-    def append(self, line: dict[str, Any]) -> None:
-        """Write a turn, and wait until it is on the disk.
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        assert self._file is not None
+        return os.fstat(self._file).st_size
+
+    def write(self, data: bytes) -> None:
+        """Write a line, without waiting until it is on the disk.
 
         Raises:
-            StorageError: It is not; the file is as it was.
+            OSError: It cannot be written; the file is as it was.
         """
         assert self._file is not None
-        size = os.fstat(self._file).st_size
-        data = memoryview(_text(line).encode())
+        size = self.size
         try:
-            while data:
-                data = data[os.write(self._file, data) :]
-            os.fsync(self._file)
-        except OSError as error:
+            _write_all(self._file, data)
+        except OSError:
             with suppress(OSError):
-                self._cut(size)
-            raise StorageError(f"the journal {self.path} cannot be written: {error.strerror}.") from error
+                self.cut(size)
+            raise
+
+    def cut(self, size: int) -> None:
+        """Have the file end after so many bytes."""
+        assert self._file is not None
+        os.ftruncate(self._file, size)
+        os.fsync(self._file)
+
+    def hand_over(self) -> None:
+        """Let another server have the session while this one lives: what only its log has, no other server reads."""
+        try:
+            if self._file is not None:
+                os.fsync(self._file)
+        finally:
+            self.release()
 
     def release(self) -> None:
-        """Let another server have the session."""
+        """Unlock the session."""
         for descriptor in (self._file, self._lock):
             if descriptor is not None:
                 os.close(descriptor)
@@ -114,27 +352,18 @@ class Journal:
 
     def _take_lock(self) -> None:
         while True:
-            self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.stat(self._lock_path).st_ino == os.fstat(self._lock).st_ino:
-                    return
+                self._lock = _locked(self._lock_path)
+                return
             except BlockingIOError:
-                self.release()
                 raise SessionLostError("another server that sees the same journals has this session.") from None
             except FileNotFoundError:  # another server has ended the session in between
                 pass
-            self.release()
 
     def _open(self) -> None:
         if self._file is not None:
             os.close(self._file)
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-
-    def _cut(self, size: int) -> None:
-        assert self._file is not None
-        os.ftruncate(self._file, size)
-        os.fsync(self._file)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -148,3 +377,54 @@ def _sync_folder(folder: Path) -> None:
 
 def _text(line: dict[str, Any]) -> str:
     return json.dumps(line, separators=(",", ":")) + "\n"
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def _sync(paths: Iterable[Path]) -> None:
+    """Wait until files that are still there are on the disk."""
+
+    def sync(path: Path) -> None:
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            os.fsync(file.fileno())
+
+    with ThreadPoolExecutor(SYNCING) as threads:
+        list(threads.map(sync, paths))
+
+
+def _newest(*paths: Path) -> float:
+    """When the one of these files that was changed last was, in seconds since 1970."""
+    return max((path.stat().st_mtime for path in paths if path.exists()), default=0.0)
+
+
+def _locked(path: Path) -> int:
+    """The descriptor of a file that is locked until it is closed.
+
+    Raises:
+        BlockingIOError: Another process, or another part of this one, has it.
+        FileNotFoundError: It was removed in between.
+    """
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.stat(path).st_ino != os.fstat(lock).st_ino:
+            raise FileNotFoundError(path)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+@contextmanager
+def _waited_for(path: Path) -> Iterator[None]:
+    """Hold the lock of a file that is never removed."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)

@@ -43,7 +43,7 @@ from ragen.errors import (
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.prompting.replies import tagged
 from ragen.parallel.episode.turn import Observation, Turn, TurnResult
-from ragen.serve.journal import Journal
+from ragen.serve.journal import Journal, Journals
 from ragen.tools.json_codec import encode
 
 log = logging.getLogger(__name__)
@@ -68,6 +68,7 @@ class ServeSettings:
         max_sessions: Sessions at a time.
         idle_timeout: Seconds after which a session that nothing was asked of is closed.
         journal_dir: Where open episodes are kept for the next server; None keeps them in memory alone.
+        journal_max_age: Seconds after which a journal whose client has not come back is removed.
         action_sep: What stands between two named actions of one text.
         max_actions_per_turn: Further ones are dropped; None keeps all.
     """
@@ -77,6 +78,7 @@ class ServeSettings:
     max_sessions: int = 1024
     idle_timeout: float = 3600.0
     journal_dir: Path | None = None
+    journal_max_age: float = 7 * 24 * 3600.0
     action_sep: str = "||"
     max_actions_per_turn: int | None = None
 
@@ -129,9 +131,12 @@ class Sessions:
         sections["es_manager"] = {**managed, "max_restarts": restarts}
         self.named = {tag: _action_names(sections, tag) for tag in settings.tags}
         self.service = EnvService(sections)
+        self.journals: Journals | None = None
         if settings.journal_dir is not None:
             try:
-                settings.journal_dir.mkdir(parents=True, exist_ok=True)
+                self.journals = Journals(settings.journal_dir)
+                self.journals.take_in()
+                self._remove_journals()
             except OSError as error:
                 raise ConfigError(f"--journal-dir {settings.journal_dir}: {error.strerror}.") from error
         self._open: dict[str, ServedSession] = {}
@@ -162,8 +167,7 @@ class Sessions:
                     f"{len(self._open)} sessions are open, and there may be {self.settings.max_sessions}; close one, "
                     "or start the server with a higher --max-sessions."
                 )
-            folder = self.settings.journal_dir
-            journal = Journal(folder, token) if token is not None and folder is not None else None
+            journal = self.journals.of(token) if token is not None and self.journals is not None else None
             session = self._open[key] = ServedSession(self, key, journal)
         session.used = time.monotonic()
         return session
@@ -178,11 +182,19 @@ class Sessions:
             del self._open[session.key]
 
     async def sweep(self) -> None:
-        """Close idle sessions; those with a journal go on from it when their clients come back."""
+        """Close idle sessions, which go on from their journals when their clients come back; remove old journals."""
         oldest = time.monotonic() - self.settings.idle_timeout
         for session in [each for each in self._open.values() if each.used < oldest and not each.is_busy]:
             log.warning("a session was idle for %g s; it is closed", self.settings.idle_timeout)
             await session.end(keeps_journal=True)
+        await asyncio.to_thread(self._remove_journals)
+
+    def _remove_journals(self) -> None:
+        if self.journals is None:
+            return
+        removed = self.journals.remove_older(self.settings.journal_max_age)
+        if removed:
+            log.warning("%d journals were older than %g s; they are removed", removed, self.settings.journal_max_age)
 
     async def shut_down(self) -> None:
         """Close all environments and end the workers; journals stay."""
@@ -190,6 +202,8 @@ class Sessions:
             session.let_go()
         self._open.clear()
         await self.service.shut_down()
+        if self.journals is not None:
+            await asyncio.to_thread(self.journals.close)
 
 
 class ServedSession:
@@ -277,7 +291,7 @@ class ServedSession:
     async def _let_go(self) -> None:
         episode, self._episode = self._episode, None
         if self._journal is not None:
-            self._journal.release()
+            await asyncio.to_thread(self._journal.hand_over)
         if episode is not None:
             await episode.session.close()
 
@@ -382,7 +396,8 @@ class ServedSession:
                     "recorded": encode(list(recorded)),
                 }
                 line |= {"executed": len(result.executed), "request_id": request_id, "answer": answer}
-                await asyncio.to_thread(self._journal.append, line)
+                assert self._sessions.journals is not None
+                await self._sessions.journals.append(self._journal, line)
         except BaseException:
             await self._go_back(episode, episode.turns)
             raise

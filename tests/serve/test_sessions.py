@@ -1,9 +1,11 @@
 """Sessions over the wire: what they answer, and that cuts, kills and restarts change no episode."""
 
 import base64
+import errno
 import io
 import json
 import os
+import shutil
 import signal
 import threading
 
@@ -11,7 +13,7 @@ import pytest
 from starlette.websockets import WebSocketDisconnect
 
 from ragen.env import resolve_env
-from ragen.errors import ConfigError, StorageError
+from ragen.errors import ConfigError
 from ragen.serve.journal import Journal
 from ragen.serve.sessions import ServeSettings, Sessions
 
@@ -111,7 +113,7 @@ def test_close_ends_a_session_for_good(serve, tmp_path):
         socket.send_json({"type": "close"})
         with pytest.raises(WebSocketDisconnect):
             socket.receive_json()
-    assert len(client.sessions) == 0 and list(tmp_path.iterdir()) == []
+    assert len(client.sessions) == 0 and [each.name for each in tmp_path.iterdir()] == ["servers"]
     with client.websocket_connect("/s/mine/ws") as socket:
         assert ask(socket, "state") == {"episode_id": None, "step_count": 0}
 
@@ -147,6 +149,63 @@ def test_a_line_that_was_cut_short_was_never_answered(serve, whole, tmp_path):
     with serve(journal_dir=tmp_path / "second").websocket_connect("/s/mine/ws") as socket:
         assert ask(socket, "state")["step_count"] == 2
         assert [*begun[:3], *turns(socket, MOVES[2:])] == whole
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3])
+def test_what_a_lost_machine_had_not_written_of_a_journal_is_taken_from_its_log(serve, whole, tmp_path, kept):
+    """Of a session's file only the first line is synced by itself; turns are, in the server's log."""
+    with serve(journal_dir=tmp_path / "first").websocket_connect("/s/mine/ws") as socket:
+        ask(socket, "reset", seed=6)
+        ask(socket, "step", text="Right")
+        begun = episode(socket, MOVES[:4])
+    shutil.copytree(tmp_path / "first", tmp_path / "second")
+    (path,) = (tmp_path / "second").glob("*.jsonl")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[: 1 + kept]) + lines[1 + kept][:9])
+    with serve(journal_dir=tmp_path / "second").websocket_connect("/s/mine/ws") as socket:
+        assert ask(socket, "state")["step_count"] == 4
+        assert [*begun, *turns(socket, MOVES[4:])] == whole
+
+
+def test_a_long_log_is_begun_anew_and_loses_nothing(serve, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr("ragen.serve.journal.LARGEST_LOG", 1)
+    client = serve(journal_dir=tmp_path / "first")
+    with client.websocket_connect("/s/mine/ws") as socket:
+        begun = episode(socket, MOVES[:4])
+        assert sorted(each.suffix for each in (tmp_path / "first" / "servers").iterdir()) == [
+            ".lock",
+            ".lock",
+            ".log",
+            ".old",
+        ]
+    shutil.copytree(tmp_path / "first", tmp_path / "second")
+    with serve(journal_dir=tmp_path / "second").websocket_connect("/s/mine/ws") as socket:
+        assert [*begun, *turns(socket, MOVES[4:])] == whole
+
+
+def test_an_old_journal_is_removed_unless_a_session_has_it(serve, whole, tmp_path):
+    def age():
+        for path in tmp_path.glob("*.*"):
+            os.utime(path, (1, 1))
+
+    client = serve(journal_dir=tmp_path)
+    with client.websocket_connect("/s/gone/ws") as socket:
+        episode(socket)
+    client.sessions.attach("gone").used -= 2 * client.sessions.settings.idle_timeout
+    client.portal.call(client.sessions.sweep)
+    with client.websocket_connect("/s/mine/ws") as socket:
+        begun = episode(socket, MOVES[:2])
+        client.portal.call(client.sessions.sweep)
+        assert len(list(tmp_path.glob("*.jsonl"))) == 2
+        age()
+        client.portal.call(client.sessions.sweep)
+        assert len(list(tmp_path.glob("*.jsonl"))) == 1
+        assert [*begun, *turns(socket, MOVES[2:])] == whole
+    client.__exit__(None, None, None)
+    client.__exit__ = lambda *_: None
+    age()
+    serve(journal_dir=tmp_path)
+    assert list(tmp_path.glob("*.*")) == []
 
 
 def test_an_environment_that_shows_something_else_than_the_journal_is_refused(serve, tmp_path):
@@ -210,16 +269,17 @@ def test_a_lost_answer_is_said_to_be_ambiguous_once(serve):
 
 
 def test_a_turn_that_cannot_be_kept_has_not_happened(serve, whole, tmp_path, monkeypatch):
-    append = Journal.append
+    write = Journal.write
 
-    def full(self, line):
-        monkeypatch.setattr(Journal, "append", append)
-        raise StorageError("no space left")
+    def full(self, data):
+        monkeypatch.setattr(Journal, "write", write)
+        raise OSError(errno.ENOSPC, "no space left")
 
     with serve(journal_dir=tmp_path).websocket_connect("/s/mine/ws") as socket:
         begun = episode(socket, MOVES[:2])
-        monkeypatch.setattr(Journal, "append", full)
-        assert ask(socket, "step", text=MOVES[2]) == ("EXECUTION_ERROR", "no space left")
+        monkeypatch.setattr(Journal, "write", full)
+        code, message = ask(socket, "step", text=MOVES[2])
+        assert code == "EXECUTION_ERROR" and "no space left" in message
         assert ask(socket, "state")["step_count"] == 2
         assert [*begun, *turns(socket, MOVES[2:])] == whole
 

@@ -474,7 +474,12 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "unguarded"])
+@pytest.mark.parametrize(
+    ("backend", "guarded"),
+    [("process", True), ("process", False), ("executor", False)],
+    ids=["process, guarded", "process, unguarded", "executor, unguarded"],
+    indirect=["backend"],
+)
 def test_a_class_of_the_main_script_works_in_workers(guarded: bool, tmp_path: Path) -> None:
     guard = 'if __name__ == "__main__":' if guarded else "if True:"
     script = tmp_path / "script.py"

@@ -8,20 +8,18 @@ from gymnasium.vector import SyncVectorEnv
 from support.gym_envs import Global, Meets, Reuses, Samples, Walk, kill, same, same_runs, walks
 
 MODES = ["NextStep", "SameStep", "Disabled"]
-HOMES = [("process", 2), ("executor", 2), ("process", 0)]
+HOMES = [*(("process", workers, mode) for workers in (2, 0) for mode in MODES), ("executor", 2, "SameStep")]
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("backend", "workers"), HOMES)
+@pytest.mark.parametrize(("backend", "workers", "mode"), HOMES)
 def test_rollouts_equal_those_of_the_synchronous_class(lanes, backend, workers, mode):
     envs = lanes(walks(5), backend=backend, workers=workers, autoreset_mode=mode)
     same_runs(envs, SyncVectorEnv(walks(5), autoreset_mode=mode), steps=40)
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("backend", ["process", "executor"])
+@pytest.mark.parametrize(("backend", "mode"), [*(("process", mode) for mode in MODES), ("executor", "SameStep")])
 def test_rollouts_are_equal_when_workers_are_killed(lanes, backend, mode):
     envs = lanes(walks(5), backend=backend, autoreset_mode=mode, max_restarts=10)
     same_runs(envs, SyncVectorEnv(walks(5), autoreset_mode=mode), steps=40, kill_at=(0, 17))

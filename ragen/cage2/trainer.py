@@ -29,8 +29,7 @@ from ragen.tracking import Loggers, open_loggers
 
 if TYPE_CHECKING:
     from ragen.cage2.wrapper import ParallelEnvWrapper
-    from ragen.parallel import Mode
-    from ragen.parallel.stats import Gain
+    from ragen.parallel import Gain, Mode
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from ragen.meta.rl2.bars import bars_of, measure_of
 from ragen.meta.rl2.curve import draw_curve
 from ragen.meta.rl2.ppo import PPO
 from ragen.meta.rl2.settings import RunSettings
-from ragen.parallel.stats import Gain
+from ragen.parallel import Gain
 from ragen.torch_threads import torch_threads
 from ragen.tracking import Loggers, open_loggers
 

@@ -10,6 +10,11 @@ RAGEN's configuration gives an environment one. Neither checks, records or recov
 before each of three turns; recovery is the time of such a turn in usual turns. At the end all rollouts have to be
 equal.
 
+``attainable`` is the speed-up that two processors allow, whatever steps the environments: both busy without a pause
+with what a sequential turn computes. It is below 2 where a turn computes on several processors already, as a browser's
+processes do, and above where it waits. ``processor time`` is that of a turn of all processes, relative to sequential:
+what workers add to the work, by exchanging it and by getting in each other's way.
+
 Where the kernel groups processes by session (``/proc/sys/kernel/sched_autogroup_enabled``), workers that lead sessions
 of their own get shares of their own on a busy machine: run it on a quiet one. Prints a table in Markdown, and draws a
 plot (``pip install matplotlib``). An environment that cannot be built here is left out, and the reason is printed.
@@ -31,12 +36,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import psutil
+
 from ragen.env import REGISTERED_ENV_CONFIGS, REGISTERED_ENVS
 from ragen.errors import RagenError
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import Recording
 
 KNOWN, WARM_UP, KILLS, MOST = 2, 3, 3, 10_000  # episodes that `auto` has seen, and their turns; kills; turns at most
+WORKERS = 2
 THREADS = 32  # of RAGEN's pool
 GROUP = 4
 
@@ -113,7 +121,7 @@ class Ours:
         part = {"env_groups": heavy.envs // GROUP, "group_size": GROUP}
         part["env_configs"] = {"tags": ["Heavy"], "n_groups": [heavy.envs // GROUP]}
         entry = {"env_type": heavy.env_type, "env_config": heavy.config, "max_actions_per_traj": MOST}
-        settings = {"train": part, "use_multiprocessing": mode, "max_workers": 2}
+        settings = {"train": part, "use_multiprocessing": mode, "max_workers": WORKERS}
         self._manager = EnvStateManager({"seed": {"train": 3}, "custom_envs": {"Heavy": entry}, "es_manager": settings})
         self.reset()
 
@@ -204,11 +212,21 @@ class Bare:
 
 @dataclass
 class Result:
-    """What was measured of one environment: seconds of turns by contender, and of the turns with a kill."""
+    """What was measured of one environment.
+
+    Attributes:
+        name: Its name.
+        envs: How many there were.
+        turns: Seconds of turns, by contender.
+        computed: Processor time of the same turns, of this process and all its descendants.
+        kills: Seconds of the turns with a kill.
+        equal: Whether all contenders played the same.
+    """
 
     name: str
     envs: int
     turns: dict[str, list[float]]
+    computed: dict[str, list[float]]
     kills: list[float]
     equal: bool
 
@@ -220,6 +238,15 @@ class Result:
         """How many times as fast as sequential, turn by turn."""
         pairs = zip(self.turns["sequential"], self.turns[contender], strict=True)
         return statistics.median(sequential / own for sequential, own in pairs)
+
+    def attainable(self) -> float:
+        """The speed-up of processors that are never idle, with no more work than the sequential turns."""
+        processors = min(WORKERS, len(os.sched_getaffinity(0)))
+        return processors * sum(self.turns["sequential"]) / sum(self.computed["sequential"])
+
+    def work(self, contender: str) -> float:
+        """Processor time relative to sequential."""
+        return sum(self.computed[contender]) / sum(self.computed["sequential"])
 
     def recovery(self) -> float | None:
         """A turn with a kill, in usual turns."""
@@ -237,6 +264,7 @@ def measure(name: str, heavy: Heavy, turns: int, seconds: float) -> Result:
         if heavy.threads:
             contenders["RAGEN, threads"] = Bare(heavy, seeds, THREADS)
         taken: dict[str, list[float]] = {each: [] for each in contenders}
+        computed: dict[str, list[float]] = {each: [] for each in contenders}
         rng, number = Random(name), 0
         for _ in range(KNOWN):
             for first in range(WARM_UP):
@@ -245,29 +273,43 @@ def measure(name: str, heavy: Heavy, turns: int, seconds: float) -> Result:
                 contender.reset()
         deadline = time.perf_counter() + seconds
         while leader.alive and number < turns and (number < 3 or time.perf_counter() < deadline):
-            for each, spent in play(contenders, leader, heavy, rng, number).items():
-                taken[each].append(spent)
+            for each, (seconds_taken, processor_time) in play(contenders, leader, heavy, rng, number).items():
+                taken[each].append(seconds_taken)
+                computed[each].append(processor_time)
             number += 1
         kills = []
         for kill in range(KILLS):
             if leader.alive and contenders["true"].kill(kill):
-                kills.append(play(contenders, leader, heavy, rng, number + kill)["true"])
-        return Result(name, heavy.envs, taken, kills, all_equal(contenders))
+                kills.append(play(contenders, leader, heavy, rng, number + kill)["true"][0])
+        return Result(name, heavy.envs, taken, computed, kills, all_equal(contenders))
     finally:
         for contender in contenders.values():
             contender.close()
 
 
-def play(contenders: dict[str, Any], leader: Bare, heavy: Heavy, rng: Random, number: int) -> dict[str, float]:
-    """One turn of all, each in its turn; seconds."""
+def play(
+    contenders: dict[str, Any], leader: Bare, heavy: Heavy, rng: Random, number: int
+) -> dict[str, tuple[float, float]]:
+    """One turn of all, each in its turn; seconds, and seconds of processor time."""
     actions = {env_id: heavy.action(leader.envs[env_id], rng) for env_id in sorted(leader.alive)}
     names = list(contenders)
     taken = {}
     for each in names[number % len(names) :] + names[: number % len(names)]:
-        start = time.perf_counter()
+        computed, start = processor_time(), time.perf_counter()
         contenders[each].step(actions)
-        taken[each] = time.perf_counter() - start
+        taken[each] = time.perf_counter() - start, processor_time() - computed
     return taken
+
+
+def processor_time() -> float:
+    """Seconds of this process and all its descendants, those that have ended among them."""
+    total = 0.0
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        try:
+            total += sum(process.cpu_times()[:4])  # user, system, and those of its children
+        except psutil.Error:
+            continue
+    return total
 
 
 def all_equal(contenders: dict[str, Any]) -> bool:
@@ -289,14 +331,16 @@ def all_equal(contenders: dict[str, Any]) -> bool:
 def table(results: list[Result]) -> str:
     """The figures, in Markdown."""
     lines = [
-        "| environment | envs | contender | s a turn | speed-up | recovery, usual turns | equal |",
-        "|---|---|---|---|---|---|---|",
+        "| environment | envs | contender | s a turn | speed-up | attainable | processor time | recovery, usual turns "
+        "| equal |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for result in results:
         for each in result.turns:
             recovery = result.recovery() if each == "true" else None
             lines.append(
                 f"| {result.name} | {result.envs} | {each} | {result.median(each):.3f} | {result.speed_up(each):.2f} | "
+                f"{result.attainable():.2f} | {result.work(each):.2f} | "
                 f"{'' if recovery is None else f'{recovery:.2f}'} | {'yes' if result.equal else 'NO'} |"
             )
     return "\n".join(lines)
@@ -318,15 +362,24 @@ def plot(results: list[Result], path: Path) -> None:
             left, height = place + (bar - (len(shown) - 1) / 2) * width, result.speed_up(each)
             axis.bar(left, height, width * 0.95, color=colours[each])
             axis.text(left, height + 0.02, f"{height:.2f}", ha="center", va="bottom", fontsize=7)
+        axis.hlines(result.attainable(), place - 0.45, place + 0.45, colors="black", linestyles="dotted", linewidth=1)
     axis.axhline(1.0, color="black", linewidth=0.8)
     labels = [f"{result.name}, {result.envs}\n{result.median('sequential') * 1e3:.0f} ms" for result in results]
     axis.set_xticks(range(len(results)), labels, fontsize=8)
     axis.set_ylabel("times as fast as sequential", fontsize=8)
     axis.tick_params(axis="y", labelsize=8)
-    axis.set_ylim(0, max(2.1, 1.12 * max(result.speed_up(each) for result in results for each in result.turns)))
-    handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in colours.values()]
+    highest = max(max(result.attainable(), *map(result.speed_up, result.turns)) for result in results)
+    axis.set_ylim(0, max(2.1, 1.12 * highest))
+    dotted = plt.Line2D([], [], color="black", linestyle="dotted", linewidth=1)
+    handles = [*[plt.Rectangle((0, 0), 1, 1, color=colour) for colour in colours.values()], dotted]
     axis.legend(
-        handles, list(colours), ncols=4, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, 1.13), frameon=False
+        handles,
+        [*colours, "attainable"],
+        ncols=5,
+        fontsize=7,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 1.13),
+        frameon=False,
     )
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)

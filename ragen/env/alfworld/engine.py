@@ -47,7 +47,13 @@ def _translate(game: Game, folder: Path) -> None:
 
 
 @lru_cache(maxsize=2)
-def _logic(domain: str, grammar: str) -> Any:
+def read_logic(domain: str, grammar: str) -> Any:
+    """TextWorld's reading of a domain in PDDL and of a grammar; games of this process share it.
+
+    Raises:
+        MissingExtraError: ALFWorld, TextWorld or the planner is not installed.
+    """
+    _story_class()
     from textworld.envs.pddl.logic import GameLogic
 
     return GameLogic(domain=domain, grammar=grammar)
@@ -119,7 +125,7 @@ def _story_class() -> Any:
             self._task = ""
 
         def load(self, game: Game) -> None:
-            self._logic, self._task = _logic(game.domain, game.grammar), game.task
+            self._logic, self._task = read_logic(game.domain, game.grammar), game.task
             self._pddl_state = State(self.downward_lib, game, self._logic)
             self._entity_infos = self._get_entity_infos()
             names = Demangler(game_infos=self._entity_infos, shuffle=False)
@@ -142,11 +148,23 @@ def _story_class() -> Any:
             self._gather_infos()
             return str(words).replace(GOAL, self._task)
 
-        def go_to(self, applied: list[tuple[int, int]]) -> None:
-            """Have these operators applied in the game that was loaded, without a word."""
+        def go_to(self, applied: list[tuple[int, int]], commands: dict[int, str]) -> None:
+            """Have these operators applied in the game that was loaded, without a word; see ``commands``.
+
+            The commands are not written again, which takes as long as a turn.
+            """
             for number, count in applied:
                 self._pddl_state.apply_operator(number, count)
-            self._gather_infos()
+            actions = list(self._pddl_state.all_applicable_actions())
+            self.state["_valid_actions"] = actions
+            self.state["_valid_commands"] = [commands[action.id] for action in actions]
+            self.state["admissible_commands"] = sorted(set(self.state["_valid_commands"]))
+
+        @property
+        def commands(self) -> dict[int, str]:
+            """What can be done now: operators, by number, and their commands."""
+            actions, commands = self.state["_valid_actions"], self.state["_valid_commands"]
+            return {action.id: command for action, command in zip(actions, commands, strict=True)}
 
         @property
         def applied(self) -> list[tuple[int, int]]:

@@ -22,6 +22,7 @@ class AlfWorldEnv(Adventure):
     """Do the task."""
 
     config_class = AlfWorldEnvConfig
+    preload = ("textworld", "ragen.env.alfworld.grammar")
     action_hint = "a command, such as: go to shelf 1"
 
     def __init__(self, config: AlfWorldEnvConfig | None = None) -> None:
@@ -111,19 +112,20 @@ class AlfWorldEnv(Adventure):
         return {} if self.game is None else {"task_type": self.game.kind}
 
     def save(self) -> Any:
-        """The operators that were applied, and what is shown; see :class:`BaseEnv`."""
+        """The operators that were applied, and what is shown and can be done; see :class:`BaseEnv`."""
         if self.game is None:
             return None
-        return self._drawn, self.steps, self._won, self.observation, list(self.admissible), self._story.applied
+        shown = self._drawn, self.steps, self._won, self.observation, list(self.admissible)
+        return *shown, self._story.applied, self._story.commands
 
     def load(self, saved: Any) -> None:
         """Become what was saved."""
         if saved is None:
             self._put_away()
             return
-        self._drawn, self.steps, self._won, self.observation, admissible, applied = saved
+        self._drawn, self.steps, self._won, self.observation, admissible, applied, commands = saved
         self._begin()
-        self._story.go_to(applied)
+        self._story.go_to(applied, commands)
         self.admissible = list(admissible)
 
     def example_action(self, rng: Random) -> str:

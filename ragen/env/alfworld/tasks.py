@@ -155,6 +155,16 @@ def _package_text(name: str) -> str:
     return (alfworld_folder() / "data" / name).read_text("utf-8")
 
 
+def domain() -> str:
+    """ALFWorld's own domain, in PDDL."""
+    return _package_text("alfred.pddl")
+
+
+def grammar() -> str:
+    """What ALFWorld says, in TextWorld's language, with :data:`GOAL` in the place of the task."""
+    return _package_text("alfred.twl2")
+
+
 class _Room(NamedTuple):
     """A scene with things in it: where receptacles stand, and which receptacle holds which object."""
 
@@ -188,7 +198,7 @@ def generate(number: int, split: str, task_types: Iterable[int]) -> Game:
         goal = goal_library.gdict[TASK_TYPES[kind]]
         task = rng.choice(goal["templates"]).format(**{key: word.lower() for key, word in words.items()})
         problem = _problem(room, goal["pddl"].format(**words).replace("#", "-"), constants)
-        return Game(_package_text("alfred.pddl"), problem, _package_text("alfred.twl2"), task, TASK_TYPES[kind])
+        return Game(domain(), problem, grammar(), task, TASK_TYPES[kind])
 
 
 def _kind(name: str) -> str:

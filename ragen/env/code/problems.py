@@ -216,7 +216,7 @@ def _line(text: Any) -> str:
 
 
 def generate(seed: int, split: str, levels: Sequence[int], families: Sequence[str] | None, tests: int) -> Problem:
-    """The problem of a seed.
+    """The problem of a seed; made once for those of a group.
 
     Args:
         seed: Decides it.
@@ -225,7 +225,12 @@ def generate(seed: int, split: str, levels: Sequence[int], families: Sequence[st
         families: Of which families; None takes all of the levels.
         tests: How many tests it has.
     """
-    names = [name for name in families or FAMILIES if FAMILIES[name].level in levels]
+    return _generated(seed, split, tuple(levels), tuple(families or FAMILIES), tests)
+
+
+@lru_cache(maxsize=256)
+def _generated(seed: int, split: str, levels: tuple[int, ...], families: tuple[str, ...], tests: int) -> Problem:
+    names = [name for name in families if FAMILIES[name].level in levels]
     for attempt in range(1000):
         rng = Random(f"{seed}/{attempt}")
         family = FAMILIES[rng.choice(names)]

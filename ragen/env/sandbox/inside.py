@@ -37,7 +37,6 @@ SENDING, FOLDER, FAILING = 3, 4, 5  # descriptors of a run
 DEEPEST = 60  # lists in lists of a value that is sent
 
 _NEW_MOUNTS, _NEW_PROCESSES, _NEW_IPC = 0x20000, 0x20000000, 0x08000000
-_NO_RANDOM_ADDRESSES = 0x0040000
 _READ_ONLY, _BIND, _DETACH, _NOSUID, _NODEV = 1, 4096, 2, 2, 4
 _LENGTHS = struct.Struct("<II")
 
@@ -148,10 +147,6 @@ def _exactly(link, count):
 
 def main():
     """Be the zygote until the worker is gone."""
-    if not libc.personality(0xFFFFFFFF) & _NO_RANDOM_ADDRESSES:
-        libc.personality(_NO_RANDOM_ADDRESSES)
-        resource.setrlimit(resource.RLIMIT_STACK, (64 << 20, 64 << 20))
-        os.execv(sys.executable, sys.orig_argv)
     control = socket.socket(fileno=os.dup(0))
     nothing = os.open("/dev/null", os.O_RDWR)
     for standard in (0, 1, 2):

@@ -140,6 +140,7 @@ def test_it_is_saved_and_pickled_at_any_moment(make: Callable[..., TextWorldEnv]
     env_contract.assert_pickles_in_mid_episode(make, ACTIONS, limit=60_000)
 
 
+@pytest.mark.slow
 @needs_textworld
 def test_another_process_with_another_hash_seed_plays_the_same_and_compiles_the_same(cache_folder: Path) -> None:
     def told(hash_seed: str, folder: Path) -> str:

@@ -172,3 +172,35 @@ def test_what_cannot_work_is_refused(tmp_path, capsys, arguments, message):
 def test_a_run_without_trajectories_is_refused(tmp_path, capsys):
     assert main([write(tmp_path / "run", [])]) == 2
     assert "no trajectory yet" in capsys.readouterr().err
+
+
+def test_a_training_is_diagnosed_from_what_its_steps_have_measured(tmp_path, capsys):
+    lines = [
+        {"phase": "warm_up", "step": 1, "warm_up/loss": 6.4},
+        {"phase": "train", "step": 0, "val/Walk/success": 0.5},
+        {
+            "phase": "train",
+            "step": 1,
+            "collapse_first_turn_sample/mi_estimate": 0.73,
+            "collapse/valid_thinking_rate": 0.5,
+        },
+        {"phase": "train", "step": 2, "train/success": 0.1},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"phase": "tr')
+    assert main([str(tmp_path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    measured = {"step": 1, "valid_thinking_rate": 0.5, "samples": {FIRST_TURNS: {"mi_estimate": 0.73}}}
+    assert (told["scorer"], told["steps"]) == ("the policy itself", [measured])
+    assert main([str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "0.730" in printed and "50.0%" in printed and "Scorer: the policy itself" in printed
+    assert main([str(tmp_path), "--scorer", "m"]) == 2
+    assert "keeps no trajectories" in capsys.readouterr().err
+
+
+def test_a_training_that_has_measured_nothing_says_what_that_takes(tmp_path, capsys):
+    (tmp_path / "metrics.jsonl").write_text('{"phase": "train", "step": 1, "train/success": 0.1}\n')
+    assert main([str(tmp_path)]) == 0
+    assert "collapse_detection.first_turn_enabled=true" in capsys.readouterr().out
+    (tmp_path / "metrics.jsonl").write_text("[1]\n")
+    assert main([str(tmp_path)]) == 2

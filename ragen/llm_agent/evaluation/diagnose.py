@@ -4,6 +4,8 @@ It reads what a run has written so far, whoever played it, and asks a scorer how
 each sampled prompt; :mod:`~ragen.llm_agent.evaluation.collapse` says what is computed of that, and how pairs are
 sampled.
 
+A training has measured this itself, with the policy as scorer; its steps are printed from its ``metrics.jsonl``.
+
 A prompt is the chat up to the reply's thinking tag. Where the model was shown less than the whole chat, prompts are not
 known and nothing is scored. Without a scorer the rates and scanners are printed alone.
 """
@@ -36,6 +38,10 @@ if TYPE_CHECKING:
 
 SAMPLES = 64  # the most pairs of a sample
 _SHOWN = 3  # examples of each scanner
+METRICS = "metrics.jsonl"
+"""Where a training writes what it measures, a line a step."""
+_SAMPLES_IN_TRAINING = {FIRST_TURNS: "collapse_first_turn_sample", TRAJECTORIES: "collapse_trajectory_sample"}
+_VALID = "collapse/valid_thinking_rate"
 _COLUMNS = {
     "MI": "mi_estimate",
     "at most": "mi_upper_bound",
@@ -176,6 +182,8 @@ def run(options: argparse.Namespace, prog: str) -> int:
         raise ConfigError(f"--samples is {options.samples}; expected at least 2.")
     scanners = scanners_of(options.scanner, "--scanner")
     path = rows_of(options.run)
+    if not path.exists() and (measured_steps := options.run / METRICS).exists():
+        return _training(measured_steps, options)
     records = read_records(path)
     if not records:
         raise ConfigError(f"{path} has no trajectory yet.")
@@ -267,6 +275,78 @@ def _notes(tags: Sequence[Mapping[str, Any]], wants_scorer: bool, prog: str) -> 
             if tag["thoughts"] and figures["prompts"] < 2:
                 notes.append(f"{where}: fewer than two prompts are left, so there is nothing to measure.")
     return notes
+
+
+# A training
+
+
+def steps_of(path: Path) -> list[dict[str, Any]]:
+    """What a training has measured of thoughts so far.
+
+    Args:
+        path: Its ``metrics.jsonl``; a last line that is still written is passed over.
+
+    Returns:
+        For each step that was measured ``step``, ``valid_thinking_rate`` (None where it was not) and ``samples``:
+        ``first turns`` and ``trajectories`` to measures by RAGEN's names, moving averages included.
+
+    Raises:
+        ConfigError: The file is not a training's.
+    """
+    try:
+        lines = path.read_text("utf-8").split("\n")[:-1]
+        steps = [json.loads(line) for line in lines]
+        found = [{"step": step["step"], **_thoughts(step)} for step in steps]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} cannot be read as the metrics of a training: {error}.") from error
+    return [step for step in found if step["samples"]]
+
+
+def _thoughts(step: Mapping[str, Any]) -> dict[str, Any]:
+    samples = {}
+    for how, prefix in _SAMPLES_IN_TRAINING.items():
+        if f"{prefix}/mi_estimate" in step:
+            names = (name for name in step if name.startswith(f"{prefix}/"))
+            samples[how] = {name.removeprefix(f"{prefix}/"): step[name] for name in names}
+    return {"valid_thinking_rate": step.get(_VALID), "samples": samples}
+
+
+def _training(path: Path, options: argparse.Namespace) -> int:
+    """Print what a training has measured; the exit code."""
+    if _wants_scorer(options) or options.scanner:
+        raise ConfigError(
+            f"{path.parent} is a training, which keeps no trajectories to score or scan. Play its model, with ragen "
+            f"rollout actor.backend=hf actor.model={path.parent / 'model'}, and diagnose that run."
+        )
+    steps, scorer = steps_of(path), "the policy itself"
+    notes = ["A training keeps no trajectories, so there is nothing to scan."]
+    if not steps:
+        notes.insert(
+            0,
+            "No step has measured thoughts yet: that takes collapse_detection.first_turn_enabled=true or "
+            "multi_turn_enabled=true, agent_proxy.enable_think=true, and prompts with the whole history.",
+        )
+    if options.json:
+        print(json.dumps({"run": str(path), "scorer": scorer, "steps": steps, "notes": notes}, indent=1))
+        return 0
+    from rich.console import Console
+
+    console = Console(markup=False, emoji=False, highlight=False)
+    heads = [
+        head for head, name in _COLUMNS.items() if any(name in each for s in steps for each in s["samples"].values())
+    ]
+    table = plain_table(f"Do thoughts depend on prompts? Scorer: {scorer}", "step", "sample", "valid thinking", *heads)
+    table.caption, table.caption_justify = _CAPTION, "left"
+    for step in steps:
+        rate = step["valid_thinking_rate"]
+        for how, figures in step["samples"].items():
+            cells = [f"{figures[_COLUMNS[head]]:.3f}" if _COLUMNS[head] in figures else "-" for head in heads]
+            table.add_row(str(step["step"]), how, "-" if rate is None else f"{rate:.1%}", *cells)
+    if table.row_count:
+        print_whole(console, table)
+    for note in notes:
+        console.print(note, soft_wrap=True)
+    return 0
 
 
 def _print(

@@ -177,6 +177,7 @@ def plain_table(title: str, first: str, *numbers: str) -> Table:
     from rich.table import Table
 
     table = Table(title=f"\n{title}", title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.min_width = len(title)  # a title is folded to the width of its columns
     table.add_column(first, overflow="fold")
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True, min_width=len(name))

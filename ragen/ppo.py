@@ -1,8 +1,8 @@
-"""Proximal policy optimisation (Schulman et al. 2017): advantages, losses, and one step of the optimiser.
+"""Proximal policy optimization (Schulman et al. 2017): advantages, losses, and one step of the optimizer.
 
 Every recipe of this package learns with these; what differs between them is theirs: how a batch is laid out, what is
-normalised, and in which order it is passed over. Language models are the exception for losses and advantages, which
-are verl's there (per token, with its ways of aggregation); their optimiser step is this one.
+normalized, and in which order it is passed over. Language models are the exception for losses and advantages, which
+are verl's there (per token, with its ways of aggregation); their optimizer step is this one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Losses(NamedTuple):
     entropy: Tensor
 
     def total(self, value_coef: float, entropy_coef: float) -> Tensor:
-        """What is minimised: the policy's and the weighted value's loss, less the weighted entropy."""
+        """What is minimized: the policy's and the weighted value's loss, less the weighted entropy."""
         return self.policy + value_coef * self.value - entropy_coef * self.entropy
 
 

@@ -1,7 +1,7 @@
 """What the user's configuration asks of verl: verl's own defaults left out, RAGEN's keys told apart, refusals gathered.
 
 A configuration of RAGEN's holds keys in verl's sections that verl has not: its trainer is an older verl's, changed.
-Those that change nothing are read over and told once; those that would change what is learnt, and that verl's trainer
+Those that change nothing are read over and told once; those that would change what is learned, and that verl's trainer
 does not do, are refused. A configuration that includes verl's ``ppo_trainer`` holds all of verl's defaults: what is
 there as verl has it counts as not said, unless it was said on the command line.
 """
@@ -40,7 +40,7 @@ OF_RAGEN: dict[str, Any] = {
 
 _REASONS = dict.fromkeys(
     (f"{_TRAINER}gradient_analysis_mode", f"{_TRAINER}gradient_analysis_only"),
-    "; verl's update_actor takes a step of the optimiser with every gradient (TrainingWorker.train_mini_batch in "
+    "; verl's update_actor takes a step of the optimizer with every gradient (TrainingWorker.train_mini_batch in "
     "verl/workers/engine_workers.py), so none can only be looked at. trainer.backend=tiny does it",
 )
 """Why a key is refused, where there is more to say."""

@@ -62,7 +62,7 @@ def _check_learnt(config: Mapping[str, Any]) -> None:
     if not settings.enable_response_mask:
         refused.append(
             "configuration key 'enable_response_mask' is False; an agent loop knows the probabilities of what the "
-            "model said and of nothing else, so replies alone are learnt. Expected True."
+            "model said and of nothing else, so replies alone are learned. Expected True."
         )
     if refused:
         raise ConfigError(" ".join(refused))

@@ -193,5 +193,5 @@ def service_kind(config: Any) -> str:
 
 
 async def close_quietly(session: Session) -> None:
-    """Close a session to the end, also where the trajectory is being cancelled."""
+    """Close a session to the end, also where the trajectory is being canceled."""
     await asyncio.shield(session.close())

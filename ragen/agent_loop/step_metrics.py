@@ -7,7 +7,7 @@ metric                         mean over the tag's episodes of the step, unless 
 ``envs/<tag>/success``         share that ended well
 ``envs/<tag>/solved_in_group`` share of groups in which some episode ended well
 ``envs/<tag>/reward``          sum of rewards, without format penalties
-``envs/<tag>/score``           what is learnt from: rewards and format penalties
+``envs/<tag>/score``           what is learned from: rewards and format penalties
 ``envs/<tag>/turns``           turns
 ``envs/<tag>/num_actions``     executed actions
 ``envs/<tag>/invalid_replies`` share of the turns, of all episodes, whose reply held an invalid action, or none

@@ -1,6 +1,6 @@
 """A trajectory in tokens: what the model sampled stays as it was sampled, with what it was told in between.
 
-``response_mask`` is 1 exactly on sampled tokens. Nothing is tokenised twice: turning a reply into text and back could
+``response_mask`` is 1 exactly on sampled tokens. Nothing is tokenized twice: turning a reply into text and back could
 give other tokens than the model drew, and with them other probabilities in training than in the rollout.
 """
 

@@ -126,7 +126,7 @@ class Steps:
 
         Args:
             trainer: verl's.
-            batch: Some of its rows, on which those that are scored are modelled.
+            batch: Some of its rows, on which those that are scored are modeled.
             balance: verl's own ``_balance_batch``.
         """
         if not self._played[1]:
@@ -263,7 +263,7 @@ def cross_log_probs(
 
     Args:
         trainer: verl's.
-        batch: Rows on which they are modelled.
+        batch: Rows on which they are modeled.
         balance: verl's own ``_balance_batch``.
         prompts: Token ids.
         thoughts: Token ids.

@@ -1,7 +1,7 @@
 """Which workflow to try next: a Gaussian process over all 120 orders, and upper confidence bounds.
 
 The kernel is Mallows', ``signal * exp(-decay * Kendall's distance)``, positive definite on all orders for every decay
-(Jiao and Vert 2015). Values are standardised. Signal, decay and the variance between two trainings of one workflow are
+(Jiao and Vert 2015). Values are standardized. Signal, decay and the variance between two trainings of one workflow are
 those of a small grid that make what was seen likeliest, with weak priors, so that two values alone decide nothing; the
 noise of a value that comes from the spread over its environments is added to its own variance.
 
@@ -27,7 +27,7 @@ _JITTER = 1e-9
 
 @dataclass(frozen=True)
 class Kernel:
-    """Hyperparameters, for standardised values.
+    """Hyperparameters, for standardized values.
 
     Attributes:
         decay: How fast orders become different with their distance.
@@ -153,7 +153,7 @@ class OrderSearch:
 
 @dataclass(frozen=True)
 class _Process:
-    """A Gaussian process that has seen something; in standardised values."""
+    """A Gaussian process that has seen something; in standardized values."""
 
     distances: np.ndarray
     kernel: Kernel

@@ -10,7 +10,7 @@ from ragen.extras import needs
 from ragen.files import replacing
 
 _SHORT = {"defender": "def", "enterprise": "ent", "op_server": "srv", "op_host": "op", "user": "usr"}
-_MOST_CURVES = 10  # as many as there are colours to tell apart
+_MOST_CURVES = 10  # as many as there are colors to tell apart
 
 
 @needs("cage2", "a picture of how it went")

@@ -1,9 +1,9 @@
 """PPO (Schulman et al. 2017) for a defender that knows its workflow, over environments side by side.
 
 The network sees 52 observations and the workflow's code of 25. An update takes ``update_steps`` steps of all
-environments as one batch, for ``K_epochs`` passes. Returns are standardised; an advantage is the return less what the
+environments as one batch, for ``K_epochs`` passes. Returns are standardized; an advantage is the return less what the
 critic says now. Where an episode is cut, by its limit of steps or by the end of the batch, the critic says what the
-rest is worth; its output is of standardised returns, and is read in the scale of the update before (0 before the
+rest is worth; its output is of standardized returns, and is read in the scale of the update before (0 before the
 first). What keeps to the workflow is paid as the change of its value; see :mod:`ragen.cage2.compliance`.
 
 Actions are drawn from a generator of the policy's own: its seed and what it sees decide them, and nothing else.
@@ -44,13 +44,13 @@ class ActorCritic(nn.Module):
         self.critic = _network(inputs, 1)
 
     def evaluate(self, inputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-probabilities of actions, entropies, and values of standardised returns; ``(rows,)`` each."""
+        """Log-probabilities of actions, entropies, and values of standardized returns; ``(rows,)`` each."""
         logs = torch.log_softmax(self.actor(inputs), -1)
         chosen = logs.gather(-1, actions[:, None]).squeeze(-1)
         return chosen, -(logs.exp() * logs).sum(-1), self.value(inputs)
 
     def value(self, inputs: Tensor) -> Tensor:
-        """What the critic says: standardised returns, ``(rows,)``."""
+        """What the critic says: standardized returns, ``(rows,)``."""
         return self.critic(inputs).squeeze(-1)
 
 

@@ -41,7 +41,7 @@ class Progress:
         workflow: The order.
         played: Episodes that each of its environments has played.
         is_done: Whether its training has ended.
-        update: What was played before the update, and what that learnt.
+        update: What was played before the update, and what that learned.
     """
 
     iteration: int

@@ -127,7 +127,7 @@ class WorkflowTraining:
         return over_last(self.episodes)["compliance"] >= self.settings.compliance_threshold
 
     def last_update(self) -> dict[str, float | None]:
-        """What was played before the last update, and what that learnt; empty before the first."""
+        """What was played before the last update, and what that learned; empty before the first."""
         return self._updates[-1] if self._updates else {}
 
     def result(self, simulator: str) -> WorkflowResult:

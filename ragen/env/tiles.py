@@ -115,7 +115,7 @@ def with_player(picture: np.ndarray, sunk: bool = False) -> np.ndarray:
 
 
 def _axes(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """The centres of the pixels across (1, size) and down (size, 1), in parts of the picture."""
+    """The centers of the pixels across (1, size) and down (size, 1), in parts of the picture."""
     centres = (np.arange(size) + 0.5) / size
     return centres[np.newaxis, :], centres[:, np.newaxis]
 

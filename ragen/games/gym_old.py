@@ -1,6 +1,6 @@
 """Games of the older interface, that of ``gym`` before its version 0.26; nothing here needs that package.
 
-Their spaces may be of ``gym``'s own classes, which gymnasium does not know: they are recognised by the names of these,
+Their spaces may be of ``gym``'s own classes, which gymnasium does not know: they are recognized by the names of these,
 and made anew.
 """
 

@@ -6,6 +6,6 @@
     the model itself -> LLMAgentProxy -> trajectories -> filtering -> updates   (and then by GRPO or PPO to answer well)
 
 Advantages, policy loss and aggregation are verl's (``verl.trainer.ppo.core_algos``); prompts, masks, scores and
-normalisation are those that every model gets here. So it also shows that these are right end to end: with
+normalization are those that every model gets here. So it also shows that these are right end to end: with
 ``trainer.reward_sign: -1`` the same code has to learn to fail.
 """

@@ -1,13 +1,13 @@
 """RAGEN-2's analysis of gradients: what groups whose scores differ little, and much, each have the model learn.
 
 A step's groups are sorted by the standard deviation of their scores and cut into buckets. For each of them, and for all
-together, the gradient of each term of the loss is computed, and no step is taken. Nothing that is learnt changes.
+together, the gradient of each term of the loss is computed, and no step is taken. Nothing that is learned changes.
 
 ==========================================  ============================================================================
 ``grad_norm/<bucket>/..``                   of the bucket (``all``, ``bucket_1``, ..: the least variance first)
 ==========================================  ============================================================================
 ``task``, ``entropy``, ``kl``               the norm of the gradient of each term, as it stands in the loss
-``per_sample/..``, ``per_token/..``         that over the number of rows, and of tokens that are learnt
+``per_sample/..``, ``per_token/..``         that over the number of rows, and of tokens that are learned
 ``loss/policy``, ``entropy``, ``kl``        each term, and ``loss/total``
 ``sample_count``, ``sample_pct``            rows, and their share
 ``reward_std_{mean,min,max}``               of the groups' standard deviations; ``group_rv_count`` groups
@@ -42,7 +42,7 @@ class AnalysisSettings:
     Attributes:
         is_on: ``gradient_analysis_mode``.
         every: Steps between two analyses; the first step is one. 0 for none.
-        only: ``gradient_analysis_only``: nothing is learnt.
+        only: ``gradient_analysis_only``: nothing is learned.
         ends: ``exit_after_gradient_analysis``: the run ends after the first.
         buckets: How many buckets there are with ``quantile``, or as many as there are groups.
         mode: ``quantile``, of equal size, or ``fixed_rv``: standard deviations from 0 to 1, 1 to 2, .. and above 5.
@@ -106,7 +106,7 @@ def analyse(
 
     Args:
         learner: Computes gradients, and forgets them.
-        batch: The step's rows as they are learnt from, with advantages.
+        batch: The step's rows as they are learned from, with advantages.
         groups: Their groups.
         settings: The buckets.
     """

@@ -22,7 +22,7 @@ class TinyModelSettings:
         intermediate_size: Width of the layers' inner part.
         max_position_embeddings: The longest context, in tokens.
         initializer_range: Standard deviation of the first weights. At this size the usual 0.02 hardly learns.
-        rope_theta: Base of the rotary position embedding. A small one tells neighbours in a short context apart; with
+        rope_theta: Base of the rotary position embedding. A small one tells neighbors in a short context apart; with
             the usual 10000 this model does not learn to read a grid.
     """
 
@@ -57,7 +57,7 @@ class WarmUpSettings:
     """How the model is warmed up; the keys are those under ``warm_up``.
 
     Attributes:
-        steps: Steps of the optimiser; 0 skips the warm-up.
+        steps: Steps of the optimizer; 0 skips the warm-up.
         groups: Different starts that are demonstrated, split among the tags as the training groups are.
         batch_size: Demonstrations of one step.
         lr: Learning rate; it rises over the first tenth of the steps and falls along a cosine to a twentieth.

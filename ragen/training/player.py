@@ -57,7 +57,7 @@ def check_settings(config: Any) -> None:
 
     Raises:
         ConfigError: They are not whole trajectories in the tokens that were sampled, or a reward cannot be negated
-            after it was normalised.
+            after it was normalized.
     """
     settings = ContextSettings.read(config)
     if settings.window_mode != FULL:
@@ -86,7 +86,7 @@ def check_settings(config: Any) -> None:
 
 
 def _check_branching(config: Any, sign: int) -> None:
-    """See that trees can be learnt from as the rest of the configuration says.
+    """See that trees can be learned from as the rest of the configuration says.
 
     Raises:
         ConfigError: They cannot.
@@ -98,7 +98,7 @@ def _check_branching(config: Any, sign: int) -> None:
     if estimator == "gae" or (branching.advantages == TREE and estimator != GRPO):
         raise ConfigError(
             f"configuration key 'algorithm.adv_estimator' is {estimator!r} with {SECTION}.advantages: "
-            f"{branching.advantages}; expected {GRPO!r}, since turns that rows share are learnt once."
+            f"{branching.advantages}; expected {GRPO!r}, since turns that rows share are learned once."
         )
     if branching.advantages == TREE and sign == -1:
         raise ConfigError(

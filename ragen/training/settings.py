@@ -46,7 +46,7 @@ class TrainerSettings:
 
     Attributes:
         folder: ``output_dir``: checkpoints, metrics and the learning curve go there.
-        seed: Decides the first weights, what is drawn and in which order it is learnt.
+        seed: Decides the first weights, what is drawn and in which order it is learned.
         steps: ``total_training_steps`` after the warm-up.
         test_freq: Steps between two validations; 0: only at the beginning and the end.
         save_freq: Steps between two checkpoints, also while warming up; 0: only at the end and when stopped.
@@ -115,7 +115,7 @@ class TrainerSettings:
 
 
 def about_training(config: Any) -> dict[str, Any]:
-    """All that decides what is learnt and how it is measured, as flat keys.
+    """All that decides what is learned and how it is measured, as flat keys.
 
     How long to train, what to write and how often, and what only decides how fast, is left out.
 

@@ -1,6 +1,6 @@
 """Trains the tiny model: warm-up, then rollouts and updates in turn, with checkpoints from which it goes on exactly.
 
-What a step does is a function of the configuration, the weights and optimisers, the number of the step, the counter of
+What a step does is a function of the configuration, the weights and optimizers, the number of the step, the counter of
 environment seeds, and the counter of answered batches, from which the sampler's random numbers follow. A checkpoint has
 all of these, so a run that was stopped and resumed gives the same weights and metrics, to the bit, as one that was not.
 """
@@ -290,7 +290,7 @@ class TinyTrainer(Closing):
         return batches[-1].groups
 
     def _measured(self, played: Played) -> dict[str, float]:
-        """Whether thoughts depend on prompts, where this step is measured: before anything is left out, or learnt."""
+        """Whether thoughts depend on prompts, where this step is measured: before anything is left out, or learned."""
         if played.thoughts is None:
             return {}
         scorer = HfScorer(self.model, self._tokenizer, "the policy", self._settings.updates.temperature)

@@ -27,7 +27,7 @@ class TrainingBatch:
     Attributes:
         input_ids: int64 ``(rows, tokens)``, padded on the left.
         attention_mask: int64 ``(rows, tokens)``.
-        response_mask: float32 ``(rows, tokens - 1)``, 1 at tokens that the model chose and that are learnt here.
+        response_mask: float32 ``(rows, tokens - 1)``, 1 at tokens that the model chose and that are learned here.
         rewards: float32 ``(rows, tokens - 1)``, what verl calls ``token_level_rewards``.
         uids: The group of each row.
         episodes: The trajectory of each row, numbered through the batch; most have one row.

@@ -16,7 +16,7 @@ class TokenRow:
 
     Attributes:
         ids: The tokens.
-        mask: For each token, 1 if the model chose it and it is learnt here, else 0.
+        mask: For each token, 1 if the model chose it and it is learned here, else 0.
         scores: For each token, the score that stands on it.
         advantages: For each token its advantage, where the rollout says it; else None.
     """
@@ -55,7 +55,7 @@ class Trajectory:
         env_id: Where it was played.
         tag: The environment's tag.
         reward: The sum of the environment's rewards, with the sign of ``trainer.reward_sign``.
-        score: What it is trained on: rewards and penalties, normalised as the configuration says.
+        score: What it is trained on: rewards and penalties, normalized as the configuration says.
         rows: Its tokens. One row, or several where the model was not shown what it had written token by token.
         weight: How much it counts in means: 1, or the share of its tree that it stands for.
         entropy: The mean entropy of a token, in nats, the mean over its rows; None where it was not asked for.

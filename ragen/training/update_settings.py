@@ -30,7 +30,7 @@ class UpdateSettings:
         critic_lr: The critic's.
         grad_clip: Gradients with a larger norm are scaled down to it.
         epochs: How often the batch is gone through.
-        mini_batch_size: Rows of one step of the optimiser.
+        mini_batch_size: Rows of one step of the optimizer.
         max_tokens: Tokens of a micro-batch, padding included.
         clip_ratio_low: PPO's clip range below 1.
         clip_ratio_high: PPO's clip range above 1.

@@ -1,6 +1,6 @@
 """One step of GRPO or PPO: verl's advantages, policy loss and aggregation, on a model in this process.
 
-A batch is cut twice. *Mini-batches* are what the optimiser steps on. *Micro-batches* are what fits into memory; every
+A batch is cut twice. *Mini-batches* are what the optimizer steps on. *Micro-batches* are what fits into memory; every
 loss is divided by the mini-batch's counts, so that their number changes nothing.
 """
 
@@ -62,7 +62,7 @@ class Learner:
 
     Attributes:
         model: The actor.
-        optimizer: Its optimiser.
+        optimizer: Its optimizer.
         reference: The model as it was at first; None without ``use_kl_loss``.
         critic: Predicts scores; None unless the estimator is ``gae``.
     """
@@ -153,7 +153,7 @@ class Learner:
         return batch.with_columns(advantages=advantages, returns=returns)
 
     def _is_one_step(self, batch: TrainingBatch) -> bool:
-        """Whether the batch is learnt from in one step: then the old probabilities are those of that step itself."""
+        """Whether the batch is learned from in one step: then the old probabilities are those of that step itself."""
         return self.settings.epochs == 1 and len(batch) <= self.settings.mini_batch_size
 
     def log_probs(self, batch: TrainingBatch) -> Tensor:
@@ -173,7 +173,7 @@ class Learner:
             yield order[start : start + self.settings.mini_batch_size]
 
     def _step(self, batch: TrainingBatch, rows: list[int]) -> dict[str, float]:
-        """One step of the optimisers; its metrics."""
+        """One step of the optimizers; its metrics."""
         metrics: dict[str, float] = defaultdict(float)
         tokens = int(batch.response_mask[rows].sum())
         counts = {"dp_size": 1, "batch_num_tokens": max(1, tokens), "global_batch_size": len(rows)}
@@ -225,7 +225,7 @@ class Learner:
         return terms, found, (entropies.detach() * mask).sum().item()
 
     def gradients(self, batch: TrainingBatch) -> tuple[dict[str, float], dict[str, float]]:
-        """The terms of a batch's loss as they stand in it, and the norm of the gradient of each; nothing is learnt.
+        """The terms of a batch's loss as they stand in it, and the norm of the gradient of each; nothing is learned.
 
         Returns:
             ``policy``, ``entropy`` and, with ``use_kl_loss``, ``kl``; and ``task``, ``entropy`` and ``kl``.

@@ -48,7 +48,7 @@ def demonstrations(config: Any, tokenizer: Any, settings: WarmUpSettings) -> lis
 
 
 def demonstration_config(config: Any, settings: WarmUpSettings) -> Any:
-    """The configuration that demonstrations are played with: many groups of one, learnt with the tags of replies."""
+    """The configuration that demonstrations are played with: many groups of one, learned with the tags of replies."""
     from omegaconf import OmegaConf
 
     config = OmegaConf.create(plain_sections(config, known_sections()))

@@ -1,4 +1,4 @@
-"""Spaces of a vector environment, learnt from its sub-environments where they live."""
+"""Spaces of a vector environment, learned from its sub-environments where they live."""
 
 from __future__ import annotations
 

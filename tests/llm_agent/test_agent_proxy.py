@@ -195,7 +195,7 @@ def test_the_rollout_is_the_same_in_worker_processes():
 def test_time_is_told_by_part():
     with LLMAgentProxy(small_config(), Recorder(), TOKENIZER) as proxy:
         proxy.rollout(no_prompts())
-        assert set(proxy.seconds) == {"generation", "environments", "tokenising"}
+        assert set(proxy.seconds) == {"generation", "environments", "tokenizing"}
         assert min(proxy.seconds.values()) > 0
 
 

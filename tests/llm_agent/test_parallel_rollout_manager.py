@@ -122,7 +122,7 @@ def test_playing_alone_gives_the_states_and_metrics_of_a_rollout(shards):
         one.note("states", proxy.rollout_states)
         other.note("states", alone.play({"validate": True}, val=True))
         assert_equal(one, other)
-        assert alone.rollout_states and set(alone.seconds) == {"generation", "environments", "tokenising"}
+        assert alone.rollout_states and set(alone.seconds) == {"generation", "environments", "tokenizing"}
         metrics = alone.rollout(no_prompts(validate=True), val=True).meta_info["metrics"]
         assert mean_metrics(alone.rollout_states).items() <= metrics.items()
 
@@ -376,7 +376,7 @@ def test_time_is_told_by_part_and_by_shard():
     with LLMAgentProxy(config, create_backend(config), TOKENIZER) as proxy:
         proxy.record_lanes = True
         proxy.rollout(no_prompts())
-    assert set(proxy.seconds) == {"generation", "environments", "tokenising"}
+    assert set(proxy.seconds) == {"generation", "environments", "tokenizing"}
     assert all(0 < spent <= proxy.timeline.end - proxy.timeline.start for spent in proxy.seconds.values())
     tracks = {span.track for span in proxy.timeline.spans}
     assert tracks == {"rollout", "generator", "shard 0", "shard 1", "shard 2", "worker 0", "worker 1"}

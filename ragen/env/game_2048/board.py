@@ -16,7 +16,7 @@ UP, RIGHT, DOWN, LEFT = range(4)
 
 @lru_cache(maxsize=65536)
 def slide(line: Line) -> tuple[Line, int]:
-    """Slide a line towards its start; equal neighbours merge, each tile once.
+    """Slide a line towards its start; equal neighbors merge, each tile once.
 
     Returns:
         The new line, and the sum of the tiles that came out of merging.

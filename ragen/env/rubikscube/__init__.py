@@ -1,1 +1,1 @@
-"""The 2x2 cube: turn faces until each shows one colour."""
+"""The 2x2 cube: turn faces until each shows one color."""

@@ -56,7 +56,7 @@ LEGACY_TURNS = _turns({**_CYCLES, "B": _LEGACY_B})
 
 
 def is_solved(stickers: Stickers) -> bool:
-    """Whether every face shows one colour, however the cube as a whole is turned."""
+    """Whether every face shows one color, however the cube as a whole is turned."""
     return all(
         stickers[place] == stickers[place + 1] == stickers[place + 2] == stickers[place + 3]
         for place in range(0, 24, 4)

@@ -1,4 +1,4 @@
-"""The 2x2 cube: reward 1 when every face shows one colour, 0 before.
+"""The 2x2 cube: reward 1 when every face shows one color, 0 before.
 
 As in RAGEN 2026 a scramble may leave the cube solved, and solved is looked at only after a turn; the observation that
 ``step`` returns says when the game is over, the one that ``render`` gives never does.

@@ -10,7 +10,7 @@ _PAIR = re.compile(rf"\[([{COLOURS}]), ([{COLOURS}])\]")
 _STATE_LIMIT = 300_000
 
 # Turning a face is turning the opposite face and then the whole cube in the hand, which does not count as unsolved. So
-# three neighbouring faces are enough on a real cube.
+# three neighboring faces are enough on a real cube.
 _ENOUGH = ("U", "U'", "R", "R'", "F", "F'")
 
 

@@ -63,7 +63,7 @@ class Request:
         turn: Which turn of the episode this is, from 0.
         tag: The environment's tag.
         messages: The chat in OpenAI form, its last message the user's.
-        prompt_ids: The chat's tokens up to where the reply begins, without padding; None where nobody tokenised it.
+        prompt_ids: The chat's tokens up to where the reply begins, without padding; None where nobody tokenized it.
         images: The images that the chat's ``<images>`` marks stand for, in order.
     """
 
@@ -79,7 +79,7 @@ class Request:
 class Reply:
     """The answer to one request.
 
-    Its texts are made valid Unicode here, where they enter, so that they can be tokenised, printed and written.
+    Its texts are made valid Unicode here, where they enter, so that they can be tokenized, printed and written.
 
     Attributes:
         text: The reply, without the prompt and without special tokens.

@@ -202,7 +202,7 @@ class OpenAIBackend(StreamingBackend):
         """See :meth:`StreamingBackend.submit`.
 
         Returns:
-            What will hold the reply, one with ``error`` set where there is none; cancelled by :meth:`settle` where
+            What will hold the reply, one with ``error`` set where there is none; canceled by :meth:`settle` where
             nothing was sent, or nothing came in time. It raises StorageError where the journal takes nothing more.
         """
         return self._threads.start(self._answer(request, sampling))

@@ -22,7 +22,7 @@ def prompt_ids(request: Request) -> list[int]:
     """A request's prompt as tokens.
 
     Raises:
-        InputError: Nobody tokenised it.
+        InputError: Nobody tokenized it.
     """
     if request.prompt_ids is None:
         raise InputError(

@@ -97,7 +97,7 @@ def filter_group_data(
     group_n: int | None = None,
     keeps: Keeps = rewards_differ,
 ) -> Collected:
-    """Leave out the groups from which nothing can be learnt.
+    """Leave out the groups from which nothing can be learned.
 
     Args:
         batch_list: See :class:`Collected`, as for the next ones; members of a group follow on one another.

@@ -105,7 +105,7 @@ def _rollouts(config: Any, batch: DataProto, envs: Any, places: RowPlaces) -> li
 
 
 def _scores(config: Any, rollouts: Sequence[dict[str, Any]], places: RowPlaces) -> tuple[list[float], list[float]]:
-    """The score of each row, with penalties and normalised, and without."""
+    """The score of each row, with penalties and normalized, and without."""
     settings = ContextSettings.read(config)
     if settings.use_turn_scores:
         plain = [turn["reward"] for rollout in rollouts for turn in rollout["history"]]

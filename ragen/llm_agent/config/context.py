@@ -63,12 +63,12 @@ class ContextSettings:
             turns before are told inside the one user message.
         use_turn_scores: Whether each turn's reward stands at the end of that turn's reply.
         training_tokens: ``sampled``: training rows are the tokens that were seen and sampled, where they are known, and
-            nothing is learnt that the model did not write. With ``window_mode`` ``full`` a trajectory is then a row
+            nothing is learned that the model did not write. With ``window_mode`` ``full`` a trajectory is then a row
             for every stretch of turns whose prompts go on from one another token by token. ``text``: rows are the
-            chats' texts tokenised, one of each trajectory or turn whatever happened, and replies are learnt with the
+            chats' texts tokenized, one of each trajectory or turn whatever happened, and replies are learned with the
             tag before and the end after them, as RAGEN does it.
-        grouping: Which trajectories are normalised together.
-        method: How scores are normalised.
+        grouping: Which trajectories are normalized together.
+        method: How scores are normalized.
         template: The words of prompts.
         generation: Which RAGEN is meant where it has changed.
         enable_response_mask: Whether the loss leaves out what environments wrote.
@@ -133,7 +133,7 @@ class ContextSettings:
         if self.use_turn_scores and self.method != "identity":
             raise ConfigError(
                 f"agent_proxy.reward_normalization.method is {self.method!r} with agent_proxy.use_turn_scores: true; "
-                "normalisation compares whole trajectories, so turn scores need 'identity'."
+                "normalization compares whole trajectories, so turn scores need 'identity'."
             )
         if self.max_model_len is not None and self.prompt_limit is not None and self.prompt_limit < 1:
             raise ConfigError(

@@ -85,7 +85,7 @@ _FOUND: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
 
 
 NOT_DONE = ("algorithm.bi_level_gae",)
-"""RAGEN's keys that change what is learnt, and that no trainer here does."""
+"""RAGEN's keys that change what is learned, and that no trainer here does."""
 YEARS = (2025, 2026)
 
 ENV_DEFAULTS: dict[int, dict[str, dict[str, Any]]] = {

@@ -121,7 +121,7 @@ def solved_in_group(groups: Iterable[Sequence[float]]) -> float:
 def paired_interval(differences: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
     """The interval of a mean difference between two models that played the same seeds.
 
-    One seed in favour of each side is added first, which keeps the interval honest where few seeds differ (for single
+    One seed in favor of each side is added first, which keeps the interval honest where few seeds differ (for single
     episodes this is the interval of D. G. Bonett and R. M. Price, 2012).
 
     Args:

@@ -26,7 +26,7 @@ class TagSummary:
         success: The share of them that reached the goal, of those that the model can be judged by.
         reward: The mean of the rewards' sum, penalties left out.
         actions: The mean number of executed actions.
-        invalid: The share of replies that were penalised: nothing to execute in them, or something unknown.
+        invalid: The share of replies that were penalized: nothing to execute in them, or something unknown.
         turns: The mean number of replies.
     """
 
@@ -82,7 +82,7 @@ def summary_of_all(tags: Sequence[TagSummary]) -> TagSummary:
 
 
 def invalid_replies(state: Mapping[str, Any], format_penalty: float) -> int:
-    """How many of an episode's replies were penalised; see :func:`summarise`."""
+    """How many of an episode's replies were penalized; see :func:`summarise`."""
     if format_penalty:
         return round(state["penalty"] / format_penalty)
     return sum(not turn["actions"] for turn in played_turns(state))

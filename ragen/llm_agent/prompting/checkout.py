@@ -5,7 +5,7 @@ message, and 2026, with it in the system message), and a checkout whose owner ha
 are put together in another way is refused, with the line that is not understood.
 
 Expressions become texts with slots: ``f"Turn {idx + 1}:\n"`` is ``Turn {turn}:\n``. What stands in braces is
-recognised by what it asks for, such as a subscript ``['state']``, or by the name that it has in RAGEN; :data:`KEYS` and
+recognized by what it asks for, such as a subscript ``['state']``, or by the name that it has in RAGEN; :data:`KEYS` and
 :data:`NAMES` list both.
 """
 

@@ -107,7 +107,7 @@ def _tag_row(one: Any) -> str:
 
 
 def _seeds(seeds: Mapping[tuple[str, int], float]) -> str:
-    """A square for each seed, in the colour of who was better on it."""
+    """A square for each seed, in the color of who was better on it."""
     tags: dict[str, list[tuple[int, float]]] = {}
     for (tag, seed), value in seeds.items():  # tags in the order of the configuration, as in the table above
         tags.setdefault(tag, []).append((seed, value))

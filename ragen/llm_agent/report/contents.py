@@ -75,7 +75,7 @@ class Episode:
 
     @property
     def invalid(self) -> bool:
-        """Whether a reply was penalised, or gave nothing to execute."""
+        """Whether a reply was penalized, or gave nothing to execute."""
         return bool(self.state["penalty"]) or any(not turn["actions"] for turn in self.turns)
 
     @property

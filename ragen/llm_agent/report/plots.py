@@ -162,7 +162,7 @@ def svg(height: int, *shapes: str) -> str:
 
 # Timelines
 
-KINDS = ("generation", "environments", "tokenising", "imports", "learning", "waiting")
+KINDS = ("generation", "environments", "tokenizing", "imports", "learning", "waiting")
 MOST_RECTANGLES = 600  # of a track; spans closer than its width allows become one
 
 
@@ -207,7 +207,7 @@ def _track(spans: Sequence[Span], marks: Sequence[Mark], start: float, length: f
 
 
 def _merged(spans: Sequence[Span], gap: float) -> list[Span]:
-    """Spans without those too short to see: they become part of a neighbour of their kind."""
+    """Spans without those too short to see: they become part of a neighbor of their kind."""
     merged: list[Span] = []
     for span in sorted(spans, key=lambda span: span.start):
         last = next((other for other in reversed(merged[-4:]) if other.kind == span.kind), None)

@@ -3,7 +3,7 @@
 A page with ten thousand trajectories opens at once because none of them is among its elements: an index of all rows and
 their bodies, compressed, are data, and the script draws the rows that are looked at. Text written by models and
 environments is text in the index, which the script shows as text, and escaped HTML in bodies. A board (rows of equal
-length, of few different symbols) is drawn as a grid, each symbol in a colour of its own.
+length, of few different symbols) is drawn as a grid, each symbol in a color of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FIRST = {"#": 0, "_": 1, " ": 1, ".": 1}  # walls and floors
 
 
 class Palette:
-    """Which colour a symbol has. It keeps it: a board that lacks a symbol is drawn as those that have it."""
+    """Which color a symbol has. It keeps it: a board that lacks a symbol is drawn as those that have it."""
 
     def __init__(self) -> None:
         """Know walls and floors alone."""
@@ -37,7 +37,7 @@ class Palette:
         self._next = max(_FIRST.values())
 
     def colours_of(self, symbols: str) -> dict[str, int]:
-        """The colours of all symbols of a board, from 0; new ones get the next, in the order of their letters."""
+        """The colors of all symbols of a board, from 0; new ones get the next, in the order of their letters."""
         for symbol in sorted(set(symbols) - self._colours.keys()):
             self._next = self._next + 1 if self._next + 1 < COLOURS else max(_FIRST.values()) + 1
             self._colours[symbol] = self._next
@@ -81,7 +81,7 @@ MOST_IMAGES = 12_000_000  # characters of data URIs; further images are left out
 
 
 class TrajectoryWriter:
-    """Writes trajectories; symbols of a tag's boards have the same colours in all of them, images have bounded room."""
+    """Writes trajectories; symbols of a tag's boards have the same colors in all of them, images have bounded room."""
 
     def __init__(self, image_room: int | None = None) -> None:
         """Begin with all the room, or with so many characters of it."""

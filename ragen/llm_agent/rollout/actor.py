@@ -240,7 +240,7 @@ def outputs_of(lm_inputs: AnyBatch, replies: Sequence[Reply], pad_id: int) -> An
 
 
 def exchanges_of(lm_inputs: AnyBatch, replies: Sequence[Reply]) -> list[Exchange]:
-    """The prompts and replies, token by token; of a chat that a server tokenised, as far as it returned the tokens."""
+    """The prompts and replies, token by token; of a chat that a server tokenized, as far as it returned the tokens."""
     chats = lm_inputs.non_tensor_batch.get("messages_list", [()] * len(replies))
     told = any(reply.token_ids is not None for reply in replies)
     rows = _prompt_rows(lm_inputs, len(replies)) if told else [None] * len(replies)

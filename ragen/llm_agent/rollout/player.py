@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from ragen.llm_agent.tokens.dataproto import AnyBatch
 
 MODES, TENSOR_MODULES = ("train", "val"), ("tensordict", "verl")
-PARTS, IMPORTS = ("generation", "environments", "tokenising"), "imports"
+PARTS, IMPORTS = ("generation", "environments", "tokenizing"), "imports"
 
 Cache = dict[str, Any]
 TurnCallback = Callable[[int, int], None]
@@ -252,7 +252,7 @@ class RolloutPlayer(Closing):
         finally:
             self._is_training = False
         _, ctx_manager = self.prepare(val)
-        with self.timed("tokenising"):
+        with self.timed("tokenizing"):
             if not self.generation.is_2026:
                 return ctx_manager.formulate_rollouts(states)
             include = bool((dataproto.meta_info or {}).get("compute_collapse", True))
@@ -351,7 +351,7 @@ class RolloutPlayer(Closing):
         return self.timeline.seconds([*PARTS, *imports])
 
     def timed(self, part: str) -> AbstractContextManager[None]:
-        """Count what a block takes as time of a part: ``generation``, ``environments``, ``tokenising``, ``imports``."""
+        """Count what a block takes as time of a part: ``generation``, ``environments``, ``tokenizing``, ``imports``."""
         return self.timeline.span("rollout", part)
 
     def begin_record(self) -> None:

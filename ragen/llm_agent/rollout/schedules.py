@@ -248,7 +248,7 @@ class Turns:
         alike = [each for unit in units for each in unit.alike]
         if not alike:
             return
-        with self._player.timed("tokenising"):
+        with self._player.timed("tokenizing"):
             requests = requests_of(self._player.prompts(self._rollout, alike, self._rollout.meta_info, tensors=False))
         sampling = self._player.actor.sampling(self._rollout.meta_info)
         for request in requests:
@@ -266,7 +266,7 @@ class Turns:
         unit, told = batch[0][0], self._rollout.meta_info
         if self._modes is not None:
             told = self._modes.of_turn(unit.turn)
-        with self._player.timed("tokenising"):
+        with self._player.timed("tokenizing"):
             prompts = self._player.prompts(self._rollout, [alike for _, alike in batch], told)
         tracks = ", ".join(dict.fromkeys(unit.track.removeprefix("shard ") for unit, _ in batch))
         rows = sum(len(alike) for _, alike in batch)
@@ -351,7 +351,7 @@ class Turns:
 
         actor, requests = self._player.actor, [request for request, _ in replies]
         assert isinstance(actor, BackendActor)
-        with self._player.timed("tokenising"):
+        with self._player.timed("tokenizing"):
             noted = actor.noted(requests, [reply for _, reply in replies])
         exchanges = [exchange_of(r.messages, r.prompt_ids, reply) for r, reply in zip(requests, noted, strict=True)]
         columns = {
@@ -363,7 +363,7 @@ class Turns:
         return PromptBatch(columns)
 
     def _read(self, outputs: AnyBatch) -> None:
-        with self._player.timed("tokenising"):
+        with self._player.timed("tokenizing"):
             inputs = self._rollout.ctx_manager.get_env_inputs(outputs)
         self._failed.update(failures_of(outputs))
         for each in inputs:

@@ -17,7 +17,7 @@ class Span(NamedTuple):
 
     Attributes:
         track: Who: ``"rollout"``, ``"shard 0"``, ``"generator"``, ``"main"``, ``"worker 0"``, ...
-        kind: What: ``"generation"``, ``"environments"``, ``"tokenising"``, ``"imports"``, or ``"waiting"`` for a reply.
+        kind: What: ``"generation"``, ``"environments"``, ``"tokenizing"``, ``"imports"``, or ``"waiting"`` for a reply.
         start: When it began.
         end: When it was over.
         note: More about it.

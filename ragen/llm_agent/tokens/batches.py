@@ -285,5 +285,5 @@ def asked(rollout: dict[str, Any], place: int) -> dict[str, Any]:
 
 
 _TEMPLATE_TOKENS = 64  # more than a chat template, or an opening tag, adds to a message
-_LONGEST_CHARACTER = 36  # bytes that one may become by Unicode normalisation
+_LONGEST_CHARACTER = 36  # bytes that one may become by Unicode normalization
 _OPEN = ("state", "images", "actions_left", "manager_invalid_action")

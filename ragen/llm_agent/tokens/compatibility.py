@@ -8,9 +8,9 @@ what RAGEN does                                                                 
 ====================================================================================================  ======
 a window shortens the caller's history for good: turns count from 1 again, rewards before it are lost  2025
 a training row drops the last turn of a history, also one that has a reply                             2025
-the line about a turn without valid actions is in prompts, and not in the rows that are learnt         2026
-a chat that is too long may lose a question and keep its answer: then questions are learnt             2026
-rows of single turns are learnt from the token before the reply's header on                            2026
+the line about a turn without valid actions is in prompts, and not in the rows that are learned         2026
+a chat that is too long may lose a question and keep its answer: then questions are learned             2026
+rows of single turns are learned from the token before the reply's header on                            2026
 the loss mask speaks of the token before the one that ``responses`` has in its column                  both
 turn tokens in a reply begin turns of their own, and questions and answers change places               both
 symbols and actions are those of the environment type's defaults, whatever ``env_config`` says         both
@@ -207,7 +207,7 @@ class RagenBatches(BatchBuilder):
         ]
 
     def _learnt(self, rollout: dict[str, Any]) -> int:
-        """How many turns of a trajectory are learnt; generation 2025 leaves its cache with these alone."""
+        """How many turns of a trajectory are learned; generation 2025 leaves its cache with these alone."""
         if not self.settings.generation.is_2026:
             if "state" in _last(rollout):
                 rollout["history"] = rollout["history"][:-1]
@@ -299,7 +299,7 @@ def _masks(
         ids: ``(rows, tokens)``, padded on the left.
         attention: 0 where padded, of the same shape.
         tokens: What begins messages.
-        settings: The window mode, and whether questions are learnt too.
+        settings: The window mode, and whether questions are learned too.
 
     Returns:
         Both ``(rows, tokens - 1)``; bool in generation 2025, float32 in 2026.

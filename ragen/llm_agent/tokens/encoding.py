@@ -155,7 +155,7 @@ def token_span(span: Span, offsets: Sequence[Span]) -> Span:
     Args:
         span: ``[start, end)`` in characters; the last one is not whitespace.
         offsets: ``[start, end)`` in characters of every token. Tokenizers may leave whitespace out of them, so a token
-            counts by its place between its neighbours.
+            counts by its place between its neighbors.
 
     Returns:
         ``[start, end)`` in tokens.

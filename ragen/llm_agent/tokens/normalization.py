@@ -62,7 +62,7 @@ def group_of(rollouts: Sequence[dict[str, Any]], grouping: str) -> list[Hashable
 
 
 def normalize(scores: Sequence[float], groups: Sequence[Hashable], method: str) -> np.ndarray:
-    """Normalise scores group by group.
+    """Normalize scores group by group.
 
     Args:
         scores: One a trajectory, penalty included.
@@ -71,7 +71,7 @@ def normalize(scores: Sequence[float], groups: Sequence[Hashable], method: str) 
             deviation) or ``asym_clip`` (then cut to -1 .. 3).
 
     Returns:
-        The normalised scores in the order given, float64.
+        The normalized scores in the order given, float64.
     """
     values = np.asarray(scores, dtype=np.float64)
     if len(set(groups)) == len(values):

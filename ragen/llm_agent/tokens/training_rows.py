@@ -1,6 +1,6 @@
 """The rows of a training batch: in the tokens that were seen and sampled, or, where those are unknown, in text.
 
-A chat that is written once more and tokenised need not give the tokens that were sampled: a reply is shown tidied up,
+A chat that is written once more and tokenized need not give the tokens that were sampled: a reply is shown tidied up,
 a template leaves out earlier thoughts, text has many spellings in tokens. A trainer would then compute probabilities
 that no reply was drawn with. So where all of a trajectory's exchanges are known, its rows are made of them alone::
 
@@ -12,12 +12,12 @@ that no reply was drawn with. So where all of a trajectory's exchanges are known
                                                      a b c d e     a b c D f g h i j
                                                      . . . x x     . . . . . . . x x
 
-Every reply is learnt once, after the very prompt that it answered. Otherwise the chat's text is tokenised; then a tag
+Every reply is learned once, after the very prompt that it answered. Otherwise the chat's text is tokenized; then a tag
 that the prompt had opened and the end of a turn that a reply did not come to are left out of the loss.
 
-Masks, scores and advantages of a training batch: which tokens are learnt, and what they earned.
+Masks, scores and advantages of a training batch: which tokens are learned, and what they earned.
 
-Rows of trees share turns. A turn is learnt in the row of the environment that played it, and masked in all others.
+Rows of trees share turns. A turn is learned in the row of the environment that played it, and masked in all others.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class TrainingRow:
     """One row of a training batch.
 
     Attributes:
-        row: Whose it is; its last turns are those whose replies are learnt.
+        row: Whose it is; its last turns are those whose replies are learned.
         chat: The row as messages.
-        encoded: The row as tokens; ``replies`` are the tokens to learn, for each turn that is learnt.
+        encoded: The row as tokens; ``replies`` are the tokens to learn, for each turn that is learned.
         log_probs: The log-probabilities of those tokens, as sampled; None where unknown.
     """
 
@@ -60,12 +60,12 @@ class TrainingRow:
 
     @property
     def length(self) -> int:
-        """How many tokens are learnt."""
+        """How many tokens are learned."""
         return sum(end - start for start, end in self.encoded.replies)
 
     @property
     def last(self) -> int:
-        """The last token that is learnt; where none is, the last of all."""
+        """The last token that is learned; where none is, the last of all."""
         ends = [end for start, end in self.encoded.replies if end > start]
         return (ends[-1] if ends else len(self.encoded.ids)) - 1
 
@@ -138,8 +138,8 @@ def written_row(row: Row, chat: list[Message], encoded: EncodedChat, count: int,
         row: The turns that the chat shows.
         chat: The messages.
         encoded: Their tokens, with all replies marked.
-        count: How many replies are learnt: the last ones.
-        as_shown: Whether a reply's tag and end are learnt whoever wrote them.
+        count: How many replies are learned: the last ones.
+        as_shown: Whether a reply's tag and end are learned whoever wrote them.
     """
     replies, inner = encoded.replies[-count:], encoded.inner[-count:]
     if not as_shown:
@@ -167,7 +167,7 @@ def total_reward(rollout: dict[str, Any]) -> float:
 
 
 def normalized_totals(rollouts: Sequence[dict[str, Any]], settings: ContextSettings) -> list[float]:
-    """Each trajectory's total reward and penalty, normalised as the settings say.
+    """Each trajectory's total reward and penalty, normalized as the settings say.
 
     Args:
         rollouts: Rollout caches; those that are compared with each other need ``group_id`` or ``tag``.
@@ -178,7 +178,7 @@ def normalized_totals(rollouts: Sequence[dict[str, Any]], settings: ContextSetti
 
 
 def normalized(totals: list[float], rollouts: Sequence[dict[str, Any]], settings: ContextSettings) -> list[float]:
-    """A score of each rollout, normalised as the settings say."""
+    """A score of each rollout, normalized as the settings say."""
     if settings.method == "identity":
         return totals
     return normalize(totals, group_of(rollouts, settings.grouping), settings.method).tolist()
@@ -195,7 +195,7 @@ def trajectory_scores(rows: Sequence[TrainingRow], totals: Sequence[float]) -> l
 
 
 def turn_scores(rows: Sequence[TrainingRow], with_penalty: bool) -> list[list[TokenScore]]:
-    """Each learnt turn's reward at its reply's last token.
+    """Each learned turn's reward at its reply's last token.
 
     Args:
         rows: The rows.
@@ -215,7 +215,7 @@ def _turn_scores(learnt: TrainingRow, with_penalty: bool) -> list[TokenScore]:
 
 
 def scores_of(rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]], settings: ContextSettings) -> Tensors:
-    """``rm_scores`` (normalised, penalty included) and ``original_rm_scores``; see :func:`.score_tensor`."""
+    """``rm_scores`` (normalized, penalty included) and ``original_rm_scores``; see :func:`.score_tensor`."""
     if settings.use_turn_scores:
         final, original = (turn_scores(rows, penalty) for penalty in (True, False))
     else:
@@ -254,12 +254,12 @@ def _own_body(chat: EncodedChat, own: Sequence[Span]) -> list[Span]:
 def advantages_of(
     rows: Sequence[TrainingRow], rollouts: Sequence[dict[str, Any]], settings: ContextSettings, by_std: bool
 ) -> torch.Tensor:
-    """The advantage of each token that is learnt, from its segment's siblings; see :mod:`ragen.llm_agent.trees`.
+    """The advantage of each token that is learned, from its segment's siblings; see :mod:`ragen.llm_agent.trees`.
 
     Args:
         rows: The rows.
         rollouts: The rollout caches that they are of.
-        settings: How scores are normalised first, if at all.
+        settings: How scores are normalized first, if at all.
         by_std: Whether advantages are divided by the siblings' standard deviation.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Trees of rollouts as values: who shares which turns with whom, when to branch, what is learnt of it.
+"""Trees of rollouts as values: who shares which turns with whom, when to branch, what is learned of it.
 
 ::
 

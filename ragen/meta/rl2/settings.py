@@ -110,7 +110,7 @@ class RunSettings:
         rollouts: How many each time.
         forward_batch: Rollouts that the agent is asked about at once.
         eval_every: Iterations between two evaluations.
-        eval_tasks: Tasks of an evaluation, which are not learnt from unless by chance.
+        eval_tasks: Tasks of an evaluation, which are not learned from unless by chance.
         save_every: Iterations between two checkpoints.
         keep: How many checkpoints are kept.
         threads: Of torch.

@@ -152,7 +152,8 @@ def run(config: Any) -> int:
                 if wants_report(config):
                     write_report_of(proxy, mode, file, file.count(usage_of(proxy)), scanned)
                 last_words = _last_words(proxy, mode)
-        print(*last_words, sep="\n")  # after the environments were closed, which may log failures that were counted
+        for line in last_words:  # after the environments were closed, which may log failures that were counted
+            print(line)
         return code
     finally:
         backend.close()

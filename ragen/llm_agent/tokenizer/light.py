@@ -2,7 +2,8 @@
 
 It does what prompts and replies need, with the same results as :func:`ragen.llm_agent.tokenizer.load_tokenizer`; a
 trainer, which saves tokenizers and pads tensors, takes that one. Byte-pair encoding (Sennrich et al. 2016) over bytes
-(Radford et al. 2019): a text is split into words, and of a word's bytes the pair that was learned first is merged first.
+(Radford et al. 2019): a text is split into words, and of a word's bytes the pair that was learned first is merged
+first.
 """
 
 from __future__ import annotations

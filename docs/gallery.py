@@ -1,0 +1,150 @@
+"""Draws the gallery's pictures: ``python docs/gallery.py [NAME ...]`` writes ``docs/images/env_NAME.png``.
+
+Each picture is what an environment shows after a reset, and after a few turns where that says more. Boards look as in
+reports. It needs playwright and Chromium (``pip install -e '.[browser]'``). What is not installed is left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ragen.env.registry import resolve_env
+from ragen.errors import RagenError
+from ragen.llm_agent.report.page import STYLE
+from ragen.llm_agent.report.text import shown
+from ragen.llm_agent.report.trajectories import Palette, grid_of
+
+FOLDER = Path(__file__).with_name("images")
+WIDTH = 640  # pixels
+MOST_LINES = 18  # of a text
+PAGE = {"x": 0, "y": 0, "width": 160, "height": 210}  # pixels of a task of MiniWoB++
+
+
+class Shown(NamedTuple):
+    """What a picture shows: an environment's type, its seed, what is played before, and its configuration."""
+
+    env_type: str
+    seed: int = 1
+    actions: Sequence[Any] = ()
+    config: dict[str, Any] = {}  # noqa: RUF012 - nothing writes to it
+
+
+SHOWN = {
+    "sokoban": Shown("sokoban", 3, (4, 1, 4)),
+    "frozen_lake": Shown("frozen_lake", 3, (3, 3, 2)),
+    "game_2048": Shown("game_2048", 3),
+    "bandit": Shown("bandit", 3),
+    "countdown": Shown("countdown", 3),
+    "metamathqa": Shown("metamathqa", 3),
+    "webshop": Shown("webshop", 3),
+    "sudoku": Shown("sudoku", 3),
+    "rubikscube": Shown("rubikscube", 3),
+    "search": Shown("search", 3),
+    "code": Shown("code", 3),
+    "terminal": Shown("terminal", 3),
+    "textworld": Shown("textworld", 1, ("go west",)),
+    "alfworld": Shown("alfworld", 1, ("go to sofa 1",)),
+    "miniwob": Shown("miniwob", 1),
+    "openenv": Shown("openenv", 3, ("Right",)),
+}
+
+
+def main(names: Sequence[str]) -> int:
+    """Draw some pictures, or all; the exit code: 1 where one could not be drawn."""
+    from playwright.sync_api import sync_playwright
+
+    code = 0
+    pages = {}
+    for name in names or SHOWN:
+        try:
+            pages[name] = card(*seen(name))
+        except (RagenError, ImportError) as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            code = 1
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        for name, html in pages.items():
+            page = browser.new_page(viewport={"width": WIDTH, "height": 100}, device_scale_factor=1)
+            page.set_content(html)
+            page.locator("main").screenshot(path=FOLDER / f"env_{name}.png")
+            page.close()
+        browser.close()
+    return code
+
+
+def seen(name: str) -> tuple[list[str], list[str], bytes]:
+    """The actions that were played, what the environment showed before and after each, and a web page's picture."""
+    what = SHOWN[name]
+    with served(what) as config:
+        env_class, config_class = resolve_env(what.env_type)
+        env = env_class(config_class(**config))
+        try:
+            env.reset(seed=what.seed)
+            views = [str(env.render())]
+            for action in what.actions:
+                env.step(action)
+                views.append(str(env.render()))
+            tab = env._page if name == "miniwob" else None
+            picture = tab._browser.call(partial(tab._page.screenshot, clip=PAGE)) if tab is not None else b""
+        finally:
+            env.close()
+    names = getattr(env.config, "action_lookup", None) or {}
+    return [str(names.get(action, action)) for action in what.actions], views, picture
+
+
+@contextmanager
+def served(what: Shown) -> Iterator[dict[str, Any]]:
+    """The configuration of an environment; that of ``openenv`` names a server, which there is within the block."""
+    if what.env_type != "openenv":
+        yield what.config
+        return
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "ragen", "serve", "--env", "frozen_lake", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            server.stdout.readline()  # its address: it listens
+            yield {"url": f"http://127.0.0.1:{port}"}
+        finally:
+            server.terminate()
+
+
+def card(actions: Sequence[str], views: Sequence[str], picture: bytes = b"") -> str:
+    """What an environment showed, as a page: boards side by side, texts one below the other."""
+    palette = Palette()
+    boards = [grid_of(view, palette) for view in views]
+    if all(boards):
+        played = [f'<p class="soft">{shown(action)}</p>' for action in (*actions, "")]
+        parts = "".join(f"<div>{board}{said}</div>" for board, said in zip(boards, played, strict=True))
+    else:
+        played = ["", *(f"<p><b>&gt; {shown(action)}</b></p>" for action in actions)]
+        parts = "".join(f"{said}<pre>{shown(cut(view))}</pre>" for said, view in zip(played, views, strict=True))
+        image = f'<img width="240" src="data:image/png;base64,{base64.b64encode(picture).decode()}">' if picture else ""
+        parts = f"{image}<div>{parts}</div>"
+    return f"<!DOCTYPE html><style>{STYLE} {_STYLE}</style><main>{parts}</main>"
+
+
+def cut(text: str) -> str:
+    """The beginning of a text."""
+    lines = text.strip().splitlines()
+    return "\n".join(lines[:MOST_LINES] + ["..."] * (len(lines) > MOST_LINES))
+
+
+_STYLE = (
+    "body { background: var(--card); }"
+    "main { display: inline-flex; gap: 22px; padding: 14px 18px; align-items: start; }"
+    "pre { max-height: none; margin: 0; font-size: 14px; } p { margin: 8px 0; } .grid { margin: 0; }"
+)
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

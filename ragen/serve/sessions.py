@@ -291,7 +291,10 @@ class ServedSession:
     async def _let_go(self) -> None:
         episode, self._episode = self._episode, None
         if self._journal is not None:
-            await asyncio.to_thread(self._journal.hand_over)
+            try:
+                await asyncio.to_thread(self._journal.hand_over)
+            except OSError:  # it is unlocked all the same; this server's log has the turns
+                log.exception("a journal could not be synced")
         if episode is not None:
             await episode.session.close()
 

@@ -9,6 +9,8 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sized
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -32,19 +34,29 @@ def record(env_id: int) -> dict[str, object]:
 
 
 def main() -> None:
-    """Print a line for each library and kind of row."""
+    """Print a line for each import, and for each library and kind of row; a row's time includes reading the run."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rollouts.jsonl"
         path.write_text("".join(json.dumps(record(env_id)) + "\n" for env_id in range(count)), "utf-8")
         print(f"{count:,} trajectories, {path.stat().st_size / 1e6:.1f} MB")
         for library in LIBRARIES:
-            import_module(library)
+            _timed(f"import {library}", partial(import_module, library))
+        one = Path(folder) / "one.jsonl"
+        one.write_text(json.dumps(record(0)) + "\n", "utf-8")
+        _timed("import what ragen.frames needs", lambda: ragen.frames(one))
+        for library in LIBRARIES:
             for per in PER:
-                wall, used = time.perf_counter(), time.process_time()
-                rows = len(ragen.frames(folder, per=per, library=library))
-                spent = time.perf_counter() - wall, time.process_time() - used
-                print(f"{library}, a row a {per}: {rows:,} rows, {spent[0]:.2f} s ({spent[1]:.2f} s of processor time)")
+                make = partial(ragen.frames, path, per=per, library=library)
+                _timed(f"{library}, a row a {per}", make)
+
+
+def _timed(what: str, work: Callable[[], object]) -> None:
+    wall, used = time.perf_counter(), time.process_time()
+    made = work()
+    spent = time.perf_counter() - wall, time.process_time() - used
+    rows = f", {len(made):,} rows" if isinstance(made, Sized) and len(made) > 1 else ""
+    print(f"{what}{rows}: {spent[0]:.2f} s ({spent[1]:.2f} s of processor time)")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class CommandParser(ArgumentParser):
         """A question after an option that was meant, or after the ``key=value`` that has its name."""
         name, _, value = word.partition("=")
         options = {option: option for action in self._actions for option in action.option_strings}
-        for key, default in reversed(self.settings().items()):
+        for key, default in reversed([*self.settings().items()]):
             example = value or ("true" if isinstance(default, bool) else "VALUE")
             options.setdefault(f"--{key.rpartition('.')[2].replace('_', '-')}", f"{key}={example}, without dashes")
         near = get_close_matches(name.replace("_", "-"), options, 1)

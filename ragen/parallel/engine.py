@@ -23,6 +23,7 @@ import itertools
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
+from operator import attrgetter
 from typing import Any
 
 from ragen.closing import Closing
@@ -46,6 +47,7 @@ from ragen.parallel.settings import Mode, Settings
 from ragen.parallel.stats import Gain, LaneStats, Stats, home_name
 
 _numbers = itertools.count(1)
+_lane_of = attrgetter("lane")
 
 
 class EnvEngine(Closing):
@@ -223,19 +225,12 @@ class EnvEngine(Closing):
                 if is_whole:
                     self.stats_book.count_call(asked.time, are_turns=False)
                 for env_id, value in values.items():
-                    values[env_id] = self.records[env_id].commit_reset(orders[env_id], value)
-                self._keep(asked)
+                    values[env_id] = self.records[env_id].commit_reset(orders[env_id], value, asked.saved.get(env_id))
             return values
 
     def _round(self, kind: Any, items: Mapping[int, Any], timeout: float) -> Round:
         asked = Asked(kind, items, timeout, self.settings.reset_timeout)
         return Round(self.environments, self.homes, self.failures, self.stats_book, asked)
-
-    def _keep(self, asked: Round) -> None:
-        """Keep the snapshots that were taken in a round, now that their journals are written."""
-        for env_id, state in asked.saved.items():
-            if type(asked.values[env_id]) is not EnvFailed:
-                self.records[env_id].keep(state)
 
     def play(self, actions: Mapping[int, Any]) -> dict[int, Any]:
         """Play one turn in each of the given environments, and add it to their episodes.
@@ -260,8 +255,7 @@ class EnvEngine(Closing):
             with self.environments.lock:
                 for env_id, value in values.items():
                     if type(value) is not EnvFailed:
-                        self.records[env_id].commit_turn(actions[env_id], value)
-                self._keep(asked)
+                        self.records[env_id].commit_turn(actions[env_id], value, asked.saved.get(env_id))
                 if actions:
                     self.stats_book.count_call(asked.time, are_turns=True)
             return values
@@ -330,7 +324,7 @@ class EnvEngine(Closing):
     @property
     def may_use_workers(self) -> bool:
         """Whether an environment lives in a worker, or ``"auto"`` may move one there in the next call."""
-        return self._use_lanes == "auto" or any(record.lane is not None for record in self.records.values())
+        return self._use_lanes == "auto" or any(map(_lane_of, self.records.values()))
 
     @holds_interrupts
     def bring_home(self, env_ids: Iterable[int]) -> None:

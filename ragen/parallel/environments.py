@@ -17,8 +17,8 @@ from ragen.parallel.episode.game import EpisodeStart
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
 from ragen.parallel.episode.outcome import Raised
-from ragen.parallel.episode.pickled import Pickled
 from ragen.parallel.episode.spec import EnvSpec
+from ragen.parallel.episode.turn import named
 from ragen.parallel.interrupts import interrupts_held
 from ragen.parallel.lanes.lane import Lane
 
@@ -106,14 +106,16 @@ class EnvRecord:
 
     # What came of a call, once it has come back
 
-    def commit_reset(self, order: ResetOrder, value: Any) -> Any:
-        """Begin the journal of a new episode; what the environment shows, or why it failed."""
+    def commit_reset(self, order: ResetOrder, value: Any, saved: bytes | None) -> Any:
+        """Begin the journal of a new episode, with a snapshot if there is one; what it shows, or why it failed."""
         if isinstance(value, EnvFailed):
             if order.seed is not None:  # else the next reset still has to go on from the last episode
                 self.journal, self.observation = EpisodeJournal(settings=self.journal.lasting()), ""
             return value
         observation, digest, before = value
         self._begin(EpisodeStart(order.seed, order.options, digest, before), observation)
+        if saved is not None:
+            self.journal.keep(saved, digest)
         return observation
 
     def commit_fork(self, observation: Any) -> None:
@@ -121,21 +123,17 @@ class EnvRecord:
         self.observation, self.in_sync = observation, True
         self.failures = self.kills = 0
 
-    def commit_turn(self, action: Any, result: Any) -> None:
-        """Make a turn part of the episode, or begin the next one with it."""
+    def commit_turn(self, action: Any, result: Any, saved: bytes | None) -> None:
+        """Make a turn part of the episode, or begin the next one with it; with the snapshot that was taken after it."""
         game = self.spec.game
         if game.begins_in_turns and result.began is not None:
             self._begin(game.start(action, result), result.observation)
-            return
-        self.journal.entries.append(JournalTurn(action, game.record(result)))
-        self.observation, self.in_sync = result.observation, True
-        self.failures = self.kills = 0
-
-    def keep(self, state: Pickled) -> None:
-        """Keep a snapshot that was taken after the last turn, or the reset."""
-        last = self.journal.entries[-1] if self.journal.entries else None
-        place = self.spec.game.recorded.index("digest")
-        self.journal.keep(state, last.recorded[place] if isinstance(last, JournalTurn) else self.journal.digest)
+        else:
+            self.journal.entries.append(named(JournalTurn, (action, game.record(result))))
+            self.observation, self.in_sync = result.observation, True
+            self.failures = self.kills = 0
+        if saved is not None:
+            self.journal.keep(saved, result.digest)
 
     def commit_change(self, change: Change | None, value: Any) -> Any:
         """Make a change part of the episode, None for what changes nothing; what came of it, an error if it raised."""

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from ragen.parallel.environments import NOT_LOADED, Environments, EnvRecord
 from ragen.parallel.episode.host import EnvHost
 from ragen.parallel.episode.main_deadline import Deadline
-from ragen.parallel.episode.outcome import Outcome
+from ragen.parallel.episode.outcome import Batch
 from ragen.parallel.kinds import open_pool
 from ragen.parallel.lanes.exchange import ask
 from ragen.parallel.lanes.lane import Lane, Request
@@ -37,10 +37,10 @@ class MainHome:
         self.has_deadlines = has_deadlines
         self._host = EnvHost()
 
-    def run(self, order: Order, timeout: float) -> list[Outcome]:
+    def run(self, order: Order, timeout: float) -> Batch:
         """Carry out an order here; each item may take ``timeout`` seconds."""
         with _one_at_a_time, self._deadline(timeout):
-            return order.run(self._host)
+            return order.carry_out(self._host)
 
     def unload(self, env_ids: Iterable[int], timeout: float) -> None:
         """Close environments and forget them."""

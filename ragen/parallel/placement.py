@@ -48,9 +48,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, sqrt
 
+from ragen.parallel.episode.clock import Spent
 from ragen.parallel.episode.spec import EnvSpec, by_tag
 from ragen.parallel.settings import Mode, Settings
-from ragen.parallel.stats import LATELY, CallTime, CostMeter, Episode, Seen, TagCosts
+from ragen.parallel.stats import LATELY, CallTime, CostMeter, Episode, TagCosts
 from ragen.parallel.this_process import usable_cpus
 
 log = logging.getLogger(__name__)
@@ -349,10 +350,10 @@ def _saved(
     rest = rebuilding = messages = 0.0
     for tag in plan.out:
         count, now = given.members[tag], left.get(tag, 0)
-        reset, turn = seen.resets.get(tag, Seen()).usual_s, turn_s.get(tag, 0.0)
+        reset, turn = seen.resets.get(tag, Spent()).usual_s, turn_s.get(tag, 0.0)
         rest += now * (reset if is_reset else turn) + turns * count * turn
         rebuilding += (count - now if is_reset else count) * reset
-        rebuilding += given.behind.get(tag, seen.turns.get(tag, Seen()).number) * turn
+        rebuilding += given.behind.get(tag, seen.turns.get(tag, Spent()).number) * turn
         messages += (turns + bool(now)) * count * ITEM_S
     messages += (turns + bool(left)) * (plan.lanes * MESSAGE_S + given.limits.round_trip_s)
     return rest * (1 - plan.share) - rebuilding * plan.share - messages, rest
@@ -676,7 +677,7 @@ class Placement:
         seen = episode.resets if is_reset else episode.turns
         chosen: set[int] = set()
         for tag, members in by_tag(specs).items():
-            each = seen.get(tag, Seen()).usual_s
+            each = seen.get(tag, Spent()).usual_s
             if each and not self._state.starting:
                 return list(specs)
             units = _groups(members) if is_reset else [[spec] for spec in members]

@@ -26,8 +26,7 @@ from typing import Any
 
 from ragen.parallel.environments import IN_MAIN, Environments, EnvRecord
 from ragen.parallel.episode.journal import Divergence, EpisodeJournal
-from ragen.parallel.episode.outcome import Outcome, Raised, TimedOut
-from ragen.parallel.episode.pickled import Pickled
+from ragen.parallel.episode.outcome import Batch, Outcome, Raised, TimedOut
 from ragen.parallel.failures import Asked, Failures
 from ragen.parallel.homes import Homes
 from ragen.parallel.interrupts import interrupts_come_too_late
@@ -39,6 +38,7 @@ from ragen.parallel.stats import CallTime, Stats
 _PATIENCE = 0.005  # seconds between looks for room in quarantine, while other threads' environments have it
 
 _FAILED = frozenset({Raised, TimedOut, Divergence})
+_NOTHING = Batch([])
 
 
 class Round:
@@ -58,7 +58,7 @@ class Round:
         """Ask this of an engine's environments."""
         self.asked = asked
         self.values: dict[int, Any] = {}
-        self.saved: dict[int, Pickled] = {}
+        self.saved: dict[int, bytes] = {}
         self._busy_s: dict[Lane | None, float] = defaultdict(float)
         self._idle_s = 0.0
         self.time = CallTime(0.0, 0)
@@ -114,7 +114,7 @@ class Round:
         for lane, records in stale.items():
             if (rebuild := self._rebuild(lane, records)) is not None:
                 orders[lane] = rebuild
-        is_early = any(lane is not None for lane in stale)  # for main, which plays at the same time as workers do
+        is_early = bool(stale.keys() - {None})  # for main, which plays at the same time as workers do
         for lane, records in ready.items():
             if lane in stale or (lane is None and is_early):
                 continue
@@ -164,20 +164,20 @@ class Round:
         """Let all homes work, and take in what comes of it."""
         requests = {lane: self._request(lane, order) for lane, order in orders.items() if lane is not None}
         mine = orders.get(None)
-        outcomes, replies, idle_s = exchange(requests, partial(self._play_in_main, mine))
+        here, replies, idle_s = exchange(requests, partial(self._play_in_main, mine))
         self._idle_s += idle_s
         with self._environments.lock:
             if mine is not None:
-                self._take(None, mine, outcomes, IN_MAIN)
+                self._take(None, mine, Answer(*here, IN_MAIN))
             for lane, reply in replies.items():
                 if isinstance(reply, Answer):
-                    self._take(lane, orders[lane], reply.outcomes, reply.generation)
+                    self._take(lane, orders[lane], reply)
                 else:
                     self._has_failures = True
                     self._failures.of_lane(lane, reply, orders[lane], self.asked)
 
-    def _play_in_main(self, order: Order | None) -> list[Outcome]:
-        return self._homes.main.run(order, self.asked.timeout_of(order)) if order is not None else []
+    def _play_in_main(self, order: Order | None) -> Batch:
+        return self._homes.main.run(order, self.asked.timeout_of(order)) if order is not None else _NOTHING
 
     def _request(self, lane: Lane, order: Order) -> Request:
         """The worker that is meant must be the one that knows the environments, unless it is to learn of them all."""
@@ -192,9 +192,10 @@ class Round:
         self._has_failures = True
         self._failures.of_env(record, value, order, self.asked)
 
-    def _take(self, lane: Lane | None, order: Order, outcomes: list[Outcome], generation: int) -> None:
+    def _take(self, lane: Lane | None, order: Order, given: Answer) -> None:
         """Keep what succeeded, and decide on what did not."""
-        records, good, bad = self._environments.records, list[Outcome](), list[Outcome]()
+        outcomes, spent, generation = given
+        records, bad = self._environments.records, list[Outcome]()
         gives_values = not order.rebuilds or self.asked.kind is Fork  # a fork is there once it is rebuilt
         busy_s = 0.0
         for outcome in outcomes:
@@ -203,7 +204,6 @@ class Round:
             if type(value) in _FAILED and not _lives_on(order, value):
                 bad.append(outcome)
                 continue
-            good.append(outcome)
             if order.rebuilds:
                 records[env_id].generation, records[env_id].in_sync = generation, True
             if gives_values:
@@ -211,7 +211,9 @@ class Round:
             if saved is not None:
                 self.saved[env_id] = saved
         self._busy_s[lane] += busy_s
-        self._stats.count(lane, order, good, busy_s)
+        self._stats.count(lane, order, spent, busy_s)
+        if self._stats.keeps_each and order.counts:
+            self._stats.count_each(outcomes)
         for env_id, value, *_ in bad:
             if order.rebuilds and not (isinstance(value, Raised) and value.phase == "load"):
                 records[env_id].generation = generation

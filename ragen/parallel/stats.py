@@ -6,7 +6,7 @@ import os
 import statistics
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import get_ident
@@ -14,10 +14,10 @@ from time import perf_counter
 from typing import NamedTuple
 
 from ragen.parallel.environments import Environments, EnvRecord
-from ragen.parallel.episode.clock import Usage
+from ragen.parallel.episode.clock import Spent
 from ragen.parallel.episode.outcome import Outcome
 from ragen.parallel.lanes.lane import Lane
-from ragen.parallel.lanes.orders import Order, Reset
+from ragen.parallel.lanes.orders import Order
 from ragen.parallel.settings import Mode
 from ragen.parallel.this_process import usable_cpus
 
@@ -73,6 +73,15 @@ class TagCosts(NamedTuple):
     extra_s: float = 0.0
     resets: int = 0
 
+    @classmethod
+    def of(cls, resets: Spent, turns: Spent) -> TagCosts:
+        """The costs of these resets and turns."""
+        both = resets.also(turns)
+        queued_s = both.seconds - both.own_s
+        return cls(
+            both.seconds, resets.seconds, both.waited_s, turns.number, 0.0, queued_s, both.extra_s, resets.number
+        )
+
     @property
     def per_turn(self) -> float:
         """Seconds of one turn of one environment, its part of the resets included."""
@@ -99,40 +108,6 @@ class TagCosts(NamedTuple):
         return f"{turn * 1e6:.0f} us a turn, {self.reset_s * 1e3:.1f} ms of resets an episode{spent}"
 
 
-class Seen(NamedTuple):
-    """Resets or turns of a tag in an episode so far.
-
-    Attributes:
-        number: How many.
-        seconds: What they took together.
-        dearest: What the one took that took longest; the first one may have had to import what the others found.
-        own_s: What they took together without standing in line for a processor.
-        dearest_own: What the one took so that took longest.
-    """
-
-    number: int = 0
-    seconds: float = 0.0
-    dearest: float = 0.0
-    own_s: float = 0.0
-    dearest_own: float = 0.0
-
-    def also(self, more: Seen) -> Seen:
-        """Together with some more of them."""
-        number, seconds, dearest, own_s, dearest_own = more
-        return Seen(
-            self.number + number,
-            self.seconds + seconds,
-            max(self.dearest, dearest),
-            self.own_s + own_s,
-            max(self.dearest_own, dearest_own),
-        )
-
-    @property
-    def usual_s(self) -> float:
-        """Seconds of one of them, the dearest aside; 0 while there was only one."""
-        return (self.seconds - self.dearest) / (self.number - 1) if self.number > 1 else 0.0
-
-
 @dataclass
 class Episode:
     """What was measured in an episode so far; filled by the engine.
@@ -140,46 +115,32 @@ class Episode:
     Attributes:
         reset: The call that began it; None if it was not measured.
         calls: The calls that played turns, in order.
-        tags: Costs by tag.
         resets, turns: Of single environments, by tag.
     """
 
     reset: CallTime | None = None
     calls: list[CallTime] = field(default_factory=list)
-    tags: dict[str, TagCosts] = field(default_factory=dict)
-    resets: dict[str, Seen] = field(default_factory=dict)
-    turns: dict[str, Seen] = field(default_factory=dict)
+    resets: dict[str, Spent] = field(default_factory=dict)
+    turns: dict[str, Spent] = field(default_factory=dict)
 
     def count(self, call: CallTime) -> None:
         """Count a call that played turns; of very many the first ones are enough."""
         if len(self.calls) < REMEMBERED:
             self.calls.append(call)
 
-    def add(self, tag: str, times: Sequence[tuple[float, Usage | None]], are_turns: bool) -> None:
-        """Count turns or resets of a tag's environments: the seconds of each, and how they were spent if known."""
-        seconds = waited = in_line = extra = dearest = dearest_own = 0.0
-        for took, usage in times:
-            own = took
-            if usage is not None:
-                known = usage.waited + usage.computed
-                own = min(took, known)
-                waited += usage.waited
-                extra += max(0.0, known - took)
-            seconds += took
-            in_line += took - own
-            dearest, dearest_own = max(dearest, took), max(dearest_own, own)
-        old = self.tags.get(tag, TagCosts())
-        self.tags[tag] = old._replace(
-            seconds=old.seconds + seconds,
-            reset_s=old.reset_s if are_turns else old.reset_s + seconds,
-            waited_s=old.waited_s + waited,
-            queued_s=old.queued_s + in_line,
-            extra_s=old.extra_s + extra,
-            turns=old.turns + len(times) * are_turns,
-            resets=old.resets + len(times) * (not are_turns),
-        )
-        kind = self.turns if are_turns else self.resets
-        kind[tag] = kind.get(tag, Seen()).also(Seen(len(times), seconds, dearest, seconds - in_line, dearest_own))
+    @property
+    def tags(self) -> dict[str, TagCosts]:
+        """Costs by tag."""
+        tags = {**self.resets, **self.turns}
+        return {tag: TagCosts.of(self.resets.get(tag, Spent()), self.turns.get(tag, Spent())) for tag in tags}
+
+    def add(self, spent: Mapping[str, Spent], are_turns: bool) -> int:
+        """Count turns or resets by tag; how many they are."""
+        kind, number = self.turns if are_turns else self.resets, 0
+        for tag, more in spent.items():
+            kind[tag] = kind[tag].also(more) if tag in kind else more
+            number += more.number
+        return number
 
 
 class CostMeter:
@@ -337,8 +298,8 @@ class Stats:
         self._lock = threading.Lock()
         self._under_way, self._since = 0, 0.0  # calls, and when the first of them began
         self._passed_s = 0.0
-        self._turns: dict[str, Seen] = {}  # of episodes that were taken, by tag
-        self._resets: dict[str, Seen] = {}
+        self._turns: dict[str, Spent] = {}  # of episodes that were taken, by tag
+        self._resets: dict[str, Spent] = {}
 
     @contextmanager
     def in_call(self) -> Iterator[None]:
@@ -361,35 +322,30 @@ class Stats:
         taken, self.episode = self.episode, Episode()
         return taken
 
-    def _seen(self) -> tuple[dict[str, Seen], dict[str, Seen]]:
+    def _seen(self) -> tuple[dict[str, Spent], dict[str, Spent]]:
         """Turns and resets since the engine was made, by tag."""
-        turns, resets = dict(self._turns), dict(self._resets)
-        for before, now in ((turns, self.episode.turns), (resets, self.episode.resets)):
-            for tag, seen in now.items():
-                before[tag] = before.get(tag, Seen()).also(seen)
-        return turns, resets
+        every = Episode(turns=dict(self._turns), resets=dict(self._resets))
+        every.add(self.episode.turns, are_turns=True)
+        every.add(self.episode.resets, are_turns=False)
+        return every.turns, every.resets
 
     def count_restart(self, lane: Lane) -> None:
         """Count a worker that has to be replaced."""
         self._tallies[get_ident(), lane].restarts += 1
 
-    def count(self, lane: Lane | None, order: Order, outcomes: Sequence[Outcome], busy_s: float) -> None:
-        """Count what a home has carried out: the seconds that it was busy, and the outcomes that are no failures."""
+    def count(self, lane: Lane | None, order: Order, spent: Mapping[str, Spent], busy_s: float) -> None:
+        """Count what a home has carried out: the seconds that it was busy, and what resets or turns took by tag."""
         tally = self._tallies[get_ident(), lane]
         tally.busy_s += busy_s
-        if not (order.plays or type(order) is Reset):
-            return
-        if order.plays:
-            tally.turns += len(outcomes)
-        else:
-            tally.resets += len(outcomes)
-        by_tag: dict[str, list[tuple[float, Usage | None]]] = {}
-        for env_id, _, seconds, usage, _ in outcomes:
-            by_tag.setdefault(self._records[env_id].spec.tag, []).append((seconds, usage))
-            if self.keeps_each:
-                self._each[env_id] += seconds
-        for tag, times in by_tag.items():
-            self.episode.add(tag, times, order.plays)
+        if order.counts:
+            number = self.episode.add(spent, order.plays)
+            tally.turns += number * order.plays
+            tally.resets += number * (not order.plays)
+
+    def count_each(self, outcomes: Iterable[Outcome]) -> None:
+        """Count the seconds inside each environment."""
+        for outcome in outcomes:
+            self._each[outcome.env_id] += outcome.seconds
 
     def count_call(self, call: CallTime, are_turns: bool) -> None:
         """Count a whole call that played turns, or reset all environments."""

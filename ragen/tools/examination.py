@@ -10,6 +10,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+from ragen.parallel.episode.clock import Spent
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import Change
 from ragen.parallel.episode.outcome import Outcome
@@ -302,19 +303,19 @@ class Examination:
         reset = Reset([ResetOrder(_OTHER, each, OPTIONS) for each in (seed + 3, seed + 2, seed + 1, seed)])
         play = Play([(_OTHER, Turn(actions, MANY_ACTIONS)) for actions in turns])
         given: dict[Order, list[list[Outcome]]] = defaultdict(list)
-        lives, end = 0, time.monotonic() + self._budget
+        lives, end, spent = 0, time.monotonic() + self._budget, Spent()
         while lives < most and (not lives or time.monotonic() < end):
             lives += 1
             for order in (load, build, reset, play, Unload([_OTHER])):
                 given[order].append(self._here.do(order))
+                if order is play:
+                    spent = spent.also(self._here.spent[self._spec.tag])
 
         def seconds(order: Order) -> list[float]:
             """Of all but the first of a batch, which finds caches colder than among many environments."""
             return [each.seconds for outcomes in given[order] for each in outcomes[1:] or outcomes]
 
-        usages = [each.usage for outcomes in given[play] for each in outcomes if each.usage is not None]
-        computed, waited = (sum(getattr(usage, name) for usage in usages) for name in ("computed", "waited"))
-        busy = min(1.0, computed / (computed + waited)) if waited else 1.0
+        busy = min(1.0, spent.busy)
         self._costs = EnvCosts(median(seconds(build)), median(seconds(reset)), median(seconds(play)), busy)
         return lives
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragen.closing import Closing
+from ragen.parallel.episode.clock import Spent
 from ragen.parallel.episode.outcome import Outcome, Raised
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.kinds import available
@@ -52,6 +53,7 @@ class Sandbox(Closing):
 
     Attributes:
         timeout: Seconds that each reset, turn or call may take.
+        spent: What the last resets or turns took, by tag.
         lost: Whether the worker was lost, and the environments with it, since they were loaded.
     """
 
@@ -68,6 +70,7 @@ class Sandbox(Closing):
         """
         self.timeout = timeout
         self.lost = False
+        self.spent: Mapping[str, Spent] = {}
         self._kind = _kind(environ)
         self._engine = next(_engines)
         self._lane = Lane("sandbox", self._kind)
@@ -97,6 +100,7 @@ class Sandbox(Closing):
         for outcome in reply.outcomes:
             if isinstance(outcome.value, Raised):
                 raise Mishap.of_raised(outcome.value, where)
+        self.spent = reply.spent
         return reply.outcomes
 
     def ask(self, order: Order, where: str = "") -> Any:

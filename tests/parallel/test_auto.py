@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ragen.parallel.episode.clock import Usage
+from ragen.parallel.episode.clock import Spent, Usage, spent_on
 from ragen.parallel.placement import (
     ALL_MAIN,
     RESET,
@@ -17,7 +17,7 @@ from ragen.parallel.placement import (
     decide,
     first_look,
 )
-from ragen.parallel.stats import CallTime, CostMeter, Episode, Seen, TagCosts
+from ragen.parallel.stats import CallTime, CostMeter, Episode, TagCosts
 
 LIMITS = Limits(4, cpus=2)
 MS = 1e-3
@@ -225,10 +225,11 @@ def test_the_number_of_workers_follows_what_becomes_known_of_waiting(why, cost, 
 def seen(turn=20 * MS, turns=2, reset=0.0, calls=0, dearest=None, **spent):
     """An episode so far: so many turns of environments that were reset, in so many calls that are over."""
     episode = Episode(calls=[CallTime(64 * turn, 64, 64 * turn)] * calls)
-    episode.add("T", [(reset, None)] * 64, are_turns=False)
+    episode.add({"T": spent_on([(reset, None)] * 64)}, are_turns=False)
     first = turn if dearest is None else dearest
-    episode.add("T", [(each, Usage(each - each * spent.get("waits", 0), each * spent.get("waits", 0)))
-                      for each in [first] + [turn] * (turns - 1)] if turns else [], are_turns=True)  # fmt: skip
+    waits = spent.get("waits", 0)
+    played = [(each, Usage(each - each * waits, each * waits)) for each in [first] + [turn] * (turns - 1)]
+    episode.add({"T": spent_on(played if turns else [])}, are_turns=True)
     return episode
 
 
@@ -280,7 +281,7 @@ def test_in_the_first_episode_only_turns_since_the_last_snapshots_are_played_aga
 )
 def test_a_first_reset_that_takes_long_is_shared_too(why, reset, left, ready, lanes, starting):
     episode = Episode()
-    episode.add("T", [(reset, None)] * (64 - left), are_turns=False)
+    episode.add({"T": spent_on([(reset, None)] * (64 - left))}, are_turns=False)
     situation = given(ready, T=episode.tags["T"])
     after = first_look(State(episode=1), situation, episode, {"T": left}, is_reset=True)
     assert (after.now.lanes, after.starting) == (lanes, starting), why
@@ -351,22 +352,24 @@ def test_of_very_many_calls_the_first_ones_are_kept():
 
 def test_an_episode_adds_up_turns_and_resets_by_tag():
     episode = Episode()
-    episode.add("T", [(0.5, None)], are_turns=False)
-    episode.add("T", [(0.5, Usage(0.1, 0.3)), (0.5, Usage(0.0, 0.5)), (0.9, None), (0.1, None)], are_turns=True)
+    episode.add({"T": spent_on([(0.5, None)])}, are_turns=False)
+    episode.add(
+        {"T": spent_on([(0.5, Usage(0.1, 0.3)), (0.5, Usage(0.0, 0.5)), (0.9, None), (0.1, None)])}, are_turns=True
+    )
     assert episode.tags["T"] == TagCosts(2.5, 0.5, 0.8, 4, queued_s=pytest.approx(0.1), resets=1)
     assert (episode.tags["T"].per_turn, episode.tags["T"].per_call) == (2.5 / 4, 0.5)
     assert episode.tags["T"].busy == pytest.approx(1 - 0.8 / 2.4)
-    assert episode.turns["T"] == Seen(4, 2.0, 0.9, pytest.approx(1.9), 0.9)
-    assert episode.resets["T"] == Seen(1, 0.5, 0.5, 0.5, 0.5)
+    assert episode.turns["T"] == Spent(4, 2.0, 0.9, pytest.approx(1.9), 0.9, 0.8)
+    assert episode.resets["T"] == Spent(1, 0.5, 0.5, 0.5, 0.5)
 
 
 def test_an_environment_whose_child_processes_use_two_processors_keeps_two_busy():
     episode = Episode()
-    episode.add("T", [(0.5, Usage(1.0, 0.0))] * 4, are_turns=True)
+    episode.add({"T": spent_on([(0.5, Usage(1.0, 0.0))] * 4)}, are_turns=True)
     assert episode.tags["T"].busy == 2.0
 
 
-@pytest.mark.parametrize(("seen", "usual"), [(Seen(), 0.0), (Seen(1, 2.0, 2.0), 0.0), (Seen(3, 5.0, 3.0), 1.0)])
+@pytest.mark.parametrize(("seen", "usual"), [(Spent(), 0.0), (Spent(1, 2.0, 2.0), 0.0), (Spent(3, 5.0, 3.0), 1.0)])
 def test_what_took_longest_says_nothing_of_what_is_usual(seen, usual):
     assert seen.usual_s == usual
 

@@ -111,7 +111,7 @@ def answer(handle: WorkerHandle) -> Any:
     """Wait for a reply; what the puppet gave."""
     reply = wait(handle)
     assert reply is not None
-    [outcome] = codec.unpack_reply(reply)
+    [outcome] = codec.unpack_reply(reply).outcomes
     return outcome.value
 
 

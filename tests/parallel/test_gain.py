@@ -10,8 +10,7 @@ import pytest
 from ragen.cli.main import main
 from ragen.parallel import EnvEngine, EnvSpec, Settings
 from ragen.parallel.environments import Environments, EnvRecord
-from ragen.parallel.episode.clock import Usage
-from ragen.parallel.episode.outcome import Outcome
+from ragen.parallel.episode.clock import Usage, spent_on
 from ragen.parallel.episode.turn import Turn
 from ragen.parallel.lanes.orders import Play
 from ragen.parallel.stats import Gain, Stats, duration
@@ -116,7 +115,7 @@ def test_standing_in_line_for_a_processor_counts_unless_workers_made_the_line(mo
     stats = Stats(environments)
     for name in ("worker 0", "worker 1"):
         lane = type("Lane", (), {"name": name})()
-        stats.count(lane, Play([(0, None)]), [Outcome(0, None, 2.0, Usage(computed=1.5, waited=0.0), None)], 2.0)
+        stats.count(lane, Play([(0, None)]), {"Walk": spent_on([(2.0, Usage(computed=1.5, waited=0.0))])}, 2.0)
     assert stats.gain(True).sequential_s == sequential_s
 
 

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from ragen.parallel.episode.clock import Usage
+from ragen.parallel.episode.clock import Usage, spent_on
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import RAGEN
 from ragen.parallel.placement import CallTime, Episode, Homes, Limits, Placement
@@ -220,7 +220,7 @@ class Simulation:
             if episode is not None:
                 each = (waited + computed) / len(members)
                 usage = Usage(computed / len(members), waited / len(members))
-                episode.add(name, [(each, usage)] * len(members), call >= 0)
+                episode.add({name: spent_on([(each, usage)] * len(members))}, call >= 0)
         crowded = max(1.0, sum(working.values()) / cpus / max(1e-9, *working.values()))
         busy = defaultdict(float, {home: waiting[home] + computing[home] * crowded for home in waiting})
         lanes = [home for home in busy if home is not None]

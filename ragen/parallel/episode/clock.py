@@ -16,6 +16,7 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,6 +47,67 @@ class Usage(NamedTuple):
     def part(self, share: float) -> Usage:
         """What one of several pieces of work accounts for, by its share of their time."""
         return Usage(self.computed * share, self.waited * share)
+
+
+class Spent(NamedTuple):
+    """What several resets or turns took.
+
+    Attributes:
+        number: How many.
+        seconds: What they took together.
+        dearest: What the one took that took longest; the first one may have had to import what the others found.
+        own_s: What they took together without standing in line for a processor.
+        dearest_own: What the one took so that took longest.
+        waited_s: The part of it in which they waited for something else than a processor.
+        extra_s: Processor seconds beside it, where several child processes computed at once.
+    """
+
+    number: int = 0
+    seconds: float = 0.0
+    dearest: float = 0.0
+    own_s: float = 0.0
+    dearest_own: float = 0.0
+    waited_s: float = 0.0
+    extra_s: float = 0.0
+
+    def also(self, more: Spent) -> Spent:
+        """Together with some more of them."""
+        number, seconds, dearest, own_s, dearest_own, waited_s, extra_s = more
+        return Spent(
+            self.number + number,
+            self.seconds + seconds,
+            max(self.dearest, dearest),
+            self.own_s + own_s,
+            max(self.dearest_own, dearest_own),
+            self.waited_s + waited_s,
+            self.extra_s + extra_s,
+        )
+
+    @property
+    def usual_s(self) -> float:
+        """Seconds of one of them, the dearest aside; 0 while there was only one."""
+        return (self.seconds - self.dearest) / (self.number - 1) if self.number > 1 else 0.0
+
+    @property
+    def busy(self) -> float:
+        """Processors that one of them keeps busy on a machine that is not; 1 where they only compute."""
+        return 1.0 + (self.extra_s - self.waited_s) / self.own_s if self.own_s > 0 else 1.0
+
+
+def spent_on(times: Sequence[tuple[float, Usage | None]]) -> Spent:
+    """What resets or turns took: the seconds of each, and how they were spent if known."""
+    seconds = own_s = dearest = dearest_own = waited = extra = 0.0
+    for took, usage in times:
+        own = took
+        if usage is not None:
+            known = usage.waited + usage.computed
+            own = min(took, known)
+            waited += usage.waited
+            extra += max(0.0, known - took)
+        seconds += took
+        own_s += own
+        dearest, dearest_own = max(dearest, took), max(dearest_own, own)
+    return Spent(len(times), seconds, dearest, own_s, dearest_own, waited, extra)
 
 
 class Reading(NamedTuple):

@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from ragen.parallel.episode import replicas
-from ragen.parallel.episode.clock import SLOW, UsageClock
+from ragen.parallel.episode.clock import SLOW, Spent, Usage, UsageClock, spent_on
 from ragen.parallel.episode.global_rng import outer_state_kept
 from ragen.parallel.episode.journal import Change, EpisodeJournal, Snapshot
 from ragen.parallel.episode.outcome import Outcome, Overdue, Raised, TimedOut
@@ -95,7 +95,7 @@ class EnvHost:
 
     def reset(self, orders: Sequence[ResetOrder]) -> list[Outcome]:
         """Begin new episodes. Outcomes hold a :class:`ResetResult`."""
-        first: dict[Any, Pickled] = {}
+        first: dict[Any, bytes] = {}
         return self._each(orders, "reset", lambda replica, order: self._reset_one(replica, order, first))
 
     def play(self, items: Sequence[tuple[int, Any]]) -> list[Outcome]:
@@ -116,6 +116,14 @@ class EnvHost:
     def save(self, items: Sequence[tuple[int, Any]]) -> list[Outcome]:
         """Take snapshots of environments that show this. Outcomes hold a :class:`Snapshot`, to be loaded unchecked."""
         return self._each(items, "save", lambda replica, item: Snapshot(0, replicas.save(replica, item[1]), None))
+
+    def spent(self, outcomes: Iterable[Outcome]) -> dict[str, Spent]:
+        """What resets or turns took by tag, without those that failed."""
+        times: dict[str, list[tuple[float, Usage | None]]] = {}
+        for env_id, value, seconds, usage, _ in outcomes:
+            if type(value) is not Raised and type(value) is not TimedOut:
+                times.setdefault(self._replicas[env_id].spec.tag, []).append((seconds, usage))
+        return {tag: spent_on(each) for tag, each in times.items()}
 
     def unload(self, env_ids: Iterable[int]) -> None:
         """Close environments and forget them, each an item of its own to the deadline; a failure to close is logged."""
@@ -256,7 +264,7 @@ class EnvHost:
             self.mark(self._at)
         self.since = perf_counter()
 
-    def _reset_one(self, replica: Replica, order: ResetOrder, first: dict[Any, Pickled]) -> ResetResult:
+    def _reset_one(self, replica: Replica, order: ResetOrder, first: dict[Any, bytes]) -> ResetResult:
         """Reset a member of a group, or load what the first member of this batch has saved after its reset."""
         if type(order.options) is Pickled:
             order = order._replace(options=order.options.open())

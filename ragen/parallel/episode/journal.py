@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ragen.errors import in_short
-from ragen.parallel.episode.pickled import Pickled
 from ragen.parallel.episode.values import copied
 
 
@@ -89,7 +88,7 @@ class Divergence(NamedTuple):
         return f"the {self.what} was {in_short(self.expected, 200)} and is now {in_short(self.got, 200)}"
 
 
-MOST_SNAPSHOTS = 4 << 20  # bytes of an environment's snapshots, beside the last one, which is always kept
+MOST_SNAPSHOTS = 4 << 20  # bytes of an environment's snapshots, about, beside the last one, which is always kept
 
 
 class Snapshot(NamedTuple):
@@ -102,7 +101,7 @@ class Snapshot(NamedTuple):
     """
 
     position: int
-    state: Pickled
+    state: bytes
     digest: Any
 
 
@@ -152,12 +151,11 @@ class EpisodeJournal:
         """Whether nothing has to be replayed."""
         return bool(self.snapshots) and not self.behind
 
-    def keep(self, state: Pickled, digest: Any) -> None:
-        """Keep a snapshot of now; of older ones every other goes, where they take too much memory."""
+    def keep(self, state: bytes, digest: Any) -> None:
+        """Keep a snapshot of now; of older ones every other goes, where so many of this size take too much memory."""
         self.snapshots.append(Snapshot(len(self.entries), state, digest))
-        older = self.snapshots[:-1]
-        if sum(len(each.state.pickled) for each in older) > MOST_SNAPSHOTS:
-            self.snapshots = [*older[::2], self.snapshots[-1]]
+        if (len(self.snapshots) - 1) * len(state) > MOST_SNAPSHOTS:
+            self.snapshots = [*self.snapshots[:-1:2], self.snapshots[-1]]
 
     def without_snapshots(self) -> EpisodeJournal:
         """The episode as it is replayed from its beginning, if that is known; itself if not."""

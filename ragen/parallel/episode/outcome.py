@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pickle
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ragen.errors import EnvError
-from ragen.parallel.episode.clock import Usage
+from ragen.parallel.episode.clock import Spent, Usage
 from ragen.parallel.interrupts import let_signals_pass
 
 _LONGEST_TEXT, _LONGEST_TRACE = 2_000, 20_000  # characters that are kept of what an exception says
@@ -21,8 +23,9 @@ class Outcome(NamedTuple):
         env_id: Which environment.
         value: The result, a :class:`Raised`, or a :class:`~ragen.parallel.episode.journal.Divergence`.
         seconds: Time it took where the environment lives.
-        usage: How it was spent; None where that was not looked at, since it took no time to speak of.
-        saved: A snapshot that was taken after it, where one was; a :class:`~ragen.parallel.episode.pickled.Pickled`.
+        usage: How it was spent; None where that was not looked at, since it took no time to speak of, and where the
+            environment lives in a worker: of those only what many took together is known.
+        saved: A snapshot that was taken after it, where one was; in bytes.
     """
 
     env_id: int
@@ -30,6 +33,18 @@ class Outcome(NamedTuple):
     seconds: float = 0.0
     usage: Usage | None = None
     saved: Any = None
+
+
+class Batch(NamedTuple):
+    """What came of a batch.
+
+    Attributes:
+        outcomes: In the order of its items.
+        spent: What its resets, or its turns, took; by tag, without those that failed.
+    """
+
+    outcomes: list[Outcome]
+    spent: Mapping[str, Spent] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)

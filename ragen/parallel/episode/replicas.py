@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 REPLAY_S = 0.005  # seconds of turns that are replayed sooner than saved
 DEAR_SAVE = 10.0  # times a snapshot's own cost that the turns must have taken which it saves from being replayed
+MORE_THAN_ONE = 1.5  # usual turns that are replayed sooner than saved: one, as exactly as turns can be timed
 DEAR_RESET_S = 1e-3  # seconds of a reset from which members of a group load what its first one saved
 
 
@@ -41,6 +42,7 @@ class Replica:
         has_snapshots: Whether its class declares ``save`` and ``load``; known once it is built.
         saves_midway: Whether they may be of any moment; else of the one after a reset.
         unsaved_s: Seconds of the turns since its last snapshot.
+        turn_s: Seconds of the last turn.
         save_s: What that snapshot cost.
         saved: A snapshot that is still to be handed on.
     """
@@ -54,8 +56,9 @@ class Replica:
     has_snapshots: bool = False
     saves_midway: bool = False
     unsaved_s: float = 0.0
+    turn_s: float = 0.0
     save_s: float = 0.0
-    saved: Pickled | None = None
+    saved: bytes | None = None
 
 
 def build_if_needed(replica: Replica) -> None:
@@ -174,7 +177,7 @@ def _replay_episode(replica: Replica, journal: EpisodeJournal, tick: Callable[[]
 # Snapshots
 
 
-def save(replica: Replica, shown: Any) -> Pickled:
+def save(replica: Replica, shown: Any) -> bytes:
     """The whole state of an environment, its own states of the global generators included, and what it shows.
 
     Raises:
@@ -182,16 +185,16 @@ def save(replica: Replica, shown: Any) -> Pickled:
     """
     with replica.rng.in_place() if replica.rng else nullcontext():
         state = replica.spec.game.save(replica.env)
-    return Pickled.of((state, replica.rng.state() if replica.rng is not None else None, shown))
+    return Pickled.of((state, replica.rng.state() if replica.rng is not None else None, shown)).pickled
 
 
-def load(replica: Replica, saved: Pickled) -> tuple[Any, bool]:
+def load(replica: Replica, saved: bytes) -> tuple[Any, bool]:
     """Have a just built environment stand where another one was saved.
 
     Returns:
         What it shows, and whether it was asked for that; else it is what the other one has shown.
     """
-    state, generators, shown = saved.open()
+    state, generators, shown = Pickled(saved).open()
     game = replica.spec.game
     if replica.rng is not None:
         replica.rng.restore(generators)
@@ -205,7 +208,8 @@ def load(replica: Replica, saved: Pickled) -> tuple[Any, bool]:
 def save_if_due(replica: Replica, shown: Any, seconds: float, begins_unseeded: bool) -> None:
     """Take a snapshot after a turn or a reset, where replaying what was played since the last one would cost more.
 
-    It is left in ``replica.saved``.
+    More than the snapshot, and more than a usual turn: to keep one costs the main process something too, and a replay
+    of one turn is what a lost environment may cost. It is left in ``replica.saved``.
 
     An episode that began without a seed, and an environment that cannot be replayed, have one from the beginning. When
     snapshots are taken depends on the clock: so one that raises is none, and nothing else.
@@ -216,11 +220,12 @@ def save_if_due(replica: Replica, shown: Any, seconds: float, begins_unseeded: b
         seconds: What the turn took.
         begins_unseeded: Whether an episode has just begun that no seed decides.
     """
+    usual_s, replica.turn_s = min(replica.turn_s, seconds), seconds
     replica.unsaved_s += seconds
     if not (begins_unseeded or replica.saves_midway):
         return
     is_needed = begins_unseeded or not replica.spec.is_replayable
-    if not is_needed and replica.unsaved_s < max(REPLAY_S, DEAR_SAVE * replica.save_s):
+    if not is_needed and replica.unsaved_s < max(REPLAY_S, DEAR_SAVE * replica.save_s, MORE_THAN_ONE * usual_s):
         return
     start = perf_counter()
     try:

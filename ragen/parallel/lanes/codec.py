@@ -11,15 +11,18 @@ from __future__ import annotations
 import io
 import pickle
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
+from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
+from ragen.parallel.episode.clock import Spent
 from ragen.parallel.episode.host import ResetOrder
-from ragen.parallel.episode.outcome import Outcome, Raised
+from ragen.parallel.episode.outcome import Batch, Outcome, Raised
 from ragen.parallel.episode.pickled import OURS, Pickled, PlainPickler, pickled_items
+from ragen.parallel.episode.turn import named
 from ragen.parallel.interrupts import let_signals_pass
 from ragen.parallel.lanes.handle import Message, WorkerGone, WorkerHandle
 from ragen.parallel.lanes.orders import Call, CloseAll, Order, Play, Rebuild, Reset, Save, Unload
@@ -76,12 +79,12 @@ def _pickled_order(order: Order) -> Order:
     return order if isinstance(order, Unload) else type(order)(pickled_items(order.items))
 
 
-def pack_reply(number: int, outcomes: Sequence[Outcome]) -> Message:
-    """Outcomes as bytes; those that cannot be pickled, or opened again, become failures of their environments."""
+def pack_reply(number: int, outcomes: Sequence[Outcome], spent: Mapping[str, Spent] = {}) -> Message:
+    """A batch as bytes; outcomes that cannot be pickled, or opened again, become failures of their environments."""
     try:
-        return _packed(_outcomes_apart(outcomes), number)
+        return _packed(_outcomes_apart(outcomes, spent), number)
     except Exception:  # whatever the pickling of something that is not plain raises
-        return _packed(_outcomes_apart([_fit(outcome) for outcome in outcomes]), number)
+        return _packed(_outcomes_apart([_fit(outcome) for outcome in outcomes], spent), number)
 
 
 def number_of(message: Message) -> int:
@@ -89,24 +92,26 @@ def number_of(message: Message) -> int:
     return _HEAD.unpack_from(message[0])[0]
 
 
-def unpack_reply(message: Message) -> list[Outcome]:
+def unpack_reply(message: Message) -> Batch:
     """What :func:`pack_reply` packed; what cannot be opened here becomes a failure of its environment."""
     found = pickle.loads(memoryview(message[0])[_HEAD.size :], buffers=message[1:])
     if found is None:
-        return []
-    env_ids, values, seconds, usages, saved = found
+        return Batch([])
+    env_ids, values, seconds, saved, tags, costs = found
     values = from_columns(values)
     if Pickled in set(map(type, values)):
         values = [_opened(value) if type(value) is Pickled else value for value in values]
-    fields = zip(env_ids, values, seconds, usages, saved or [None] * len(values), strict=True)
-    return list(map(Outcome._make, fields))
+    fields = zip(env_ids, values, seconds, repeat(None), saved or repeat(None))
+    spent = dict(zip(tags, map(named, repeat(Spent), costs), strict=True))
+    return named(Batch, (list(map(named, repeat(Outcome), fields)), spent))
 
 
-def _outcomes_apart(outcomes: Sequence[Outcome]) -> Any:
+def _outcomes_apart(outcomes: Sequence[Outcome], spent: Mapping[str, Spent]) -> Any:
     if not outcomes:
         return None
-    env_ids, values, seconds, usages, saved = zip(*outcomes, strict=True)
-    return env_ids, to_columns(values), seconds, usages, saved if any(saved) else None
+    env_ids, values, seconds, _, saved = zip(*outcomes, strict=True)
+    columns = env_ids, to_columns(values), seconds, saved if any(saved) else None
+    return *columns, list(spent), list(map(tuple, spent.values()))
 
 
 def portable(message: Message) -> Message:
@@ -189,7 +194,7 @@ def from_columns(values: tuple[str | None, list[Any]]) -> list[Any]:
     if name is None:
         return columns
     each = [column if type(column) is tuple else unpacked(column) for column in columns]
-    return list(map(_class_named(name)._make, zip(*each, strict=True)))
+    return list(map(named, repeat(_class_named(name)), zip(*each, strict=True)))
 
 
 @lru_cache(maxsize=64)

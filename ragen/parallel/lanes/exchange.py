@@ -26,10 +26,12 @@ import heapq
 import selectors
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import NamedTuple, TypeVar
 
-from ragen.parallel.episode.outcome import Outcome
+from ragen.parallel.episode.clock import Spent
+from ragen.parallel.episode.outcome import Batch, Outcome
 from ragen.parallel.episode.pickled import CannotTravel
 from ragen.parallel.interrupts import interrupts_held, interrupts_let_through
 from ragen.parallel.lanes.failure import LaneFailure
@@ -43,10 +45,12 @@ class Answer(NamedTuple):
 
     Attributes:
         outcomes: In the order of the request's items.
+        spent: What they took, by tag.
         generation: The worker that gave it.
     """
 
     outcomes: list[Outcome]
+    spent: Mapping[str, Spent]
     generation: int
 
 
@@ -95,7 +99,7 @@ def ask(requests: Mapping[Lane, Request]) -> dict[Lane, Reply]:
 def locked(lanes: Iterable[Lane]) -> Iterator[None]:
     """Hold lanes, and interrupts back; those get through while another thread has a lane."""
     with interrupts_held(), contextlib.ExitStack() as locks:
-        for lane in sorted(lanes, key=lambda lane: lane.order):
+        for lane in sorted(lanes, key=attrgetter("order")):
             while not lane.lock.acquire(timeout=_LOCK_PATIENCE):
                 with interrupts_let_through():
                     pass
@@ -139,17 +143,17 @@ class _Exchange:
     def _begin(self, lane: Lane, request: Request) -> None:
         self._waiting[lane] = -1
         try:
-            given: list[Outcome] | LaneFailure | None = lane.begin(request)
+            given: Batch | LaneFailure | None = lane.begin(request)
         except CannotTravel as unfit:
-            given = [Outcome(env_id, raised) for env_id, raised in unfit.failed.items()]
+            given = Batch([Outcome(env_id, raised) for env_id, raised in unfit.failed.items()])
         if given is not None:
             self._finish(lane, given)
 
-    def _finish(self, lane: Lane, given: list[Outcome] | LaneFailure) -> None:
+    def _finish(self, lane: Lane, given: Batch | LaneFailure) -> None:
         descriptor = self._waiting.pop(lane)
         if descriptor >= 0:
             self._watched.unregister(descriptor)
-        self._replies[lane] = given if isinstance(given, LaneFailure) else Answer(given, lane.generation)
+        self._replies[lane] = given if isinstance(given, LaneFailure) else Answer(*given, lane.generation)
 
     def _follow(self, lane: Lane) -> None:
         """Watch the descriptor that the lane's worker has now, for what is to be done there now."""

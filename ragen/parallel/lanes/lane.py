@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ragen.errors import LaneStartError
-from ragen.parallel.episode.outcome import Outcome
+from ragen.parallel.episode.outcome import Batch
 from ragen.parallel.lanes import codec
 from ragen.parallel.lanes.failure import Cause, LaneFailure
 from ragen.parallel.lanes.handle import Ending, LaneKind, Message, Position, WorkerGone, WorkerHandle
@@ -90,7 +90,7 @@ class Lane:
         self._kind = kind
         self._request: Request | None = None  # the last one
         self._number = 0  # its own
-        self._outcomes: list[Outcome] | None = None  # of it, once they are here
+        self._batch: Batch | None = None  # what came of it, once it is here
         self._since = 0.0  # when the worker was started, came up, or was asked
         self._heard = 0.0  # when bytes last moved since it was asked: a long transfer is no hang
         self._moved = 0
@@ -128,7 +128,7 @@ class Lane:
             return LaneFailure(Cause.REPLACED, self.name, Ending())
         number = next(_numbers)
         message = codec.pack_request(number, request.engine, request.order)
-        self._request, self._number, self._outcomes = request, number, None
+        self._request, self._number, self._batch = request, number, None
         return self._send(message)
 
     def _send(self, message: Message) -> LaneFailure | None:
@@ -149,11 +149,11 @@ class Lane:
             return self._died()
         return None
 
-    def advance(self) -> list[Outcome] | LaneFailure | None:
+    def advance(self) -> Batch | LaneFailure | None:
         """Send and receive what can be at once.
 
         Returns:
-            All outcomes of the request, None while they are not here, or a failure if the worker is dead.
+            What came of the request, None while that is not here, or a failure if the worker is dead.
         """
         assert self.handle is not None
         try:
@@ -165,14 +165,14 @@ class Lane:
                 self._moved, self._heard = self.handle.moved, time.monotonic()
         except WorkerGone:
             return self._died()
-        return self._outcomes
+        return self._batch
 
     def _receive(self) -> None:
         """Take the reply if it is here, and what is left of replies to earlier requests."""
         assert self.handle is not None
-        while self._outcomes is None and (message := self.handle.receive()) is not None:
+        while self._batch is None and (message := self.handle.receive()) is not None:
             if codec.number_of(message) == self._number:
-                self._outcomes = codec.unpack_reply(message)
+                self._batch = codec.unpack_reply(message)
 
     def listen(self) -> float:
         """Wait for its reply from now on: one that is done, and still on its way, is not late before.
@@ -212,13 +212,13 @@ class Lane:
         assert self._request is not None
         if self._is_starting(index):
             return self._request.startup_timeout
-        if position is None and self._outcomes is None:
+        if position is None and self._batch is None:
             return self._request.time_of_all()
         return self._request.timeout_of(index or 0)
 
     def _index(self, position: Position | None) -> int | None:
         """The item of the last request that the worker is at; None where it is at none, or that is not known."""
-        if self._outcomes is not None or self._request is None:
+        if self._batch is not None or self._request is None:
             return None
         if position is None:
             is_known = len(self._request.order.items) == 1 and self.handle is not None and self.handle.is_up

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from ragen.parallel.episode.host import EnvHost, ResetOrder
 from ragen.parallel.episode.journal import EpisodeJournal
-from ragen.parallel.episode.outcome import Outcome, Raised
+from ragen.parallel.episode.outcome import Batch, Outcome, Raised
 from ragen.parallel.episode.pickled import PickledSpecs
 from ragen.parallel.episode.spec import EnvSpec, by_tag
 from ragen.parallel.interrupts import let_signals_pass
@@ -27,10 +27,12 @@ class Order:
         items: What it asks, one by one; each starts with an env_id where a kind of order does not say otherwise.
         phase: What is being done, in words for messages.
         plays, rebuilds: Whether it plays turns, and whether it brings environments to where their journals stand.
+        counts: Whether it is counted what it takes.
     """
 
     phase: ClassVar[str]
     plays: ClassVar[bool] = False
+    counts: ClassVar[bool] = False
     rebuilds: ClassVar[bool] = False
 
     def __init__(self, items: Sequence[Any] = ()) -> None:
@@ -47,6 +49,11 @@ class Order:
         """Carry it out; an outcome for each environment, none where there is nothing to report."""
         raise NotImplementedError
 
+    def carry_out(self, host: EnvHost) -> Batch:
+        """:meth:`run`, with what it took where that counts."""
+        outcomes = self.run(host)
+        return Batch(outcomes, host.spent(outcomes) if self.counts else {})
+
     def is_load(self, index: int) -> bool:
         """Whether the item loads a tag."""
         return False
@@ -60,6 +67,7 @@ class Reset(Order):
     """Begin new episodes; items are ``ResetOrder``."""
 
     phase = "reset"
+    counts = True
 
     def run(self, host: EnvHost) -> list[Outcome]:
         """See :meth:`EnvHost.reset`."""
@@ -70,7 +78,7 @@ class Play(Order):
     """Play turns; items are ``(env_id, action)``."""
 
     phase = "play"
-    plays = True
+    plays = counts = True
 
     def run(self, host: EnvHost) -> list[Outcome]:
         """See :meth:`EnvHost.play`."""

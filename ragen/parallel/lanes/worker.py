@@ -50,14 +50,14 @@ class Worker:
         _, engine, order = codec.unpack_request(message)
         if (host := self._hosts.get(engine)) is None:
             host = self._hosts[engine] = EnvHost(self._progress.mark, keeps_outer_rng=False)
-        outcomes = order.run(host)
+        batch = order.carry_out(host)
         if isinstance(order, CloseAll):
             del self._hosts[engine]
         elif isinstance(order, Rebuild) and order.loads:
             self._env_types.update(part.env_type for part in order.loads)
             set_title(f"ragen {self._lane}: {', '.join(sorted(self._env_types))}")
         self._progress.mark(len(order))
-        return codec.pack_reply(number, outcomes)
+        return codec.pack_reply(number, *batch)
 
 
 def _worker_init(lane: str, memory: Any, folder: str = "") -> None:

@@ -199,7 +199,7 @@ class Round:
         gives_values = not order.rebuilds or self.asked.kind is Fork  # a fork is there once it is rebuilt
         busy_s = 0.0
         for outcome in outcomes:
-            env_id, value, seconds, _, saved = outcome
+            env_id, value, seconds, saved = outcome
             busy_s += seconds
             if type(value) in _FAILED and not _lives_on(order, value):
                 bad.append(outcome)

@@ -225,11 +225,12 @@ def test_the_number_of_workers_follows_what_becomes_known_of_waiting(why, cost, 
 def seen(turn=20 * MS, turns=2, reset=0.0, calls=0, dearest=None, **spent):
     """An episode so far: so many turns of environments that were reset, in so many calls that are over."""
     episode = Episode(calls=[CallTime(64 * turn, 64, 64 * turn)] * calls)
-    episode.add({"T": spent_on([(reset, None)] * 64)}, are_turns=False)
+    episode.add({"T": spent_on([reset] * 64)}, are_turns=False)
     first = turn if dearest is None else dearest
     waits = spent.get("waits", 0)
-    played = [(each, Usage(each - each * waits, each * waits)) for each in [first] + [turn] * (turns - 1)]
-    episode.add({"T": spent_on(played if turns else [])}, are_turns=True)
+    played = [first] + [turn] * (turns - 1)
+    usage = Usage((1 - waits) * sum(played), waits * sum(played))
+    episode.add({"T": spent_on(played, usage, sum(played))} if turns else {}, are_turns=True)
     return episode
 
 
@@ -281,7 +282,7 @@ def test_in_the_first_episode_only_turns_since_the_last_snapshots_are_played_aga
 )
 def test_a_first_reset_that_takes_long_is_shared_too(why, reset, left, ready, lanes, starting):
     episode = Episode()
-    episode.add({"T": spent_on([(reset, None)] * (64 - left))}, are_turns=False)
+    episode.add({"T": spent_on([reset] * (64 - left))}, are_turns=False)
     situation = given(ready, T=episode.tags["T"])
     after = first_look(State(episode=1), situation, episode, {"T": left}, is_reset=True)
     assert (after.now.lanes, after.starting) == (lanes, starting), why
@@ -352,10 +353,9 @@ def test_of_very_many_calls_the_first_ones_are_kept():
 
 def test_an_episode_adds_up_turns_and_resets_by_tag():
     episode = Episode()
-    episode.add({"T": spent_on([(0.5, None)])}, are_turns=False)
-    episode.add(
-        {"T": spent_on([(0.5, Usage(0.1, 0.3)), (0.5, Usage(0.0, 0.5)), (0.9, None), (0.1, None)])}, are_turns=True
-    )
+    episode.add({"T": spent_on([0.5])}, are_turns=False)
+    episode.add({"T": spent_on([0.5, 0.5], Usage(0.1, 0.8), 1.0)}, are_turns=True)
+    episode.add({"T": spent_on([0.9, 0.1])}, are_turns=True)
     assert episode.tags["T"] == TagCosts(2.5, 0.5, 0.8, 4, queued_s=pytest.approx(0.1), resets=1)
     assert (episode.tags["T"].per_turn, episode.tags["T"].per_call) == (2.5 / 4, 0.5)
     assert episode.tags["T"].busy == pytest.approx(1 - 0.8 / 2.4)
@@ -365,7 +365,7 @@ def test_an_episode_adds_up_turns_and_resets_by_tag():
 
 def test_an_environment_whose_child_processes_use_two_processors_keeps_two_busy():
     episode = Episode()
-    episode.add({"T": spent_on([(0.5, Usage(1.0, 0.0))] * 4)}, are_turns=True)
+    episode.add({"T": spent_on([0.5] * 4, Usage(4.0, 0.0), 2.0)}, are_turns=True)
     assert episode.tags["T"].busy == 2.0
 
 

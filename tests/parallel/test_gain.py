@@ -115,7 +115,7 @@ def test_standing_in_line_for_a_processor_counts_unless_workers_made_the_line(mo
     stats = Stats(environments)
     for name in ("worker 0", "worker 1"):
         lane = type("Lane", (), {"name": name})()
-        stats.count(lane, Play([(0, None)]), {"Walk": spent_on([(2.0, Usage(computed=1.5, waited=0.0))])}, 2.0)
+        stats.count(lane, Play([(0, None)]), {"Walk": spent_on([2.0], Usage(computed=1.5, waited=0.0), 2.0)}, 2.0)
     assert stats.gain(True).sequential_s == sequential_s
 
 

@@ -80,7 +80,7 @@ def test_a_switch_in_mid_episode_places_as_asked_and_that_episode_decides_nothin
     assert set(placement.at_switch(True).values()) == {0, 1}
     assert set(placement.at_switch("auto").values()) == {None}
     episode = Episode(calls=[CallTime(1.0, 8, 1.0)] * 5)
-    episode.add({"Tag": spent_on([(0.125, None)] * 40)}, are_turns=True)
+    episode.add({"Tag": spent_on([0.125] * 40)}, are_turns=True)
     for _ in range(3):
         homes = placement.at_reset("auto", episode, lanes_ready=1)
         placement.at_switch("auto")
@@ -123,7 +123,7 @@ def test_a_reason_in_the_first_episode_is_what_it_has_shown_so_far_or_what_the_c
     hinted = "in 1 worker, and 50% of them in main: its class declares cost_hint = 'heavy'; "
     assert placement.reasons({"Tag"}, {}, Episode()) == {"Tag": hinted + "no turn measured yet"}
     episode = Episode()
-    episode.add({"Tag": spent_on([(0.02, Usage(0.001, 0.019))] * 16)}, are_turns=True)
+    episode.add({"Tag": spent_on([0.02] * 16, Usage(0.016, 0.304), 0.32)}, are_turns=True)
     measured = "20000 us a turn, 0.0 ms of resets an episode, 95% of the time waiting"
     assert placement.reasons({"Tag"}, {}, episode) == {"Tag": hinted + measured}
 

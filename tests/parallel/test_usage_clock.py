@@ -127,9 +127,11 @@ def test_a_host_looks_at_how_time_was_spent_where_it_took_some(env_class):
     host.load([EnvSpec.of(env_class)])
     host.reset([ResetOrder(0, 1)])
     host.play([(0, Turn(("Right",), 1))])
-    (outcome,) = host.play([(0, Turn(("Right",), 1))])
+    host.play([(0, Turn(("Right",), 1))])
+    spent = host.spent[env_class.__name__]
     host.close()
+    assert spent.number == 1 and spent.seconds == spent.dearest
     if env_class is Naps:
-        assert outcome.usage.waited >= SLOW
+        assert spent.waited_s >= SLOW
     else:
-        assert outcome.usage is None or outcome.seconds > SLOW
+        assert not spent.waited_s or spent.seconds > SLOW

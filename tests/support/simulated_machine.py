@@ -219,8 +219,8 @@ class Simulation:
             working[home] += away + computed
             if episode is not None:
                 each = (waited + computed) / len(members)
-                usage = Usage(computed / len(members), waited / len(members))
-                episode.add({name: spent_on([(each, usage)] * len(members))}, call >= 0)
+                spent = spent_on([each] * len(members), Usage(computed, waited), waited + computed)
+                episode.add({name: spent}, call >= 0)
         crowded = max(1.0, sum(working.values()) / cpus / max(1e-9, *working.values()))
         busy = defaultdict(float, {home: waiting[home] + computing[home] * crowded for home in waiting})
         lanes = [home for home in busy if home is not None]

@@ -84,13 +84,10 @@ class SimulatedCluster:
         """Kill a node's agent; returns when its workers have ended too."""
         self.agents.pop(name).die()
 
-    def hold(self, name: str) -> None:
-        """Let nothing reach a node, nor come from it."""
+    def hold(self, name: str, until: str = "") -> None:
+        """Let nothing reach a node, nor come from it; not any more once this method of its agent is called."""
+        self.agents[name].released_by = until
         self.agents[name].passes.clear()
-
-    def release(self, name: str) -> None:
-        """Let all that was held pass."""
-        self.agents[name].passes.set()
 
 
 class SimulatedAgent:
@@ -99,6 +96,7 @@ class SimulatedAgent:
     def __init__(self, make: Callable[[], NodeAgent]) -> None:
         self.passes = threading.Event()
         self.passes.set()
+        self.released_by = ""
         self._lock = threading.Lock()
         self._is_dead = False
         self._calls: set[Future[Any]] = set()
@@ -112,6 +110,8 @@ class SimulatedAgent:
 
     def call(self, method: str, *given: Any) -> Future[Any]:
         """Begin a call, whose future fails where the agent dies before it returns."""
+        if method == self.released_by:
+            self.passes.set()
         future: Future[Any] = Future()
         with self._lock:
             if self._is_dead:

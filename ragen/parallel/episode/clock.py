@@ -44,10 +44,6 @@ class Usage(NamedTuple):
     computed: float
     waited: float
 
-    def part(self, share: float) -> Usage:
-        """What one of several pieces of work accounts for, by its share of their time."""
-        return Usage(self.computed * share, self.waited * share)
-
 
 class Spent(NamedTuple):
     """What several resets or turns took.
@@ -94,20 +90,22 @@ class Spent(NamedTuple):
         return 1.0 + (self.extra_s - self.waited_s) / self.own_s if self.own_s > 0 else 1.0
 
 
-def spent_on(times: Sequence[tuple[float, Usage | None]]) -> Spent:
-    """What resets or turns took: the seconds of each, and how they were spent if known."""
-    seconds = own_s = dearest = dearest_own = waited = extra = 0.0
-    for took, usage in times:
-        own = took
-        if usage is not None:
-            known = usage.waited + usage.computed
-            own = min(took, known)
-            waited += usage.waited
-            extra += max(0.0, known - took)
-        seconds += took
-        own_s += own
-        dearest, dearest_own = max(dearest, took), max(dearest_own, own)
-    return Spent(len(times), seconds, dearest, own_s, dearest_own, waited, extra)
+def spent_on(times: Sequence[float], usage: Usage | None = None, passed: float = 0.0) -> Spent:
+    """What resets or turns took.
+
+    Args:
+        times: Seconds of each.
+        usage: How the time was spent in which they were done, if known.
+        passed: Seconds of that time.
+    """
+    seconds, dearest = sum(times), max(times)
+    if usage is None or not seconds:
+        return Spent(len(times), seconds, dearest, seconds, dearest)
+    share = min(1.0, seconds / passed)
+    known = share * (usage.waited + usage.computed)
+    own_s = min(seconds, known)
+    extra_s = max(0.0, known - seconds)
+    return Spent(len(times), seconds, dearest, own_s, dearest * own_s / seconds, share * usage.waited, extra_s)
 
 
 class Reading(NamedTuple):

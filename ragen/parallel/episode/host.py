@@ -9,6 +9,7 @@ position (``mark``), which is how the main process knows whose deadline is runni
 from __future__ import annotations
 
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -16,7 +17,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from ragen.parallel.episode import replicas
-from ragen.parallel.episode.clock import SLOW, Spent, Usage, UsageClock, spent_on
+from ragen.parallel.episode.clock import SLOW, Reading, Spent, UsageClock, spent_on
 from ragen.parallel.episode.global_rng import outer_state_kept
 from ragen.parallel.episode.journal import Change, EpisodeJournal, Snapshot
 from ragen.parallel.episode.outcome import Outcome, Overdue, Raised, TimedOut
@@ -56,12 +57,46 @@ class ResetResult(NamedTuple):
     before: Any
 
 
+class _Run:
+    """Items of one tag, one after the other: how their time was spent is looked at once for all of them.
+
+    Attributes:
+        tag: Theirs.
+        reading: Before the first one; None where that would cost more than it says.
+        times: Seconds of each that did not fail.
+    """
+
+    def __init__(self, clock: UsageClock, spent: dict[str, Spent]) -> None:
+        self.tag = ""
+        self.reading: Reading | None = None
+        self.times: list[float] = []
+        self._clock, self._spent = clock, spent
+
+    def begin(self, tag: str, is_slow: bool) -> float:
+        """Begin with items of a tag; when, on ``time.perf_counter()``."""
+        self.tag, self.times = tag, []
+        self.reading = self._clock.begin() if is_slow else None
+        return self.reading.at if self.reading is not None else perf_counter()
+
+    def end(self) -> None:
+        """Add up what the items took."""
+        if not self.times:
+            return
+        usage, passed = None, 0.0
+        if self.reading is not None and sum(self.times) > SLOW:
+            usage, after = self._clock.usage(self.reading)
+            passed = after.at - self.reading.at
+        spent = spent_on(self.times, usage, passed)
+        self._spent[self.tag] = self._spent[self.tag].also(spent) if self.tag in self._spent else spent
+
+
 class EnvHost:
     """Environments that live in this process.
 
     Attributes:
         mark: Called with the position.
         since: When an environment was last given something to do, on ``time.perf_counter()``; 0 while none is at work.
+        spent: What the last batch took by tag, without items that failed.
     """
 
     def __init__(self, mark: Mark | None = None, keeps_outer_rng: bool = True) -> None:
@@ -78,6 +113,7 @@ class EnvHost:
         self.mark = mark
         self._at = 0
         self.since = 0.0
+        self.spent: dict[str, Spent] = {}
         self._keeps_outer_rng = keeps_outer_rng
         self._overlapping: set[int] = set()  # those that have threads of their own
         self._overlap = Overlap(mark)
@@ -96,10 +132,12 @@ class EnvHost:
     def reset(self, orders: Sequence[ResetOrder]) -> list[Outcome]:
         """Begin new episodes. Outcomes hold a :class:`ResetResult`."""
         first: dict[Any, bytes] = {}
+        self.spent = {}
         return self._each(orders, "reset", lambda replica, order: self._reset_one(replica, order, first))
 
     def play(self, items: Sequence[tuple[int, Any]]) -> list[Outcome]:
         """Play the turns of ``(env_id, action)``. Outcomes hold results of the game."""
+        self.spent = {}
         return self._each(items, "play", replicas.play)
 
     def replay(self, items: Sequence[tuple[int, EpisodeJournal]], first: int = 0) -> list[Outcome]:
@@ -116,14 +154,6 @@ class EnvHost:
     def save(self, items: Sequence[tuple[int, Any]]) -> list[Outcome]:
         """Take snapshots of environments that show this. Outcomes hold a :class:`Snapshot`, to be loaded unchecked."""
         return self._each(items, "save", lambda replica, item: Snapshot(0, replicas.save(replica, item[1]), None))
-
-    def spent(self, outcomes: Iterable[Outcome]) -> dict[str, Spent]:
-        """What resets or turns took by tag, without those that failed."""
-        times: dict[str, list[tuple[float, Usage | None]]] = {}
-        for env_id, value, seconds, usage, _ in outcomes:
-            if type(value) is not Raised and type(value) is not TimedOut:
-                times.setdefault(self._replicas[env_id].spec.tag, []).append((seconds, usage))
-        return {tag: spent_on(each) for tag, each in times.items()}
 
     def unload(self, env_ids: Iterable[int]) -> None:
         """Close environments and forget them, each an item of its own to the deadline; a failure to close is logged."""
@@ -158,18 +188,18 @@ class EnvHost:
         if self._overlapping and any(item[0] in self._overlapping for item in items):
             return self._each_overlapped(items, phase, work, first)
         outcomes, mark, is_play = [], self.mark, phase == "play"
+        run = _Run(self._clock, self.spent)
         with self._outer_rng(items), interrupts_let_through():  # not while the outer state is given back
-            start, reading = perf_counter(), None
+            start = perf_counter()
             for index, item in enumerate(items, first):
                 self._at = index
                 if mark is not None:
                     mark(index)
                 env_id = item[0]
                 replica = self._replicas[env_id]
-                was_slow = replica.is_slow
-                if was_slow and reading is None:
-                    reading = self._clock.begin()
-                    start = reading.at
+                if run.tag is not replica.spec.tag or (replica.is_slow and run.reading is None):
+                    run.end()
+                    start = run.begin(replica.spec.tag, replica.is_slow)
                 saved = None
                 try:
                     self.since = start
@@ -185,15 +215,12 @@ class EnvHost:
                     value = self._raised(error, _doing(replica, item, phase))
                 now = perf_counter()
                 seconds, start = now - start, now
-                usage = None
-                if reading is not None and was_slow and seconds > SLOW:
-                    usage, after = self._clock.usage(reading)
-                    seconds, start, reading = after.at - reading.at, after.at, after
-                else:
-                    reading = None
                 if is_play:
                     replica.is_slow = seconds > SLOW
-                outcomes.append(named(Outcome, (env_id, value, seconds, usage, saved)))
+                if type(value) is not Raised and type(value) is not TimedOut:
+                    run.times.append(seconds)
+                outcomes.append(named(Outcome, (env_id, value, seconds, saved)))
+            run.end()
             if mark is not None:
                 mark(first + len(items))
         return outcomes
@@ -207,16 +234,20 @@ class EnvHost:
         before = self._clock.begin()
         done = self._overlap.run(jobs)
         usage, after = self._clock.usage(before)
-        passed = after.at - before.at
+        times: dict[str, list[float]] = defaultdict(list)
         outcomes = []
         for index, item in enumerate(items, first):
             if index in done:
                 replica = self._replicas[item[0]]
                 saved, replica.saved = replica.saved, None
                 value, seconds = done[index]
-                outcomes.append(Outcome(item[0], value, seconds, usage.part(seconds / passed), saved))
+                if type(value) is not Raised:
+                    times[replica.spec.tag].append(seconds)
+                outcomes.append(Outcome(item[0], value, seconds, saved))
             else:
                 outcomes += self._each([item], phase, work, index)
+        for tag, each in times.items():
+            self.spent[tag] = self.spent.get(tag, Spent()).also(spent_on(each, usage, after.at - before.at))
         if self.mark is not None:
             self.mark(first + len(items))
         return outcomes

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ragen.errors import EnvError
-from ragen.parallel.episode.clock import Spent, Usage
+from ragen.parallel.episode.clock import Spent
 from ragen.parallel.interrupts import let_signals_pass
 
 _LONGEST_TEXT, _LONGEST_TRACE = 2_000, 20_000  # characters that are kept of what an exception says
@@ -23,15 +23,12 @@ class Outcome(NamedTuple):
         env_id: Which environment.
         value: The result, a :class:`Raised`, or a :class:`~ragen.parallel.episode.journal.Divergence`.
         seconds: Time it took where the environment lives.
-        usage: How it was spent; None where that was not looked at, since it took no time to speak of, and where the
-            environment lives in a worker: of those only what many took together is known.
         saved: A snapshot that was taken after it, where one was; in bytes.
     """
 
     env_id: int
     value: Any
     seconds: float = 0.0
-    usage: Usage | None = None
     saved: Any = None
 
 

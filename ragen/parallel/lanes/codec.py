@@ -101,7 +101,7 @@ def unpack_reply(message: Message) -> Batch:
     values = from_columns(values)
     if Pickled in set(map(type, values)):
         values = [_opened(value) if type(value) is Pickled else value for value in values]
-    fields = zip(env_ids, values, seconds, repeat(None), saved or repeat(None))
+    fields = zip(env_ids, values, seconds, saved or (None,) * len(values), strict=True)
     spent = dict(zip(tags, map(named, repeat(Spent), costs), strict=True))
     return named(Batch, (list(map(named, repeat(Outcome), fields)), spent))
 
@@ -109,7 +109,7 @@ def unpack_reply(message: Message) -> Batch:
 def _outcomes_apart(outcomes: Sequence[Outcome], spent: Mapping[str, Spent]) -> Any:
     if not outcomes:
         return None
-    env_ids, values, seconds, _, saved = zip(*outcomes, strict=True)
+    env_ids, values, seconds, saved = zip(*outcomes, strict=True)
     columns = env_ids, to_columns(values), seconds, saved if any(saved) else None
     return *columns, list(spent), list(map(tuple, spent.values()))
 

@@ -52,7 +52,7 @@ class Order:
     def carry_out(self, host: EnvHost) -> Batch:
         """:meth:`run`, with what it took where that counts."""
         outcomes = self.run(host)
-        return Batch(outcomes, host.spent(outcomes) if self.counts else {})
+        return Batch(outcomes, host.spent) if self.counts else Batch(outcomes)
 
     def is_load(self, index: int) -> bool:
         """Whether the item loads a tag."""

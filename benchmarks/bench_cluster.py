@@ -1,9 +1,10 @@
 """Environments on the nodes of a Ray cluster: what a turn of very many costs, beside plain Ray actors.
 
 ``python benchmarks/bench_cluster.py [--nodes 1 2 4] [--sizes 32 256 1024 4096] [--workloads wait10 wait50 overlap10
-wait1000 compute1] [--quick] [--json ROWS.json]`` starts a Ray cluster of so many simulated nodes on this machine (a
-raylet each), plays, and prints one markdown table. All contenders of a setup live at the same time and play a turn
-each, again and again, so that the ratios hold where the machine is busy with other things as well.
+wait1000 compute1] [--lanes 64] [--overlapping-lanes 4] [--quick] [--json ROWS.json]`` starts a Ray cluster of so many
+simulated nodes on this machine (a raylet each), plays, and prints one markdown table. All contenders of a setup live at
+the same time and play a turn each, again and again, so that the ratios hold where the machine is busy with other things
+as well. Workers have minutes to start; where one does not, the benchmark ends instead of timing something else.
 
 Ideal is what a turn would take if nothing but the environments took time: waits of a lane's environments one after the
 other (at the same time for ``overlap10`` and ``wait1000``, whose tags say ``overlap_waits``), computing shared by the
@@ -11,10 +12,10 @@ processors.
 ``main`` is the processor time of the main process, all of its threads, for each environment and turn, without what it
 uses when nothing is played (Ray's threads).
 
-``bare waits`` are as many processes as lanes, which wait as often and do nothing else: what is above the ideal there is
-this machine's, not an engine's. ``ray, per core`` are as many actors as processors, which wait in threads, as many at a
-time as our lanes do; ``ray, per env`` is an actor for each environment, up to ``--most-actors`` of them, and as long as
-there is memory for them.
+``bare waits`` are as many processes as lanes, which wait as often (once, where waits overlap) and do nothing else: what
+is above the ideal there is this machine's, not an engine's. ``ray, per core`` are as many actors as processors, which
+wait in threads, as many at a time as our lanes do; ``ray, per env`` is an actor for each environment, up to
+``--most-actors`` of them, and as long as there is memory for them.
 ``python benchmarks/cost_model.py ROWS.json`` fits a model to what ``--json`` wrote.
 """
 
@@ -112,7 +113,7 @@ def contenders_of(load: Load, setup: Setup, nodes: list[str], lanes: int, most: 
     """Those that there is room for."""
     yield "lanes", Lanes(load, setup, len(nodes) * lanes)
     yield "ray, per core", ActorPerCore(load, setup, nodes)
-    if load.wait and not load.overlaps:
+    if load.wait:
         yield "bare waits", BareWaits(load, setup)
     room = (psutil.virtual_memory().available / 1e6 - ROOM_MB) / ACTOR_MB
     if setup.envs <= min(most, room):
@@ -143,12 +144,12 @@ def run(given: argparse.Namespace, nodes: int, rows: list[dict[str, Any]]) -> No
     """All of one number of nodes."""
     known = loads()
     with cluster(nodes, given.lanes) as ids, messages_counted():
-        most = nodes * given.lanes
+        most, places = nodes * given.lanes, (given.lanes, given.overlapping_lanes)
         keeper = Lanes(Load(), Setup(8, min(8, most)), most)  # has the workers stay from one setup to the next
         try:
             for name in given.workloads:
                 for envs in given.sizes:
-                    one_setup(given, ids, name, known[name], known[name].setup(envs, nodes, given.lanes), rows)
+                    one_setup(given, ids, name, known[name], known[name].setup(envs, nodes, *places), rows)
         finally:
             keeper.close()
 
@@ -178,7 +179,8 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--sizes", type=int, nargs="+", default=[32, 256, 1024, 4096])
     parser.add_argument("--workloads", nargs="+", choices=list(loads()), default=list(loads()))
-    parser.add_argument("--lanes", type=int, default=64, help="of each node, where waits do not overlap")
+    parser.add_argument("--lanes", type=int, default=64, help="of each node")
+    parser.add_argument("--overlapping-lanes", type=int, default=4, help="of each node, where waits overlap")
     parser.add_argument("--most-actors", type=int, default=32, help="most actors of one environment each")
     parser.add_argument("--seconds", type=float, default=10.0, help="about, for each setup")
     parser.add_argument("--turns", type=int, default=15, help="of each contender at most")

@@ -19,6 +19,7 @@ import psutil
 from cost_model import Setup
 from workload import Work, WorkConfig, configuration, inputs
 
+PATIENT = dict.fromkeys(("startup_timeout", "reset_timeout", "step_timeout"), 600)  # hundreds start at the same time
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -38,10 +39,10 @@ class Load:
     compute: float = 0.0
     overlaps: bool = False
 
-    def setup(self, envs: int, nodes: int, lanes: int) -> Setup:
-        """So many environments on nodes that may have so many lanes each."""
+    def setup(self, envs: int, nodes: int, lanes: int, overlapping_lanes: int) -> Setup:
+        """So many environments on nodes that may have so many lanes each, and so many where waits overlap."""
         if self.overlaps:
-            lanes = min(4, lanes)
+            lanes = min(overlapping_lanes, lanes)
         count = max(nodes, CORES) if self.compute else nodes * lanes
         return Setup(envs, min(envs, count), self.wait, self.compute, self.overlaps, CORES)
 
@@ -90,13 +91,15 @@ class Lanes(Contender):
         from ragen.llm_agent.es_manager import EnvStateManager
 
         self.ideal = setup.ideal
-        settings: dict[str, Any] = {"use_multiprocessing": True, "backend": "ray", "max_workers": lanes}
+        settings: dict[str, Any] = {"use_multiprocessing": True, "backend": "ray", "max_workers": lanes, **PATIENT}
         config = configuration(setup.envs, {"wait": load.wait, "loops": load.loops}, 1, **settings)
         config["custom_envs"]["Work"]["overlap_waits"] = load.overlaps
         self._manager = EnvStateManager(config, spread=lambda specs, _: _dealt(specs, setup.lanes))
         self._manager.reset()
         self._inputs = inputs(setup.envs)
         self._lanes = {record.lane for record in self._manager._engine.records.values()}
+        if None in self._lanes:
+            raise RuntimeError("some workers did not start, and the main process plays their environments: no figures")
 
     def play(self) -> None:
         """See :meth:`Contender.play`."""
@@ -146,13 +149,16 @@ def messages_counted() -> Iterator[None]:
 
 
 class BareWaits(Contender):
-    """As many processes as there are lanes, which wait as often and do nothing else: the least this machine needs."""
+    """As many processes as there are lanes, which wait as often and do nothing else: the least this machine needs.
+
+    Where waits overlap, each process waits once.
+    """
 
     def __init__(self, load: Load, setup: Setup) -> None:
         """Start them."""
         self.ideal = setup.ideal
-        script, count = Path(__file__).with_name("bare_waits.py"), (setup.lanes, setup.in_a_lane)
-        command = [sys.executable, str(script), *map(str, count), str(load.wait)]
+        script, waits = Path(__file__).with_name("bare_waits.py"), 1 if load.overlaps else setup.in_a_lane
+        command = [sys.executable, str(script), str(setup.lanes), str(waits), str(load.wait)]
         self._parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._answer()
 

@@ -86,7 +86,7 @@ def test_the_state_is_taken_out_after_an_error_too() -> None:
 def test_a_copy_goes_its_own_way() -> None:
     rng = EnvRng(11)
     other = EnvRng(12)
-    other.copy_from(rng)
+    other.restore(rng.state())
     with rng.in_place():
         first = random.random(), np.random.rand()
     with other.in_place():

@@ -12,14 +12,12 @@ Gaussian that ``numpy.random.normal`` holds back for its next call is dropped at
 from __future__ import annotations
 
 import copy
-import ctypes
 import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_MT19937_BYTES = 624 * 4 + 4  # the key and the position, which is all of NumPy's struct
 _one_at_a_time = threading.RLock()
 _in_place: EnvRng | None = None  # whose states the global generators have now
 keeps_outer = True  # whether anyone but environments draws from them in this process
@@ -72,17 +70,6 @@ class EnvRng:
         self._python_state, numpy_state = state
         self._bit_generator = getattr(np.random, numpy_state["bit_generator"])(0)
         self._bit_generator.state = numpy_state
-
-    def copy_from(self, other: EnvRng) -> None:
-        """Take over another environment's states."""
-        import numpy as np
-
-        mine, theirs = self._bit_generator, other._bit_generator
-        if type(mine) is type(theirs) is np.random.MT19937:
-            ctypes.memmove(mine.ctypes.state_address, theirs.ctypes.state_address, _MT19937_BYTES)
-        else:
-            self._bit_generator = copy.deepcopy(theirs)
-        self._python_state = other._python_state
 
 
 class PythonRng:

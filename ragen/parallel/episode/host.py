@@ -197,7 +197,7 @@ class EnvHost:
                     mark(index)
                 env_id = item[0]
                 replica = self._replicas[env_id]
-                if run.tag is not replica.spec.tag or (replica.is_slow and run.reading is None):
+                if run.tag != replica.spec.tag or (replica.is_slow and run.reading is None):
                     run.end()
                     start = run.begin(replica.spec.tag, replica.is_slow)
                 saved = None

@@ -75,7 +75,7 @@ CURES = {
     "StorageError": "Free some space on the folder's disk, and run the same command with `resume=true`: no "
     "reply that was paid for is lost.",
     "CollectError": "Increase `algorithm.filter_groups.max_num_gen_batches`, or use tasks that are sometimes solved.",
-    "CheckpointError": "Use another `output_dir`, or start over with `trainer.resume_mode=disable`.",
+    "CheckpointError": "Use another `output_dir`, or remove the folder to start over.",
     "SessionLostError": "Open the environment again; a client must use its session before it expires, or close it.",
     "AmbiguousCallError": "Request the state and compare its `step_count`, then continue or reset. A client "
     "that sends a `request_id` gets the lost answer instead; see [Serving environments](../serve.md).",

@@ -88,7 +88,7 @@ def draw(runs: dict[str, Path], picture: Path) -> None:
     """Draw what was measured in both, side by side."""
     from matplotlib.figure import Figure
 
-    from ragen.training.metrics_file import read_metrics
+    from ragen.training.curves import read_metrics
 
     figure = Figure(figsize=(11, 6.4), layout="constrained")
     for axes, (name, title) in zip(figure.subplots(2, 2).flat, PANELS.items(), strict=True):

@@ -41,7 +41,7 @@ def model_and_tokenizer(seed: int) -> tuple[Any, Any]:
     from trl.chat_template_utils import qwen2_5_chat_template
 
     from ragen.llm_agent.tokenizer import load_tokenizer
-    from ragen.training.model_settings import TinyModelSettings
+    from ragen.training.settings import TinyModelSettings
     from ragen.training.tiny_model import build_model
 
     tokenizer = load_tokenizer()

@@ -65,7 +65,7 @@ class LogLines:
         self._every, self._start = every, time.monotonic()
         self._last = self._start
 
-    def tell(self, text: str, done: int, total: int, before: int = 0) -> None:
+    def report(self, text: str, done: int, total: int, before: int = 0) -> None:
         """Write a line where one is due: the time so far, how much is done, the time left, and a text.
 
         Args:
@@ -104,14 +104,14 @@ def refusing(main: Callable[P, int]) -> Callable[P, int]:
     """Have a command that raises a ``RagenError`` say it in a line on standard error, and return ``REFUSED``."""
 
     @wraps(main)
-    def told(*args: P.args, **kwargs: P.kwargs) -> int:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> int:
         try:
             return main(*args, **kwargs)
         except RagenError as error:
             print(f"error: {error}", file=sys.stderr)
             return REFUSED
 
-    return told
+    return wrapped
 
 
 def command(
@@ -148,11 +148,11 @@ class StopRequest:
     In another thread than the main one it does nothing, since signals reach only that one.
 
     Attributes:
-        wanted: Whether somebody asked to stop.
+        wanted: Whether a stop was asked for.
     """
 
     def __init__(self) -> None:
-        """Nobody asked yet."""
+        """No stop was asked for yet."""
         self.wanted = False
         self._before: dict[int, Any] = {}
 

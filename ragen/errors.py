@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 DISTRIBUTION = "ragen-lanes"
-"""What a package index knows this package by; its distribution ``ragen`` is somebody else's."""
+"""What a package index knows this package by; its distribution ``ragen`` belongs to another project."""
 
 
 def install_command(extra: str = "") -> str:

@@ -1,4 +1,4 @@
-"""What happens to a command when nobody reads on what it prints: ``ragen doctor | head -1``.
+"""What happens to a command whose output is no longer read: ``ragen doctor | head -1``.
 
 Python raises BrokenPipeError then, wherever it happens to write, and libraries make other errors of it. A command that
 only prints ends quietly, with ``CLOSED``, as SIGPIPE would end it. One that has work to finish (rows to write, replies
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 CLOSED = 141
-"""Exit code where who read the output wants no more, as a shell tells SIGPIPE."""
+"""Exit code where who read the output wants no more, as a shell reports SIGPIPE."""
 
 SECRET_NAME = re.compile(
     r"(api|access|secret)[-_.]?key|authorization|password|passwd|credential|secret|(^|[-_.])token$", re.I
@@ -83,10 +83,10 @@ class PrintableFormatter(logging.Formatter):
 
 
 class Watched:
-    """A stream of text that notices when nobody reads it any more; all else is the stream's own.
+    """A stream of text that notices when it is no longer read; all else is the stream's own.
 
     Attributes:
-        is_cut: Whether nobody does.
+        is_cut: Whether it is no longer read.
     """
 
     def __init__(self, stream: Any, on_cut: Callable[[], None] | None = None) -> None:
@@ -94,7 +94,7 @@ class Watched:
 
         Args:
             stream: Such as ``sys.stdout``.
-            on_cut: Called when nobody reads it any more; from then on nothing is written. None raises BrokenPipeError.
+            on_cut: Called when it is no longer read; from then on nothing is written. None raises BrokenPipeError.
         """
         self._stream, self._on_cut = stream, on_cut
         self.is_cut = False
@@ -149,7 +149,7 @@ def output_watched(on_cut: Callable[[], None] | None = None) -> Iterator[Watched
     Log records that reach standard error because logging is not configured are made :func:`printable`.
 
     Args:
-        on_cut: Called when nobody reads standard output any more. None raises BrokenPipeError where either is written;
+        on_cut: Called when standard output is no longer read. None raises BrokenPipeError where either is written;
             else the block goes on in silence.
 
     Yields:
@@ -166,7 +166,7 @@ def output_watched(on_cut: Callable[[], None] | None = None) -> Iterator[Watched
             unconfigured.setFormatter(PrintableFormatter())
         try:
             yield output
-            output.flush()  # here, where it can still be told
+            output.flush()  # here, where it can still be reported
         finally:
             sys.stdout, sys.stderr = before
             if unconfigured is not None:
@@ -174,4 +174,4 @@ def output_watched(on_cut: Callable[[], None] | None = None) -> Iterator[Watched
 
 
 def _nothing() -> None:
-    """What follows where nobody reads errors."""
+    """Do nothing where errors are no longer read."""

@@ -342,8 +342,8 @@ def cache_folder() -> Path:
     for path in places:
         if _is_usable(path):
             return path
-    told = " and ".join(map(str, places))
-    raise CacheError(f"no cache can be created in {told}; set {CACHE_VARIABLE} to a writable folder.")
+    places_named = " and ".join(map(str, places))
+    raise CacheError(f"no cache can be created in {places_named}; set {CACHE_VARIABLE} to a writable folder.")
 
 
 def cache_places() -> list[Path]:

@@ -297,8 +297,8 @@ def _value_at(config: Any, key: str) -> Any:
             config = OmegaConf.create(config)
         found = OmegaConf.select(config, key, throw_on_missing=True, default=_ABSENT)
     except OmegaConfBaseException as error:
-        told = _told_missing(key, error) or f"configuration key {key!r} cannot be read: {one_line(error)}"
-        raise ConfigError(told) from error
+        message = _missing_message(key, error) or f"configuration key {key!r} cannot be read: {one_line(error)}"
+        raise ConfigError(message) from error
     if found is _ABSENT:
         for above in _above(key):
             value = OmegaConf.select(config, above, default=None)
@@ -342,7 +342,7 @@ def _is_plain(value: Any) -> bool:
     return value is None or type(value) in (bool, int, float)
 
 
-def _told_missing(key: str, error: Exception) -> str | None:
+def _missing_message(key: str, error: Exception) -> str | None:
     """What to say where a key is ``???``, or names one that is; None where it is something else that is wrong."""
     from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryValue
 
@@ -378,10 +378,10 @@ def key(
         allowed: The values that work.
         is_seconds: Whether it is a number of seconds greater than 0.
     """
-    told = {"at": at, "low": low, "high": high, "allowed": allowed, "is_seconds": is_seconds}
+    rules = {"at": at, "low": low, "high": high, "allowed": allowed, "is_seconds": is_seconds}
     if isinstance(default, dict | list):
-        return dataclasses.field(default_factory=lambda: type(default)(default), metadata={"key": told})
-    return dataclasses.field(default=default, metadata={"key": told})
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata={"key": rules})
+    return dataclasses.field(default=default, metadata={"key": rules})
 
 
 def read(kind: type[T], config: Any, **known: Any) -> T:
@@ -400,12 +400,12 @@ def read(kind: type[T], config: Any, **known: Any) -> T:
         if each.name in known:
             values[each.name] = known[each.name]
         elif "key" in each.metadata:
-            told = each.metadata["key"]
-            at = told["at"] or f"{kind.SECTION}.{each.name}"  # type: ignore[attr-defined]
+            rules = each.metadata["key"]
+            at = rules["at"] or f"{kind.SECTION}.{each.name}"  # type: ignore[attr-defined]
             default: Any = each.default
             if each.default_factory is not dataclasses.MISSING:
                 default = each.default_factory()
-            values[each.name] = _read(config, at, hints[each.name], known.get(f"default_{each.name}", default), told)
+            values[each.name] = _read(config, at, hints[each.name], known.get(f"default_{each.name}", default), rules)
     return kind(**values)
 
 
@@ -414,21 +414,21 @@ def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def _read(config: Any, at: str, hint: Any, default: Any, told: Mapping[str, Any]) -> Any:
+def _read(config: Any, at: str, hint: Any, default: Any, rules: Mapping[str, Any]) -> Any:
     kinds = [each for each in _kinds_of(hint) if each is not type(None)]
-    allowed = told["allowed"]
+    allowed = rules["allowed"]
     if tuple in kinds:
         return texts(config, at, default, allowed)
     if allowed is not None:
         return choice(config, at, default, allowed)
-    if told["is_seconds"]:
+    if rules["is_seconds"]:
         return seconds(config, at, default)
     if dict in kinds or Mapping in kinds:
         return section(config, at) or default
     if kinds == [Path]:
         return Path(setting(config, at, str, default))
     value = setting(config, at, kinds[0] if len(kinds) == 1 else tuple(kinds), default)
-    return _bounded(at, value, told["low"], told["high"])
+    return _bounded(at, value, rules["low"], rules["high"])
 
 
 def _kinds_of(hint: Any) -> tuple[Any, ...]:
@@ -474,8 +474,22 @@ def settings_of(kind: type[T], values: Any, where: str = "") -> T:
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where.rstrip('.')} = {values!r}: expected a section.")
     hints = _hints(typing.cast(Any, kind))
-    refuse_unknown(values, [each.name for each in dataclasses.fields(typing.cast(Any, kind))], where)
-    return kind(**{str(name): _typed(value, hints[name], f"{where}{name}") for name, value in values.items()})
+    fields = {each.name: each for each in dataclasses.fields(typing.cast(Any, kind))}
+    refuse_unknown(values, list(fields), where)
+    typed = {str(name): _typed(value, hints[name], f"{where}{name}") for name, value in values.items()}
+    for name, value in typed.items():
+        if "key" in fields[name].metadata:
+            _check(f"{where}{name}", value, fields[name].metadata["key"])
+    return kind(**typed)
+
+
+def _check(name: str, value: Any, rules: Mapping[str, Any]) -> None:
+    """See that a value keeps to the rules of its field; see :func:`key`."""
+    allowed, low, high = rules["allowed"], rules["low"], rules["high"]
+    if allowed is not None and value not in allowed:
+        raise ConfigError(f"{name} = {value!r}: expected one of {', '.join(map(str, allowed))}.")
+    if value is not None and ((low is not None and not value >= low) or (high is not None and not value <= high)):
+        raise ConfigError(f"{name} = {value!r}: expected {_bounds(low, high)}.")
 
 
 def _typed(value: Any, hint: Any, key: str) -> Any:

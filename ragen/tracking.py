@@ -33,7 +33,7 @@ _NOT_IN_MLFLOW = re.compile(r"[^\w\-./ ]")
 
 
 class Logger(Protocol):
-    """What metrics are written to."""
+    """What metrics are written to. Derive from it: a logger without tables leaves them out."""
 
     def log(self, metrics: Mapping[str, float], step: int, phase: str = "train") -> None:
         """Write one step's metrics.
@@ -61,7 +61,7 @@ class Logger(Protocol):
         """Write what is still to be written."""
 
 
-class TensorBoard:
+class TensorBoard(Logger):
     """TensorBoard's event files."""
 
     def __init__(self, folder: Path, project: str) -> None:
@@ -75,17 +75,12 @@ class TensorBoard:
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
 
-    def log_table(
-        self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int, phase: str = "train"
-    ) -> None:
-        """See :meth:`Logger.log_table`; TensorBoard has no tables, so nothing is written."""
-
     def close(self) -> None:
         """See :meth:`Logger.close`."""
         self._writer.close()
 
 
-class WandbRun:
+class WandbRun(Logger):
     """A run of Weights & Biases, or of trackio, which has the same functions.
 
     ``WANDB_MODE=offline`` keeps the former on this machine; trackio does so by default.
@@ -102,7 +97,7 @@ class WandbRun:
             **options: For the package's ``init``.
 
         Raises:
-            ConfigError: Nobody is logged in, or the service does not answer.
+            ConfigError: No user is logged in, or the service does not answer.
         """
         self._package, self._is_begun = importlib.import_module(package), is_begun
         if is_begun:
@@ -127,7 +122,7 @@ class WandbRun:
         self._log({name: table}, step, phase)
 
     def _log(self, found: Mapping[str, Any], step: int, phase: str) -> None:
-        if self._is_begun:  # whoever began it counts its steps
+        if self._is_begun:  # its creator counts its steps
             self._package.log(dict(found), step=step)
         else:
             self._run.log({f"{phase}/step": step, **found})
@@ -138,7 +133,7 @@ class WandbRun:
             self._run.finish()
 
 
-class MLflowRun:
+class MLflowRun(Logger):
     """A run of MLflow, where ``MLFLOW_TRACKING_URI`` says."""
 
     def __init__(self, folder: Path, project: str, is_begun: bool = False) -> None:
@@ -171,7 +166,7 @@ class MLflowRun:
             self._mlflow.end_run()
 
 
-class TableFiles:
+class TableFiles(Logger):
     """Tables as plain files: ``tables/<name>.jsonl`` of a folder, an object a row with ``phase`` and ``step``."""
 
     def __init__(self, folder: Path, keeps: Callable[[Mapping[str, Any]], bool] = lambda line: True) -> None:
@@ -186,20 +181,14 @@ class TableFiles:
             lines = path.read_text("utf-8").splitlines(keepends=True)
             write_whole(path, "".join(line for line in lines if line.endswith("\n") and keeps(json.loads(line))))
 
-    def log(self, metrics: Mapping[str, float], step: int, phase: str = "train") -> None:
-        """See :meth:`Logger.log`; metrics are elsewhere."""
-
     def log_table(
         self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int, phase: str = "train"
     ) -> None:
         """See :meth:`Logger.log_table`."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        told = ({"phase": phase, "step": step, **dict(zip(columns, row, strict=True))} for row in rows)
+        lines = ({"phase": phase, "step": step, **dict(zip(columns, row, strict=True))} for row in rows)
         with (self._folder / f"{name.replace('/', '_')}.jsonl").open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(line) + "\n" for line in told)
-
-    def close(self) -> None:
-        """See :meth:`Logger.close`; every table is written at once."""
+            file.writelines(json.dumps(line) + "\n" for line in lines)
 
 
 OPENED: dict[str, Callable[[Path, str], Logger]] = {

@@ -29,7 +29,7 @@ FLOORS = [
         "ragen.torch_threads",
         "ragen.utils",
     },
-    {"ragen.ppo", "ragen.tracking"},
+    {"ragen.checkpoints", "ragen.ppo", "ragen.tracking"},
     {"ragen.env"},
     {"ragen.parallel"},
     {"ragen.games"},

@@ -8,7 +8,7 @@
 
 Reading order: ``layout`` (hosts, actions, observation), ``simulator`` (the network and both sides, as tables), ``real``
 (the user's own CAGE 2), ``env`` (either of them as a gymnasium environment), ``wrapper`` (many in lanes); then
-``workflow`` and ``compliance`` (orders, and who keeps to one), ``ppo``, ``order_search`` and ``trainer``.
+``workflow`` (orders, and how far a defender keeps to one), ``ppo``, ``order_search`` and ``trainer``.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Both play the same policies against the same agents, each episode from a seed of its own; since they draw their numbers
 in other orders, what can be equal is the distribution. Every row has both values, their difference, and how far it may
-come from chance alone (95 %): of rows that are equal in truth, one in twenty lies outside.
+come from chance alone (95 %): of rows that are equal in truth, one in twenty lies outside. The policies are three
+simple ways to play Blue, by the 52 bits alone.
 """
 
 from __future__ import annotations
@@ -11,20 +12,85 @@ import argparse
 import json
 import math
 import os
+import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from ragen.cage2 import layout
 from ragen.cage2.env import Cage2Config
 from ragen.cage2.layout import HOSTS, N_BITS, N_HOSTS
-from ragen.cage2.policies import POLICIES
 from ragen.commands import CommandParser, refusing
 from ragen.errors import ConfigError
 from ragen.games import GYM
 from ragen.parallel import Change, EnvEngine, EnvSpec, Settings
+
+# Ways to play Blue
+
+
+class Policy(Protocol):
+    """Chooses Blue's actions for one episode."""
+
+    def act(self, bits: Sequence[Any]) -> int:
+        """The action for an observation of 52 bits."""
+
+
+class Sleep:
+    """Does nothing."""
+
+    def __init__(self, seed: int) -> None:
+        """Draw nothing."""
+
+    def act(self, bits: Sequence[Any]) -> int:
+        """Sleep."""
+        return layout.SLEEP
+
+
+class Random:
+    """Takes any of the 145 actions, each as often."""
+
+    def __init__(self, seed: int) -> None:
+        """Draw from a generator of its own."""
+        self._rng = random.Random(f"random policy {seed}")
+
+    def act(self, bits: Sequence[Any]) -> int:
+        """Any action."""
+        return self._rng.randrange(layout.N_ACTIONS)
+
+
+class ReactRestore:
+    """Monitors; then restores, one after the other, the hosts that showed an exploit; then monitors again.
+
+    After the challenge's baseline of that name, which sees process ids where this sees bits: User0 is left alone, and
+    what shows while it restores is missed.
+    """
+
+    def __init__(self, seed: int) -> None:
+        """Draw nothing."""
+        self._waiting: list[int] = []
+        self._has_monitored = False
+
+    def act(self, bits: Sequence[Any]) -> int:
+        """Restore the host that waits longest, or monitor."""
+        if self._has_monitored:
+            self._waiting += [host for host in _exploited(bits) if host not in (layout.FOOTHOLD, *self._waiting)]
+        self._has_monitored = not self._waiting
+        return layout.RESTORE + self._waiting.pop(0) if self._waiting else layout.MONITOR
+
+
+def _exploited(bits: Sequence[Any]) -> list[int]:
+    shown = layout.ACTIVITY["exploit"]
+    return [host for host in range(layout.N_HOSTS) if (int(bits[4 * host]), int(bits[4 * host + 1])) == shown]
+
+
+POLICIES: dict[str, Callable[[int], Policy]] = {"Sleep": Sleep, "random": Random, "React-Restore": ReactRestore}
+
+
+# Episodes
+
 
 REDS = ("b_line", "meander")
 SURE = 1.96  # standard errors on each side of 95 %
@@ -43,7 +109,7 @@ class Episode(NamedTuple):
 
     Attributes:
         total: The sum of Blue's rewards.
-        first_impact: The step of Red's first Impact that it was told worked, from 1; 0 for none.
+        first_impact: The step of Red's first Impact that was reported to it as a success, from 1; 0 for none.
         tried: Exploits that Red tried, by host.
         worked: Those that gave it a session.
         shown: How often a host was shown as each of :data:`SHOWN`, over all steps and hosts.
@@ -91,7 +157,7 @@ def played(config: Cage2Config, policy: str, episodes: int, seed: int, workers: 
 
     Args:
         config: What plays, and against whom.
-        policy: A key of :data:`~ragen.cage2.policies.POLICIES`.
+        policy: A key of :data:`~ragen.cage2.compare.POLICIES`.
         episodes: How many.
         seed: The first one's; the others follow.
         workers: How many; 0 for none.

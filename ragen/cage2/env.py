@@ -212,8 +212,8 @@ class Cage2Env(gymnasium.Env[Observation, Any]):
         bits, reward = self.game.step(number)
         self._steps += 1
         self._compromised = compromised_types(self.game.held())
-        told = {"compromised_before": before, "compromised": self._compromised}
-        return np.array(bits, np.float32), reward, False, self._steps >= self.config.max_steps, told
+        info = {"compromised_before": before, "compromised": self._compromised}
+        return np.array(bits, np.float32), reward, False, self._steps >= self.config.max_steps, info
 
     def access_levels(self) -> dict[str, str]:
         """How far Red is on each host: ``"None"``, ``"User"`` or ``"Privileged"`` by its name."""

@@ -59,11 +59,6 @@ _TYPE_OF = (0, 1, 1, 1, 3, 3, 3, 2, 4, 4, 4, 4, 4)
 FOOTHOLD = INDEX["User0"]  # where Red's first session is, which nothing ends
 
 
-def host_type(host: int) -> int:
-    """The index into :data:`WORKFLOW_TYPES` of a host."""
-    return _TYPE_OF[host]
-
-
 def fix_target(action: int) -> int | None:
     """Which type of host an action fixes.
 

@@ -3,8 +3,8 @@
 The network sees 52 observations and the workflow's code of 25. An update takes ``update_steps`` steps of all
 environments as one batch, for ``K_epochs`` passes. Returns are standardized; an advantage is the return less what the
 critic says now. Where an episode is cut, by its limit of steps or by the end of the batch, the critic says what the
-rest is worth; its output is of standardized returns, and is read in the scale of the update before (0 before the
-first). What keeps to the workflow is paid as the change of its value; see :mod:`ragen.cage2.compliance`.
+rest is worth; its output is of standardised returns, and is read in the scale of the update before (0 before the
+first). What keeps to the workflow is paid as the change of its value; see :mod:`ragen.cage2.workflow`.
 
 Actions are drawn from a generator of the policy's own: its seed and what it sees decide them, and nothing else.
 """
@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from ragen.cage2.buffer import ParallelTrajectoryBuffer
-from ragen.cage2.compliance import Compliance, EpisodeCompliance
 from ragen.cage2.layout import N_ACTIONS
-from ragen.cage2.workflow import WorkflowManager
+from ragen.cage2.workflow import Compliance, EpisodeCompliance, WorkflowManager
 from ragen.errors import ConfigError, InputError
 from ragen.extras import needs
 
@@ -99,7 +98,7 @@ class ParallelOrderConditionedPPO:
             alignment_alpha: What full compliance with the workflow is worth.
             alignment_beta: What a full violation costs.
             update_steps: Steps of all environments for an update.
-            compliance_definition: Which fixes comply; see :mod:`ragen.cage2.compliance`.
+            compliance_definition: Which fixes comply; see :mod:`ragen.cage2.workflow`.
             seed: Of weights and actions.
 
         Raises:

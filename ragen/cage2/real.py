@@ -212,7 +212,7 @@ class Cage2Game:
 
     Attributes:
         env: Its ``ChallengeWrapper``.
-        last_red: Red's last action, and whether it was told that it worked.
+        last_red: Red's last action, and whether success was reported to it.
     """
 
     def __init__(self, package: Path, red_agent: Any, scenario_path: str | None = None) -> None:

@@ -1,17 +1,28 @@
-"""What training with a workflow came to, and what a whole search did."""
+"""What training with a workflow came to, and what a whole search did.
+
+What a search keeps on disk: written whole or not at all; reading it runs no code that it may bring.
+
+``search.json`` is what a search goes on from: settings, and the result of each workflow that was finished. Results,
+``results.json``, are for readers, and written anew from it. ``policies/`` has the policy of each workflow.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
-from ragen.cage2.compliance import EpisodeCompliance
-from ragen.cage2.workflow import order_text
+from ragen.cage2.settings import SearchSettings
+from ragen.cage2.workflow import EpisodeCompliance, order_text
+from ragen.errors import CheckpointError
+from ragen.extras import needs
+from ragen.files import replacing
 
 LAST = 5  # episodes of each environment that a result is of
 
@@ -140,3 +151,140 @@ def table(results: Sequence[WorkflowResult]) -> str:
             f"{each.iteration:3d} {numbers} {each.avg_episodes_trained:7.1f}{early}  {order_text(each.workflow)}"
         )
     return "\n".join(lines)
+
+
+# What is kept on disk
+
+
+VERSION = 1
+
+
+class SearchRecords:
+    """The folder of a search.
+
+    Attributes:
+        folder: Where it is.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Name a folder, which need not be there."""
+        self.folder = folder
+
+    @property
+    def results_path(self) -> Path:
+        """Where the results are, for readers."""
+        return self.folder / "results.json"
+
+    def policy_path(self, iteration: int) -> Path:
+        """Where the policy of a workflow is."""
+        return self.folder / "policies" / f"workflow_{iteration:03d}.pt"
+
+    def read(self, settings: SearchSettings) -> list[WorkflowResult]:
+        """The results of the search that was begun here; none where there was none.
+
+        Raises:
+            CheckpointError: They cannot be read, or are of a search with other settings.
+        """
+        path = self.folder / "search.json"
+        if not path.exists():
+            return []
+        try:
+            state = json.loads(path.read_text("utf-8"))
+            version, before = state["version"], state["settings"]
+            results = [WorkflowResult.of(each) for each in state["results"]]
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise CheckpointError(f"{path} cannot be read: remove it, or give another checkpoint_dir.") from error
+        if version != VERSION:
+            raise CheckpointError(f"{path} is of version {version}, and this one reads {VERSION}: give another folder.")
+        for name, value in settings.followed().items():
+            if before.get(name) != value:
+                raise CheckpointError(
+                    f"the search in {self.folder} had {name} = {before.get(name)!r}, and now it is {value!r}: give it "
+                    "what it had, or another checkpoint_dir."
+                )
+        return results
+
+    def write(self, settings: SearchSettings, results: Sequence[WorkflowResult]) -> None:
+        """Write all results so far.
+
+        Raises:
+            CheckpointError: It cannot be done; what was there before still is.
+        """
+        state = {
+            "version": VERSION,
+            "settings": settings.followed(),
+            "results": [dataclasses.asdict(each) for each in results],
+        }
+        self._write_json(self.folder / "search.json", state)
+        self._write_json(self.results_path, [each.row() for each in results])
+
+    def write_policy(self, iteration: int, state: dict[str, Any]) -> None:
+        """Write the policy of a workflow.
+
+        Raises:
+            CheckpointError: It cannot be done.
+        """
+        import torch
+
+        self._write(self.policy_path(iteration), lambda file: torch.save(state, file))
+
+    def _write_json(self, path: Path, value: Any) -> None:
+        text = json.dumps(value, indent=1, allow_nan=False) + "\n"
+        self._write(path, lambda file: file.write(text.encode()))
+
+    @staticmethod
+    def _write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
+        try:
+            with replacing(path, durable=True) as file:
+                fill(file)
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be written: {error}") from error
+
+
+# The picture
+
+
+_SHORT = {"defender": "def", "enterprise": "ent", "op_server": "srv", "op_host": "op", "user": "usr"}
+_MOST_CURVES = 10  # as many as there are colours to tell apart
+
+
+@needs("cage2", "a picture of how it went")
+def draw_search(path: Path, results: Sequence[WorkflowResult]) -> Path:
+    """Draw the results of a search, the best order at the top.
+
+    Args:
+        path: Where to; ``.png``.
+        results: One at least.
+
+    Returns:
+        ``path``.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    ranked = sorted(results, key=lambda each: each.train_reward)
+    rows = range(len(ranked))
+    labels = [f"{' > '.join(_SHORT[name] for name in each.workflow)}  #{each.iteration}" for each in ranked]
+    figure = Figure(figsize=(13, 2.5 + 0.28 * len(ranked)), layout="constrained")
+    FigureCanvasAgg(figure)
+    returns, rates, curves = figure.subplots(1, 3, width_ratios=(4, 3, 4))
+    noises = [1.96 * each.noise for each in ranked]
+    returns.errorbar([each.train_reward for each in ranked], rows, xerr=noises, fmt="o", capsize=3)
+    returns.set_yticks(rows, labels)
+    returns.set_xlabel(f"return of the last episodes, ± 1.96 standard errors\n({ranked[0].simulator} simulator)")
+    rates.barh(rows, [each.train_compliance for each in ranked], color="C2", alpha=0.6)
+    for row, each in zip(rows, ranked, strict=True):
+        rates.text(0.02, row, f"{each.coverage:.0f} fixes", va="center", fontsize=8)
+    rates.set_yticks(rows, [""] * len(ranked))
+    rates.set_ylim(returns.get_ylim())
+    rates.set_xlim(0, 1)
+    rates.set_xlabel("compliance of the last episodes")
+    for each in ranked[::-1][:_MOST_CURVES]:
+        seen = [(entry["episodes"], entry["reward"]) for entry in each.updates if entry["reward"] is not None]
+        curves.plot(*zip(*seen, strict=True), label=f"#{each.iteration}")
+    curves.set_xlabel("episodes of each environment")
+    curves.set_ylabel("return")
+    curves.legend(fontsize=7, ncols=2)
+    with replacing(path) as file:
+        figure.savefig(file, dpi=120, format="png")
+    return path

@@ -62,10 +62,10 @@ def _search(trainer: ParallelWorkflowRLTrainer, stop: StopRequest, quiet: bool) 
             bar.n = sum(played.values())
             reward, rate = progress.update["reward"], progress.update["compliance"]
             seen = "" if reward is None or rate is None else f": return {reward:.0f}, compliance {rate:.2f}"
-            told = f"#{progress.iteration} {order_text(progress.workflow)}{seen}"
-            bar.set_postfix_str(told)
+            text = f"#{progress.iteration} {order_text(progress.workflow)}{seen}"
+            bar.set_postfix_str(text)
             if not quiet:
-                lines.tell(told, sum(played.values()), total, before)
+                lines.report(text, sum(played.values()), total, before)
 
         bar.n = sum(played.values())
         trainer.run_workflow_search(news, lambda: stop.wanted)

@@ -178,13 +178,13 @@ class ParallelEnvWrapper(EnvSet):
         self._lengths += 1
         infos: Infos = []
         for index, result in results.items():
-            infos.append(self._told(index, result))
+            infos.append(self._info(index, result))
             self._shown[index] = result.observation
             self._compromised[index] = result.info["compromised"]
         self._returns[dones], self._lengths[dones] = 0, 0
         return self._shown.copy(), rewards, dones, infos
 
-    def _told(self, index: int, result: GymResult) -> dict[str, Any]:
+    def _info(self, index: int, result: GymResult) -> dict[str, Any]:
         if result.final is None:
             return result.info
         self._episodes[index] += 1

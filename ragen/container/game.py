@@ -63,13 +63,13 @@ class ActionGame(Game):
         returned = env.step(copied(action))
         try:
             raw, reward, *ends, info = returned
-            reward, done, told = float(reward), any(map(bool, ends)), _detached(info)
+            reward, done, info = float(reward), any(map(bool, ends)), _detached(info)
         except Exception as error:
             raise self._wrong(env, returned) from error
         if len(ends) not in (1, 2):
             raise self._wrong(env, returned)
         changing = available_actions(env) if hasattr(env, "get_available_actions") else None
-        shown = Shown(copied(raw), told, changing, None)
+        shown = Shown(copied(raw), info, changing, None)
         return ActionResult(reward, done, self.digest(shown), shown)
 
     def _wrong(self, env: Any, returned: Any) -> ReturnError:

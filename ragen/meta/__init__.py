@@ -23,10 +23,10 @@ from ragen.lazy import attach
 
 if TYPE_CHECKING:
     from ragen.meta.agents import AGENT_ARCHS, MarkovAgent, MemoryAgent, MemoryMarkovAgent
-    from ragen.meta.buffers import EpisodeBuffer, StepBuffer
     from ragen.meta.learner import Learner
     from ragen.meta.making import make_env, make_parallel_env
     from ragen.meta.manager import ParallelEnvManager
+    from ragen.meta.rollouts import EpisodeBuffer, StepBuffer
     from ragen.meta.task_set import TaskSet
     from ragen.meta.varibad import VariBadWrapper
 
@@ -49,13 +49,13 @@ __getattr__, __dir__ = attach(
     __name__,
     {
         "AGENT_ARCHS": "agents",
-        "EpisodeBuffer": "buffers",
+        "EpisodeBuffer": "rollouts",
         "Learner": "learner",
         "MarkovAgent": "agents",
         "MemoryAgent": "agents",
         "MemoryMarkovAgent": "agents",
         "ParallelEnvManager": "manager",
-        "StepBuffer": "buffers",
+        "StepBuffer": "rollouts",
         "TaskSet": "task_set",
         "VariBadWrapper": "varibad",
         "make_env": "making",

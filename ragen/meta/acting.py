@@ -1,7 +1,7 @@
 """Who says what to do next in many rollouts at once.
 
 Products of matrices round otherwise for batches of another size, and rows of one batch otherwise in another place. So
-that a rollout is the same whoever it is played beside, batches have a fixed size here, and each rollout has its place
+that a rollout is the same beside any others, batches have a fixed size here, and each rollout has its place
 in one by its index: it is row ``index % size`` of the first batch in which that row is free.
 """
 

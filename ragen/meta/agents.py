@@ -148,7 +148,7 @@ class MemoryAgent(_Agent):
             rnn: ``"gru"`` or ``"lstm"``.
             shared: Whether actor and critic share it.
             initial_std: Of the Gaussian over actions at first.
-            products: Whether it is also shown the action before times its reward, which tells at once what paid.
+            products: Whether it is also shown the action before times its reward, which shows at once what paid.
 
         Raises:
             ConfigError: There is no such recurrent network.
@@ -210,7 +210,7 @@ class MemoryAgent(_Agent):
         return logs, entropies, self.value(critic).squeeze(-1)
 
     def _shown(self, inputs: Tensor) -> Tensor:
-        """What the network is shown: action before, reward before, observation, and a product if so told."""
+        """What the network is shown: action before, reward before, observation, and a product if so configured."""
         if not self._products:
             return inputs
         action, reward = inputs[..., : self.action_dim], inputs[..., self.action_dim : self.action_dim + 1]

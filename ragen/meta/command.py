@@ -39,13 +39,13 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 @refusing
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command; its exit status: 0, 2 for a bad configuration, 130 where it was stopped."""
-    told = parser(prog).parse_args(arguments)
+    options = parser(prog).parse_args(arguments)
     try:
-        settings = load_settings(told.config_name, told.overrides)
+        settings = load_settings(options.config_name, options.overrides)
         from ragen.meta.rl2.trainer import Trainer
 
         with StopRequest() as stop, Trainer(settings) as trainer:
-            return _train(trainer, stop, told.quiet)
+            return _train(trainer, stop, options.quiet)
     except KeyboardInterrupt:
         print("stopped at once, without saving", file=sys.stderr)
         return STOPPED
@@ -60,10 +60,10 @@ def _train(trainer: Trainer, stop: StopRequest, quiet: bool) -> int:
 
         def news(iteration: int, metrics: dict[str, float]) -> None:
             bar.update()
-            told = f"{trainer.measure} {metrics['train']:.2f}, {metrics['steps_per_s']:.0f} steps/s"
-            bar.set_postfix_str(told)
+            text = f"{trainer.measure} {metrics['train']:.2f}, {metrics['steps_per_s']:.0f} steps/s"
+            bar.set_postfix_str(text)
             if not quiet:
-                lines.tell(told, iteration, total, first)
+                lines.report(text, iteration, total, first)
             if "eval" in metrics:
                 beside = ", ".join(f"{name} {value:.2f}" for name, value in trainer.bars.items())
                 line = f"iteration {iteration:4d}: {trainer.measure} {metrics['eval']:.2f} ({beside})"

@@ -25,7 +25,7 @@ class Transition(NamedTuple):
         reward: The reward.
         terminated: Whether the episode is over by the rules.
         truncated: Whether it was cut short.
-        info: What else the environment told.
+        info: What else the environment returned.
         digest: What stands for the observation in a journal.
     """
 

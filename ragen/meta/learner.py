@@ -1,7 +1,8 @@
 """Collects rollouts for an agent: one after the other, or in as many environments at once as there are.
 
 Rollout number i has its task, its environment's seed and its agent's noise by its number alone, and is stored in its
-turn; whoever is free plays the next one. The buffer is therefore the same for any number of environments and workers.
+turn; free environments play the next ones. The buffer is therefore the same for any number of environments and
+workers.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ from gymnasium.spaces import Discrete
 from ragen.errors import ConfigError, InputError
 from ragen.meta.acting import Actor, AgentActor, RandomActor
 from ragen.meta.agents import AGENT_ARCHS
-from ragen.meta.buffers import EpisodeBuffer, StepBuffer
 from ragen.meta.game import Transition
 from ragen.meta.manager import ParallelEnvManager
-from ragen.meta.rollouts import Draws, Rollout, flat
+from ragen.meta.rollouts import Draws, EpisodeBuffer, Rollout, StepBuffer, flat
 from ragen.meta.task_set import TaskSet
 
 

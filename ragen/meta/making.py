@@ -30,7 +30,7 @@ class EnvMaker:
     Attributes:
         env_id: Its name with gymnasium.
         episodes_per_task: See :class:`VariBadWrapper`, as for the next three.
-        oracle: Whether observations tell the task.
+        oracle: Whether observations contain the task.
         start: What is observed between two inner episodes.
         tasks: The tasks.
         arguments: What the environment is built with.
@@ -66,7 +66,7 @@ def make_env(
         env_id: A name that gymnasium knows, such as ``ragen/PointRobot-v0``.
         episodes_per_task: How many of its episodes are one.
         seed: Of its tasks, and of its own generator at the first reset.
-        oracle: Whether observations tell the task.
+        oracle: Whether observations contain the task.
         start: See :class:`VariBadWrapper`.
         kwargs: What ``gym.make`` is given; but for ``n_tasks``, or ``num_train_tasks`` and ``num_eval_tasks``, where
             the environment's class draws tasks on request (``sample_task``), as all of ``ragen/...`` do.
@@ -99,7 +99,7 @@ def make_parallel_env(
         num_workers: How many copies; copy ``r`` begins with seed ``seed + r``. How many processes they share is
             ``settings.max_workers``.
         seed: Of the tasks, and of the copies.
-        oracle: Whether observations tell the task.
+        oracle: Whether observations contain the task.
         start: What is observed between two inner episodes.
         settings: A :class:`~ragen.parallel.Settings`, or a mapping of some of its fields.
         kwargs: What ``gym.make`` is given.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -66,8 +67,7 @@ class ParallelEnvManager(EnvSet):
             raise ConfigError("env_fns is empty: expected at least one function that builds an environment.")
         chosen = settings if isinstance(settings, Settings) else Settings.of(**dict(settings or {}))
         if start_method is not None:
-            given = {name: getattr(chosen, name) for name in chosen.__dataclass_fields__}
-            chosen = Settings.of(**{**given, "start_method": start_method})
+            chosen = replace(chosen, start_method=start_method)
         self.num_envs = len(env_fns)
         self.settings = chosen
         specs = [EnvSpec.of(each, env_id=index, game=META, tag="env") for index, each in enumerate(env_fns)]

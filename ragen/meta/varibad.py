@@ -45,7 +45,7 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
         Args:
             env: The environment.
             episodes_per_task: k, at least 1.
-            oracle: Whether observations tell the task.
+            oracle: Whether observations contain the task.
             start: What is observed where an inner episode has ended and another begins: ``"info"`` observes its last
                 state, and puts the first one of the next into ``info["start_state"]``; ``"observe"`` the other way
                 round, with the last one in ``info["final_state"]``.
@@ -109,7 +109,7 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
         return self._observed(state, 0.0), info
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Step; over only once k inner episodes are. ``info["done_mdp"]`` tells whether an inner one is."""
+        """Step; over only once k inner episodes are. ``info["done_mdp"]`` is true where an inner one is."""
         if self._is_box:
             within = np.minimum(np.maximum(np.asarray(action, np.float64), -1.0), 1.0)
             action = (self._middle + self._reach * within).astype(self._action_dtype)

@@ -400,7 +400,7 @@ def __getattr__(name):
 
 _EAGER = """
 
-# Put here by `ragen retrofit`: what is registered above is what workers are told of.
+# Put here by `ragen retrofit`: workers know what is registered above.
 from ragen.env.registry import {names}  # noqa: E402
 
 REGISTERED_ENVS, REGISTERED_ENV_CONFIGS = replace_envs(

@@ -257,8 +257,8 @@ def _input(entry: dict[str, Any], episode: int, turn: int) -> dict[str, Any]:
     actions = [rng.choice(names) for _ in range(rng.randint(1, 3))]
     actions += [rng.choice(ODD)] if rng.random() < 0.2 else []
     answer = f"<answer>{' || '.join(actions)}</answer>"
-    told = {"llm_response": answer, "llm_raw_response": f"<think></think>{answer}"}
-    return {"env_id": entry["env_id"], "actions": actions, **told}
+    texts = {"llm_response": answer, "llm_raw_response": f"<think></think>{answer}"}
+    return {"env_id": entry["env_id"], "actions": actions, **texts}
 
 
 def _loose(value: Any) -> Any:

@@ -52,7 +52,7 @@ class Display:
         """Prepare the bar.
 
         Args:
-            stop: Whether somebody asked to stop, so that the bar can say so at once.
+            stop: Whether a stop was asked for, so that the bar can show it at once.
             quiet: Show nothing at all.
         """
         lines, bar = (
@@ -85,7 +85,7 @@ class Display:
         self._bar.update(self._tasks[phase], completed=step, news=news)
         before, total, lines = self._begun[phase]
         if not self._quiet:
-            lines.tell(f"{phase.replace('_', ' ')}, {news}" if news else phase.replace("_", " "), step, total, before)
+            lines.report(f"{phase.replace('_', ' ')}, {news}" if news else phase.replace("_", " "), step, total, before)
 
     def validated(self, step: int, metrics: Mapping[str, float]) -> None:
         """Print a validation's success rates."""

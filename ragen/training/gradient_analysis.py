@@ -17,67 +17,18 @@ together, the gradient of each term of the loss is computed, and no step is take
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ragen.errors import ConfigError
 from ragen.llm_agent.filtering.group_filter import spread
-from ragen.settings import key, read, setting
+from ragen.training.settings import FIXED, AnalysisSettings
 
 if TYPE_CHECKING:
     from ragen.training.training_batch import TrainingBatch
     from ragen.training.trajectories import Group
     from ragen.training.updates import Learner
 
-_TRAINER, _ROLLOUT = "trainer.gradient_analysis", "actor_rollout_ref.rollout.gradient_analysis"
-QUANTILE, FIXED = MODES = ("quantile", "fixed_rv")
 _EDGES = (0, 1, 2, 3, 4, 5)  # of the fixed buckets, each up to the next, the last without end
-
-
-@dataclass(frozen=True)
-class AnalysisSettings:
-    """When gradients are looked at, and in which buckets; keys are RAGEN's.
-
-    Attributes:
-        is_on: ``gradient_analysis_mode``.
-        every: Steps between two analyses; the first step is one. 0 for none.
-        only: ``gradient_analysis_only``: nothing is learned.
-        ends: ``exit_after_gradient_analysis``: the run ends after the first.
-        buckets: How many buckets there are with ``quantile``, or as many as there are groups.
-        mode: ``quantile``, of equal size, or ``fixed_rv``: standard deviations from 0 to 1, 1 to 2, .. and above 5.
-    """
-
-    is_on: bool = key(False, f"{_TRAINER}_mode")
-    every: int = key(50, f"{_TRAINER}_every", low=0)
-    only: bool = key(False, f"{_TRAINER}_only")
-    ends: bool = key(False, "trainer.exit_after_gradient_analysis")
-    buckets: int = key(6, f"{_ROLLOUT}_num_buckets", low=1)
-    mode: str = key(QUANTILE, f"{_ROLLOUT}_bucket_mode", allowed=MODES)
-
-    @classmethod
-    def read(cls, config: Any) -> AnalysisSettings:
-        """Read and check the keys.
-
-        Raises:
-            ConfigError: One has a value that cannot work, or asks for a batch of its own.
-        """
-        for name in ("env_groups", "group_size"):
-            asked = setting(config, f"{_TRAINER}_{name}", int, None)
-            if asked not in (None, setting(config, f"es_manager.train.{name}", int, asked)):
-                raise ConfigError(
-                    f"configuration key '{_TRAINER}_{name}' is {asked}; expected null: the groups of the step itself "
-                    "are looked at, since a second set of environments would count seeds of its own."
-                )
-        return read(cls, config)
-
-    def is_due(self, step: int) -> bool:
-        """Whether a step's gradients are looked at.
-
-        Args:
-            step: From 1.
-        """
-        return self.is_on and self.every > 0 and (step - 1) % self.every == 0
 
 
 def buckets_of(spreads: Sequence[float], settings: AnalysisSettings) -> dict[str, list[int]]:
@@ -119,7 +70,7 @@ def analyse(
             continue
         values = [spreads[place] for place in places]
         part = batch.select(rows)
-        told = {
+        logged = {
             "sample_count": float(len(rows)),
             "sample_pct": len(rows) / len(batch),
             "reward_std_mean": fmean(values),
@@ -130,7 +81,7 @@ def analyse(
         losses, norms = learner.gradients(part)
         tokens = float(part.response_mask.sum())
         for term, norm in norms.items():
-            told |= {term: norm, f"per_sample/{term}": norm / len(rows), f"per_token/{term}": norm / max(1.0, tokens)}
-        told |= {f"loss/{term}": value for term, value in {**losses, "total": sum(losses.values())}.items()}
-        found |= {f"grad_norm/{name}/{what}": value for what, value in told.items()}
+            logged |= {term: norm, f"per_sample/{term}": norm / len(rows), f"per_token/{term}": norm / max(1.0, tokens)}
+        logged |= {f"loss/{term}": value for term, value in {**losses, "total": sum(losses.values())}.items()}
+        found |= {f"grad_norm/{name}/{what}": value for what, value in logged.items()}
     return found

@@ -11,8 +11,7 @@ from typing import Any
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.report import Report, report_of, write_report
 from ragen.llm_agent.rollout.timeline import Timeline
-from ragen.training.checkpoints import TRAIN
-from ragen.training.metrics_file import METRICS_FILE, read_metrics
+from ragen.training.curves import METRICS_FILE, TRAIN, read_metrics
 
 REPORT_FILE = "report.html"
 _CURVES = ("success", "reward")
@@ -100,5 +99,7 @@ def history(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
 def _step(line: Mapping[str, Any]) -> dict[str, float]:
     validated = {name.removeprefix("val/"): value for name, value in line.items() if name.startswith("val/")}
     trained = {f"in training/{name}": line[f"train/{name}"] for name in _CURVES if f"train/{name}" in line}
-    thoughts = {f"{told}/{name}": line[f"{kept}/{name}"] for told, kept, name in _THOUGHTS if f"{kept}/{name}" in line}
+    thoughts = {
+        f"{label}/{name}": line[f"{kept}/{name}"] for label, kept, name in _THOUGHTS if f"{kept}/{name}" in line
+    }
     return {"step": line["step"], **validated, **trained, **thoughts}

@@ -1,26 +1,240 @@
-"""The keys under ``trainer`` that ``trainer.backend: tiny`` reads, checked once and given types."""
+"""The keys that ``trainer.backend: tiny`` reads, checked once and given types, before torch is imported.
+
+They are those of the run (``trainer``), of the model (``tiny_model``), of its warm-up (``warm_up``), of how a batch
+becomes a step of GRPO or PPO (by verl's names), and of the analysis of gradients.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.branching import without_idle
-from ragen.llm_agent.config.generation import Generation
+from ragen.llm_agent.config.generation import Generation, refuse_not_done
 from ragen.llm_agent.config.loading import flat_settings, setting
 from ragen.llm_agent.config.report import wants_report
+from ragen.llm_agent.filtering.advantages import AdvantageWeights
 from ragen.llm_agent.filtering.tables import TableSettings
 from ragen.llm_agent.rollout.rollout_file import ONLY_HOW_FAST
 from ragen.llm_agent.tokens.collapse import CollapseSettings
-from ragen.settings import key, read
+from ragen.settings import key, number, read, refused
 from ragen.tracking import PACKAGES, check_loggers
 from ragen.training.filtering import FilterSettings
-from ragen.training.gradient_analysis import AnalysisSettings
-from ragen.training.model_settings import TinyModelSettings, WarmUpSettings
-from ragen.training.update_settings import UpdateSettings
+
+# The model and its warm-up
+
+
+@dataclass(frozen=True)
+class TinyModelSettings:
+    """The size of the model; the keys are those under ``tiny_model``, named as in ``Qwen2Config``.
+
+    Attributes:
+        hidden_size: Width.
+        num_hidden_layers: Layers.
+        num_attention_heads: Heads of each layer.
+        intermediate_size: Width of the layers' inner part.
+        max_position_embeddings: The longest context, in tokens.
+        initializer_range: Standard deviation of the first weights. At this size the usual 0.02 hardly learns.
+        rope_theta: Base of the rotary position embedding. A small one distinguishes neighbours in a short context; with
+            the usual 10000 this model does not learn to read a grid.
+    """
+
+    SECTION: ClassVar[str] = "tiny_model"
+    hidden_size: int = key(64, low=1)
+    num_hidden_layers: int = key(2, low=1)
+    num_attention_heads: int = key(4, low=1)
+    intermediate_size: int = key(256, low=1)
+    max_position_embeddings: int = key(2048, low=1)
+    initializer_range: float = key(0.08, low=0)
+    rope_theta: float = key(20.0, low=1)
+
+    @classmethod
+    def read(cls, config: Any) -> TinyModelSettings:
+        """Read and check the keys.
+
+        Raises:
+            ConfigError: A key has a value that cannot work.
+        """
+        settings = read(cls, config)
+        if settings.hidden_size % (2 * settings.num_attention_heads):
+            raise refused(
+                "tiny_model.hidden_size",
+                settings.hidden_size,
+                f"a multiple of twice tiny_model.num_attention_heads={settings.num_attention_heads}",
+            )
+        return settings
+
+
+@dataclass(frozen=True)
+class WarmUpSettings:
+    """How the model is warmed up; the keys are those under ``warm_up``.
+
+    Attributes:
+        steps: Steps of the optimiser; 0 skips the warm-up.
+        groups: Different starts that are demonstrated, split among the tags as the training groups are.
+        batch_size: Demonstrations of one step.
+        lr: Learning rate; it rises over the first tenth of the steps and falls along a cosine to a twentieth.
+        random: Share of thoughtless replies.
+        malformed: Share of malformed replies.
+        seed: Seed of the first demonstrated start.
+    """
+
+    SECTION: ClassVar[str] = "warm_up"
+    steps: int = key(300, low=0)
+    groups: int = key(512, low=1)
+    batch_size: int = key(32, low=1)
+    lr: float = key(3e-3, low=0)
+    random: float = key(0.5, low=0, high=1)
+    malformed: float = key(0.02, low=0, high=1)
+    seed: int = key(1_000_000, low=0)
+
+
+# Updates
+
+
+GAE = "gae"
+ESTIMATORS = ("grpo", "rloo", GAE)
+AGGREGATIONS = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean")
+_ACTOR = "actor_rollout_ref.actor"
+
+
+@dataclass(frozen=True)
+class UpdateSettings:
+    """How a batch becomes a step; names and defaults are verl's.
+
+    Attributes:
+        estimator: ``algorithm.adv_estimator``: ``grpo``, ``rloo``, or ``gae``, which makes it PPO with a critic.
+        normalise_by_std: ``algorithm.norm_adv_by_std_in_grpo``; false is Dr. GRPO (arXiv:2503.20783).
+        gamma: Discount from token to token, for ``gae``.
+        lam: GAE's lambda.
+        lr: The actor's learning rate.
+        critic_lr: The critic's.
+        grad_clip: Gradients with a larger norm are scaled down to it.
+        epochs: How often the batch is gone through.
+        mini_batch_size: Rows of one step of the optimiser.
+        max_tokens: Tokens of a micro-batch, padding included.
+        clip_ratio_low: PPO's clip range below 1.
+        clip_ratio_high: PPO's clip range above 1.
+        aggregation: How token losses become one.
+        entropy_coeff: How much entropy counts against the loss.
+        use_kl_loss: Whether to hold the model near the one that the steps began with.
+        kl_loss_coef: How much.
+        kl_loss_type: How it is estimated.
+        cliprange_value: How far the critic's values may move in a step.
+        temperature: At which replies are drawn.
+        weights: By what advantages are multiplied; see :mod:`ragen.llm_agent.filtering.advantages`.
+    """
+
+    estimator: str = key("grpo", "algorithm.adv_estimator", allowed=ESTIMATORS)
+    normalise_by_std: bool = key(True, "algorithm.norm_adv_by_std_in_grpo")
+    gamma: float = key(1.0, "algorithm.gamma", low=0, high=1)
+    lam: float = key(1.0, "algorithm.lam", low=0, high=1)
+    lr: float = key(3e-4, f"{_ACTOR}.optim.lr", low=0)
+    critic_lr: float = key(1e-3, "critic.optim.lr", low=0)
+    grad_clip: float = key(1.0, f"{_ACTOR}.grad_clip", low=0)
+    epochs: int = key(1, f"{_ACTOR}.ppo_epochs", low=1)
+    mini_batch_size: int = key(128, f"{_ACTOR}.ppo_mini_batch_size", low=1)
+    max_tokens: int = key(16_384, f"{_ACTOR}.ppo_max_token_len_per_gpu", low=1)
+    clip_ratio_low: float = key(0.2, f"{_ACTOR}.clip_ratio_low", low=0)
+    clip_ratio_high: float = key(0.2, f"{_ACTOR}.clip_ratio_high", low=0)
+    aggregation: str = key("token-mean", f"{_ACTOR}.loss_agg_mode", allowed=AGGREGATIONS)
+    entropy_coeff: float = key(0.0, f"{_ACTOR}.entropy_coeff")
+    use_kl_loss: bool = key(False, f"{_ACTOR}.use_kl_loss")
+    kl_loss_coef: float = key(0.001, f"{_ACTOR}.kl_loss_coef", low=0)
+    kl_loss_type: str = key("low_var_kl", f"{_ACTOR}.kl_loss_type", allowed=("kl", "abs", "mse", "low_var_kl"))
+    cliprange_value: float = key(0.5, "critic.cliprange_value", low=0)
+    temperature: float = 1.0
+    weights: AdvantageWeights = field(default_factory=AdvantageWeights)
+
+    @classmethod
+    def read(cls, config: Any) -> UpdateSettings:
+        """Read and check the keys.
+
+        Raises:
+            ConfigError: A key has a value that cannot work, or asks for what RAGEN's own trainer alone does.
+        """
+        refuse_not_done(config, "trainer.backend: tiny")
+        clip = number(config, f"{_ACTOR}.clip_ratio", 0.2, 0.0)
+        clips = {"default_clip_ratio_low": clip, "default_clip_ratio_high": clip}
+        weights = AdvantageWeights.read(config)
+        return read(cls, config, temperature=_temperature(config), weights=weights, **clips)
+
+
+def _temperature(config: Any) -> float:
+    """The rollouts' temperature, if training can compute the probabilities that replies are drawn with."""
+    rollout = "actor_rollout_ref.rollout"
+    if not setting(config, f"{rollout}.do_sample", bool, True):
+        raise ConfigError(f"configuration key '{rollout}.do_sample' is False; training needs sampled replies.")
+    for name, neutral in (("top_p", 1.0), ("top_k", -1.0)):
+        value = setting(config, f"{rollout}.{name}", float, neutral)
+        if value != neutral:
+            raise ConfigError(
+                f"configuration key '{rollout}.{name}' is {value:g}; expected {neutral:g}: training computes the "
+                "probabilities of whole distributions, and replies must be drawn from them."
+            )
+    temperature = number(config, f"{rollout}.temperature", 1.0, 0.0)
+    if temperature == 0:
+        raise ConfigError(f"configuration key '{rollout}.temperature' is 0; training needs sampled replies.")
+    return temperature
+
+
+# The analysis of gradients
+
+
+_ANALYSIS, _BUCKETS = "trainer.gradient_analysis", "actor_rollout_ref.rollout.gradient_analysis"
+QUANTILE, FIXED = BUCKET_MODES = ("quantile", "fixed_rv")
+
+
+@dataclass(frozen=True)
+class AnalysisSettings:
+    """When gradients are looked at, and in which buckets; keys are RAGEN's.
+
+    Attributes:
+        is_on: ``gradient_analysis_mode``.
+        every: Steps between two analyses; the first step is one. 0 for none.
+        only: ``gradient_analysis_only``: nothing is learnt.
+        ends: ``exit_after_gradient_analysis``: the run ends after the first.
+        buckets: How many buckets there are with ``quantile``, or as many as there are groups.
+        mode: ``quantile``, of equal size, or ``fixed_rv``: standard deviations from 0 to 1, 1 to 2, .. and above 5.
+    """
+
+    is_on: bool = key(False, f"{_ANALYSIS}_mode")
+    every: int = key(50, f"{_ANALYSIS}_every", low=0)
+    only: bool = key(False, f"{_ANALYSIS}_only")
+    ends: bool = key(False, "trainer.exit_after_gradient_analysis")
+    buckets: int = key(6, f"{_BUCKETS}_num_buckets", low=1)
+    mode: str = key(QUANTILE, f"{_BUCKETS}_bucket_mode", allowed=BUCKET_MODES)
+
+    @classmethod
+    def read(cls, config: Any) -> AnalysisSettings:
+        """Read and check the keys.
+
+        Raises:
+            ConfigError: One has a value that cannot work, or asks for a batch of its own.
+        """
+        for name in ("env_groups", "group_size"):
+            asked = setting(config, f"{_ANALYSIS}_{name}", int, None)
+            if asked not in (None, setting(config, f"es_manager.train.{name}", int, asked)):
+                raise ConfigError(
+                    f"configuration key '{_ANALYSIS}_{name}' is {asked}; expected null: the groups of the step itself "
+                    "are looked at, since a second set of environments would count seeds of its own."
+                )
+        return read(cls, config)
+
+    def is_due(self, step: int) -> bool:
+        """Whether a step's gradients are looked at.
+
+        Args:
+            step: From 1.
+        """
+        return self.is_on and self.every > 0 and (step - 1) % self.every == 0
+
+
+# The run
+
 
 AUTO, DISABLE = "auto", "disable"
 MODES = ("train", "val")

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from ragen.extras import needs
-from ragen.training.model_settings import TinyModelSettings
+from ragen.training.settings import TinyModelSettings
 
 with needs("train", "`ragen train`"):
     import torch

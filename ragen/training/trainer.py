@@ -8,17 +8,19 @@ all of these, so a run that was stopped and resumed gives the same weights and m
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from ragen.checkpoints import CheckpointFolder, Found, restore_random_states, seed_everything
 from ragen.closing import Closing
 from ragen.commands import StopRequest
 from ragen.errors import CheckpointError, ConfigError
 from ragen.extras import needs
+from ragen.files import why_no_folder
 from ragen.llm_agent.config.loading import differing, one_line
 from ragen.llm_agent.evaluation.collapse import CollapseDetector
 from ragen.llm_agent.evaluation.scorers import HfScorer
@@ -28,24 +30,13 @@ from ragen.llm_agent.filtering.tables import log_generations, log_groups
 from ragen.llm_agent.rollout.command import create_tokenizer
 from ragen.torch_threads import torch_threads
 from ragen.tracking import Loggers, TableFiles, open_loggers
-from ragen.training.checkpoints import (
-    TRAIN,
-    WARM_UP,
-    CheckpointFolder,
-    Found,
-    place_of,
-    restore_random_states,
-    seed_everything,
-)
-from ragen.training.curves import draw_curve
+from ragen.training.curves import METRICS_FILE, PHASES, TRAIN, WARM_UP, MetricsFile, draw_curve, place_of_line
 from ragen.training.display import Display
 from ragen.training.filtering import Sample, sample_groups
 from ragen.training.gradient_analysis import analyse
-from ragen.training.metrics_file import METRICS_FILE, MetricsFile, place_of_line
 from ragen.training.player import Played, Player, success_metrics, tree_totals
 from ragen.training.run_report import REPORT_FILE, RunReport
 from ragen.training.settings import AUTO, TrainerSettings, about_training
-from ragen.training.surroundings import make_folder, no_progress_bar
 from ragen.training.tiny_model import build_model
 from ragen.training.training_batch import training_batch
 from ragen.training.trajectories import Group, Trajectory, all_members
@@ -54,6 +45,7 @@ from ragen.training.warm_up import WarmUp, demonstrations
 
 with needs("train", "`ragen train`"):
     from transformers import PreTrainedModel
+    from transformers.utils import logging as hf_logging
 
 CURVE_FILE = "learning_curve.png"
 
@@ -63,7 +55,7 @@ class Outcome:
     """How a run ended.
 
     Attributes:
-        finished: Whether all steps are done, or an early stop came; else somebody asked it to stop.
+        finished: Whether all steps are done, or an early stop came; else a stop was asked for.
         folder: Where its files are.
         validations: The steps of training at which it was validated in this process, with what came of it.
         early_stop: Why it ended before its last step, a key of ``early_stop.REASONS``; None if it did not.
@@ -76,7 +68,7 @@ class Outcome:
 
 
 def train(config: Any, quiet: bool = False) -> Outcome:
-    """Train as the configuration says, until the last step is done or somebody asks to stop.
+    """Train as the configuration says, until the last step is done or a stop is asked for.
 
     Args:
         config: The whole configuration.
@@ -116,7 +108,7 @@ class TinyTrainer(Closing):
         """
         self._config = config
         self._settings = settings
-        self._checkpoints = CheckpointFolder(settings.folder / "checkpoints", settings.keep)
+        self._checkpoints = CheckpointFolder(settings.folder / "checkpoints", PHASES, settings.keep)
         self._about = about_training(config)
         self._found = self._find() if settings.resume == AUTO else None
         self._stop = stop
@@ -144,7 +136,7 @@ class TinyTrainer(Closing):
     def run(self) -> Outcome:
         """Go on from the newest checkpoint, or begin; see :func:`train`."""
         settings = self._settings
-        make_folder(settings.folder)
+        _make_folder(settings.folder)
         seed_everything(settings.seed)
         self.player.prepare()
         if settings.resume != AUTO:
@@ -152,7 +144,7 @@ class TinyTrainer(Closing):
         path = state = place = None
         if self._found is not None:
             path, state, damaged = self._found
-            place = place_of(path)
+            place = self._checkpoints.place_of(path)
             self._checkpoints.put_away(damaged)
         trackers = open_loggers(settings.loggers, settings.folder, settings.project)
         tables = TableFiles(settings.folder, lambda line: place is not None and place_of_line(line) <= place)
@@ -310,13 +302,13 @@ class TinyTrainer(Closing):
         if not any(member.rows for member in all_members(sample.groups)):
             return {"train/rows": 0.0}
         batch = training_batch(sample.groups, self._tokenizer.pad_token_id)
-        analysis, told = self._settings.analysis, dict[str, float]()
+        analysis, logged = self._settings.analysis, dict[str, float]()
         if analysis.is_due(self.step + 1):
             prepared, _ = learner.prepared(batch, sample.loss_scale)
-            told = analyse(learner, prepared, sample.groups, analysis)
+            logged = analyse(learner, prepared, sample.groups, analysis)
         if analysis.only:
-            return told
-        return told | learner.update(batch, self.step, sample.loss_scale)
+            return logged
+        return logged | learner.update(batch, self.step, sample.loss_scale)
 
     def _with_entropies(self, learner: Learner, groups: Sequence[Group]) -> list[Group]:
         """Groups whose members know how uncertain the model was."""
@@ -389,7 +381,7 @@ class TinyTrainer(Closing):
 
     def _export(self) -> None:
         """The model and its tokenizer as a Hugging Face folder, such as ``actor.backend: hf`` takes."""
-        with no_progress_bar():
+        with _no_progress_bar():
             self.model.save_pretrained(self._settings.folder / "model")
         self._tokenizer.save_pretrained(self._settings.folder / "model")
 
@@ -412,3 +404,29 @@ def _uncertain(member: Trajectory, rows: Sequence[float] | None) -> Trajectory:
 
 def _is_due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """Keep transformers from drawing a progress bar of its own across ours."""
+    shown = hf_logging.is_progress_bar_enabled()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            hf_logging.enable_progress_bar()
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder of a run.
+
+    Raises:
+        ConfigError: It cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"configuration key 'output_dir' is {str(folder)!r}: {why_no_folder(folder, error)}."
+        ) from error

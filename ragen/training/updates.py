@@ -14,9 +14,9 @@ from typing import Any
 
 from ragen.extras import needs
 from ragen.training.log_probs import log_probs_and_entropies, values, without_gradient
+from ragen.training.settings import GAE, UpdateSettings
 from ragen.training.tiny_model import ValueModel, frozen_copy
 from ragen.training.training_batch import TrainingBatch
-from ragen.training.update_settings import GAE, UpdateSettings
 
 with needs("train", "`ragen train`"):
     import torch
@@ -107,7 +107,7 @@ class Learner:
         Returns:
             Metrics, named as verl names them.
         """
-        batch, told = self.prepared(batch, scale)
+        batch, logged = self.prepared(batch, scale)
         found = [
             self._step(batch, rows)
             for epoch in range(self.settings.epochs)
@@ -117,17 +117,19 @@ class Learner:
         rollouts = len(batch.first_rows())
         sums = {"rollout/entropy_sum": sum(metrics[_ENTROPY] for metrics in found) / self.settings.epochs / rollouts}
         sums["rollout/n_generated_tokens"] = float(batch.response_mask.sum()) / rollouts
-        return {name: value for name, value in means.items() if name != _ENTROPY} | sums | told | _batch_metrics(batch)
+        return (
+            {name: value for name, value in means.items() if name != _ENTROPY} | sums | logged | _batch_metrics(batch)
+        )
 
     def prepared(self, batch: TrainingBatch, scale: float = 1.0) -> tuple[TrainingBatch, dict[str, float]]:
         """The batch with all that a step learns from, advantages weighed, and what to log of the weights."""
         batch, weights = self._prepared(batch), self.settings.weights
-        advantages, told = batch.columns["advantages"], dict[str, float]()
+        advantages, logged = batch.columns["advantages"], dict[str, float]()
         if weights:
             lengths = batch.response_mask.sum(-1).tolist()
-            factors, told = weights.of_rows(lengths, batch.episodes, batch.uids.tolist(), batch.scores.tolist())
+            factors, logged = weights.of_rows(lengths, batch.episodes, batch.uids.tolist(), batch.scores.tolist())
             advantages = weights.multiplied(advantages, factors)
-        return batch.with_columns(advantages=advantages * scale), told
+        return batch.with_columns(advantages=advantages * scale), logged
 
     def entropies(self, batch: TrainingBatch) -> list[list[float]]:
         """The entropy of what each chosen token was drawn from, in nats, row by row."""

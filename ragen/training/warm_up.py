@@ -17,7 +17,7 @@ from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.config.context import TEXT
 from ragen.llm_agent.config.loading import known_sections, plain_sections, setting
 from ragen.training.log_probs import log_probs_and_entropies
-from ragen.training.model_settings import WarmUpSettings
+from ragen.training.settings import WarmUpSettings
 from ragen.training.training_batch import batch_of_rows
 from ragen.training.trajectories import TokenRow
 

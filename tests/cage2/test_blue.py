@@ -4,9 +4,8 @@ import pytest
 
 from ragen.cage2.layout import DECOYS, HOSTS, INDEX
 from ragen.cage2.simulator import red, tables
-from ragen.cage2.simulator.blue import Blue
 from ragen.cage2.simulator.game import EmbeddedGame
-from ragen.cage2.simulator.network import Session
+from ragen.cage2.simulator.network import Blue, Session
 from ragen.cage2.simulator.red import ESCALATE, EXPLOIT, SCAN, Move
 from support.cage2_network import (
     ANALYSE,

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from ragen.cage2.compliance import Compliance
 from ragen.cage2.layout import fix_target
+from ragen.cage2.workflow import Compliance
 from ragen.errors import ConfigError, InputError, WorkflowError
 
 TYPES = ("defender", "enterprise", "op_server", "op_host", "user")

@@ -13,8 +13,7 @@ from ragen.cage2 import Cage2Env, real
 from ragen.cage2.env import Cage2Config
 from ragen.cage2.layout import DECOYS, HOSTS, N_ACTIONS, action_name
 from ragen.cage2.simulator import red
-from ragen.cage2.simulator.blue import Blue
-from ragen.cage2.simulator.network import Network
+from ragen.cage2.simulator.network import Blue, Network
 from ragen.errors import ConfigError
 from support.cage2 import plain, run
 

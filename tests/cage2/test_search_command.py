@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from ragen.cage2.__main__ import main
-from ragen.cage2.compliance import Compliance
 from ragen.cage2.settings import SearchSettings, load_settings
+from ragen.cage2.workflow import Compliance
 from ragen.cage2.wrapper import ParallelEnvWrapper
 from ragen.errors import ConfigError
 from support.later import cage2_trainer
@@ -131,7 +131,7 @@ def test_the_configuration_is_of_known_keys_and_differs_where_it_says_so():
 
 
 def test_torch_is_imported_only_where_it_trains():
-    names = ("workflow", "compliance", "buffer", "order_search", "settings", "results", "records")
+    names = ("workflow", "buffer", "order_search", "settings", "results")
     looks = "print(NAME, {'torch', 'omegaconf', 'matplotlib'} & set(sys.modules))"
     lines = (f"import ragen.cage2.{name}; {looks.replace('NAME', repr(name))}" for name in names)
     program = "\n".join(["import sys", *lines])

@@ -7,9 +7,8 @@ import pytest
 
 from ragen.cage2.layout import HOSTS, INDEX
 from ragen.cage2.simulator import red, tables
-from ragen.cage2.simulator.blue import Blue
 from ragen.cage2.simulator.game import EmbeddedGame
-from ragen.cage2.simulator.network import Network, Session
+from ragen.cage2.simulator.network import Blue, Network, Session
 from ragen.cage2.simulator.red import ESCALATE, EXPLOIT, IMPACT, SCAN, SWEEP, Move
 from support.cage2_network import LINUX_WITH_ONLY_SSH, PORTS, REMOVE, RESTORE, bits, network, only
 

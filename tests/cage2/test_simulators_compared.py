@@ -6,9 +6,8 @@ import random
 import pytest
 
 from ragen.cage2 import compare, layout
-from ragen.cage2.compare import Contest, Sample, as_table, mean_of, rate_of, row
+from ragen.cage2.compare import POLICIES, Contest, ReactRestore, Sample, as_table, mean_of, rate_of, row
 from ragen.cage2.env import Cage2Config
-from ragen.cage2.policies import POLICIES, ReactRestore
 
 
 def test_an_interval_holds_the_true_mean_19_times_in_20():

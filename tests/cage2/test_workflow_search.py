@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from ragen.cage2.compliance import EpisodeCompliance
 from ragen.cage2.order_search import OrderSearch
 from ragen.cage2.results import Comparison, Episode, WorkflowResult, over_last
 from ragen.cage2.settings import SearchSettings, settings_of
+from ragen.cage2.workflow import EpisodeCompliance
 from ragen.errors import CheckpointError, ConfigError, EnvError
 from support.cage2_stand_in import StandInEnvs
 from support.later import cage2_trainer, cage2_training, torch
@@ -279,7 +279,7 @@ def test_defaults_are_those_that_were_asked_for():
         ({"n_envs": 2.5}, r"n_envs = 2\.5: expected int"),
         ({"max_steps": 0}, "max_steps = 0"),
         ({"seed": -1}, "seed = -1"),
-        ({"compliance_threshold": 95}, r"compliance_threshold = 95\.0: expected a share"),
+        ({"compliance_threshold": 95}, r"compliance_threshold = 95\.0: expected a number from 0 to 1"),
         ({"gp_beta": -1.0}, "gp_beta = -1"),
         ({"compliance_definition": "strict"}, "compliance_definition = 'strict'"),
         ({"update_every_steps": 25}, "expected at most train_episodes_per_env"),

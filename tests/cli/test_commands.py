@@ -283,7 +283,7 @@ def test_a_log_gets_a_line_now_and_then_with_the_time_left_and_a_terminal_none(m
     for passed, done in ((10, 3), (40, 6), (50, 7)):
         clock[0] = passed
         for lines in both:
-            lines.tell("success 50%", done, 10, before=2)
+            lines.report("success 50%", done, 10, before=2)
     assert log.getvalue() == "[0:00:40] success 50%: 6 of 10, 0:00:40 left\n"
     assert terminal.getvalue() == ""
 

@@ -242,7 +242,7 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     for name in ("HF_DATASETS_CACHE", "HF_HUB_CACHE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(generations, "_told", set())
+    monkeypatch.setattr(generations, "_logged", set())
     return tmp_path
 
 

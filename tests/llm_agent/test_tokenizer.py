@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragen.llm_agent.tokenizer import TOKENIZER_DIR, load_tokenizer
-from ragen.llm_agent.tokenizer.build import VOCABULARY_SIZE, build
+from support.tokenizer_build import VOCABULARY_SIZE, build
 
 TOKENIZER = load_tokenizer()
 CONTROL = re.compile(r"<\|(?:endoftext|im_start|im_end)\|>")

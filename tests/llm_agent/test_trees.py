@@ -150,7 +150,7 @@ def test_where_it_branches_and_how_widely(branching, nodes, used, expected):
 
 
 def test_what_cannot_be_decided_is_told():
-    with pytest.raises(InputError, match="did not tell the log-probabilities of the reply of env_id = 7, turn 1"):
+    with pytest.raises(InputError, match="did not return the log-probabilities of the reply of env_id = 7, turn 1"):
         widths([node(7)], ROOM, told(when="entropy", threshold=0.5))
     with pytest.raises(InputError, match=r"says_nothing.*answered None for env_id = 7"):
         widths([node(7)], ROOM, told(when=f"{HERE}says_nothing"))

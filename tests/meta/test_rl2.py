@@ -167,15 +167,17 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path, name):
 
 
 def test_a_run_goes_on_only_as_it_was_begun(tmp_path):
-    threads, short = torch.get_num_threads(), ("iterations=1", "save_every=1")
+    threads, short = torch.get_num_threads(), ("iterations=2", "save_every=1")
     trained(tmp_path, *short, f"threads={threads + 1}")
     assert torch.get_num_threads() == threads
     with pytest.raises(CheckpointError, match=r"ppo = .*another output_dir"):
         trained(tmp_path, *short, "ppo.lr=1e-4", f"threads={threads + 1}")
     assert torch.get_num_threads() == threads
-    next((tmp_path / "checkpoints").glob("*1.pt")).write_bytes(b"no checkpoint")
-    with pytest.raises(CheckpointError, match=r"iteration_000001\.pt cannot be read"):
-        trained(tmp_path, *short)
+    next((tmp_path / "checkpoints").glob("*2.pt")).write_bytes(b"no checkpoint")
+    assert trained(tmp_path, *short).iteration == 2
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {
+        *("iteration_000001.pt", "iteration_000002.pt", "iteration_000002.pt.damaged")
+    }
 
 
 @pytest.mark.parametrize(

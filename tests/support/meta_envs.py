@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from ragen.meta.tasks.base import TaskEnv
+from ragen.meta.tasks.toy import TaskEnv
 from ragen.parallel.lanes import worker
 
 

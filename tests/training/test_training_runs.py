@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from ragen.checkpoints import CheckpointFolder
 from ragen.commands import StopRequest
 from ragen.errors import CheckpointError, ConfigError
 from ragen.llm_agent.report.trajectories import unpacked
 from ragen.training import command, trainer
-from ragen.training.checkpoints import CheckpointFolder
-from ragen.training.curves import draw_curve
+from ragen.training.curves import PHASES, draw_curve
 from ragen.training.run_report import history
 from ragen.training.trainer import train
 from ragen.training.warm_up import WarmUp
@@ -232,7 +232,7 @@ def test_a_run_goes_on_where_only_its_length_its_speed_and_what_it_writes_are_ot
 
 def test_resume_mode_disable_begins_anew_and_sets_aside_what_was_there(tmp_path):
     config = small_config(tmp_path, "trainer.resume_mode=disable", "warm_up.steps=1", steps=0)
-    CheckpointFolder(tmp_path / "checkpoints").save("train", 7, {})
+    CheckpointFolder(tmp_path / "checkpoints", PHASES).save("train", 7, {})
     train(config, quiet=True)
     assert [line["phase"] for line in metrics_of(tmp_path)] == ["warm_up", "train"]
     assert [path.name for path in (tmp_path / "checkpoints.1").iterdir()] == ["train_000007.pt"]
@@ -250,7 +250,7 @@ def test_ctrl_c_before_the_first_step_says_that_there_is_nothing_saved(tmp_path,
 
 
 def test_only_the_newest_checkpoints_are_kept_and_training_is_newer_than_warm_up(tmp_path):
-    folder = CheckpointFolder(tmp_path, keep=2)
+    folder = CheckpointFolder(tmp_path, PHASES, keep=2)
     for phase, step in [("warm_up", 900), ("train", 2), ("train", 10)]:
         folder.save(phase, step, {})
     assert folder.latest().name == "train_000010.pt"
@@ -258,7 +258,7 @@ def test_only_the_newest_checkpoints_are_kept_and_training_is_newer_than_warm_up
 
 
 def test_a_checkpoint_that_is_damaged_is_named(tmp_path):
-    folder = CheckpointFolder(tmp_path)
+    folder = CheckpointFolder(tmp_path, PHASES)
     path = folder.save("train", 1, {"model": {"weight": torch.ones(3)}})
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(CheckpointError, match=r"train_000001\.pt cannot be read"):
@@ -289,7 +289,7 @@ def test_a_run_with_no_checkpoint_that_can_be_read_says_so(tmp_path):
 
 
 def test_a_checkpoint_half_written_is_never_taken_for_one(tmp_path):
-    folder = CheckpointFolder(tmp_path)
+    folder = CheckpointFolder(tmp_path, PHASES)
     (tmp_path / ".train_000001.pt.part").write_bytes(b"half")
     assert folder.latest() is None
 

@@ -6,14 +6,11 @@ import pytest
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.tokenizer import load_tokenizer
-from ragen.training.log_probs import log_probs_and_entropies, values
-from ragen.training.model_settings import TinyModelSettings, WarmUpSettings
-from ragen.training.settings import TrainerSettings
-from ragen.training.shared_prompts import SplitRows
+from ragen.training.log_probs import SplitRows, log_probs_and_entropies, values
+from ragen.training.settings import TinyModelSettings, TrainerSettings, UpdateSettings, WarmUpSettings
 from ragen.training.tiny_model import ValueModel, build_model
 from ragen.training.training_batch import batch_of_rows, training_batch
 from ragen.training.trajectories import Group, TokenRow, Trajectory
-from ragen.training.update_settings import UpdateSettings
 from ragen.training.updates import Learner, advantages_and_returns
 from ragen.training.warm_up import WarmUp, demonstration_config, demonstrations
 from support.later import torch

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Protocol
 
 from ragen.cage2.layout import FOOTHOLD, HOSTS
 from ragen.cage2.simulator import red, tables
 from ragen.cage2.simulator.network import Network
 from ragen.cage2.simulator.red import Move, Outcome
-
-
-class RedAgent(Protocol):
-    """Chooses Red's actions for one episode."""
-
-    def act(self, network: Network, last: Outcome) -> Move:
-        """Choose, by what Red knows of the network and by what came of its last action."""
 
 
 class BLine:

@@ -7,8 +7,7 @@ import random
 from ragen.cage2.layout import ACCESS_LEVELS, HOSTS
 from ragen.cage2.simulator import red, tables
 from ragen.cage2.simulator.agents import AGENTS
-from ragen.cage2.simulator.blue import Blue
-from ragen.cage2.simulator.network import Network
+from ragen.cage2.simulator.network import Blue, Network
 from ragen.cage2.simulator.red import Move, Outcome
 
 
@@ -18,7 +17,7 @@ class EmbeddedGame:
     Attributes:
         network: The hosts, with all that Red has and knows.
         blue: What Blue thinks of them.
-        last_red: Red's last action, and whether it was told that it worked.
+        last_red: Red's last action, and whether success was reported to it.
     """
 
     def __init__(self, red_agent: str, bugs: str = "faithful") -> None:

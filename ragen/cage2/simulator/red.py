@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
     """What Red learns from its action.
 
     Attributes:
-        success: Whether it was told that it worked; None where it was told nothing.
+        success: Whether success was reported to it; None where nothing was.
         found: Whether a scan found anything.
     """
 
@@ -62,7 +62,7 @@ def _sweep(network: Network, subnet: int) -> Outcome:
 
 def _scan(network: Network, host: int) -> Outcome:
     if not network.is_reachable(host):
-        return Outcome(True)  # a scan that gets nowhere is told to have worked, and finds nothing
+        return Outcome(True)  # a scan that gets nowhere is reported as a success, and finds nothing
     events, ports = network.events_on(host), set()
     for service in network.services[host]:
         events.connect(service.port)

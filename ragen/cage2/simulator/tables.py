@@ -152,7 +152,7 @@ LEADS_TO: dict[int, int] = {
 }
 """Whose address is found on a host once Red is privileged there."""
 
-TELLS_SUBNET = tuple(name != "Defender" for name in HOSTS)  # whether it tells its own subnet then
+TELLS_SUBNET = tuple(name != "Defender" for name in HOSTS)  # whether it shows its own subnet then
 
 PENALTY = tuple(
     0 if host == FOOTHOLD else 10 if host in ENTERPRISES or host == OP_SERVER else 1 for host in range(len(HOSTS))

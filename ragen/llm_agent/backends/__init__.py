@@ -56,7 +56,7 @@ def create_backend(config: Any, tokenizer: Any = None) -> Backend:
 
     Raises:
         ConfigError: The name is unknown, a package is missing, one of its keys has a bad value, or a model is named
-            and nobody would ask it.
+            and the backend asks none.
     """
     name = setting(config, "actor.backend", str)
     named = [key for key in ("actor.model", "actor.base_url") if setting(config, key, str, None) is not None]

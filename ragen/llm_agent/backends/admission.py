@@ -110,7 +110,7 @@ class Slots:
     """
 
     def __init__(self, limit: int | None = None) -> None:
-        """Let nobody through yet; see :class:`Pace`."""
+        """Begin with no request let through; see :class:`Pace`."""
         self.pace = Pace(limit)
         self.used = 0
         self._queue: deque[asyncio.Future[None]] = deque()
@@ -131,7 +131,7 @@ class Slots:
             self._wake()
 
     def answered(self) -> None:
-        """A request was answered; told while its slot is held."""
+        """A request was answered; called while its slot is held."""
         self.pace.answered(self.used >= self.limit or bool(self._queue))
         self._wake()
 

@@ -63,7 +63,7 @@ class Request:
         turn: Which turn of the episode this is, from 0.
         tag: The environment's tag.
         messages: The chat in OpenAI form, its last message the user's.
-        prompt_ids: The chat's tokens up to where the reply begins, without padding; None where nobody tokenized it.
+        prompt_ids: The chat's tokens up to where the reply begins, without padding; None where it was not tokenised.
         images: The images that the chat's ``<images>`` marks stand for, in order.
     """
 
@@ -89,7 +89,7 @@ class Reply:
         cut_off: Whether the reply is not at its end, but was as long as it may be.
         finish_reason: Why the server ended it, in its words; None where it says nothing.
         refused: Whether the server says that the model refused.
-        tool_calls: How many tools it wanted to call; nobody calls them.
+        tool_calls: How many tools it wanted to call; none is called.
         error: Why there is no reply. Only this request's trajectory ends then, not the batch.
         usage: Counts to add up over a run, such as ``{"prompt_tokens": 812, "completion_tokens": 40, "cost": 0.002}``.
     """
@@ -155,7 +155,7 @@ class Activity:
 
 
 def reply_facts(reply: Reply) -> dict[str, Any]:
-    """What a row tells of a reply beside its text: what followed from prompt and sampling, so no times.
+    """What a row has of a reply beside its text: what followed from prompt and sampling, so no times.
 
     Returns:
         ``prompt_tokens``, ``completion_tokens``, ``cost`` and ``finish_reason`` where they are known; ``cut_off``,

@@ -200,7 +200,7 @@ class HfBackend(Backend):
             yield
 
     def close(self) -> None:
-        """See :meth:`Backend.close`; the model goes when nobody holds it any more."""
+        """See :meth:`Backend.close`; the model goes with its last reference."""
 
 
 class SampledLogProbs(LogitsProcessor):

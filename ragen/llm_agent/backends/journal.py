@@ -9,7 +9,7 @@ and by the attempt that got it. So a run that goes on asks only for what had no 
 
 ``requests`` counts what was sent in all runs, less what a refused connection kept from leaving. What was under way when
 a run was stopped or killed is among them, and is counted as ``unconfirmed`` too: the server may or may not have
-received it, so its own count is between ``requests - unconfirmed`` and ``requests``. Nobody knows their tokens.
+received it, so its own count is between ``requests - unconfirmed`` and ``requests``. Their tokens are unknown.
 
 Where the disk is full, nothing more is sent. The replies that are under way are paid for and still come: a file of
 ``RESERVE_BYTES`` beside the journal is deleted then, which makes room for them.
@@ -46,8 +46,8 @@ def reply_key(request: Request, *others: Any) -> str:
         request: Whose it is.
         others: What else decides the reply, of types that JSON knows: model, address, sampling, messages as sent.
     """
-    told = json.dumps([request.env_id, request.turn, *others], sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:32]
+    text = json.dumps([request.env_id, request.turn, *others], sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 class ReplyJournal(Closing):
@@ -115,7 +115,7 @@ class ReplyJournal(Closing):
         event = _event(line)
         try:
             self._count(event or {})
-        except (KeyError, TypeError, AttributeError):  # somebody else's
+        except (KeyError, TypeError, AttributeError):  # not of this package
             return
 
     def _count(self, event: Mapping[str, Any]) -> None:

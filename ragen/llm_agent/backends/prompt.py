@@ -30,7 +30,7 @@ class Prompt:
         actions: The names of the allowed actions, where the chat lists them.
         limit: The most actions that the answer may have.
         said: The answers given before, as far as the chat still shows them.
-        told: All that the player was told, as far as the chat still shows it.
+        chat: All that was said to the player, as far as the chat still shows it.
     """
 
     state: str
@@ -39,7 +39,7 @@ class Prompt:
     actions: tuple[str, ...] = ()
     limit: int = 1
     said: tuple[str, ...] = ()
-    told: str = ""
+    chat: str = ""
 
 
 def read_prompt(messages: Sequence[Mapping[str, Any]], max_actions: int) -> Prompt:
@@ -50,17 +50,17 @@ def read_prompt(messages: Sequence[Mapping[str, Any]], max_actions: int) -> Prom
         max_actions: The most actions of one reply, whatever the chat says is left.
     """
     last = text_of(messages[-1])
-    told = "\n".join(text_of(message) for message in messages if message["role"] != "assistant")
+    chat = "\n".join(text_of(message) for message in messages if message["role"] != "assistant")
     state, left = _newest(last)
-    named = _ACTIONS.search(told)
+    named = _ACTIONS.search(chat)
     return Prompt(
         state=state,
-        instructions=_FIRST_TURN.split(told, maxsplit=1)[0],
-        symbols=read_symbols(told),
+        instructions=_FIRST_TURN.split(chat, maxsplit=1)[0],
+        symbols=read_symbols(chat),
         actions=tuple(name.strip() for name in named[1].split(",")) if named else (),
         limit=max(1, min(max_actions, int(left) if left else max_actions)),
         said=tuple(_ANSWER.findall("\n".join(text_of(m) for m in messages if m["role"] == "assistant"))),
-        told=told,
+        chat=chat,
     )
 
 

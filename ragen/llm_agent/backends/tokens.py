@@ -1,7 +1,7 @@
 """What the backends that work on tokens share: prompts that must be there and must fit, and replies that end somewhere.
 
-Token in, token out: such a backend answers a prompt's tokens as they are and gives the tokens that it sampled. Nobody
-turns either into text and back on the way, which would not always give the same tokens.
+Token in, token out: such a backend answers a prompt's tokens as they are and gives the tokens that it sampled.
+Neither is turned into text and back on the way, which would not always give the same tokens.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def prompt_ids(request: Request) -> list[int]:
     """A request's prompt as tokens.
 
     Raises:
-        InputError: Nobody tokenized it.
+        InputError: It was not tokenised.
     """
     if request.prompt_ids is None:
         raise InputError(

@@ -99,7 +99,7 @@ class VerlBackend(Backend):
         Args:
             lm_inputs: Left-padded prompts with ``input_ids``, ``attention_mask`` and ``position_ids``. Its
                 ``non_tensor_batch`` and ``meta_info`` (``validate``, ``do_sample``, ..) are for the workers too. With
-                ``skip_generation`` workers are only told that a rollout is over, and the prompts come back.
+                ``skip_generation`` workers only learn that a rollout is over, and the prompts come back.
         """
         from ragen.llm_agent.rollout.actor import outputs_of
 
@@ -157,7 +157,7 @@ class VerlBackend(Backend):
         return DataProto(TensorDict(tensors, batch_size=[len(requests)]), objects, meta_info)
 
     def close(self) -> None:
-        """See :meth:`Backend.close`; the workers belong to whoever made them."""
+        """See :meth:`Backend.close`; the workers belong to their creator."""
 
 
 def is_worker_group(actor: Any) -> bool:

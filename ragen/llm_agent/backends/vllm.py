@@ -115,7 +115,7 @@ class VllmBackend(Backend):
         return Reply(completion.text, ids, log_probs, cut_off=cut_off, usage=usage)
 
     def close(self) -> None:
-        """See :meth:`Backend.close`; the engine ends when nobody holds it any more."""
+        """See :meth:`Backend.close`; the engine ends with its last reference."""
         self.llm = None
 
 

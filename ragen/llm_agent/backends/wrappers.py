@@ -100,7 +100,7 @@ class ApiCallingWrapperWg(RagenWrapper):
             tokenizer: That of the prompts.
 
         Raises:
-            ConfigError: A key is missing, the provider is not known, or nobody has its key.
+            ConfigError: A key is missing, the provider is not known, or its key is missing.
         """
         from ragen.llm_agent.backends.openai_settings import Access, ApiSettings
 

@@ -1,1 +1,1 @@
-"""What a run is told: files composed, keys checked once and given types, and commands that take them."""
+"""The configuration of a run: files composed, keys checked once and given types, and commands that take them."""

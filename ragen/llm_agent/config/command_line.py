@@ -31,11 +31,13 @@ _NOW = re.compile(r"\$\{now:([^}]*)\}")
 LONGEST_NAME = 100
 """Characters of the name of a run's folder."""
 _LONGEST = 4000  # characters of an error, which may quote what is not this package's
+_OPTIONS = {"no_raw": False, "verbose": False, "multirun": False, "models": None, "tags": None, "limit": None}
+"""Options that only some of the commands have."""
 _called: ContextVar[tuple[str, ...]] = ContextVar("called", default=())
 
 
 def go_on() -> None:
-    """What follows for a command that has work to finish when nobody reads what it prints: nothing."""
+    """A command that has work to finish goes on when its output is no longer read."""
 
 
 def called_as() -> tuple[str, ...]:
@@ -189,7 +191,7 @@ def main_of(
         prog: The program's name.
         run: Does what the command is for; returns the exit code.
         compose: Makes the configuration.
-        on_cut: Called when nobody reads standard output any more; the command goes on in silence.
+        on_cut: Called when standard output is no longer read; the command goes on in silence.
 
     Returns:
         ``main(argv=None, prog=prog)``, which returns the exit code; see :func:`run_command`.
@@ -220,15 +222,15 @@ def run_command(
     """
     parser.add_argument("--cfg", action="store_true", help="print the composed configuration and exit")
     words = list(sys.argv[1:] if argv is None else argv)
-    arguments = parser.parse_intermixed_args(_without_job(words))
-    if getattr(arguments, "no_raw", False):
+    arguments = parser.parse_intermixed_args(_without_job(words), argparse.Namespace(**_OPTIONS))
+    if arguments.no_raw:
         arguments.overrides.append("raw=false")
-    if getattr(arguments, "verbose", False):
+    if arguments.verbose:
         arguments.overrides.append("verbose=true")
     others = [word for word in words if word not in ("-m", "--multirun") and word not in arguments.overrides]
-    is_sweep = getattr(arguments, "multirun", False)
+    is_sweep = arguments.multirun
     try:
-        if models := getattr(arguments, "models", None):
+        if models := arguments.models:
             arguments.overrides += model_overrides(models, arguments.overrides)
             at = next(at for at, word in enumerate(others) if word.startswith("--model"))
             others[at : at + 1 + ("=" not in others[at])] = []
@@ -274,8 +276,8 @@ class SweptRun(NamedTuple):
         said: Any = OmegaConf.to_container(config, resolve=False)
         raw = str(said.get("output_dir") or "outputs")
         dated = _NOW.sub(lambda found: self.began.strftime(found[1]), raw)
-        told = [each for each in self.own if f"${{{each.lstrip('+').partition('=')[0]}}}" not in raw]
-        folder = f"{dated}/{folder_name(told)}" if told else dated
+        special = [each for each in self.own if f"${{{each.lstrip('+').partition('=')[0]}}}" not in raw]
+        folder = f"{dated}/{folder_name(special)}" if special else dated
         return setting({**said, "output_dir": folder}, "output_dir", str)
 
 
@@ -303,7 +305,7 @@ def _run(
     token = _called.set(called)
     try:
         config = compose(arguments.config_name, overrides, arguments.config_path, arguments.config_dir)
-        narrow(config, getattr(arguments, "tags", None), getattr(arguments, "limit", None))
+        narrow(config, arguments.tags, arguments.limit)
         if sweep is not None:
             OmegaConf.update(config, "output_dir", sweep.folder(config))
         if arguments.cfg:

@@ -51,7 +51,7 @@ TOKEN_CHARACTERS = 32  # far more than tokens have on average; whose they are is
 
 @dataclass(frozen=True)
 class ContextSettings:
-    """What the context manager was told.
+    """The settings of the context manager.
 
     Attributes:
         enable_think: Whether replies think before they answer.
@@ -60,7 +60,7 @@ class ContextSettings:
         window: How many turns a context shows at most; None shows all.
         window_mode: ``full``: a trajectory is one row, with loss on all its replies. ``limited_multi_turn``: every
             turn is a row that looks as its prompt did, with loss on its reply. ``single_turn``: likewise, but the
-            turns before are told inside the one user message.
+            turns before are summarised inside the one user message.
         use_turn_scores: Whether each turn's reward stands at the end of that turn's reply.
         training_tokens: ``sampled``: training rows are the tokens that were seen and sampled, where they are known, and
             nothing is learned that the model did not write. With ``window_mode`` ``full`` a trajectory is then a row

@@ -34,7 +34,7 @@ DEFAULT_CRASH_REPORT_DIR = "outputs/crash_reports"  # created by the first failu
 ENV_KEYS = ("env_type", "max_actions_per_traj", "env_config", "env_instruction", "max_tokens", "overlap_waits")
 READ_OVER = ("parallel_friendly", "max_workers")  # RAGEN's, of its threads
 _MODE_KEYS = ("env_groups", "group_size", "env_configs")
-_told: set[str] = set()
+_logged: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _check_manager_keys(config: Any) -> None:
 
 
 def _check_keys(config: Any, section: str, known: Sequence[str], elsewhere: Mapping[str, str]) -> None:
-    """See to it that nobody takes a key for set that is not read: as it is misspelt, or stands at the wrong place.
+    """Refuse keys that are not read because they are misspelt or in the wrong place.
 
     Args:
         config: The configuration.
@@ -195,8 +195,8 @@ def _check_keys(config: Any, section: str, known: Sequence[str], elsewhere: Mapp
             meant = f"{elsewhere[key]}.{key}"
         if meant:
             raise ConfigError(f"{section}.{key} = {values.get(key)!r}: there is no such key; did you mean {meant!r}?")
-        if (name := f"{section}.{key}") not in _told:
-            _told.add(name)
+        if (name := f"{section}.{key}") not in _logged:
+            _logged.add(name)
             log.warning("%s has no effect on the environment manager, which reads %s.", name, ", ".join(sorted(known)))
 
 
@@ -344,8 +344,8 @@ def _start_method(config: Any) -> str:
     """How workers start; ``fork``, which there was once, is ``forkserver``."""
     key = "es_manager.start_method"
     if setting(config, key, object, None) == "fork":
-        if key not in _told:
-            _told.add(key)
+        if key not in _logged:
+            _logged.add(key)
             log.warning(
                 "%s = 'fork' is no longer supported (it copied the locks of other threads); using 'forkserver'.", key
             )

@@ -3,7 +3,7 @@
 ``generation: 2025`` (the default) is RAGEN of September 2025, ``2026`` that of April 2026. The year decides defaults of
 environments that a configuration leaves open (:data:`ENV_DEFAULTS`), what an environment manager writes down of a turn,
 and which columns and metrics a batch has. ``quirks: true`` gives besides what RAGEN of that year does though it is
-plainly wrong, such as a loss mask one column off, for whoever compares with RAGEN itself; see
+plainly wrong, such as a loss mask one column off, for comparisons with RAGEN itself; see
 :mod:`ragen.llm_agent.tokens.compatibility`.
 """
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 COUNTDOWN = "data/countdown/train.parquet"
 METAMATHQA = "meta-math/MetaMathQA"
-_told: set[str] = set()
+_logged: set[str] = set()
 
 
 def named_data(env_type: str, fields: dict[str, Any]) -> dict[str, Any]:
@@ -44,13 +44,13 @@ def named_data(env_type: str, fields: dict[str, Any]) -> dict[str, Any]:
         if named or found
         else f"; RAGEN's own are not installed ({COUNTDOWN if key == 'train_path' else METAMATHQA})"
     )
-    _tell(f"{env_type} plays {played}{absent}.")
+    _log_once(f"{env_type} plays {played}{absent}.")
     return fields | found
 
 
-def _tell(line: str) -> None:
-    if line not in _told:
-        _told.add(line)
+def _log_once(line: str) -> None:
+    if line not in _logged:
+        _logged.add(line)
         log.warning(line)
 
 
@@ -161,7 +161,7 @@ class Generation:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What tells runs of it from others: nothing of the default, which runs had before there was a choice."""
+        """What marks runs of it: nothing of the default, which runs had before there was a choice."""
         default = Generation()
         values = {"generation": (self.year, default.year), "quirks": (self.quirks, default.quirks)}
         return {key: value for key, (value, usual) in values.items() if value != usual}

@@ -33,7 +33,7 @@ FILLED_IN = ("actor", "agent_loop", "mode", "output_dir", "report", "resume", "u
 NEED_NO_PLUS = ("generation", "quirks")
 """What else a configuration of RAGEN's lacks, and may be said on the command line without a ``+``."""
 OPEN_SECTIONS = ("actor.openai.request", "actor.vllm")
-"""Sections whose keys are somebody else's, and may be overridden without a ``+``."""
+"""Sections whose keys belong to other packages, and may be overridden without a ``+``."""
 _OF_TRAINERS = frozenset(
     [
         *("algorithm", "critic", "custom_reward_function", "distillation", "global_profiler", "model_engine"),
@@ -98,8 +98,8 @@ def load_config(
     except ConfigError:
         raise
     except (HydraException, OmegaConfBaseException, YAMLError, OSError, ValueError) as error:
-        if told := _misspelt(name, stem, overrides, directory, further):
-            raise ConfigError(told) from error
+        if message := _misspelt(name, stem, overrides, directory, further):
+            raise ConfigError(message) from error
         override = getattr(error, "override", None)  # only a malformed one is not named by the message
         where = (
             f"configuration {stem!r}"
@@ -145,8 +145,8 @@ def _misspelt(name: str, stem: str, overrides: Sequence[str], *folders: str | Pa
         key, equals, value = override.partition("=")
         if not equals or key[:1] in "+~" or "@" in key or key in known or _opened(override) != override:
             continue
-        if (told := _unknown_key(config, key)) is not None:
-            return f"configuration {stem!r} has no key {key!r}: {told} (+{key}={value} would add a new one.)"
+        if (message := _unknown_key(config, key)) is not None:
+            return f"configuration {stem!r} has no key {key!r}: {message} (+{key}={value} would add a new one.)"
     return ""
 
 
@@ -250,7 +250,7 @@ def _own_keys(config: Any) -> set[str]:
 
 
 def _begins_with_base(folder: Path, stem: str, file: Any) -> bool:
-    """Whether a configuration has all that our own ``base`` has, which its file tells: composing takes long."""
+    """Whether a configuration has all that our own ``base`` has, as its file shows: composing takes long."""
     if (folder / "base.yaml").exists() and folder != config_directory():
         return False
     return stem == "base" or "base" in (file.get("defaults") or () if isinstance(file, Mapping) else ())

@@ -96,7 +96,7 @@ class AdvantageWeights:
         Returns:
             As many weights, and ``train/soft_reweight_{min,max,mean}``.
         """
-        weights, told = [1.0] * len(lengths), dict[str, float]()
+        weights, logged = [1.0] * len(lengths), dict[str, float]()
         if self.soft:
             spreads = _spreads(episodes, groups, scores)
             largest = max(spreads.values(), default=0.0)
@@ -104,11 +104,11 @@ class AdvantageWeights:
             weights = [softened[group] for group in groups]
             values = list(softened.values())
             means = {"min": min(values), "max": max(values), "mean": sum(values) / len(values)}
-            told = {f"train/soft_reweight_{name}": value for name, value in means.items()}
+            logged = {f"train/soft_reweight_{name}": value for name, value in means.items()}
         if self.by_length:
             mean = sum(lengths) / len(lengths)
             weights = [weight * mean / (length + _EPS) for weight, length in zip(weights, lengths, strict=True)]
-        return [0.0] * len(weights) if self.zero_task else weights, told
+        return [0.0] * len(weights) if self.zero_task else weights, logged
 
     def multiplied(self, advantages: Tensor, weights: Sequence[float]) -> Tensor:
         """Advantages ``(rows, ..)`` times the weights of their rows; 0 where all are, whatever they were."""

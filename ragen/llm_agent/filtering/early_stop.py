@@ -105,7 +105,8 @@ class EarlyStop:
 
     def state_dict(self) -> dict[str, Any]:
         """All that :meth:`load_state_dict` needs to go on."""
-        return {name: getattr(self, f"_{name}") for name in ("first", "recent", "low", "empty")} | {"kind": self.kind}
+        counts = {"first": self._first, "recent": self._recent, "low": self._low, "empty": self._empty}
+        return counts | {"kind": self.kind}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what :meth:`state_dict` returned."""

@@ -18,22 +18,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol
 
 from ragen.llm_agent.filtering.group_filter import spread
 from ragen.settings import key
+from ragen.tracking import Logger
 
 GENERATIONS = "trainer.generations_to_log_to_wandb"
 GROUPS = "trainer.log_group_rv_table"
-
-
-class TableLogger(Protocol):
-    """What tables are written to; see :class:`ragen.tracking.Logger`."""
-
-    def log_table(
-        self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int, phase: str = "train"
-    ) -> None:
-        """Write a table of one step."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +41,7 @@ class TableSettings:
 
 
 def log_generations(
-    logger: TableLogger, played: Sequence[tuple[str, str, float]], settings: TableSettings, step: int
+    logger: Logger, played: Sequence[tuple[str, str, float]], settings: TableSettings, step: int
 ) -> None:
     """Write some trajectories of a validation, the same places at every one.
 
@@ -66,7 +57,7 @@ def log_generations(
 
 
 def log_groups(
-    logger: TableLogger, scores: Sequence[Sequence[float]], chosen: Collection[int], settings: TableSettings, step: int
+    logger: Logger, scores: Sequence[Sequence[float]], chosen: Collection[int], settings: TableSettings, step: int
 ) -> None:
     """Write the matrix of scores, and how much they differ within each group.
 

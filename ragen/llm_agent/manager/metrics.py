@@ -22,7 +22,7 @@ def add_metrics(entry: dict[str, Any], cache: dict[str, Any], generation: Genera
     Args:
         entry: The environment, as ``EnvStateManager.envs`` has it.
         cache: Its rollout cache.
-        generation: 2026 adds ``episodic_return``, ``final_score`` and ``max_tile``, and tells WebShop's infos as sums
+        generation: 2026 adds ``episodic_return``, ``final_score`` and ``max_tile``, and has WebShop's infos as sums
             (``traj_sum/..``); with its quirks, a text that reads as a number is one, and an info that is
             no number is a metric of 0.
         max_tile: The largest tile of a board now; None without one.
@@ -52,7 +52,7 @@ def add_metrics(entry: dict[str, Any], cache: dict[str, Any], generation: Genera
 
 
 SHOP_AVERAGES = ("action_is_effective", "action_is_valid", "end_of_page")
-"""WebShop's infos that RAGEN of 2026 tells as averages over turns; it tells the others as sums."""
+"""WebShop's infos that RAGEN of 2026 averages over turns; it sums up the others."""
 
 
 def _metrics_of_2026(tag: str, values: dict[str, list[float]], turns: int, max_tile: Any) -> dict[str, float]:
@@ -108,10 +108,10 @@ def add_pass_at_k(caches: Sequence[dict[str, Any]], group_size: int) -> None:
 def add_rollout_info(caches: Sequence[dict[str, Any]], engine: EnvEngine) -> None:
     """What environments have to say about the whole rollout, such as the correct answer."""
     asked = [cache["env_id"] for cache in caches if _has_rollout_info(engine, cache["env_id"])]
-    told = engine.read(asked, "rollout_info") if asked else {}
-    told |= _correct_answers(caches, engine)
+    infos = engine.read(asked, "rollout_info") if asked else {}
+    infos |= _correct_answers(caches, engine)
     for cache in caches:
-        info = told.get(cache["env_id"]) or {}
+        info = infos.get(cache["env_id"]) or {}
         if isinstance(info, RagenError):
             tag = cache["tag"]
             story = f"env {cache['env_id']} (tag {tag!r}) has no rollout_info: {info}"
@@ -122,8 +122,8 @@ def add_rollout_info(caches: Sequence[dict[str, Any]], engine: EnvEngine) -> Non
 
 def _has_rollout_info(engine: EnvEngine, env_id: int) -> bool:
     record = engine.records[env_id]
-    told = getattr(record.spec.env_class, "rollout_info", _SAYS_NOTHING)
-    return told is not _SAYS_NOTHING and record.failed is None
+    method = getattr(record.spec.env_class, "rollout_info", _SAYS_NOTHING)
+    return method is not _SAYS_NOTHING and record.failed is None
 
 
 def _correct_answers(caches: Sequence[dict[str, Any]], engine: EnvEngine) -> dict[int, Any]:

@@ -274,7 +274,7 @@ class _Source:
         return text.removesuffix(state) + "{state}"
 
     def memories(self) -> dict[str, str]:
-        """The class that tells earlier turns, of each type of environment that has one of its own."""
+        """The class that writes earlier turns, of each type of environment that has one of its own."""
         match list(_assigned(self._tree, "MEMORY_REGISTRY")):
             case [ast.Dict(keys=keys, values=values)]:
                 return {self._plain_text(key): ast.unparse(value) for key, value in zip(keys, values, strict=True)}
@@ -335,8 +335,8 @@ class _Source:
                     yield from self._appended(inner, lines, within or "if")
                 case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append"), args=[text])):
                     if name == lines:
-                        told = self.text("a line of a message", text, ADVENTURE_NAMES)
-                        yield _adventure_part(told, within), told
+                        line = self.text("a line of a message", text, ADVENTURE_NAMES)
+                        yield _adventure_part(line, within), line
 
     def _cut(self, builder: ast.FunctionDef) -> tuple[int, str]:
         """How long an earlier observation may be, and what ends a longer one."""
@@ -398,7 +398,7 @@ def _adventure_part(text: str, within: str) -> str:
 
 
 def _windows(root: Path) -> dict[str, WindowTemplate]:
-    """How the types of environments that have a memory of their own tell earlier turns."""
+    """How the types of environments that have a memory of their own write earlier turns."""
     factory = root / MEMORIES
     if not factory.is_file():
         return {}

@@ -89,7 +89,7 @@ class TagPrompt:
     def asked(
         self, heading: Mapping[str, str], others: bool, number: int, state: str, actions_left: int | None, invalid: bool
     ) -> str:
-        """The text that asks for one turn within the message that tells earlier ones; see :meth:`turn`.
+        """The text that asks for one turn within the message that shows earlier ones; see :meth:`turn`.
 
         Args:
             heading: See :meth:`heading`.
@@ -103,8 +103,8 @@ class TagPrompt:
         warning = (window.invalid or words.invalid) if invalid else ""
         parts = self._parts(number, window.cleaned(state), actions_left, warning)
         parts["admissible"] = fill(window.admissible, {"admissible": find(window.find_admissible, state) or None})
-        told = fill(window.state or words.state, parts)
-        return fill(window.asked if others else window.alone, {"turn": number, "state": told, **heading})
+        state = fill(window.state or words.state, parts)
+        return fill(window.asked if others else window.alone, {"turn": number, "state": state, **heading})
 
     def heading(self, first_state: str, completed: int) -> dict[str, str]:
         """What may stand before all turns of a message: the task, and how many turns were played.
@@ -417,7 +417,9 @@ class ConversationBuilder:
         if not self.settings.quirks:
             reply = self._reply(turn).replace(IMAGE_MARK, "")
         seen = window.shortened(window.cleaned(self._shown(turn)[0]))
-        return fill(window.turn, {"turn": number, "observation": seen, "reply": window.told(reply), "reward": reward})
+        return fill(
+            window.turn, {"turn": number, "observation": seen, "reply": window.excerpt(reply), "reward": reward}
+        )
 
     def _shown(self, turn: dict[str, Any]) -> tuple[str, int | None]:
         """A turn's observation, and how many actions it leaves."""

@@ -113,7 +113,7 @@ class WindowTemplate:
     """Earlier turns, inside the one user message of ``context_window_mode: single_turn``.
 
     Patterns are regular expressions as Python's ``re.search`` reads them; their first group counts. With those fields
-    earlier turns can be told in short: the task once, actions without thoughts, observations without what is repeated.
+    earlier turns can be shown in short: the task once, actions without thoughts, observations without what is repeated.
 
     Attributes:
         before: Before them; ``{completed}`` turns have been played, of which ``{shown}`` are shown.
@@ -129,7 +129,7 @@ class WindowTemplate:
         admissible: What ``{admissible}`` is, where admissible actions are found.
         find_task: Pattern of the task in an episode's first observation.
         find_admissible: Pattern of the admissible actions in the observation of the turn that is asked for.
-        find_reply: Pattern of what is told of an earlier reply; empty, or where it is not found, for the whole reply.
+        find_reply: Pattern of what is shown of an earlier reply; empty, or where it is not found, for the whole reply.
         clean: Patterns, and what is put in the place of each in every observation, one after the other.
         longest: Most characters of an earlier observation; 0 for no limit.
         cut: Ends an observation that was longer.
@@ -169,8 +169,8 @@ class WindowTemplate:
             return observation
         return observation[: max(0, self.longest - len(self.cut))] + self.cut
 
-    def told(self, reply: str) -> str:
-        """What is told of an earlier reply."""
+    def excerpt(self, reply: str) -> str:
+        """What is shown of an earlier reply."""
         if not self.find_reply:
             return reply
         found = find(self.find_reply, reply)

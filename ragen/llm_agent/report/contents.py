@@ -13,7 +13,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.backends.prompt import state_of_message, text_of
 from ragen.llm_agent.evaluation.replies import JUDGED, kinds_of, outcome
 from ragen.llm_agent.evaluation.scanners import Scan
-from ragen.llm_agent.rollout.rollout_file import ABOUT, RUNS, about_run, read_about, this_run
+from ragen.llm_agent.rollout.rollout_file import ABOUT, RUNS, about_run, describe_run, read_about
 from ragen.llm_agent.rollout.timeline import Timeline
 from ragen.llm_agent.rollout.trajectories import played_turns
 
@@ -139,7 +139,7 @@ class About:
         Raises:
             ConfigError: A key cannot be read.
         """
-        now, settings = this_run(config), about_run(config, mode)
+        now, settings = describe_run(config), about_run(config, mode)
         return cls(facts_of(settings, [now], seeds), now["command"], settings)
 
     @classmethod

@@ -186,11 +186,11 @@ class BackendActor(Actor):
                 self._usage.update(reply.usage)
                 if self._streaming is None:
                     self.activity.answered(reply.usage, is_reply=reply.error is None)
-                told = self.replies.setdefault(request.env_id, [])
+                facts = self.replies.setdefault(request.env_id, [])
                 if request.turn == 0:
-                    told.clear()
+                    facts.clear()
                 if reply.error is None:
-                    told.append(reply_facts(reply))
+                    facts.append(reply_facts(reply))
         return [in_vocabulary(reply, self._vocabulary) for reply in replies]
 
 
@@ -242,8 +242,8 @@ def outputs_of(lm_inputs: AnyBatch, replies: Sequence[Reply], pad_id: int) -> An
 def exchanges_of(lm_inputs: AnyBatch, replies: Sequence[Reply]) -> list[Exchange]:
     """The prompts and replies, token by token; of a chat that a server tokenized, as far as it returned the tokens."""
     chats = lm_inputs.non_tensor_batch.get("messages_list", [()] * len(replies))
-    told = any(reply.token_ids is not None for reply in replies)
-    rows = _prompt_rows(lm_inputs, len(replies)) if told else [None] * len(replies)
+    has_tokens = any(reply.token_ids is not None for reply in replies)
+    rows = _prompt_rows(lm_inputs, len(replies)) if has_tokens else [None] * len(replies)
     return [exchange_of(*each) for each in zip(chats, rows, replies, strict=True)]
 
 

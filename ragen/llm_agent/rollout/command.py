@@ -1,6 +1,6 @@
 """The command ``python -m ragen.llm_agent.agent_proxy [--config-name NAME] [key=value ...]``.
 
-It plays one rollout, tells how far it is, prints what came of it in tables and writes the trajectories to
+It plays one rollout, shows how far it is, prints what came of it in tables and writes the trajectories to
 ``rollouts.jsonl``, each as soon as it is over, and what they come to to ``results.json``. Replies of a server are kept
 in ``replies.jsonl``, each as soon as it has come. With ``resume: true`` it goes on where a run of the same
 ``output_dir`` was stopped or killed.
@@ -39,7 +39,7 @@ from ragen.llm_agent.rollout.player import MODES
 from ragen.llm_agent.rollout.progress import Progress
 from ragen.llm_agent.rollout.proxy import LLMAgentProxy
 from ragen.llm_agent.rollout.reporting import live_report, write_report_of
-from ragen.llm_agent.rollout.rollout_file import this_run
+from ragen.llm_agent.rollout.rollout_file import describe_run
 from ragen.llm_agent.rollout.stopping import (
     Limits,
     Stop,
@@ -143,10 +143,10 @@ def run(config: Any) -> int:
                 try:
                     played_in = _begin_and_play(proxy, mode, file, limits)
                 except (KeyboardInterrupt, LimitReachedError) as why:
-                    _tell_kept(proxy, file, why, stop)
+                    _report_kept(proxy, file, why, stop)
                     return LIMIT_REACHED if isinstance(why, LimitReachedError) else stop.code
                 except StorageError as why:
-                    _tell_kept(proxy, file, why, stop)
+                    _report_kept(proxy, file, why, stop)
                     return FAILED
                 code, scanned = _finish(proxy, mode, file, played_in, scanners)
                 if wants_report(config):
@@ -226,10 +226,10 @@ def create_tokenizer(config: Any, light: bool = False) -> Any:
 
 def _begin_and_play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) -> float:
     """Play what is not in the file yet; how many seconds that took. However it ends, replies under way are kept."""
-    file.begin(this_run(proxy.config))
+    file.begin(describe_run(proxy.config))
     if isinstance(proxy.actor.backend, StreamingBackend):
         proxy.actor.backend.journal = file.open_journal()
-    _tell_plan(proxy, mode, file)
+    _report_plan(proxy, mode, file)
     start = time.perf_counter()
     try:
         _play(proxy, mode, file, limits)
@@ -239,7 +239,7 @@ def _begin_and_play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: 
     return time.perf_counter() - start
 
 
-def _tell_plan(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
+def _report_plan(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
     """Say what is about to be done, and where it is written."""
     es_manager, _ = proxy.prepare(val=mode == "val")
     count, kept = len(es_manager.envs), file.kept_roots
@@ -261,7 +261,7 @@ def _tell_plan(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
     print(*lines, sep="\n", file=sys.stderr)
 
 
-def _tell_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, stop: Stop) -> None:
+def _report_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, stop: Stop) -> None:
     """Say why the run ends, what is kept, and how to go on."""
     word = "terminated" if stop.is_terminated else "interrupted"
     reason = printable(str(why)) if isinstance(why, LimitReachedError | StorageError) else word
@@ -301,7 +301,7 @@ def _finish(
         )
     if file.journal is not None and not setting(proxy.config, "raw", bool, True) and not proxy.failures:
         file.journal.drop_texts()
-    _tell_failures(console, proxy, len(records) - len(file.kept))
+    _report_failures(console, proxy, len(records) - len(file.kept))
     if setting(proxy.config, "verbose", bool, False):
         print_summary(console, proxy.seconds, total, es_manager.lane_stats(), es_manager.placement())
     console.print(f"{counted(len(records), 'trajectory', 'trajectories')} in {file.path}", soft_wrap=True)
@@ -375,7 +375,7 @@ def usage_of(proxy: LLMAgentProxy) -> dict[str, float]:
     return proxy.actor.usage
 
 
-def _tell_failures(console: Console, proxy: LLMAgentProxy, played: int) -> None:
+def _report_failures(console: Console, proxy: LLMAgentProxy, played: int) -> None:
     """Say how many trajectories got no reply.
 
     Raises:
@@ -403,6 +403,6 @@ def records_of(proxy: LLMAgentProxy, mode: str, states: Iterable[dict[str, Any]]
     for state in states:
         env_id = state["env_id"]
         seed = entry_of(es_manager, env_id)["status"].seed
-        told = proxy.actor.replies.get(env_id, ())
-        replies = told if any(told) else None
+        facts = proxy.actor.replies.get(env_id, ())
+        replies = facts if any(facts) else None
         yield trajectory(state, ctx_manager.transcript(state), seed, mode, proxy.failures.get(env_id), replies, raw)

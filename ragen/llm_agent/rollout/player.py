@@ -10,7 +10,7 @@ actions, actions into the environments (:mod:`~ragen.llm_agent.es_manager`)::
 
 ``rollout`` is for training. An evaluation needs no batch of tokens, in which every row is as wide as the longest
 trajectory, and calls ``play``. How the turns of many environments follow on one another is decided by a schedule:
-lockstep or streaming (:mod:`~ragen.llm_agent.rollout.schedules`), :mod:`~.overlapping` or :mod:`~.trees`. A player has
+lockstep or streaming (:mod:`~ragen.llm_agent.rollout.schedules`), :mod:`~.shards` or :mod:`~.trees`. A player has
 a schedule; a schedule is given the player for the time of a rollout, and keeps none.
 
 Importing this module imports neither torch nor verl: the command answers ``--help`` and refuses a bad configuration at
@@ -74,7 +74,7 @@ class Rollout:
         meta_info: See :meth:`RolloutPlayer.play`, as for the rest.
         on_turn: See there.
         on_over: See there; it is called when a whole tree is over, its root last.
-        growth: How its episodes branch; None where they are chains.
+        trees: How its episodes branch; None where they are chains.
     """
 
     player: RolloutPlayer
@@ -84,14 +84,14 @@ class Rollout:
     meta_info: Mapping[str, Any]
     on_turn: TurnCallback | None = None
     on_over: OverCallback | None = None
-    growth: GrowingTrees | None = None
+    trees: GrowingTrees | None = None
 
-    def tell_turn(self, turn: int, active: int) -> None:
+    def report_turn(self, turn: int, active: int) -> None:
         """Call ``on_turn`` with the number of the next turn, and of active environments."""
         if self.on_turn is not None:
             self.on_turn(turn, active)
 
-    def tell_over(self, playing: Sequence[dict[str, Any]], active: Sequence[dict[str, Any]]) -> None:
+    def report_over(self, playing: Sequence[dict[str, Any]], active: Sequence[dict[str, Any]]) -> None:
         """Call ``on_over`` with the episodes that ended in this turn."""
         if self.on_over is not None:
             with self.player.timed("environments"):
@@ -102,8 +102,8 @@ class Rollout:
         """The states of the episodes that ended in this turn."""
         going_on = {cache["env_id"] for cache in active}
         over = [cache["env_id"] for cache in playing if cache["env_id"] not in going_on]
-        if self.growth is not None:
-            over = self.growth.whole(over, going_on)
+        if self.trees is not None:
+            over = self.trees.whole(over, going_on)
         return self.es_manager.episode_states(over) if over else []
 
 
@@ -159,7 +159,7 @@ class RolloutPlayer(Closing):
                 ``generate_sequences(DataProto) -> DataProto``, such as a verl worker group or RAGEN's wrappers.
             tokenizer: The actor's tokenizer.
             schedule: Plays the turns.
-            actor: What :func:`~ragen.llm_agent.rollout.actor.actor_of` made of ``actor_rollout_wg``; None makes it.
+            actor: What :func:`actor_of` made of ``actor_rollout_wg``; None makes it.
             branching: Where rollouts are trees; None for chains.
 
         Raises:
@@ -212,9 +212,8 @@ class RolloutPlayer(Closing):
         Raises:
             ConfigError: A key is missing or has an invalid value; no environment was built.
         """
-        names = ("val_ctx_manager", "val_es_manager") if val else ("train_ctx_manager", "train_es_manager")
-        ctx_manager, es_manager = (getattr(self, name) for name in names)  # the one that starts workers comes last
-        return es_manager, ctx_manager
+        ctx_manager = self.val_ctx_manager if val else self.train_ctx_manager  # the one that starts workers comes last
+        return (self.val_es_manager if val else self.train_es_manager), ctx_manager
 
     @property
     def _needs_tensors(self) -> bool:
@@ -289,42 +288,42 @@ class RolloutPlayer(Closing):
         with self.timed("environments"), self.timeline.lanes(es_manager.lane_stats):
             episodes = [cache for cache in es_manager.reset() if cache["env_id"] not in skip]
         ctx_manager.reset_memory_managers()
-        growth = None
+        trees = None
         if self._branching is not None and es_manager.mode in self._branching.modes:
-            growth = GrowingTrees(self._branching, es_manager, self.actor, self.tokenizer, episodes)
-        self.schedule.play(Rollout(self, es_manager, ctx_manager, episodes, meta_info, on_turn, on_over, growth))
+            trees = GrowingTrees(self._branching, es_manager, self.actor, self.tokenizer, episodes)
+        self.schedule.play(Rollout(self, es_manager, ctx_manager, episodes, meta_info, on_turn, on_over, trees))
         return self.keep_states(es_manager, skip)
 
     def prompts(
-        self, rollout: Rollout, alike: Sequence[Sequence[Cache]], told: Mapping[str, Any], tensors: bool = True
+        self, rollout: Rollout, alike: Sequence[Sequence[Cache]], meta_info: Mapping[str, Any], tensors: bool = True
     ) -> AnyBatch:
         """The prompts of some trajectories, a row for each.
 
         Args:
             rollout: The rollout.
             alike: The caches of the trajectories; trajectories that share a prompt are one sequence.
-            told: What the actor is told besides, as ``meta_info``.
+            meta_info: What else the actor is given.
             tensors: Whether they may be a ``DataProto``, if the actor or a training batch needs that.
         """
-        first, growth = [caches[0] for caches in alike], rollout.growth
+        first, trees = [caches[0] for caches in alike], rollout.trees
         if tensors and self._needs_tensors:
             lm_inputs: AnyBatch = rollout.ctx_manager.get_lm_inputs(first)
         else:  # trees count tokens
-            lm_inputs = rollout.ctx_manager.get_prompts(first, self.actor.needs_tokens or growth is not None)
-        if growth is not None:
-            lm_inputs = growth.repeated(lm_inputs, alike)
+            lm_inputs = rollout.ctx_manager.get_prompts(first, self.actor.needs_tokens or trees is not None)
+        if trees is not None:
+            lm_inputs = trees.repeated(lm_inputs, alike)
         if self.names_requests:
             name_requests(lm_inputs, [cache for caches in alike for cache in caches])
-        lm_inputs.meta_info = {**lm_inputs.meta_info, **told}
+        lm_inputs.meta_info = {**lm_inputs.meta_info, **meta_info}
         self._last_inputs = lm_inputs
         return lm_inputs
 
     def end_turns(self, modes: WorkerModes) -> None:
         """Send workers the mode that ends a rollout, where all its episodes ended early."""
-        told, inputs = modes.of_end(), self._last_inputs
+        mode, inputs = modes.of_end(), self._last_inputs
         self._last_inputs = None
-        if told is not None and inputs is not None:
-            inputs.meta_info = {**inputs.meta_info, **told}
+        if mode is not None and inputs is not None:
+            inputs.meta_info = {**inputs.meta_info, **mode}
             with self.timed("generation"):
                 self.generate_sequences(inputs)
 

@@ -23,7 +23,7 @@ _MILESTONES = 10  # lines in a log, over all trajectories
 
 
 class Progress:
-    """What there is to tell of one rollout.
+    """The progress of one rollout.
 
     Attributes:
         finished: How many trajectories are finished, those of earlier runs too.
@@ -48,7 +48,7 @@ class Progress:
         self.finished, self._judged, self._succeeded = earlier
         self._before = self.finished
         self._activity, self._used, self._trajectories = activity, used, trajectories
-        self._told = self._milestone()
+        self._reported = self._milestone()
         self._said = ""
         self._start = time.monotonic()
 
@@ -121,22 +121,24 @@ class Progress:
     @contextmanager
     def _lines(self, stream: TextIO, every: float) -> Iterator[None]:
         is_over = threading.Event()
-        teller = threading.Thread(target=self._tell, args=(stream, every, is_over), name="ragen-progress", daemon=True)
-        teller.start()
+        reporter = threading.Thread(
+            target=self._report, args=(stream, every, is_over), name="ragen-progress", daemon=True
+        )
+        reporter.start()
         try:
             yield
         finally:
             is_over.set()
-            teller.join()
+            reporter.join()
             if self.words() != self._said:
                 self._line(stream)
 
-    def _tell(self, stream: TextIO, every: float, is_over: threading.Event) -> None:
-        told_at = time.monotonic()
+    def _report(self, stream: TextIO, every: float, is_over: threading.Event) -> None:
+        reported_at = time.monotonic()
         while not is_over.wait(min(every, 0.5)):
             milestone = self._milestone()
-            if milestone > self._told or time.monotonic() - told_at >= every:
-                self._told, told_at = milestone, time.monotonic()
+            if milestone > self._reported or time.monotonic() - reported_at >= every:
+                self._reported, reported_at = milestone, time.monotonic()
                 self._line(stream)
 
     def _milestone(self) -> int:
@@ -147,5 +149,5 @@ class Progress:
         try:
             stream.write(f"[{clock(time.monotonic() - self._start)}] {self._said}\n")
             stream.flush()
-        except (OSError, ValueError):  # nobody reads it any more
+        except (OSError, ValueError):  # the stream is closed
             return

@@ -41,7 +41,7 @@ def write_report_of(proxy: LLMAgentProxy, mode: str, file: RolloutFile, usage: d
 
 
 class Live:
-    """What is told of a rollout to the page that is served of it; nothing where none is served."""
+    """What a rollout reports to the page that is served of it; nothing where none is served."""
 
     def __init__(self, proxy: LLMAgentProxy, mode: str, served: LiveReport | None = None) -> None:
         """Take who plays, and what is served."""

@@ -114,7 +114,7 @@ class RolloutFile(Closing):
 
         Args:
             run: What is to be kept of this run, beside those that went before; see
-                :func:`~ragen.llm_agent.rollout.rollout_file.this_run`.
+                :func:`~ragen.llm_agent.rollout.rollout_file.describe_run`.
 
         Raises:
             ConfigError: They cannot be made, or another run is writing them.
@@ -375,7 +375,7 @@ def about_run(config: Any, mode: str) -> dict[str, Any]:
     return {key: value for key, value in without_idle(about).items() if not key.startswith(ONLY_HOW_FAST)}
 
 
-def this_run(config: Any) -> dict[str, Any]:
+def describe_run(config: Any) -> dict[str, Any]:
     """What is known of the run that begins now, with nothing secret in it.
 
     Args:

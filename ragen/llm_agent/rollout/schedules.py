@@ -192,13 +192,13 @@ class Turns:
             if self._pool is not None:
                 self._pool.terminate()
         if not self.errors:
-            self._rollout.tell_turn(turns, 0)
+            self._rollout.report_turn(turns, 0)
 
     def _play(self) -> int:
         turns = 0
         while self._ready or self._asked or self._stepping:
             try:
-                self._rollout.tell_turn(min(self._at), self._active)
+                self._rollout.report_turn(min(self._at), self._active)
             except LimitReachedError:
                 self._land()
                 raise
@@ -231,12 +231,12 @@ class Turns:
             self._here(_OUTPUTS, list(dict.fromkeys(unit for unit, _ in batch)), self._request(batch))
 
     def _begin_turn(self, unit: Unit) -> None:
-        growth = self._rollout.growth
-        if growth is None:
+        trees = self._rollout.trees
+        if trees is None:
             unit.alike = [[cache] for cache in unit.active]
         else:
             with self._player.timed("environments"), self._recorded_lanes():
-                unit.alike = growth.begin_turn(unit.active)
+                unit.alike = trees.begin_turn(unit.active)
         playing = unit.playing
         unit.since, unit.missing, unit.inputs = time.perf_counter(), len(playing), {}
         self._unit_of.update((cache["env_id"], unit) for cache in playing)
@@ -263,11 +263,11 @@ class Turns:
 
     def _request(self, batch: Sequence[_Piece]) -> Callable[[], AnyBatch]:
         """What asks the actor for the replies to some prompts, which are written now."""
-        unit, told = batch[0][0], self._rollout.meta_info
+        unit, meta_info = batch[0][0], self._rollout.meta_info
         if self._modes is not None:
-            told = self._modes.of_turn(unit.turn)
-        with self._player.timed("tokenizing"):
-            prompts = self._player.prompts(self._rollout, [alike for _, alike in batch], told)
+            meta_info = self._modes.of_turn(unit.turn)
+        with self._player.timed("tokenising"):
+            prompts = self._player.prompts(self._rollout, [alike for _, alike in batch], meta_info)
         tracks = ", ".join(dict.fromkeys(unit.track.removeprefix("shard ") for unit, _ in batch))
         rows = sum(len(alike) for _, alike in batch)
 
@@ -380,8 +380,8 @@ class Turns:
             self._stepping.add(unit)
             lost = {env_id: self._failed[env_id] for env_id in unit.inputs if env_id in self._failed}
             self._player.failures.update(lost)
-            if self._rollout.growth is not None:
-                self._rollout.growth.answered(unit.inputs.values())
+            if self._rollout.trees is not None:
+                self._rollout.trees.answered(unit.inputs.values())
             if self._shards is not None:
                 now = time.perf_counter()
                 self._player.timeline.add(Span(unit.track, "waiting", unit.since, now))
@@ -413,7 +413,7 @@ class Turns:
             is_over = not on or self._is_landing
             self._move(unit, before, is_over)
             self._ready += [] if is_over else [unit]
-        self._rollout.tell_over(playing, going)
+        self._rollout.report_over(playing, going)
 
     def _move(self, unit: Unit, before: int | None, is_over: bool = False) -> None:
         """A unit comes to its next turn, or to its end."""
@@ -461,7 +461,7 @@ class Turns:
             self._backend.settle()
         while (self._asks_in_threads and self._asked) or not self._events.empty():
             self._take(self._arrived())
-        landed = [unit for unit in self._asked if unit.inputs and self._rollout.growth is None]
+        landed = [unit for unit in self._asked if unit.inputs and self._rollout.trees is None]
         self._asked.clear()
         if landed:
             self._step(sorted(landed, key=lambda unit: unit.playing[0]["env_id"]))

@@ -5,7 +5,7 @@ A record has ``env_id, group_id, tag, seed, mode``, the whole chat as ``messages
 trajectory ``penalty``, ``success`` and ``metrics``. A branch has besides ``parent``, the environment that it goes on
 from, and ``turn``, how many turns it shares with it. One that ended because a prompt got no reply has ``error``, one
 whose environment failed ``env_error``. What the environment showed in the end is ``last_state``, where that is text.
-Where the actor tells of its replies, ``replies`` has a mapping for each, see
+Where the actor knows more of its replies, ``replies`` has a mapping for each, see
 :func:`~ragen.llm_agent.backends.base.reply_facts`.
 """
 
@@ -20,7 +20,7 @@ from ragen.files import replacing
 from ragen.parallel.episode.values import steady_repr, steady_text
 
 RAW = ("messages", "infos", "raw_replies", "last_state", "correct_answer")
-"""What of a record is text that somebody wrote."""
+"""The keys of a record that hold texts of models and environments."""
 _DEEPEST, _LONGEST = 20, 300  # levels of an info that are written out, and characters of what is below
 
 
@@ -106,7 +106,7 @@ def line_of(record: Mapping[str, Any]) -> str:
 def plain(value: Any) -> Any:
     """A value that JSON knows, for one that it does not: numpy's numbers and arrays, sets, and anything else's text.
 
-    Functions and objects are told without their addresses, which are others in each run.
+    Functions and objects are written without their addresses, which are others in each run.
     """
     if hasattr(value, "tolist") and not isinstance(value, type):
         return value.tolist()
@@ -116,7 +116,7 @@ def plain(value: Any) -> Any:
 
 
 def _simple(value: Any, holders: tuple[int, ...] = ()) -> Any:
-    """A value that JSON knows in every part; what is nested too deep, or holds itself, is told by its ``repr``.
+    """A value that JSON knows in every part; what is nested too deep, or holds itself, is written as its ``repr``.
 
     Args:
         value: Any value.

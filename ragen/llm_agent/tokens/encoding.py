@@ -1,4 +1,10 @@
-"""Chats to tokens, with the places of their replies; images go through the processor."""
+"""Chats to tokens, with the places of their replies; images go through the processor.
+
+What the assistant said is found for any chat template: in a chat's characters, and then in its tokens. A reply is its
+text with the tags that it has around it, and the token that ends its turn. Headers, line breaks between messages and
+``<think>`` blocks that a template adds on its own are not part of it. What ends a turn is learnt from the template: the
+first control token after a reply, unless it is one that opens messages.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +56,8 @@ class ReplyMarker:
         """
         self._template = template
         self._control = control.pattern
-        asked, told = template.message("user", "ask"), template.message("assistant", "tell")
-        outline = self._try_chat([asked, told, asked, told])
+        asked, answered = template.message("user", "ask"), template.message("assistant", "tell")
+        outline = self._try_chat([asked, answered, asked, answered])
         self._openers = self._opening_tokens([asked], outline) - {eos_token}
         self._plain_end = self._ending_text(gap=outline.literals[2], tail=outline.literals[4])
 
@@ -82,8 +88,8 @@ class ReplyMarker:
     def keeps_thoughts(self) -> bool:
         """Whether the template shows what earlier turns had in ``<think>``, as well as the last one."""
         say = self._template.message
-        asked, told = say("user", "ask"), say("assistant", "<think>zzq</think><answer>tell</answer>")
-        return self._template.render([[asked, told, asked, told]])[0].count("zzq") == 2
+        asked, answered = say("user", "ask"), say("assistant", "<think>zzq</think><answer>tell</answer>")
+        return self._template.render([[asked, answered, asked, answered]])[0].count("zzq") == 2
 
     def _mark(self, text: str, outline: Outline, opening_tag: str) -> MarkedText:
         places = outline.locate(text)

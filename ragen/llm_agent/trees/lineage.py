@@ -286,14 +286,3 @@ def token_counts(forest: Forest, caches: Sequence[dict[str, Any]]) -> dict[str, 
 def sizes(exchange: Exchange) -> tuple[int, int]:
     """How many tokens a prompt and its reply have."""
     return len(exchange.prompt_ids or ()), len(exchange.reply_ids or ())
-
-
-def weighted(values: Mapping[int, float], forest: Forest) -> float:
-    """The mean of a value over leaves, each as much as it stands for.
-
-    Args:
-        values: By env_id, of some leaves; at least one.
-        forest: The trees.
-    """
-    total = sum(forest.weights[env_id] for env_id in values)
-    return sum(forest.weights[env_id] * value for env_id, value in values.items()) / total

@@ -87,8 +87,8 @@ def _wanted(node: OpenNode, settings: BranchingSettings) -> int:
 def _surprise(node: OpenNode) -> float:
     if node.surprise is None:
         raise InputError(
-            f"agent_proxy.branching.when is {ENTROPY!r}, and the actor did not tell the log-probabilities of the reply "
-            f"of env_id = {node.env_id}, turn {node.turn}; use an actor that does (hf, vllm), or another 'when'."
+            f"agent_proxy.branching.when is {ENTROPY!r}, and the actor did not return the log-probabilities of the "
+            f"reply of env_id = {node.env_id}, turn {node.turn}; use an actor that does (hf, vllm), or another 'when'."
         )
     return node.surprise
 

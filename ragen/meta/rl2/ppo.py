@@ -41,7 +41,7 @@ class Batch:
 
     @classmethod
     def of(cls, episodes: Sequence[dict[str, np.ndarray]], agent: MemoryAgent) -> Batch:
-        """A batch of what an :class:`~ragen.meta.buffers.EpisodeBuffer` holds."""
+        """A batch of what an :class:`~ragen.meta.rollouts.EpisodeBuffer` holds."""
         steps = max(len(each["rewards"]) for each in episodes)
         padded = {name: _padded([each[name] for each in episodes], steps) for name in ("observations", "rewards")}
         mask = _padded([np.ones_like(each["rewards"]) for each in episodes], steps).squeeze(-1)
@@ -102,10 +102,10 @@ class PPO:
         for _ in range(settings.epochs):
             for part in np.array_split(rng.permutation(len(episodes)), settings.minibatches):
                 chosen = torch.from_numpy(part)
-                told = self._pass(
+                logged = self._pass(
                     batch.rows(chosen), logs_before[:, chosen], advantages[:, chosen], returns[:, chosen], entropy_coef
                 )
-                for name, value in told.items():
+                for name, value in logged.items():
                     metrics.setdefault(name, []).append(value)
         return {name: float(np.mean(values)) for name, values in metrics.items()}
 

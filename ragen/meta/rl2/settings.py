@@ -1,4 +1,4 @@
-"""What a training run is told: sections and keys of a configuration, with their defaults."""
+"""A training run: sections and keys of a configuration, with their defaults."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from ragen import settings
 from ragen.errors import ConfigError
 from ragen.files import new_folder
+from ragen.settings import key
 from ragen.tracking import check_loggers
 
 
@@ -124,14 +125,14 @@ class RunSettings:
     agent: AgentSettings = field(default_factory=AgentSettings)
     ppo: PPOSettings = field(default_factory=PPOSettings)
     seed: int = 0
-    iterations: int = 100
-    rollouts: int = 64
-    forward_batch: int = 64
-    eval_every: int = 20
-    eval_tasks: int = 256
-    save_every: int = 20
+    iterations: int = key(100, low=1)
+    rollouts: int = key(64, low=1)
+    forward_batch: int = key(64, low=1)
+    eval_every: int = key(20, low=1)
+    eval_tasks: int = key(256, low=1)
+    save_every: int = key(20, low=1)
     keep: int = 2
-    threads: int = 1
+    threads: int = key(1, low=1)
     logger: list[str] = field(default_factory=list)
     project_name: str = "ragen"
     output_dir: str | None = None
@@ -140,12 +141,9 @@ class RunSettings:
         """Check what could not work.
 
         Raises:
-            ConfigError: A number is too small, or there is no such logger.
+            ConfigError: Numbers do not fit together, or there is no such logger.
         """
         check_loggers(self.logger, "logger")
-        for name in ("iterations", "rollouts", "forward_batch", "eval_every", "eval_tasks", "save_every", "threads"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)}: expected an integer of at least 1.")
         if self.ppo.minibatches > self.rollouts:
             raise ConfigError(
                 f"ppo.minibatches = {self.ppo.minibatches}: expected at most the number of rollouts, {self.rollouts}."

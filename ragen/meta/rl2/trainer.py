@@ -7,21 +7,20 @@ that was not.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
+from ragen.checkpoints import CheckpointFolder
 from ragen.errors import CheckpointError
 from ragen.extras import needs
-from ragen.files import write_whole
+from ragen.files import replacing, write_whole
 from ragen.meta.agents import MemoryAgent
 from ragen.meta.learner import Learner
 from ragen.meta.making import make_env, make_parallel_env
-from ragen.meta.rl2 import checkpoints
 from ragen.meta.rl2.bars import bars_of, measure_of
-from ragen.meta.rl2.curve import draw_curve
 from ragen.meta.rl2.ppo import PPO
 from ragen.meta.rl2.settings import RunSettings
 from ragen.parallel import Gain
@@ -31,6 +30,46 @@ from ragen.tracking import Loggers, open_loggers
 with needs("meta", "an agent of meta-RL"):
     import torch
 
+
+# The picture
+
+
+@needs("meta", "a picture of how it went")
+def draw_curve(path: Path, history: Sequence[Mapping[str, float]], bars: Mapping[str, float], measure: str) -> Path:
+    """Draw a learning curve over environment steps, with what others get as lines across.
+
+    Args:
+        path: Where to.
+        history: Metrics of each iteration: ``env_steps``, ``train``, and ``eval`` of some.
+        bars: What others get, by name.
+        measure: The name of what is measured.
+
+    Returns:
+        ``path``.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.plot([each["env_steps"] for each in history], [each["train"] for each in history], alpha=0.4, label="training")
+    measured = [each for each in history if "eval" in each]
+    axes.plot([each["env_steps"] for each in measured], [each["eval"] for each in measured], "o-", label="evaluation")
+    for index, (name, value) in enumerate(bars.items()):
+        axes.axhline(value, color=f"C{index + 2}", linestyle="--", label=f"{name}: {value:.1f}")
+    axes.set_xlabel("environment steps")
+    axes.set_ylabel(measure)
+    axes.legend()
+    with replacing(path) as file:
+        figure.savefig(file, dpi=120, format="png")
+    return path
+
+
+# The run
+
+
+PHASE = "iteration"
 EVALUATION_SEED = 1_000_003  # added to the run's: of the tasks, and of their rollouts
 
 News = Callable[[int, dict[str, float]], None]
@@ -40,7 +79,7 @@ class Trainer:
     """One run; a context manager.
 
     Attributes:
-        settings: What it was told.
+        settings: Its settings.
         folder: Where it writes.
         iteration: How many iterations are done.
         history: What each was like.
@@ -51,13 +90,14 @@ class Trainer:
         """Build the agent and its environments, and go on from the newest checkpoint if there is one.
 
         Raises:
-            CheckpointError: The checkpoint cannot be read, or is of a run that was told something else.
+            CheckpointError: The checkpoint cannot be read, or is of a run with other settings.
         """
         self.settings = settings
         self.folder = Path(settings.output_dir or "outputs/meta")
         self.iteration = 0
         self.history: list[dict[str, float]] = []
         self.bars: dict[str, float] = {}
+        self._checkpoints = CheckpointFolder(self.folder / "checkpoints", [PHASE], settings.keep)
         self._loggers = Loggers([])
         with ExitStack() as opened:
             opened.enter_context(torch_threads(settings.threads))
@@ -92,11 +132,13 @@ class Trainer:
         opened.callback(self._parallel_env.close)
         self._loggers = opened.enter_context(open_loggers(settings.logger, self.folder, settings.project_name))
 
-    def run(self, told: News = lambda iteration, metrics: None, stops: Callable[[], bool] = lambda: False) -> bool:
+    def run(
+        self, on_iteration: News = lambda iteration, metrics: None, stops: Callable[[], bool] = lambda: False
+    ) -> bool:
         """Train until the end, or until asked to stop.
 
         Args:
-            told: Is told the metrics of each iteration.
+            on_iteration: Called after each iteration with its number and metrics.
             stops: Is asked after each iteration whether to stop.
 
         Returns:
@@ -111,7 +153,7 @@ class Trainer:
             self.history.append(metrics)
             self._write_history()
             self._loggers.log({name: float(value) for name, value in metrics.items()}, self.iteration)
-            told(self.iteration, metrics)
+            on_iteration(self.iteration, metrics)
             wants_stop = stops() and not is_last
             if is_last or wants_stop or self.iteration % self.settings.save_every == 0:
                 self._save()
@@ -144,7 +186,7 @@ class Trainer:
         steps = self._learner.collect_rollouts_parallel(self.settings.rollouts, parallel_env=self._parallel_env)
         collected = perf_counter()
         played = [each for each in self._learner.last_rollouts if not each.error]
-        told = self._ppo.update(
+        logged = self._ppo.update(
             [each.arrays() for each in played],
             self.iteration / self.settings.iterations,
             (self.settings.seed, self.iteration),
@@ -154,7 +196,7 @@ class Trainer:
             "iteration": self.iteration,
             "env_steps": self._learner._n_env_steps_total,
             "train": self._measure(played),
-            **told,
+            **logged,
             "failed": len(self._learner.last_rollouts) - len(played),
             "collect_s": collected - begun,
             "update_s": perf_counter() - collected,
@@ -184,12 +226,13 @@ class Trainer:
             "counts": [learner._n_env_steps_total, learner._n_rollouts_total, learner._successes_in_buffer],
             "learnt": json.dumps(self.settings.learnt(), sort_keys=True),
         }
-        checkpoints.save(self.folder / "checkpoints", self.iteration, state, self.settings.keep)
+        self._checkpoints.save(PHASE, self.iteration, state)
 
     def _resume(self) -> None:
-        state = checkpoints.newest(self.folder / "checkpoints")
-        if state is None:
+        found = self._checkpoints.newest_readable()
+        if found is None:
             return
+        state = found.state
         before, now = json.loads(state["learnt"]), json.loads(json.dumps(self.settings.learnt()))
         for name, value in now.items():
             if before.get(name) != value:
@@ -199,7 +242,8 @@ class Trainer:
                 )
         self.agent.load_state_dict(state["agent"])
         self._ppo.optimizer.load_state_dict(state["optimizer"])
-        self.iteration, self.history, self.bars = state["iteration"], state["history"], state["bars"]
+        self.iteration, self.history, self.bars = state["step"], state["history"], state["bars"]
+        self._checkpoints.put_away(found.damaged)
         learner = self._learner
         learner._n_env_steps_total, learner._n_rollouts_total, learner._successes_in_buffer = state["counts"]
 

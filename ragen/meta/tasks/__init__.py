@@ -1,7 +1,7 @@
 """Environments whose rules are a task; importing this registers them with gymnasium under ``ragen/...``.
 
 Each takes its task from ``reset(options={"task": ...})`` and draws one from its own generator where there is none. Its
-class tells how tasks are drawn (``sample_task``), so that the main process can do it once for all of its copies.
+class defines how tasks are drawn (``sample_task``), so that the main process can do it once for all of its copies.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from gymnasium.envs.registration import register, registry
 _HERE = "ragen.meta.tasks"
 
 IDS = {
-    "ragen/Bandit-v0": ("bandit:Bandit", 100),
-    "ragen/PointRobot-v0": ("point_robot:PointRobot", 60),
-    "ragen/SparsePointRobot-v0": ("point_robot:SparsePointRobot", 60),
-    "ragen/Wind-v0": ("wind:Wind", 75),
+    "ragen/Bandit-v0": ("toy:Bandit", 100),
+    "ragen/PointRobot-v0": ("toy:PointRobot", 60),
+    "ragen/SparsePointRobot-v0": ("toy:SparsePointRobot", 60),
+    "ragen/Wind-v0": ("toy:Wind", 75),
     "ragen/HalfCheetahVel-v0": ("locomotion:HalfCheetahVel", 200),
     "ragen/HalfCheetahDir-v0": ("locomotion:HalfCheetahDir", 200),
     "ragen/AntDir-v0": ("locomotion:AntDir", 200),

@@ -1,6 +1,6 @@
 """MuJoCo's half cheetah and ant, rewarded as a task says; they need the extra ``ragen-lanes[meta]``.
 
-Rewards are made of what gymnasium's own environments tell in ``info``: no model files, no physics of our own.
+Rewards are made of what gymnasium's own environments return in ``info``: no model files, no physics of our own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from ragen.errors import MissingExtraError, install_command
-from ragen.meta.tasks.base import TaskEnv
+from ragen.meta.tasks.toy import TaskEnv
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class Locomotion(TaskEnv):
     of = ""
     """Its name with gymnasium."""
     built_with: ClassVar[Mapping[str, Any]] = {}
-    """What it is built with, unless told otherwise."""
+    """What it is built with, by default."""
     metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array", "depth_array"]}  # noqa: RUF012
 
     def __init__(self, **arguments: Any) -> None:

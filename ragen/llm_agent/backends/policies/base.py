@@ -41,7 +41,7 @@ class Policy:
         return self.guess(prompt, rng)
 
     def guess(self, prompt: Prompt, rng: Random) -> Plan:
-        """A well-formed answer that nobody thought about.
+        """A well-formed answer without thought.
 
         Args:
             prompt: The prompt, read.

@@ -27,7 +27,7 @@ _TURN = re.compile(r"(?:^|\n)Turn \d+:\nState:\n")
 
 def states_of(prompt: Prompt) -> list[str]:
     """All states that the chat still shows, the newest last."""
-    return _TURN.split(prompt.told)[1:] or [prompt.state]
+    return _TURN.split(prompt.chat)[1:] or [prompt.state]
 
 
 class _Reading(Policy):
@@ -66,13 +66,13 @@ class CodePolicy(Policy):
 
     def plan(self, prompt: Prompt, rng: Random) -> Plan:
         """See :meth:`Policy.plan`."""
-        program = program_for(prompt.told or prompt.state)
+        program = program_for(prompt.chat or prompt.state)
         return self.guess(prompt, rng) if program is None else Plan("I know how to do this.", (program,))
 
     def guess(self, prompt: Prompt, rng: Random) -> Plan:
         """See :meth:`Policy.guess`."""
         value = rng.choice(("0", "[]", "args[0]", "sorted(args[0])", "sum(args[0])"))
-        _, _, after = (prompt.told or prompt.state).rpartition("function `")
+        _, _, after = (prompt.chat or prompt.state).rpartition("function `")
         name = after.partition("(")[0] or "answer"
         return Plan("It may be this.", (f"def {name}(*args):\n    return {value}",))
 
@@ -82,7 +82,7 @@ class TerminalPolicy(Policy):
 
     def plan(self, prompt: Prompt, rng: Random) -> Plan:
         """See :meth:`Policy.plan`."""
-        command = command_for(prompt.told or prompt.state)
+        command = command_for(prompt.chat or prompt.state)
         if command is not None and command not in prompt.said:
             return Plan("This command does it.", (command,))
         return Plan("That was all.", (SUBMIT,)) if prompt.said else self.guess(prompt, rng)
@@ -101,7 +101,7 @@ class SearchPolicy(Policy):
 
     def plan(self, prompt: Prompt, rng: Random) -> Plan:
         """See :meth:`Policy.plan`."""
-        action = next_lookup(prompt.told or prompt.state)
+        action = next_lookup(prompt.chat or prompt.state)
         if action is None or action in prompt.said:
             return self.guess(prompt, rng)
         return Plan("The question leads me there.", (_as_asked(action, prompt),))

@@ -1,6 +1,6 @@
-"""Builds the small tokenizer that ships with the package: ``python -m ragen.llm_agent.tokenizer.build``.
+"""Builds the small tokenizer that ships with the package: ``python tests/support/tokenizer_build.py FOLDER``.
 
-A byte-level BPE of 512 entries, trained on ``corpus.txt`` beside this file. Any text survives encoding and decoding,
+A byte-level BPE of 512 entries, trained on ``data/tokenizer_corpus.txt``. Any text survives encoding and decoding,
 every cell of a grid and every digit is a token of its own, and ``<think>``, ``</think>``, ``<answer>`` and
 ``</answer>`` are one token each. The chat template is plain ChatML: no default system prompt, no trimming.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-HERE = Path(__file__).parent
+CORPUS = Path(__file__).parents[1] / "data" / "tokenizer_corpus.txt"
 VOCABULARY_SIZE = 512
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 REPLY_TAGS = ("<think>", "</think>", "<answer>", "</answer>")
@@ -65,13 +65,13 @@ def train(texts: list[str], vocabulary_size: int = VOCABULARY_SIZE) -> Tokenizer
 
 def corpus() -> list[str]:
     """The lines of the training text, without the reply tags, which need no merges."""
-    text = (HERE / "corpus.txt").read_text(encoding="utf-8")
+    text = CORPUS.read_text(encoding="utf-8")
     for tag in REPLY_TAGS:
         text = text.replace(tag, "\n")
     return text.splitlines()
 
 
-def build(folder: Path = HERE) -> None:
+def build(folder: Path) -> None:
     """Train on the corpus and write ``tokenizer.json`` and ``tokenizer_config.json`` into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     train(corpus()).save(str(folder / "tokenizer.json"))
@@ -80,4 +80,4 @@ def build(folder: Path = HERE) -> None:
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)
+    build(Path(sys.argv[1]))

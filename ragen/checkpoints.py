@@ -1,6 +1,7 @@
 """Checkpoints on disk: written whole or not at all, found again by their names.
 
 A checkpoint is one file, ``<phase>_<step>.pt``, of tensors and plain values; reading it runs no code that it may bring.
+The phases of a run follow one another in the order in which its folder is given them.
 """
 
 from __future__ import annotations
@@ -18,17 +19,14 @@ import numpy as np
 from ragen.errors import CheckpointError
 from ragen.extras import needs
 from ragen.files import replacing
-from ragen.llm_agent.config.loading import one_line
+from ragen.settings import one_line
 
-with needs("train", "`ragen train`"):
+with needs("train", "a checkpoint"):
     import torch
 
 log = logging.getLogger(__name__)
 
-WARM_UP, TRAIN = "warm_up", "train"
-PHASES = (WARM_UP, TRAIN)
 VERSION = 2
-_NAME = re.compile(rf"({'|'.join(PHASES)})_(\d+)\.pt")
 
 Place = tuple[int, int]
 
@@ -52,19 +50,20 @@ class CheckpointFolder:
 
     Attributes:
         folder: Where they lie.
+        phases: The phases of the run, in their order.
         keep: How many of the newest are kept; 0 keeps all.
     """
 
-    def __init__(self, folder: Path, keep: int = 0) -> None:
+    def __init__(self, folder: Path, phases: Sequence[str], keep: int = 0) -> None:
         """Look at a folder, which need not exist yet."""
-        self.folder = folder
-        self.keep = keep
+        self.folder, self.phases, self.keep = folder, tuple(phases), keep
+        self._name = re.compile(rf"({'|'.join(phases)})_(\d+)\.pt")
 
     def save(self, phase: str, step: int, state: dict[str, Any]) -> Path:
         """Write a checkpoint, and remove those that are too old.
 
         Args:
-            phase: One of ``PHASES``.
+            phase: One of the folder's phases.
             step: How many steps of the phase are done.
             state: Tensors and plain values; random states are added to it.
 
@@ -103,7 +102,7 @@ class CheckpointFolder:
         if errors:
             raise CheckpointError(
                 f"no checkpoint in {self.folder} can be read ({one_line(errors[0])}); use another output_dir, or "
-                "trainer.resume_mode=disable to start over."
+                "remove that folder to start over."
             ) from errors[0]
         return None
 
@@ -134,25 +133,21 @@ class CheckpointFolder:
                 number += 1
             self.folder.rename(aside)
 
+    def place_of(self, path: Path) -> Place:
+        """A checkpoint's phase and step as numbers that grow as training goes on."""
+        found = self._name.fullmatch(path.name)
+        assert found is not None, path
+        return self.phases.index(found[1]), int(found[2])
+
     def _paths(self) -> list[Path]:
         if not self.folder.is_dir():
             return []
-        return sorted((path for path in self.folder.iterdir() if _NAME.fullmatch(path.name)), key=place_of)
+        return sorted((path for path in self.folder.iterdir() if self._name.fullmatch(path.name)), key=self.place_of)
 
     def _remove_old(self) -> None:
         if self.keep > 0:
             for path in self._paths()[: -self.keep]:
                 path.unlink(missing_ok=True)
-
-
-def place_of(path: Path) -> Place:
-    """A checkpoint's phase and step as numbers that grow as training goes on."""
-    found = _NAME.fullmatch(path.name)
-    if found is None:
-        raise CheckpointError(
-            f"{path.name} is not the name of a checkpoint; expected a name such as 'train_000004.pt'."
-        )
-    return PHASES.index(found[1]), int(found[2])
 
 
 def seed_everything(seed: int) -> None:

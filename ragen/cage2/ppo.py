@@ -3,7 +3,7 @@
 The network sees 52 observations and the workflow's code of 25. An update takes ``update_steps`` steps of all
 environments as one batch, for ``K_epochs`` passes. Returns are standardized; an advantage is the return less what the
 critic says now. Where an episode is cut, by its limit of steps or by the end of the batch, the critic says what the
-rest is worth; its output is of standardised returns, and is read in the scale of the update before (0 before the
+rest is worth; its output is of standardized returns, and is read in the scale of the update before (0 before the
 first). What keeps to the workflow is paid as the change of its value; see :mod:`ragen.cage2.workflow`.
 
 Actions are drawn from a generator of the policy's own: its seed and what it sees decide them, and nothing else.

@@ -245,7 +245,7 @@ class SearchRecords:
 
 
 _SHORT = {"defender": "def", "enterprise": "ent", "op_server": "srv", "op_host": "op", "user": "usr"}
-_MOST_CURVES = 10  # as many as there are colours to tell apart
+_MOST_CURVES = 10  # as many as there are colors to tell apart
 
 
 @needs("cage2", "a picture of how it went")

@@ -143,7 +143,7 @@ class WorkflowTraining:
         return over_last(self.episodes)["compliance"] >= self.settings.compliance_threshold
 
     def last_update(self) -> dict[str, float | None]:
-        """What was played before the last update, and what that learnt; empty before the first."""
+        """What was played before the last update, and what that learned; empty before the first."""
         return self._updates[-1] if self._updates else {}
 
     def result(self, simulator: str) -> WorkflowResult:
@@ -176,10 +176,10 @@ class WorkflowTraining:
             updates=self._updates,
         )
 
-    def _note(self, learnt: Mapping[str, float]) -> None:
+    def _note(self, learned: Mapping[str, float]) -> None:
         means = over_last([[each] for each in self._since_update])
         seen = {name: None if math.isnan(means[name]) else means[name] for name in ("reward", "compliance", "coverage")}
-        self._updates.append({"episodes": float(np.mean([len(each) for each in self.episodes])), **seen, **learnt})
+        self._updates.append({"episodes": float(np.mean([len(each) for each in self.episodes])), **seen, **learned})
         self._since_update.clear()
 
 

@@ -38,7 +38,7 @@ class TinyModelSettings:
         intermediate_size: Width of the layers' inner part.
         max_position_embeddings: The longest context, in tokens.
         initializer_range: Standard deviation of the first weights. At this size the usual 0.02 hardly learns.
-        rope_theta: Base of the rotary position embedding. A small one distinguishes neighbours in a short context; with
+        rope_theta: Base of the rotary position embedding. A small one distinguishes neighbors in a short context; with
             the usual 10000 this model does not learn to read a grid.
     """
 
@@ -73,7 +73,7 @@ class WarmUpSettings:
     """How the model is warmed up; the keys are those under ``warm_up``.
 
     Attributes:
-        steps: Steps of the optimiser; 0 skips the warm-up.
+        steps: Steps of the optimizer; 0 skips the warm-up.
         groups: Different starts that are demonstrated, split among the tags as the training groups are.
         batch_size: Demonstrations of one step.
         lr: Learning rate; it rises over the first tenth of the steps and falls along a cosine to a twentieth.
@@ -114,7 +114,7 @@ class UpdateSettings:
         critic_lr: The critic's.
         grad_clip: Gradients with a larger norm are scaled down to it.
         epochs: How often the batch is gone through.
-        mini_batch_size: Rows of one step of the optimiser.
+        mini_batch_size: Rows of one step of the optimizer.
         max_tokens: Tokens of a micro-batch, padding included.
         clip_ratio_low: PPO's clip range below 1.
         clip_ratio_high: PPO's clip range above 1.
@@ -195,7 +195,7 @@ class AnalysisSettings:
     Attributes:
         is_on: ``gradient_analysis_mode``.
         every: Steps between two analyses; the first step is one. 0 for none.
-        only: ``gradient_analysis_only``: nothing is learnt.
+        only: ``gradient_analysis_only``: nothing is learned.
         ends: ``exit_after_gradient_analysis``: the run ends after the first.
         buckets: How many buckets there are with ``quantile``, or as many as there are groups.
         mode: ``quantile``, of equal size, or ``fixed_rv``: standard deviations from 0 to 1, 1 to 2, .. and above 5.

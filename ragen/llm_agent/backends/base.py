@@ -63,7 +63,7 @@ class Request:
         turn: Which turn of the episode this is, from 0.
         tag: The environment's tag.
         messages: The chat in OpenAI form, its last message the user's.
-        prompt_ids: The chat's tokens up to where the reply begins, without padding; None where it was not tokenised.
+        prompt_ids: The chat's tokens up to where the reply begins, without padding; None where it was not tokenized.
         images: The images that the chat's ``<images>`` marks stand for, in order.
     """
 

@@ -22,7 +22,7 @@ def prompt_ids(request: Request) -> list[int]:
     """A request's prompt as tokens.
 
     Raises:
-        InputError: It was not tokenised.
+        InputError: It was not tokenized.
     """
     if request.prompt_ids is None:
         raise InputError(

@@ -266,7 +266,7 @@ class Turns:
         unit, meta_info = batch[0][0], self._rollout.meta_info
         if self._modes is not None:
             meta_info = self._modes.of_turn(unit.turn)
-        with self._player.timed("tokenising"):
+        with self._player.timed("tokenizing"):
             prompts = self._player.prompts(self._rollout, [alike for _, alike in batch], meta_info)
         tracks = ", ".join(dict.fromkeys(unit.track.removeprefix("shard ") for unit, _ in batch))
         rows = sum(len(alike) for _, alike in batch)

@@ -2,7 +2,7 @@
 
 What the assistant said is found for any chat template: in a chat's characters, and then in its tokens. A reply is its
 text with the tags that it has around it, and the token that ends its turn. Headers, line breaks between messages and
-``<think>`` blocks that a template adds on its own are not part of it. What ends a turn is learnt from the template: the
+``<think>`` blocks that a template adds on its own are not part of it. What ends a turn comes from the template: the
 first control token after a reply, unless it is one that opens messages.
 """
 

@@ -138,8 +138,8 @@ def written_row(row: Row, chat: list[Message], encoded: EncodedChat, count: int,
         row: The turns that the chat shows.
         chat: The messages.
         encoded: Their tokens, with all replies marked.
-        count: How many replies are learnt: the last ones.
-        as_shown: Whether a reply's tag and end are learnt even where the prompt wrote them.
+        count: How many replies are learned: the last ones.
+        as_shown: Whether a reply's tag and end are learned even where the prompt wrote them.
     """
     replies, inner = encoded.replies[-count:], encoded.inner[-count:]
     if not as_shown:

@@ -32,16 +32,16 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "tests/llm_agent/test_ctx_manager.py": ("models",),
     "tests/llm_agent/test_equivalence.py": ("processes",),
     "tests/llm_agent/test_evaluation.py": ("processes", "models"),
-    "tests/llm_agent/test_golden_rollouts.py": ("processes", "recordings"),
+    "tests/llm_agent/test_golden_rollouts.py": ("processes",),
     "tests/llm_agent/test_generation.py": ("models",),
     "tests/llm_agent/test_light_start.py": ("models",),
     "tests/llm_agent/test_masks.py": ("models",),
     "tests/llm_agent/test_parallel_rollout_manager.py": ("processes", "models"),
-    "tests/llm_agent/test_ragen_contexts.py": ("models", "recordings"),
+    "tests/llm_agent/test_ragen_contexts.py": ("models",),
     "tests/llm_agent/test_reference_contexts.py": ("models",),
     "tests/llm_agent/test_reference_loops.py": ("models",),
     "tests/llm_agent/test_reference_facts.py": ("processes",),
-    "tests/llm_agent/test_reference_fit.py": ("models", "recordings"),
+    "tests/llm_agent/test_reference_fit.py": ("models",),
     "tests/llm_agent/test_tokenizer.py": ("models",),
     "tests/llm_agent/test_training_tokens.py": ("models",),
     "tests/llm_agent/test_tree_shards.py": ("processes", "models"),
@@ -56,7 +56,7 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "tests/nodes": ("processes", "cluster"),
     "tests/training": ("models", "trainer"),
 }
-NAMED_ONLY = ("slow", "recordings", "cluster", "install")  # the first two are run by hand, the others by CI as well
+NAMED_ONLY = ("slow", "cluster", "install")  # the first is run by hand, the others by CI as well
 FOR_TWO_PROCESSORS = 3  # processes: a third of what tests take is waiting, for workers, deadlines and answers
 MOST_PROCESSES = 4  # with more, those that tests start themselves are short of processors
 FEW = 3  # files; for so few, starting processes takes longer than it saves

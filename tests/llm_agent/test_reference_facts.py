@@ -1,7 +1,7 @@
 """RAGEN's own runs, held against digests that every clone has: environments, shops and whole rollouts.
 
 ``tests/data/reference/README.md`` says what was kept of which recording. The large recordings themselves are compared,
-text by text, by ``pytest -m recordings`` where they are at hand.
+text by text, where they are at hand (``test_golden_rollouts.py``).
 """
 
 from __future__ import annotations

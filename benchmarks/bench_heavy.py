@@ -1,6 +1,6 @@
 """Heavy environments: one after the other, in workers, `auto`, and RAGEN's ways, in one run and turn by turn.
 
-``python benchmarks/bench_heavy.py [--only code,search] [--envs N] [--turns 20] [--seconds 30] [--png FILE]``
+``python benchmarks/bench_heavy.py [--only code,search] [--workers 2] [--turns 20] [--seconds 30] [--png FILE]``
 
 All contenders of an environment play the same episodes: the actions of a turn are chosen once, outside of the time that
 is taken, and every contender plays them before the next turn begins, in another order each turn. Two short episodes go
@@ -10,10 +10,10 @@ RAGEN's configuration gives an environment one. Neither checks, records or recov
 before each of three turns; recovery is the time of such a turn in usual turns. At the end all rollouts have to be
 equal.
 
-``attainable`` is the speed-up that two processors allow, whatever steps the environments: both busy without a pause
-with what a sequential turn computes. It is below 2 where a turn computes on several processors already, as a browser's
-processes do, and above where it waits. ``processor time`` is that of a turn of all processes, relative to sequential:
-what workers add to the work, by exchanging it and by getting in each other's way.
+``attainable`` is the speed-up that as many processors as workers allow, whatever steps the environments: all busy
+without a pause with what a sequential turn computes. It is below their number where a turn computes on several
+processors already, as a browser's processes do, and above where it waits. ``processor time`` is that of a turn of all
+processes, relative to sequential: what workers add to the work, by exchanging it and by getting in each other's way.
 
 Where the kernel groups processes by session (``/proc/sys/kernel/sched_autogroup_enabled``), workers that lead sessions
 of their own get shares of their own on a busy machine: run it on a quiet one. Prints a table in Markdown, and draws a
@@ -88,6 +88,7 @@ class Heavy:
         config: Its ``env_config``.
         envs: How many there are.
         threads: Whether RAGEN's configuration gives it a pool of threads.
+        workers: How many workers step them.
     """
 
     env_type: str
@@ -95,6 +96,7 @@ class Heavy:
     config: dict[str, Any] = field(default_factory=dict)
     envs: int = 32
     threads: bool = False
+    workers: int = WORKERS
 
 
 ENVIRONMENTS = {
@@ -121,7 +123,7 @@ class Ours:
         part = {"env_groups": heavy.envs // GROUP, "group_size": GROUP}
         part["env_configs"] = {"tags": ["Heavy"], "n_groups": [heavy.envs // GROUP]}
         entry = {"env_type": heavy.env_type, "env_config": heavy.config, "max_actions_per_traj": MOST}
-        settings = {"train": part, "use_multiprocessing": mode, "max_workers": WORKERS}
+        settings = {"train": part, "use_multiprocessing": mode, "max_workers": heavy.workers}
         self._manager = EnvStateManager({"seed": {"train": 3}, "custom_envs": {"Heavy": entry}, "es_manager": settings})
         self.reset()
 
@@ -217,6 +219,7 @@ class Result:
     Attributes:
         name: Its name.
         envs: How many there were.
+        workers: How many workers stepped them.
         turns: Seconds of turns, by contender.
         computed: Processor time of the same turns, of this process and all its descendants.
         kills: Seconds of the turns with a kill.
@@ -225,6 +228,7 @@ class Result:
 
     name: str
     envs: int
+    workers: int
     turns: dict[str, list[float]]
     computed: dict[str, list[float]]
     kills: list[float]
@@ -241,7 +245,7 @@ class Result:
 
     def attainable(self) -> float:
         """The speed-up of processors that are never idle, with no more work than the sequential turns."""
-        processors = min(WORKERS, len(os.sched_getaffinity(0)))
+        processors = min(self.workers, self.envs, len(os.sched_getaffinity(0)))
         return processors * sum(self.turns["sequential"]) / sum(self.computed["sequential"])
 
     def work(self, contender: str) -> float:
@@ -281,7 +285,7 @@ def measure(name: str, heavy: Heavy, turns: int, seconds: float) -> Result:
         for kill in range(KILLS):
             if leader.alive and contenders["true"].kill(kill):
                 kills.append(play(contenders, leader, heavy, rng, number + kill)["true"][0])
-        return Result(name, heavy.envs, taken, computed, kills, all_equal(contenders))
+        return Result(name, heavy.envs, heavy.workers, taken, computed, kills, all_equal(contenders))
     finally:
         for contender in contenders.values():
             contender.close()
@@ -405,6 +409,7 @@ def main() -> int:
     reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     reader.add_argument("--only", default=",".join(ENVIRONMENTS), help="environments, with commas")
     reader.add_argument("--envs", type=int, help=f"of each, a multiple of {GROUP}")
+    reader.add_argument("--workers", type=int, default=WORKERS)
     reader.add_argument("--turns", type=int, default=20)
     reader.add_argument("--seconds", type=float, default=30.0, help="of turns, for each environment")
     reader.add_argument("--png", type=Path, default=Path(__file__).resolve().parents[1] / "docs/images/heavy.png")
@@ -419,7 +424,7 @@ def main() -> int:
         if reason := missing(heavy):
             print(f"{name}: left out: {reason}", flush=True)
             continue
-        heavy.envs = given.envs or heavy.envs
+        heavy.envs, heavy.workers = given.envs or heavy.envs, given.workers
         start = time.perf_counter()
         results.append(measure(name, heavy, given.turns, given.seconds))
         print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)

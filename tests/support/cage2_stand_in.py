@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ragen.cage2.layout import fix_target
+from ragen.parallel import Gain
 
 
 class StandInEnvs:
@@ -77,6 +78,9 @@ class StandInEnvs:
         observation[:5] = self.compromised[env_id]
         observation[5:] = self.rngs[env_id].random(47)
         return observation
+
+    def gain(self) -> Gain:
+        return Gain()
 
     def close(self) -> None:
         self.is_closed = True

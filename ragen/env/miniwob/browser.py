@@ -35,7 +35,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 """What is looked for on the path where a configuration names no browser."""
 
 SIZE = {"width": 500, "height": 400}
-WAIT = 30_000  # milliseconds for one thing that a page is asked
+WAIT = 120_000  # milliseconds for one thing that a page is asked; a crowded machine may need half a minute
 BEGINNING = 10_000  # milliseconds that a page's clock says when its episode begins
 TICK = 1000  # milliseconds that the page's clock goes on with each action
 _INSTALL = "apt-get install chromium bubblewrap"

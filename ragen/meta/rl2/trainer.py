@@ -13,7 +13,6 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
-from ragen.checkpoints import CheckpointFolder
 from ragen.errors import CheckpointError
 from ragen.extras import needs
 from ragen.files import replacing, write_whole
@@ -29,6 +28,8 @@ from ragen.tracking import Loggers, open_loggers
 
 with needs("meta", "an agent of meta-RL"):
     import torch
+
+    from ragen.checkpoints import CheckpointFolder
 
 
 # The picture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.report import Report, report_of, write_report
+from ragen.llm_agent.report.live import LiveReport
 from ragen.llm_agent.rollout.timeline import Timeline
 from ragen.training.curves import METRICS_FILE, TRAIN, read_metrics
 
@@ -44,6 +45,23 @@ class RunReport:
         self._metrics = folder / METRICS_FILE
         self._timeline = Timeline(with_lanes=True)
         self._report = Report(title, facts)
+        self._live: LiveReport | None = None
+
+    @contextmanager
+    def served(self, words: Callable[[], str]) -> Iterator[str]:
+        """Serve the page within a block, as it was written last.
+
+        Args:
+            words: Says how far the training is; called from another thread.
+
+        Yields:
+            The address at which it is looked at.
+
+        Raises:
+            ConfigError: It cannot be served.
+        """
+        with LiveReport(self._report, words) as self._live:
+            yield self._live.address
 
     @contextmanager
     def learning(self) -> Iterator[None]:
@@ -81,6 +99,8 @@ class RunReport:
             notes=[] if self._report.episodes else ["It was stopped before the first validation."],
         )
         write_report(report, self.path)
+        if self._live is not None:
+            self._live.show(report)
 
 
 def history(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:

@@ -15,7 +15,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.config.branching import without_idle
 from ragen.llm_agent.config.generation import Generation, refuse_not_done
 from ragen.llm_agent.config.loading import flat_settings, setting
-from ragen.llm_agent.config.report import wants_report
+from ragen.llm_agent.config.report import wants_live, wants_report
 from ragen.llm_agent.filtering.advantages import AdvantageWeights
 from ragen.llm_agent.filtering.tables import TableSettings
 from ragen.llm_agent.rollout.rollout_file import ONLY_HOW_FAST
@@ -270,6 +270,7 @@ class TrainerSettings:
         loggers: ``logger``: names of :data:`ragen.tracking.PACKAGES`.
         project: ``project_name``, for trackers.
         report: Whether to write ``report.html``; see :mod:`ragen.llm_agent.report`.
+        is_live: Whether to serve it while the training goes on.
         threads: Of torch. One is fastest for a model as small as this.
         model: The model's size.
         warm_up: How it is warmed up.
@@ -289,6 +290,7 @@ class TrainerSettings:
     tables: TableSettings
     analysis: AnalysisSettings
     report: bool
+    is_live: bool
     folder: Path = key("outputs", "output_dir")
     seed: int = key(0, low=0)
     steps: int = key(100, "trainer.total_training_steps", low=0)
@@ -322,7 +324,8 @@ class TrainerSettings:
             collapse=CollapseSettings.read(config),
             tables=read(TableSettings, config),
             analysis=AnalysisSettings.read(config),
-            report=wants_report(config, is_served=False),
+            report=wants_report(config),
+            is_live=wants_live(config),
         )
         check_loggers(settings.loggers, "trainer.logger")
         return settings

@@ -151,7 +151,7 @@ class TinyTrainer(Closing):
         self._loggers = Loggers([MetricsFile(settings.folder / METRICS_FILE, place), tables, trackers])
         if settings.report:
             self._report = RunReport(self.player.proxy, settings.folder, self._title(), self._facts())
-        with self._display:
+        with self._display, self._served():
             self._describe(path)
             finished = self._warm_up(state) and self._train(state)
             if self._report is not None:
@@ -159,6 +159,16 @@ class TinyTrainer(Closing):
             self._display.say(self._last_words(finished))
             self._display.say(self.player.gain().describe())
         return Outcome(finished, settings.folder, self._validations, self._early.kind)
+
+    @contextmanager
+    def _served(self) -> Iterator[None]:
+        """A block in which the report is served, where that is asked for."""
+        if self._report is None or not self._settings.is_live:
+            yield
+            return
+        with self._report.served(lambda: f"step {self.step} of {self._settings.steps}") as address:
+            self._display.say(f"live report: {address}")
+            yield
 
     def _find(self) -> Found | None:
         """The checkpoint to go on from, once it is seen to be of the same training."""

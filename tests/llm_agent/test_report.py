@@ -430,8 +430,6 @@ def test_a_report_is_asked_for_by_either_key(config):
 def test_other_values_are_refused():
     with pytest.raises(ConfigError, match=r"'report' is 'yes please'; expected true, false or 'live'"):
         wants_report({"report": "yes please"})
-    with pytest.raises(ConfigError, match="which only `ragen rollout` and `ragen eval` support"):
-        wants_report({"report": "live"}, is_served=False)
     assert wants_live({"report": "live"}) and not wants_live({"report": True})
 
 

@@ -141,6 +141,21 @@ def test_a_run_under_way_shows_trajectories_as_they_end_and_says_when_it_is_over
     assert rows(page) == 4 and complaints == []
 
 
+@with_browser
+def test_a_page_is_loaded_again_when_another_report_takes_its_place(browser):
+    page, complaints = browser
+    history = [{"step": step, "all turns/mi_estimate": 0.1 * step} for step in (1, 2, 3)]
+    with LiveReport(Report("A training"), lambda: "step 1 of 3") as live:
+        page.open(live.address)
+        page.until("document.getElementById('status').textContent === 'step 1 of 3'")
+        live.show(Report("A training", history=history, episodes=[episode(turn())]))
+        page.until("document.querySelectorAll('details.row').length === 1")
+        page.until("document.querySelector('#history svg')")
+        live.show(Report("A training", history=history, episodes=[episode(turn(), env_id=n) for n in range(2)]))
+        page.until("document.querySelectorAll('details.row').length === 2")
+    assert complaints == []
+
+
 def asked(address):
     try:
         with urllib.request.urlopen(address, timeout=5) as answer:

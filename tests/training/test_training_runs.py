@@ -1,11 +1,13 @@
 """Whole runs: what they write, that they resume exactly, and what stops them."""
 
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from ragen.checkpoints import CheckpointFolder
 from ragen.commands import StopRequest
 from ragen.errors import CheckpointError, ConfigError
+from ragen.llm_agent.report.live import LiveReport
 from ragen.llm_agent.report.trajectories import unpacked
 from ragen.training import command, trainer
 from ragen.training.curves import PHASES, draw_curve
@@ -176,6 +179,21 @@ def test_the_report_has_curves_a_timeline_and_the_trajectories_of_the_last_valid
     (data,) = re.findall(r'class="pack" data-first="0">([^<]*)<', page)
     bodies = unpacked(data)
     assert len(bodies) == 2 and all("<answer>" not in body and "&lt;answer&gt;" in body for body in bodies)
+
+
+def test_a_training_is_served_as_its_report_was_written_last(tmp_path, monkeypatch):
+    show, told = LiveReport.show, []
+
+    def asked(self, report):
+        show(self, report)
+        with urllib.request.urlopen(self.address.replace("/?", "/news?"), timeout=10) as answer:
+            told.append(json.load(answer))
+
+    monkeypatch.setattr(LiveReport, "show", asked)
+    train(small_config(tmp_path, "report=live", "trainer.test_freq=1", steps=2), quiet=True)
+    assert [news["edition"] for news in told] == list(range(1, len(told) + 1))
+    assert told[-1]["status"] == "step 2 of 2" and told[-1]["rows"]
+    assert "in training" in told[-1]["parts"]["history"]
 
 
 def test_a_run_that_is_over_leaves_its_report(finished):

@@ -11,23 +11,13 @@ from ragen.llm_agent.config.loading import setting
 KEYS, LIVE = ("report", "output.report"), "live"
 
 
-def wants_report(config: Any, is_served: bool = True) -> bool:
+def wants_report(config: Any) -> bool:
     """Whether a configuration asks for a report; one that is served has it too.
 
-    Args:
-        config: The whole configuration.
-        is_served: Whether ``live`` can be had.
-
     Raises:
-        ConfigError: A key is neither true nor false nor ``live``, or ``live`` cannot be had.
+        ConfigError: A key is neither true nor false nor ``live``.
     """
-    wanted = _wanted(config)
-    if LIVE in wanted and not is_served:
-        raise ConfigError(
-            f"configuration key {KEYS[wanted.index(LIVE)]!r} is 'live', which only `ragen rollout` and `ragen "
-            f"eval` support; expected true or false."
-        )
-    return any(wanted)
+    return any(_wanted(config))
 
 
 def wants_live(config: Any) -> bool:

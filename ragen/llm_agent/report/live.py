@@ -5,6 +5,7 @@
     rollout (main thread)                      server (uvicorn, a thread)          browser
       add(episodes that are over) ----------->   episodes                 <-----   GET /          the page
       beat()  lanes, now and then  ---------->   lanes                    <-----   GET /news      rows since, parts
+      show(another report)  ----------------->   its edition
       close() ------------------------------->   is over                  <-----   GET /body/17   a trajectory
 
 It listens on the loopback address alone, and answers who shows the token that stands in the address it tells; anyone
@@ -29,7 +30,7 @@ from ragen.llm_agent.report.contents import Episode, Report
 from ragen.llm_agent.report.page import framed, head_of, parts_of
 from ragen.llm_agent.report.trajectories import FILTERS, NOUN, TrajectoryWriter, index_of, row_of
 
-PARTS = ("totals", "results", "failures", "lanes")
+PARTS = ("totals", "results", "history", "failures", "lanes")
 HOST = "127.0.0.1"
 MOST_ROWS = 2000  # in one answer
 _BEAT_S, _RATE_S = 1.0, 10.0
@@ -46,18 +47,19 @@ class LiveReport:
         address: Where it is looked at, token included; empty before it serves.
     """
 
-    def __init__(self, report: Report, words: Callable[[], str], replies: Callable[[], int]) -> None:
+    def __init__(self, report: Report, words: Callable[[], str], replies: Callable[[], int] | None = None) -> None:
         """Take what is known before anything is played.
 
         Args:
             report: With ``about``; its episodes are those that an earlier run has played.
             words: Tells how far the run is, in a line; called from another thread.
-            replies: Tells how many replies came.
+            replies: Tells how many replies came; None where nobody counts them.
         """
         self.address = ""
         self._report = report
         self._words, self._replies = words, replies
         self._episodes = list(report.episodes)
+        self._edition = 0  # of the report
         self._lanes: Sequence[Any] = ()
         self._writer = TrajectoryWriter(_ALL_IMAGES)
         self._writing = threading.Lock()
@@ -76,6 +78,12 @@ class LiveReport:
     def add(self, episodes: Iterable[Episode]) -> None:
         """Show trajectories that are over."""
         self._episodes.extend(episodes)
+
+    def show(self, report: Report) -> None:
+        """Show another report in the place of the one before; browsers load the page again."""
+        self._report, self._episodes, self._lanes = report, list(report.episodes), report.lanes
+        self._parts = {}
+        self._edition += 1
 
     def beat(self, lanes: Callable[[], Sequence[Any]]) -> None:
         """Note what lanes have done, now and then.
@@ -164,7 +172,8 @@ class LiveReport:
         is_all = since + len(rows) >= len(episodes)
         told = {
             "rows": rows,
-            "status": f"{self._words()}, {self._rate():.1f} replies/s{'; the run has finished' if is_over else ''}",
+            "status": f"{self._words()}{self._rate()}{'; the run has finished' if is_over else ''}",
+            "edition": self._edition,
             "parts": self._changed_parts(episodes, is_over),
             "is_over": is_over and is_all,
             "has_more": not is_all,
@@ -173,14 +182,16 @@ class LiveReport:
             self._has_told_end.set()
         return told
 
-    def _rate(self) -> float:
-        """Replies a second, of the last seconds."""
+    def _rate(self) -> str:
+        """Replies a second, of the last seconds, behind a comma."""
+        if self._replies is None:
+            return ""
         now, rates = time.monotonic(), self._rates
         rates.append((now, self._replies()))
         while now - rates[0][0] > _RATE_S:
             rates.popleft()
         (start, first), (end, last) = rates[0], rates[-1]
-        return (last - first) / (end - start) if end > start else 0.0
+        return f", {(last - first) / (end - start) if end > start else 0.0:.1f} replies/s"
 
     def _changed_parts(self, episodes: Sequence[Episode], is_over: bool) -> dict[str, str]:
         """The parts above the list; written anew where something is over, and no more often than is cheap."""

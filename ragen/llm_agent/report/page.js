@@ -228,6 +228,8 @@
 
   // A run that still goes on
 
+  let edition = null; // of the page
+
   async function news() {
     let told = null;
     try {
@@ -239,6 +241,8 @@
       status.textContent = "The run has ended, or cannot be reached any more; what is here is as it was last.";
       return;
     }
+    edition ??= told.edition;
+    if (told.edition !== edition) return location.reload();
     for (const row of told.rows) { rows.push(row); learn(row); }
     status.textContent = told.status;
     for (const [name, html] of Object.entries(told.parts)) {

@@ -25,6 +25,8 @@ from ragen.closing import Closing
 from ragen.errors import ConfigError, install_command
 from ragen.files import write_whole
 
+METRICS_FILE = "metrics.jsonl"
+"""Where a training of ours writes what it measures, a line a step."""
 PACKAGES = {"console": "", "tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio", "mlflow": "mlflow"}
 """Names of loggers, and the package that each needs; ``console`` is what commands print anyway."""
 

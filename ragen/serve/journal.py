@@ -302,6 +302,10 @@ class Journal:
             raise StorageError(f"the journal {self.path} cannot be written: {error.strerror}.") from error
         self.episode = episode
 
+    async def append(self, line: dict[str, Any]) -> None:
+        """Write a turn, and wait until it is on the disk; see :meth:`Journals.append`."""
+        await self._journals.append(self, line)
+
     @property
     def size(self) -> int:
         """Bytes of the file."""

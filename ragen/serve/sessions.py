@@ -399,8 +399,7 @@ class ServedSession:
                     "recorded": encode(list(recorded)),
                 }
                 line |= {"executed": len(result.executed), "request_id": request_id, "answer": answer}
-                assert self._sessions.journals is not None
-                await self._sessions.journals.append(self._journal, line)
+                await self._journal.append(line)
         except BaseException:
             await self._go_back(episode, episode.turns)
             raise

@@ -15,9 +15,6 @@ from ragen.tracking import Logger
 WARM_UP, TRAIN = PHASES = ("warm_up", "train")
 
 
-METRICS_FILE = "metrics.jsonl"
-
-
 class MetricsFile(Logger):
     """One JSON object a line, with ``phase`` and ``step``, on disk at once."""
 

@@ -29,8 +29,8 @@ from ragen.llm_agent.filtering.group_filter import spread
 from ragen.llm_agent.filtering.tables import log_generations, log_groups
 from ragen.llm_agent.rollout.command import create_tokenizer
 from ragen.torch_threads import torch_threads
-from ragen.tracking import Loggers, TableFiles, open_loggers
-from ragen.training.curves import METRICS_FILE, PHASES, TRAIN, WARM_UP, MetricsFile, draw_curve, place_of_line
+from ragen.tracking import METRICS_FILE, Loggers, TableFiles, open_loggers
+from ragen.training.curves import PHASES, TRAIN, WARM_UP, MetricsFile, draw_curve, place_of_line
 from ragen.training.display import Display
 from ragen.training.filtering import Sample, sample_groups
 from ragen.training.gradient_analysis import analyse

@@ -40,7 +40,9 @@ RETRIEVAL_AT = (2, 4, 8)
 STD_EPS = 1e-3
 
 FIRST_TURNS, TRAJECTORIES = "first turns", "trajectories"
-_PREFIXES = {FIRST_TURNS: "collapse_first_turn_sample", TRAJECTORIES: "collapse_trajectory_sample"}
+PREFIXES = {FIRST_TURNS: "collapse_first_turn_sample", TRAJECTORIES: "collapse_trajectory_sample"}
+"""What a training's metrics of each sample are named after, as RAGEN names them."""
+VALID_THINKING = "collapse/valid_thinking_rate"
 
 Floats = NDArray[np.float64]
 Ids = Sequence[int]
@@ -330,7 +332,7 @@ class CollapseDetector:
         found: dict[str, float] = {}
         if self.settings.all_turns:
             if played.replies:
-                found["collapse/valid_thinking_rate"] = len(played.thoughts) / played.replies
+                found[VALID_THINKING] = len(played.thoughts) / played.replies
             found |= self._sample(TRAJECTORIES, played, score, step, context)
         if self.settings.first_turn:
             valid, total = sum(thought.turn == 1 for thought in played.thoughts), played.trajectories
@@ -345,8 +347,8 @@ class CollapseDetector:
         found = measured(pairs, score, how == FIRST_TURNS, context, self.settings.std_eps)
         named = {name: value for name, value in found.items() if name.startswith("collapse/")}
         if named:
-            named |= self._averaged(_PREFIXES[how], named)
-        return {f"{_PREFIXES[how]}/{name.removeprefix('collapse/')}": value for name, value in named.items()}
+            named |= self._averaged(PREFIXES[how], named)
+        return {f"{PREFIXES[how]}/{name.removeprefix('collapse/')}": value for name, value in named.items()}
 
     def _averaged(self, sample: str, found: Mapping[str, float]) -> dict[str, float]:
         averaged: dict[str, float] = {}

@@ -22,13 +22,22 @@ from typing import TYPE_CHECKING, Any
 from ragen.errors import ConfigError
 from ragen.extras import needs
 from ragen.llm_agent.backends.prompt import text_of
-from ragen.llm_agent.evaluation.collapse import FIRST_TURNS, TRAJECTORIES, Thought, measured, sampled
+from ragen.llm_agent.evaluation.collapse import (
+    FIRST_TURNS,
+    PREFIXES,
+    TRAJECTORIES,
+    VALID_THINKING,
+    Thought,
+    measured,
+    sampled,
+)
 from ragen.llm_agent.evaluation.results import ALL, independent, print_whole
 from ragen.llm_agent.evaluation.scanners import Finding, Scan, scan, scanners_of
 from ragen.llm_agent.evaluation.tables import plain_table
 from ragen.llm_agent.prompting.replies import THINK, thought_of
 from ragen.llm_agent.report.contents import About
 from ragen.llm_agent.rollout.rollout_file import read_records, rows_of
+from ragen.tracking import METRICS_FILE
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,10 +47,6 @@ if TYPE_CHECKING:
 
 SAMPLES = 64  # the most pairs of a sample
 _SHOWN = 3  # examples of each scanner
-METRICS = "metrics.jsonl"
-"""Where a training writes what it measures, a line a step."""
-_SAMPLES_IN_TRAINING = {FIRST_TURNS: "collapse_first_turn_sample", TRAJECTORIES: "collapse_trajectory_sample"}
-_VALID = "collapse/valid_thinking_rate"
 _COLUMNS = {
     "MI": "mi_estimate",
     "at most": "mi_upper_bound",
@@ -182,7 +187,7 @@ def run(options: argparse.Namespace, prog: str) -> int:
         raise ConfigError(f"--samples is {options.samples}; expected at least 2.")
     scanners = scanners_of(options.scanner, "--scanner")
     path = rows_of(options.run)
-    if not path.exists() and (measured_steps := options.run / METRICS).exists():
+    if not path.exists() and (measured_steps := options.run / METRICS_FILE).exists():
         return _training(measured_steps, options)
     records = read_records(path)
     if not records:
@@ -304,11 +309,11 @@ def steps_of(path: Path) -> list[dict[str, Any]]:
 
 def _thoughts(step: Mapping[str, Any]) -> dict[str, Any]:
     samples = {}
-    for how, prefix in _SAMPLES_IN_TRAINING.items():
+    for how, prefix in PREFIXES.items():
         if f"{prefix}/mi_estimate" in step:
             names = (name for name in step if name.startswith(f"{prefix}/"))
             samples[how] = {name.removeprefix(f"{prefix}/"): step[name] for name in names}
-    return {"valid_thinking_rate": step.get(_VALID), "samples": samples}
+    return {"valid_thinking_rate": step.get(VALID_THINKING), "samples": samples}
 
 
 def _training(path: Path, options: argparse.Namespace) -> int:

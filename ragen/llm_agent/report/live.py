@@ -66,7 +66,7 @@ class LiveReport:
         self._token = secrets.token_urlsafe(24)
         self._rates: deque[tuple[float, int]] = deque()
         self._parts: dict[str, str] = {}
-        self._parts_of, self._parts_due = -1, 0.0
+        self._parts_of, self._parts_due = (-1, -1), 0.0  # an edition, and how many episodes
         self._beat_at = self._asked_at = 0.0
         self._is_over = False
         self._has_told_end = threading.Event()
@@ -82,7 +82,6 @@ class LiveReport:
     def show(self, report: Report) -> None:
         """Show another report in the place of the one before; browsers load the page again."""
         self._report, self._episodes, self._lanes = report, list(report.episodes), report.lanes
-        self._parts = {}
         self._edition += 1
 
     def beat(self, lanes: Callable[[], Sequence[Any]]) -> None:
@@ -166,15 +165,15 @@ class LiveReport:
 
     def _news(self, since: int) -> dict[str, Any]:
         self._asked_at = time.monotonic()
-        is_over = self._is_over  # before the rest is looked at, which is then all there is
+        is_over, edition = self._is_over, self._edition  # before the rest is looked at, which is then all there is
         episodes = list(self._episodes)
         rows = [row_of(episode).plain(FILTERS) for episode in episodes[since : since + MOST_ROWS]]
         is_all = since + len(rows) >= len(episodes)
         told = {
             "rows": rows,
             "status": f"{self._words()}{self._rate()}{'; the run has finished' if is_over else ''}",
-            "edition": self._edition,
-            "parts": self._changed_parts(episodes, is_over),
+            "edition": edition,
+            "parts": self._changed_parts(edition, episodes, is_over),
             "is_over": is_over and is_all,
             "has_more": not is_all,
         }
@@ -193,14 +192,15 @@ class LiveReport:
         (start, first), (end, last) = rates[0], rates[-1]
         return f", {(last - first) / (end - start) if end > start else 0.0:.1f} replies/s"
 
-    def _changed_parts(self, episodes: Sequence[Episode], is_over: bool) -> dict[str, str]:
+    def _changed_parts(self, edition: int, episodes: Sequence[Episode], is_over: bool) -> dict[str, str]:
         """The parts above the list; written anew where something is over, and no more often than is cheap."""
         now = time.monotonic()
-        if is_over or (now >= self._parts_due and self._parts_of != len(episodes)) or not self._parts:
+        known, wanted = self._parts_of, (edition, len(episodes))
+        if is_over or known[0] != edition or (now >= self._parts_due and known != wanted):
             report = replace(self._report, episodes=episodes, lanes=self._lanes, timeline=None)
             written = parts_of(report)
             self._parts = {name: written[name] for name in PARTS}
-            self._parts_of = len(episodes)
+            self._parts_of = wanted
             self._parts_due = time.monotonic() + (time.monotonic() - now) / _SHARE
         return self._parts
 

@@ -24,7 +24,7 @@ from ragen.meta.rl2.ppo import PPO
 from ragen.meta.rl2.settings import RunSettings
 from ragen.parallel import Gain
 from ragen.torch_threads import torch_threads
-from ragen.tracking import Loggers, open_loggers
+from ragen.tracking import METRICS_FILE, Loggers, open_loggers
 
 with needs("meta", "an agent of meta-RL"):
     import torch
@@ -215,7 +215,7 @@ class Trainer:
         (self.folder / "bars.json").write_text(json.dumps({"measure": self._name, **self.bars}, indent=1) + "\n")
 
     def _write_history(self) -> None:
-        write_whole(self.folder / "metrics.jsonl", "".join(json.dumps(metrics) + "\n" for metrics in self.history))
+        write_whole(self.folder / METRICS_FILE, "".join(json.dumps(metrics) + "\n" for metrics in self.history))
 
     def _save(self) -> None:
         learner = self._learner

@@ -1,6 +1,6 @@
-"""The engine: environments with one live replica each, in the main process or in a lane, that survive what happens.
+"""The engine: environments with one live replica each, in the main process or in a lane, that survive failures.
 
-        ids -> what is asked                                     ids -> what came of it
+        ids -> requests                                          ids -> results
                |                                                          ^
                v                                                          |
     +------------------------------- EnvEngine ----------------------------------+
@@ -11,10 +11,11 @@
                |                     |                            |
           EnvHost in main       shared lanes              quarantine lanes
 
-An environment is *in sync* where its replica stands exactly at the end of its journal (``docs/architecture.md``).
+An environment is *in sync* when its replica is exactly at the end of its journal (``docs/architecture.md``).
 
-Any subset of the environments may be reset, played or called at any time, and several threads may do so at once with
-environments that are not each other's. Main plays for one thread at a time, and has deadlines in its main thread only.
+Any subset of the environments may be reset, played or called at any time. Several threads may do so at once if their
+environments are disjoint. The main process plays for one thread at a time, and enforces deadlines in its main thread
+only.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ class EnvEngine(Closing):
     """Environments, wherever they live; a context manager.
 
     Attributes:
-        settings: How it behaves.
-        environments: What is known of each environment, and which calls are using them.
-        records: The same by env_id.
+        settings: The engine's settings.
+        environments: The record of each environment, and which calls are using them.
+        records: These records by env_id.
         homes: Where environments live.
-        messages, stats_book, failures: What it logs, counts, and does about failures.
+        messages, stats_book, failures: Logging, statistics, and failure handling.
     """
 
     def __init__(
@@ -69,13 +70,13 @@ class EnvEngine(Closing):
         spread: Spread = spread_evenly,
         on_failure: OnFailure = say_nothing,
     ) -> None:
-        """Know the environments; nothing is built before it is needed, but workers that the first reset needs start.
+        """Register the environments, build none, and start the workers that the first reset needs.
 
         Args:
             specs: The environments.
-            settings: How to behave; the defaults if left out.
-            spread: Deals environments out to so many lanes: gives the index of a lane by env_id.
-            on_failure: Called with each failure of an environment; what it returns is added to the message.
+            settings: The engine's settings; the defaults if omitted.
+            spread: Distributes environments over a number of lanes: returns the index of a lane by env_id.
+            on_failure: Called with each failure of an environment; the text it returns is added to the message.
 
         Raises:
             StateError: Called inside a worker process; or two environments have the same id.
@@ -240,7 +241,7 @@ class EnvEngine(Closing):
                 :class:`~ragen.parallel.episode.turn.Turn`. The engine keeps it: do not modify it afterwards.
 
         Returns:
-            Results of the game by env_id, in the order of ``actions``; :class:`EnvFailed` for environments that failed.
+            The game's results by env_id, in the order of ``actions``; :class:`EnvFailed` for environments that failed.
 
         Raises:
             StateError: The engine is closed, an environment was not reset, or another thread is using it.
@@ -261,7 +262,7 @@ class EnvEngine(Closing):
             return values
 
     def _before_turns(self, env_ids: Collection[int]) -> bool:
-        """Move what is at the wrong home; whether more may be moved during the call."""
+        """Move environments that are at the wrong home; whether more may be moved during the call."""
         for record in self.environments.of(env_ids):
             if not record.journal.has_begun and record.failed is None:
                 raise StateError(f"env {record.env_id} has not been reset; reset it before playing it.")
@@ -334,14 +335,14 @@ class EnvEngine(Closing):
 
     @holds_interrupts
     def settle(self) -> None:
-        """Give environments their homes before the first reset, for engines whose environments are called earlier."""
+        """Place environments before the first reset, for engines whose environments are called earlier."""
         if self._use_lanes != "auto":
             with self.environments.lock:
                 self.homes.decide(self._use_lanes, self.stats_book.take_episode())
 
     @holds_interrupts
     def rebalance(self) -> None:
-        """Now and then, where episodes begin one by one: forget old failures of lanes, and decide on homes again."""
+        """Clear old failures of lanes and decide on placement again; called where episodes begin one by one."""
         with self.environments.lock:
             self.environments.check_open()
             if not self.environments.in_use:  # of other threads
@@ -356,8 +357,8 @@ class EnvEngine(Closing):
     def readmit(self, env_ids: Iterable[int]) -> None:
         """Let environments that have just played a turn back into shared workers, and forgive these their kills.
 
-        For engines without an episode of all environments, at whose beginning that is done in any case. It is about
-        kills that may come from outside; an environment that failed in another way stays by itself.
+        For engines whose environments do not share episodes; otherwise the start of an episode does this. It concerns
+        kills that may come from outside; an environment that failed in another way stays in its own worker.
         """
         with self.environments.lock:
             self.failures.readmit(self.environments.of(list(env_ids)))
@@ -371,11 +372,11 @@ class EnvEngine(Closing):
         return self.homes.reasons(self.stats_book.episode)
 
     def gain(self) -> Gain:
-        """What workers have gained since the engine was created."""
+        """The time that workers have saved since the engine was created."""
         return self.stats_book.gain(self._use_lanes, self.homes.held_in_main())
 
     def stats(self, of_this_thread: bool = False) -> list[LaneStats]:
-        """What each process has done, main first; or only what the calling thread requested."""
+        """Statistics of each process, main first; or only of the calling thread's requests."""
         with self.environments.lock:
             return self.stats_book.lanes(of_this_thread)
 

@@ -1,9 +1,10 @@
-"""A set of environments that one object of a user's holds: the engine behind every manager, container and wrapper.
+"""A set of environments held by one user-facing object: the engine behind every manager, container and wrapper.
 
-Each of them is an interface of its own, with the names and formats of its users. What they share is here: the engine is
-closed with its holder, however that goes; calls of a closed one are refused; failures are values, or are raised where
-the settings say so; the seeds of groups follow one rule; and where episodes begin one by one, so that no reset of all
-environments comes, placement is decided on again every now and then.
+Each of them is an interface of its own, with its users' names and formats. They share the following: the engine is
+closed with its holder, even when the holder is garbage collected; calls to a closed holder are refused; failures are
+values, or are raised if the settings say so; seeds of groups follow one rule; and where episodes begin one by one, so
+that the environments are never all reset together, placement is decided on again every :data:`REBALANCE_INTERVAL`
+turns.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def group_seeds(first: int, groups: int, group_size: int = 1) -> list[int]:
     Args:
         first: Seed of the first group.
         groups: Number of groups.
-        group_size: Environments of a group.
+        group_size: Environments per group.
     """
     return [first + index // group_size for index in range(groups * group_size)]
 
@@ -54,7 +55,7 @@ class EnvSet(Closing):
         spread: Spread = spread_evenly,
         on_failure: OnFailure = say_nothing,
     ) -> None:
-        """Have an engine; see :class:`~ragen.parallel.engine.EnvEngine` for the arguments."""
+        """Create the engine; see :class:`~ragen.parallel.engine.EnvEngine` for the arguments."""
         self._engine = EnvEngine(specs, settings, spread=spread, on_failure=on_failure)
         self._finalizer = weakref.finalize(self, self._engine.close, forgotten=True)
         self._raises = self._engine.settings.on_env_failure == "raise"
@@ -62,7 +63,7 @@ class EnvSet(Closing):
 
     @property
     def closed(self) -> bool:
-        """Whether it can be used no more."""
+        """Whether the set has been closed."""
         return self._finalizer is None or not self._finalizer.alive
 
     def close(self) -> None:
@@ -71,7 +72,7 @@ class EnvSet(Closing):
             self._engine.close()
 
     def __repr__(self) -> str:
-        """What it is: how many environments of which tags, how they are stepped, and whether it is closed."""
+        """The number of environments per tag, how they are stepped, and whether the set is closed."""
         if self._finalizer is None:
             return f"<{type(self).__name__}, not made>"
         tags = Counter(record.spec.tag for record in self._engine.records.values())
@@ -84,7 +85,7 @@ class EnvSet(Closing):
             raise StateError(f"this {self.holder} is closed; create a new one.")
 
     def _raise_failures(self, values: Mapping[int, Any], at_build: bool = False) -> None:
-        """Raise the first failure, where failures raise; ``at_build`` that of one that cannot be built in any case."""
+        """Raise the first failure if the settings say so; with ``at_build``, a failure to build is always raised."""
         raise_failures(values, self._raises, at_build)
 
     def _count_turns(self, count: int) -> None:
@@ -95,20 +96,20 @@ class EnvSet(Closing):
             self._engine.rebalance()
 
     def _values_of(self, found: Mapping[int, Any]) -> Sequence[Any]:
-        """What environments gave to a call; the first exception among it is raised."""
+        """The results of a call; raises the first exception among them."""
         for value in found.values():
             if isinstance(value, Exception):
                 raise value
         return list(found.values())
 
     def stats(self) -> list[LaneStats]:
-        """What each home (the main process first, then workers) hosts and has done."""
+        """Statistics of the main process, then of each worker."""
         return self._engine.stats()
 
     def not_deterministic(self) -> dict[str, str]:
-        """Tags whose replays differed, with the environment type of each; empty where none did."""
+        """Tags whose replays differed, with the environment type of each."""
         return dict(self._engine.failures.not_deterministic)
 
     def gain(self) -> Gain:
-        """What workers have gained since this was made: the time that passed, and an estimate without workers."""
+        """The time that workers have saved so far: the time that passed, and an estimate without workers."""
         return self._engine.gain()

@@ -1,7 +1,7 @@
-"""What an engine knows of its environments: a record of each, which calls are using them, and the lock over both.
+"""An engine's records of its environments, which calls are using them, and the lock over both.
 
-An environment is *in sync* where its replica stands exactly at the end of its journal. The mark is cleared the moment
-anything is sent, and set when the result is committed: whatever happens in between, the next use finds out.
+An environment is *in sync* when its replica is exactly at the end of its journal. The flag is cleared as soon as a
+request is sent, and set when the result is committed, so the next use notices if anything went wrong in between.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from ragen.parallel.episode.turn import named
 from ragen.parallel.interrupts import interrupts_held
 from ragen.parallel.lanes.lane import Lane
 
-NOT_LOADED = -2  # a generation that no worker has
+NOT_LOADED = -2  # no worker has this generation
 IN_MAIN = 0  # the generation of the main process
 
 
 @dataclass(frozen=True)
 class EnvFailed:
-    """An environment has failed for good in this episode; stands where its result would.
+    """An environment that has failed for good in this episode; returned in place of a result.
 
     Attributes:
-        text: What happened, the same words wherever the environment lived.
-        error: The full story, with the environment's own exception as its cause where there is one.
-        phase: What was being done.
+        text: What happened, in the same words wherever the environment lived.
+        error: The full error, with the environment's own exception as its cause where there is one.
+        phase: The operation that failed.
     """
 
     text: str
@@ -42,7 +42,7 @@ class EnvFailed:
 
 
 def raise_failures(values: Mapping[int, Any], raises: bool, at_build: bool = False) -> None:
-    """Raise the first failure among values by env_id, if failures raise; ``at_build`` those to build do always."""
+    """Raise the first failure among values by env_id if ``raises``; failures to build always, with ``at_build``."""
     for value in values.values():
         if type(value) is EnvFailed and (raises or (at_build and value.phase == "build")):
             raise value.error
@@ -53,20 +53,20 @@ class EnvRecord:
     """One environment: where it lives, and what has happened to it in this episode.
 
     Attributes:
-        spec: What builds it.
+        spec: Describes how to build it.
         home: The lane it was assigned to; None for the main process.
         env_id: Its index.
         lane: Where it lives now: its home, or a quarantine lane.
-        generation: Which worker of ``lane`` has it loaded.
-        in_sync: Whether its replica stands exactly at the end of its journal.
-        bound_to_main: It turned out not to work in a worker.
-        is_suspect: It is played in a quarantine lane, or waits until there is room.
-        failures: How often it has failed at what is being asked.
-        kills: How often its worker was killed at that, perhaps by someone else.
+        generation: The worker of ``lane`` that has it loaded.
+        in_sync: Whether its replica is exactly at the end of its journal.
+        bound_to_main: Whether it turned out not to work in a worker.
+        is_suspect: Whether it is played in a quarantine lane, or waits for room in one.
+        failures: How often it has failed at the current request.
+        kills: How often its worker was killed during the current request, perhaps from outside.
         failed: Why its episode is over, if it has failed for good.
-        origin: The environment that it descends from by forks, whose moves it follows; None if it is no fork.
-        journal: What was played.
-        observation: What it last showed.
+        origin: The environment that it descends from by forks, and moves with; None if it is no fork.
+        journal: The episode so far.
+        observation: Its last observation.
     """
 
     spec: EnvSpec
@@ -85,31 +85,31 @@ class EnvRecord:
     observation: Any = ""
 
     def __post_init__(self) -> None:
-        """Keep what is asked at every turn at hand."""
+        """Cache what every turn needs."""
         self.env_id, self.lane = self.spec.env_id, self.home
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the worker that is at its lane now, or main, has it loaded."""
+        """Whether its lane's current worker, or the main process, has it loaded."""
         return self.generation == (IN_MAIN if self.lane is None else self.lane.current)
 
     @property
     def can_move(self) -> bool:
-        """Whether it can be rebuilt elsewhere as it stands now."""
+        """Whether it can be rebuilt elsewhere in its current state."""
         stands = self.in_sync and self.is_loaded and self.journal.has_begun
         return not stands or (self.spec.is_replayable and self.journal.can_be_rebuilt)
 
     def forget_failures(self) -> None:
-        """A reset is about to come: failures of the last episode are over."""
+        """Clear the last episode's failures before a reset."""
         self.failures = self.kills = 0
         self.failed = None
 
-    # What came of a call, once it has come back
+    # Commit the results of a call
 
     def commit_reset(self, order: ResetOrder, value: Any, saved: bytes | None) -> Any:
-        """Begin the journal of a new episode, with a snapshot if there is one; what it shows, or why it failed."""
+        """Begin the journal of a new episode, with a snapshot if any; returns the observation or the failure."""
         if isinstance(value, EnvFailed):
-            if order.seed is not None:  # else the next reset still has to go on from the last episode
+            if order.seed is not None:  # else the next reset must still continue from the last episode
                 self.journal, self.observation = EpisodeJournal(settings=self.journal.lasting()), ""
             return value
         observation, digest, before = value
@@ -119,12 +119,12 @@ class EnvRecord:
         return observation
 
     def commit_fork(self, observation: Any) -> None:
-        """It stands at the end of the journal that it was given."""
+        """Mark a fork as being at the end of the journal that it was given."""
         self.observation, self.in_sync = observation, True
         self.failures = self.kills = 0
 
     def commit_turn(self, action: Any, result: Any, saved: bytes | None) -> None:
-        """Make a turn part of the episode, or begin the next one with it; with the snapshot that was taken after it."""
+        """Add a turn, and the snapshot taken after it, to the episode, or begin the next episode with it."""
         game = self.spec.game
         if game.begins_in_turns and result.began is not None:
             self._begin(game.start(action, result), result.observation)
@@ -136,7 +136,7 @@ class EnvRecord:
             self.journal.keep(saved, result.digest)
 
     def commit_change(self, change: Change | None, value: Any) -> Any:
-        """Make a change part of the episode, None for what changes nothing; what came of it, an error if it raised."""
+        """Add a change to the episode (None: nothing changed); returns its result, or an error if it raised."""
         if isinstance(value, EnvFailed):
             return value.error
         if change is not None:
@@ -156,7 +156,7 @@ class EnvRecord:
         self.failures = self.kills = 0
 
     def describe(self) -> str:
-        """The environment and how far it came, in words."""
+        """The environment and its turn, for messages."""
         moment = f"at turn {self.journal.turns + 1}" if self.journal.has_begun else "at its reset"
         return f"{self.spec.describe()} {moment}"
 
@@ -165,10 +165,10 @@ class Environments:
     """The environments of one engine.
 
     Attributes:
-        records: What is known of each, by env_id.
+        records: The record of each, by env_id.
         lock: Held while records are read or changed, never while environments are at work.
-        in_use: Those that calls are using now, of all threads.
-        is_closed: Whether the engine is, and none can be used any more.
+        in_use: Ids that calls of any thread are using now.
+        is_closed: Whether the engine is closed.
     """
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ class Environments:
 
     @contextmanager
     def claimed(self, env_ids: Iterable[int]) -> Iterator[None]:
-        """Have environments to oneself, with interrupts held back, for the length of a call.
+        """Reserve environments for the length of a call, with interrupts held back.
 
         Raises:
             InputError: There is no such environment.
@@ -206,5 +206,5 @@ class Environments:
             raise StateError("this manager is closed; create a new one.")
 
     def of(self, env_ids: Collection[int]) -> list[EnvRecord]:
-        """The records of these, in their order."""
+        """The records of these environments, in the given order."""
         return list(map(self.records.__getitem__, env_ids))

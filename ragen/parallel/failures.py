@@ -1,4 +1,4 @@
-"""Carries out what :mod:`ragen.parallel.recovery` decides, and says so in words."""
+"""Carries out the decisions of :mod:`ragen.parallel.recovery`, and logs them."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _ONCE_MORE = "Retrying on a rebuilt environment."
 
 @dataclass(frozen=True)
 class Failure:
-    """What is known when an environment has failed, for what keeps failures to be played again.
+    """A failure of an environment, as passed to ``on_failure`` for a crash report.
 
     Attributes:
         spec: The environment.
         journal: Its episode so far; the one before, if a reset was asked.
-        asked: What was asked of it: a class of :mod:`ragen.parallel.lanes.orders`.
+        asked: The request: a class of :mod:`ragen.parallel.lanes.orders`.
         item: The item of that order.
-        phase: What exactly was being done.
+        phase: The operation that failed.
         text: The failure in words.
         error: The error to raise for it; the environment's own exception is its cause, its notes are stacks.
-        timeout: Seconds it might have taken.
+        timeout: Its deadline in seconds.
     """
 
     spec: EnvSpec
@@ -53,11 +53,11 @@ class Failure:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a call asks of environments.
+    """The request of one call.
 
     Attributes:
-        kind: What is asked.
-        items: Of whom, and with what: an item of that order by env_id.
+        kind: The class of the order.
+        items: The order's items by env_id.
         timeout: Seconds that each may take.
         reset_timeout: Seconds that each step of a replay may take.
     """
@@ -72,7 +72,7 @@ class Asked:
         return self.reset_timeout if order.rebuilds else self.timeout
 
     def failure(self, record: EnvRecord, order: Order, text: str, error: RagenError, phase: str = "") -> Failure:
-        """What is known when an environment has failed as an order was carried out; its phase is the order's own."""
+        """The failure of an environment during an order; its phase is the order's by default."""
         journal, item, timeout = record.journal, self.items.get(record.env_id), self.timeout_of(order)
         return Failure(record.spec, journal, self.kind, item, phase or order.phase, text, error, timeout)
 
@@ -81,7 +81,7 @@ OnFailure = Callable[[Failure], str]
 
 
 def say_nothing(_: Failure) -> str:
-    """Keep nothing of a failure."""
+    """Ignore a failure."""
     return ""
 
 
@@ -101,22 +101,22 @@ class Failures:
         self._stats, self._messages, self._on_failure = stats, messages, on_failure
         self._restarts: dict[Lane, int] = defaultdict(int)
         self._kills: Counter[Lane] = Counter()  # of these, those that may come from outside
-        self._killed: set[int] = set()  # suspects for nothing but such a kill
+        self._killed: set[int] = set()  # environments that are suspects only because of such a kill
         self.not_deterministic: dict[str, str] = {}  # tags whose replays differed, with their environments' types
 
     def begin_episode(self) -> None:
-        """All environments are about to be reset: what happened is over."""
+        """Clear all failures, since all environments are about to be reset."""
         self._restarts.clear()
         self._kills.clear()
 
     def came_through(self, record: EnvRecord) -> None:
-        """An episode has ended well: one restart of its lane is paid back, which would count it out in the long run."""
+        """Take back one restart of the lane of an environment whose episode ended well."""
         self._killed.discard(record.env_id)
         if record.home is not None and record.failed is None and self._restarts[record.home]:
             self._restarts[record.home] -= 1
 
     def readmit(self, records: Iterable[EnvRecord]) -> None:
-        """A turn was played in each: kills that may come from outside are forgiven them and their lanes."""
+        """Clear the kills that may come from outside of environments that have played a turn, and of their lanes."""
         if not self._kills and not self._killed:
             return
         for record in records:
@@ -127,7 +127,7 @@ class Failures:
                 self._homes.place({record.env_id: record.home})
 
     def admit(self, suspect: EnvRecord, asked: Collection[int], todo: Collection[int]) -> bool:
-        """Give a suspect a lane of its own; whether there was room."""
+        """Give a suspect a lane of its own; returns whether there was room."""
         quarantine, pool = self._homes.quarantine, self._homes.pool
         if quarantine.admit(suspect, pool):
             return True
@@ -135,13 +135,13 @@ class Failures:
         return quarantine.admit(suspect, pool)
 
     def sum_up(self) -> None:
-        """A call is over: log what was only counted, where it has become much more."""
+        """At the end of a call: log the counts of repeated failures that have grown much."""
         self._messages.sum_up()
 
     # Environments
 
     def of_env(self, record: EnvRecord, value: Raised | Divergence, order: Order, asked: Asked) -> None:
-        """An environment gave no result, but an exception or a divergence."""
+        """Handle an exception or a divergence of an environment."""
         if isinstance(value, Divergence):
             self._diverged(record, value, order, asked)
         elif isinstance(value, TimedOut):
@@ -155,7 +155,7 @@ class Failures:
             self._decide(record, trouble, asked.failure(record, order, value.text, raised, value.phase))
 
     def lost(self, record: EnvRecord, asked: Asked) -> None:
-        """Its state is gone, and it declares that it cannot be replayed."""
+        """Fail an environment whose state is gone and that declares that it cannot be replayed."""
         text = "its state was lost, and its class declares that it cannot be replayed"
         error = EnvError(f"{record.describe()}: {text}.")
         self._decide(record, Trouble.LOST, asked.failure(record, Rebuild((), ()), text, error))
@@ -181,7 +181,7 @@ class Failures:
         facts = Facts(record.lane is None, record.failures, record.kills, is_building, is_shared)
         decision = recovery.decide(trouble, facts, self._settings)
         record.in_sync = False
-        self._tell(trouble, failure, decision)
+        self._log(trouble, failure, decision)
         if decision.counts:
             setattr(record, decision.counts, getattr(record, decision.counts) + 1)
         then = decision.then
@@ -200,8 +200,8 @@ class Failures:
             record.bound_to_main |= then is Then.STAY_IN_MAIN
             self._homes.move_to_main([record])
 
-    def _tell(self, trouble: Trouble, failure: Failure, decision: Decision) -> None:
-        """Say what happened and what follows; a killed worker was logged already."""
+    def _log(self, trouble: Trouble, failure: Failure, decision: Decision) -> None:
+        """Log what happened and what follows; a killed worker was logged already."""
         spec, error, what = failure.spec, failure.error, failure.text
         if decision.then is Then.STAY_IN_MAIN:
             story = f"{spec.describe()} does not work in a worker, so it stays in the main process: {what}"
@@ -224,7 +224,7 @@ class Failures:
     # Lanes
 
     def of_lane(self, lane: Lane, failure: LaneFailure, order: Order, asked: Asked) -> None:
-        """A lane gave no reply: it was at the turn of an environment, or of none."""
+        """Handle a lane that gave no reply, with or without an environment at work."""
         if failure.cause is Cause.REPLACED:
             return
         self._stats.count_restart(lane)
@@ -239,7 +239,7 @@ class Failures:
             self._worker_lost(self._environments.records[env_id], failure, order, asked, is_shared)
 
     def _blamed(self, lane: Lane, failure: LaneFailure, order: Order) -> tuple[list[int], bool]:
-        """Whose turn it was, and whether they share it: a class was being loaded. In quarantine there is but one."""
+        """The environments at work, and whether several share the failure because their class was being loaded."""
         is_outside = failure.ending.is_shared and self._restarts[lane] < self._settings.max_restarts
         if lane in self._homes.quarantine and not is_outside:
             return order.envs_at(0)[:1], False

@@ -1,12 +1,12 @@
-"""How an environment is forked: a fork stands where another environment stands, or stood after one of its turns.
+"""Forks of environments: copies of an environment in its current state, or in its state after an earlier turn.
 
     journal of env 0     reset  turn 1  turn 2  turn 3  turn 4 ...
                                            |
     fork(0, [8, 9], turn=2)                +--> env 8, env 9: a journal of their own, up to here
 
-A fork is an environment whose journal begins as another's: it is rebuilt from that, as any environment whose worker was
-lost, in whatever home has room. What it shows is compared with the journal; either it stands there when the call
-returns, or it was never added.
+A fork starts with a copy of another environment's journal. It is rebuilt from it, like any environment whose worker was
+lost, in a worker or in the main process. Its observations are compared with the journal; when the call returns, the
+fork is in that state, or it was never added.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ragen.parallel.lanes.lane import Lane
 
 
 def check_ids(new_ids: Sequence[int], known: Collection[int]) -> None:
-    """See to it that forks get ids of their own.
+    """Check the ids of new forks.
 
     Raises:
-        InputError: One is no integer.
-        StateError: An environment, or another fork, has it.
+        InputError: An id is not an integer.
+        StateError: An id belongs to an environment or to another fork.
     """
     for place, new_id in enumerate(new_ids):
         if not isinstance(new_id, int) or isinstance(new_id, bool):
@@ -36,11 +36,11 @@ def check_ids(new_ids: Sequence[int], known: Collection[int]) -> None:
 
 
 def check_turn(parent: EnvRecord, turn: int | None) -> None:
-    """See to it that an environment has stood at the end of this turn; 0 is the reset, None now.
+    """Check that an environment has played this turn; 0 is the reset, None the current state.
 
     Raises:
         StateError: It was not reset yet.
-        ForkError: It has failed, and there is no now.
+        ForkError: It has failed, and has no current state.
         InputError: There is no such turn.
     """
     spec, played, failed = parent.spec, parent.journal.turns, parent.failed
@@ -58,7 +58,7 @@ def check_turn(parent: EnvRecord, turn: int | None) -> None:
 
 
 def journal_until(parent: EnvRecord, turn: int | None) -> EpisodeJournal:
-    """The journal that a fork begins with.
+    """The journal with which a fork begins.
 
     Raises:
         ForkError: The parent declares that it cannot be replayed, and no snapshot was taken there.
@@ -78,7 +78,7 @@ def journal_until(parent: EnvRecord, turn: int | None) -> EpisodeJournal:
 
 
 def child(parent: EnvRecord, env_id: int, home: Lane | None, journal: EpisodeJournal) -> EnvRecord:
-    """A record of an environment of the parent's kind, that lives nowhere yet and has this journal to itself."""
+    """The record of a fork of the parent, not yet built, with a journal of its own."""
     spec = replace(parent.spec, env_id=env_id, config=copied(parent.spec.config))
     origin = parent.env_id if parent.origin is None else parent.origin
     made = EnvRecord(spec, home, bound_to_main=parent.bound_to_main, origin=origin)

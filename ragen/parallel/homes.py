@@ -1,4 +1,4 @@
-"""Where environments live: the main process, shared lanes, and lanes of their own for those that may kill a worker."""
+"""Where environments live: the main process, shared lanes, and quarantine lanes for those that may kill a worker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ragen.parallel.recovery import Rest
 from ragen.parallel.settings import Mode, Settings
 from ragen.parallel.stats import QUARANTINE, Episode
 
-_one_at_a_time = threading.RLock()  # environments may share what their modules keep, whichever engine they are of
+_one_at_a_time = threading.RLock()  # environments of different engines may share state in their modules
 _NO_DEADLINE: AbstractContextManager[None] = nullcontext()
 
 
@@ -57,7 +57,7 @@ class MainHome:
 
 
 class Quarantine:
-    """At most so many lanes, one for each suspect; those for whom there is no room wait for their turn."""
+    """A bounded number of lanes, one for each suspect; further suspects wait for room."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -67,7 +67,7 @@ class Quarantine:
         return any(record.lane is lane for record in self._guests.values())
 
     def admit(self, record: EnvRecord, pool: WorkerPool) -> bool:
-        """Give a suspect a lane of its own; whether it has one now."""
+        """Give a suspect a lane of its own; returns whether it has one now."""
         if record.env_id in self._guests:
             return True
         if len(self._guests) >= self._most:
@@ -78,11 +78,11 @@ class Quarantine:
         return True
 
     def make_room(self, busy: Container[int], pool: WorkerPool) -> None:
-        """Let those out who have nothing to do now, since others wait."""
+        """Release suspects that have nothing to do now, since others wait."""
         self.release([record for env_id, record in self._guests.items() if env_id not in busy], pool)
 
     def release(self, records: Iterable[EnvRecord], pool: WorkerPool) -> None:
-        """Take these back to their homes, where they are rebuilt when next needed; their workers are ended."""
+        """Return environments to their homes, to be rebuilt when next needed; their quarantine workers are ended."""
         for record in list(records):
             if self._guests.pop(record.env_id, None) is not None:
                 assert record.lane is not None
@@ -90,7 +90,7 @@ class Quarantine:
                 record.lane, record.generation, record.in_sync = record.home, NOT_LOADED, False
 
     def close(self, pool: WorkerPool) -> None:
-        """Let all of them out."""
+        """Release all suspects."""
         self.release(self._guests.values(), pool)
 
 
@@ -98,10 +98,10 @@ class Homes:
     """The homes of one engine's environments.
 
     Attributes:
-        number: The engine's, by which workers know its environments from those of others.
+        number: The engine's number, by which workers distinguish its environments from those of other engines.
         startup_timeout: Seconds that a worker may take to start.
         main: The main process.
-        quarantine: Lanes for those that may kill their worker.
+        quarantine: Lanes for environments that may kill their worker.
     """
 
     def __init__(self, number: int, settings: Settings, environments: Environments) -> None:
@@ -115,7 +115,7 @@ class Homes:
 
     @property
     def pool(self) -> WorkerPool:
-        """The pool of this process that the lanes are of; joined now if it was not yet."""
+        """The process's worker pool, joined on first use."""
         if self._pool is None:
             classes = [record.spec.env_class for record in self._records.values()]
             modules = {
@@ -127,19 +127,19 @@ class Homes:
         return self._pool
 
     def lanes(self, count: int) -> list[Lane]:
-        """The first ``count`` lanes of the pool, their workers starting; without those at rest."""
+        """The first ``count`` lanes of the pool that are not resting; their workers are started."""
         resting = {lane for lane, rest in self._rests.items() if rest.episodes}
         return self.pool.lanes(count, resting) if count else []
 
     def lane_of_index(self, index: int) -> Lane | None:
-        """A lane of the pool, its worker starting; None if it is at rest."""
+        """A lane of the pool, whose worker is started; None if the lane is resting."""
         self.begin_episode()
         return {each.name: each for each in self.lanes(index + 1)}.get(f"worker {index}")
 
     def for_forks(self, home: Lane | None, count: int, may_start: bool) -> list[Lane | None]:
-        """Homes for so many forks of what lives at ``home``: main, if that is it, or the lanes that host the fewest.
+        """Homes for ``count`` forks of an environment at ``home``: main if ``home`` is main, or the least loaded lanes.
 
-        Lanes are started for them if they may be; else there are those in use.
+        Lanes are started for them if ``may_start``; otherwise only lanes in use are considered.
         """
         if home is None:
             return [None] * count
@@ -156,15 +156,15 @@ class Homes:
     # Decisions
 
     def prepare(self, mode: Mode, spread: Spread) -> None:
-        """Know which environments are to be placed; workers that the first reset will need start now."""
+        """Register the environments to place, and start the workers that the first reset will need."""
         specs = [record.spec for record in self._records.values()]
         self._placement = Placement(specs, self._settings.sequential_env_types, self._limits(mode), spread)
         self.lanes(self._placement.lanes_at_start(mode))
 
     def decide(self, mode: Mode, episode: Episode, reseeded: Collection[int] = ()) -> None:
-        """An episode of all environments begins: give them their homes, by what was measured in the last one.
+        """Place all environments for the episode that begins, by the measurements of the last one.
 
-        Those that are ``reseeded`` may move whatever they have behind them.
+        Those that are ``reseeded`` may move whatever their history.
         """
         if self._pool is not None:
             self._pool.rearrange()
@@ -174,16 +174,16 @@ class Homes:
         self._follow(homes, reseeded)
 
     def switch(self, mode: Mode) -> None:
-        """The mode was set in mid-episode."""
+        """Apply a mode that was set in mid-episode."""
         self._placement.limits = self._limits(mode)
         self._follow(self._placement.at_switch(mode, self._bound_to_main()))
 
     def may_look_again(self, episode: Episode) -> bool:
-        """Whether it is time for :meth:`look_again`, as it seldom is."""
+        """Whether it is time for :meth:`look_again`."""
         return self._placement.may_look_again(len(episode.calls))
 
     def look_again(self, episode: Episode) -> None:
-        """Before a turn under ``auto``: move what the episode so far shows to be at the wrong home."""
+        """Before a turn under ``auto``: move environments that prove to be at the wrong home."""
         homes = self._placement.before_turn(episode, self._bound_to_main(), self._ready(), self._behind())
         self.lanes(self._placement.lanes_to_start)
         if homes is not None:
@@ -192,7 +192,7 @@ class Homes:
     def look_within(
         self, episode: Episode, left: Collection[int], is_reset: bool, reseeded: Collection[int] = ()
     ) -> None:
-        """Within a call of the first episode: move what it has left to where the episode so far shows that it pays."""
+        """Within a call of the first episode: move the environments that have yet to play if measurements favor it."""
         bound, behind = self._bound_to_main(), self._behind()
         homes = self._placement.within_call(episode, left, is_reset, bound, self._ready(), behind)
         self.lanes(self._placement.lanes_to_start)
@@ -200,7 +200,7 @@ class Homes:
             self._place_at(homes, reseeded)
 
     def piece(self, episode: Episode, records: Sequence[EnvRecord], is_reset: bool) -> list[EnvRecord]:
-        """Those that main plays before it looks again."""
+        """The environments that main plays before it looks again."""
         chosen = {spec.env_id for spec in self._placement.piece(episode, [each.spec for each in records], is_reset)}
         return [record for record in records if record.env_id in chosen]
 
@@ -216,7 +216,7 @@ class Homes:
         return self._placement.reasons(in_lanes, held, episode)
 
     def held_in_main(self) -> str:
-        """What keeps all environments in the main process, whatever they cost; "" for nothing."""
+        """Why all environments must stay in the main process, whatever they cost; "" if they need not."""
         records, sequential = self._records.values(), self._settings.sequential_env_types
         if any(rest.episodes for rest in self._rests.values()):
             return "workers do not start"
@@ -226,7 +226,7 @@ class Homes:
         return "they do not work in a worker" if bound else "sequential_env_types names them"
 
     def _limits(self, mode: Mode) -> Limits:
-        """How many lanes there may be; a cluster is asked how many it has room for, unless lanes are not wanted."""
+        """How many lanes there may be; queries a cluster for its capacity unless the mode uses no lanes."""
         if self._settings.backend != "ray" or mode is False:
             return Limits.here(self._settings, mode)
         kind, turns = self.pool.kind, self._settings.max_turns
@@ -245,7 +245,7 @@ class Homes:
         self.place(chosen, reseeded)
 
     def _ready(self) -> int:
-        """How many lanes can be used without waiting for their start."""
+        """The number of lanes whose workers are up."""
         return self._pool.ready() if self._pool is not None else 0
 
     def _behind(self) -> Mapping[str, int]:
@@ -261,9 +261,9 @@ class Homes:
     # Moves
 
     def place(self, homes: Mapping[int, Lane | None], reseeded: Collection[int] = ()) -> None:
-        """Give environments their homes, None for main; one whose home changes is rebuilt there when next used.
+        """Set the homes of environments, None for main; one whose home changes is rebuilt there when next used.
 
-        One that could not be rebuilt stays, but for those that are about to be ``reseeded``.
+        An environment that cannot be rebuilt stays, unless it is about to be ``reseeded``.
         """
         records = self._records
         moved = [
@@ -282,7 +282,7 @@ class Homes:
         self.place({record.env_id: None for record in records})
 
     def evict(self, records: Iterable[EnvRecord]) -> None:
-        """Close replicas at homes that are about to be left."""
+        """Close the replicas of environments that are about to move."""
         leaving: dict[Lane, list[int]] = defaultdict(list)
         guests = []
         for record in list(records):
@@ -308,12 +308,12 @@ class Homes:
     # Lanes whose workers do not start
 
     def leave_alone(self, lane: Lane) -> int:
-        """Do not use a lane for a while; the number of episodes."""
+        """Stop using a lane for a while; returns for how many episodes."""
         self._rests[lane].begin()
         return self._rests[lane].episodes
 
     def begin_episode(self) -> None:
-        """Lanes have rested for one more episode; those whose workers were started since are as good as any."""
+        """Count an episode for resting lanes, and clear the rest of lanes whose workers have started since."""
         for lane, rest in list(self._rests.items()):
             rest.pass_episode()
             if lane.pid is not None:

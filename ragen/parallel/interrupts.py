@@ -1,11 +1,11 @@
-"""Ctrl-C, held back where it would leave half a step behind, and let through where something may take long.
+"""Handling of Ctrl-C: deferred where it would leave a step half done, and delivered during long waits.
 
-Python handles signals in the main thread alone, between two bytecodes of whatever runs there. What the engine and the
-manager do with their records happens with SIGINT held back, so that an interrupted step has not happened; waits for
-workers, and environments at work in the main process, are let through.
+Python handles signals only in the main thread, between two bytecodes. The engine and the manager update their records
+with SIGINT held back, so that an interrupted step has no effect; SIGINT is let through while they wait for workers, and
+while environments run in the main process.
 
-One that comes when a round is over is too late to stop the call, and must not look as if it had: it is held back to the
-end of the outermost block, whatever else that asks of the engine, and sent again a moment after the call has returned.
+A SIGINT that arrives when a round is over is too late to stop the call, and must not appear to have done so: it is held
+back to the end of the outermost block, and sent again a moment after the call has returned.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class _Interrupts:
     """Keeps SIGINT back in the main thread, the only one in which Python handles signals.
 
     Attributes:
-        depth: How many blocks hold it back now; only the main thread changes it.
-        is_late: Whether the outermost of them has come so far that its call has happened.
-        arrived: Whether an interrupt was noted that is still to be raised.
+        depth: Number of nested blocks that hold it back; only the main thread changes it.
+        is_late: Whether the call of the outermost block can no longer be undone.
+        arrived: Whether an interrupt was recorded and not yet raised.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class _Interrupts:
 
 
 class interrupts_held:
-    """For the length of a block: SIGINT is held back; nests."""
+    """A context manager that holds SIGINT back; may be nested."""
 
     _outer: int | None = None  # how deep it lies; None in another thread
 
@@ -109,7 +109,7 @@ class interrupts_held:
 
 
 def holds_interrupts(function: F) -> F:
-    """A function with SIGINT held back for the length of each call."""
+    """Decorate a function to hold SIGINT back during each call."""
 
     @wraps(function)
     def held(*arguments: Any, **keywords: Any) -> Any:
@@ -120,7 +120,7 @@ def holds_interrupts(function: F) -> F:
 
 
 class interrupts_let_through:
-    """Within such a block, for the length of another: SIGINT is let through, where something may take long."""
+    """A context manager that lets SIGINT through, within a block that holds it back."""
 
     _outer = 0  # how deep it lies; 0 where nothing is held back any more, or in another thread
 
@@ -142,7 +142,7 @@ class interrupts_let_through:
 
 
 def interrupts_come_too_late() -> None:
-    """Within a block that holds SIGINT back: from here on, its call has happened."""
+    """Declare, within a block that holds SIGINT back, that its call can no longer be undone."""
     if _interrupts.depth and get_ident() == _main:
         if _interrupts.arrived:
             with interrupts_let_through():  # those that are not
@@ -162,13 +162,13 @@ def _interrupt_soon() -> None:
 
 
 def let_signals_pass(error: BaseException) -> None:
-    """Raise again what the handler of a signal to this process has raised while an environment was at work.
+    """Raise an error again if a signal handler of this process raised it while an environment was running.
 
-    That is a ``KeyboardInterrupt`` wherever Ctrl-C may raise one; and what is no ``Exception``, such as ``SystemExit``,
-    if it passed through a handler that is installed. Whatever else an environment throws is its own failure, in main as
-    in a worker: ``SystemExit``, ``asyncio.CancelledError``, ``GeneratorExit`` and classes of its own that derive from
-    ``BaseException`` included. In main, an environment's own ``KeyboardInterrupt`` cannot be distinguished from
-    Ctrl-C, and is taken for it; workers know no Ctrl-C.
+    These are a ``KeyboardInterrupt`` wherever Ctrl-C may raise one, and anything that is not an ``Exception``, such as
+    ``SystemExit``, if its traceback contains an installed handler. Everything else that an environment raises is its
+    own failure, in the main process and in workers alike: ``SystemExit``, ``asyncio.CancelledError``, ``GeneratorExit``
+    and its own subclasses of ``BaseException`` included. In the main process, an environment's own
+    ``KeyboardInterrupt`` cannot be distinguished from Ctrl-C, and is treated as one; workers ignore Ctrl-C.
     """
     if isinstance(error, Exception) or not in_main_thread():
         return

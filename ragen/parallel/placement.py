@@ -1,12 +1,12 @@
-"""Placement: which environments the main process plays itself, and which are played in how many workers.
+"""Placement: which environments the main process plays itself, and how many workers play the others.
 
-``use_multiprocessing: false`` keeps all of them in main, ``true`` sends all to workers but ``sequential_env_types``,
-and ``"auto"`` sends what was measured to pay. Its rule is a few pure functions of what was measured and of the
-:class:`State` before, which give the state after; :class:`Placement` keeps that state for one engine, and turns plans
-into homes of environments.
+``use_multiprocessing: false`` keeps all environments in main, ``true`` sends all to workers except
+``sequential_env_types``, and ``"auto"`` sends those for which measurements show a gain. The rule of ``"auto"`` is a few
+pure functions that map measurements and a :class:`State` to the next state; :class:`Placement` keeps that state for one
+engine, and turns plans into homes of environments.
 
-A *plan* keeps all in main, or shares the heaviest tags between main and workers. One plan is *kept*; another one is
-*tried* now and then, and becomes the kept one where it turns out to be faster:
+A *plan* keeps all environments in main, or shares those of the most expensive tags between main and workers. One plan
+is *kept*; another one is *tried* now and then, and becomes the kept one if it turns out to be faster:
 
     kept        tried                          when                                      wins if it takes
     all main    the plan of the best forecast  the forecast saves a tenth of the time    at most 0.9 of the time
@@ -14,27 +14,29 @@ A *plan* keeps all in main, or shares the heaviest tags between main and workers
     shared      all main                       workers became slower than main once was, no longer
                                                or main was not timed for long
 
-A forecast is never believed, it only names what is worth a try. A try lasts an episode; two, where workers did not win
-the first one. What lost is not tried for a while that grows with what the try costs, and doubles each time. Nor is
-anything moved, for a try or for a better share, before building it elsewhere costs a tenth of the time played at most.
+A forecast only selects which plan to try; measurements decide. A try lasts one episode, or two if workers did not win
+the first one. A plan that lost is not tried again for a while, which grows with the cost of the try and doubles each
+time. Environments are moved, for a try or for a better share, only once building them elsewhere costs at most a tenth
+of the time played.
 
-Times are compared call by call, each by the median of the calls at its place in the last episodes: neither a disturbed
-call, nor code that runs for the first time, nor an episode of another length decides anything. A shared plan must also
-beat what its own turns would take in main now, so that what slowed main down when it was timed decides nothing either.
+Times are compared call by call, each by the median of the calls at the same place in the last episodes, so that a
+disturbed call, code that runs for the first time, or an episode of another length decides nothing. A shared plan must
+also beat the time that its own turns would take in main now, in case main was slowed down when it was timed.
 
-Three things do not wait for the next reset:
+Three decisions do not wait for the next reset:
 
 - In the first episode main plays its reset and its first turn piece by piece. Workers are started as soon as a few
-  environments show that what is left takes much longer than their start, and take over what is left when they are up
-  (:func:`first_look`): a rollout, or an evaluation, has only one episode.
-- In any episode, workers that have lost as much time as it takes to go back are left (:func:`break_off`).
-- Main's share of what is out starts at an even one, and moves so that main and workers end together.
+  environments show that the rest takes much longer than starting workers, which take over the rest when they are up
+  (:func:`first_look`). This matters because a rollout or an evaluation has only one episode.
+- In any episode, environments return to main once workers have lost as much time as returning takes
+  (:func:`break_off`).
+- Main's share of the tags in workers starts even, and is adjusted so that main and workers finish together.
 
-The number of workers follows from how busy the environments keep a processor: as many as there are processors for those
-that compute, and more for those that wait (:meth:`Limits.workers`).
+The number of workers depends on how busy the environments keep a processor: as many as there are processors for
+environments that compute, and more for those that wait (:meth:`Limits.workers`).
 
-Not found: a gain that lies in heavy turns of all environments at once, in another call of each episode. Such tags stay
-in main.
+Limitation: if all environments have an expensive turn at the same time, but in a different call of each episode, the
+gain is not detected, and their tags stay in main.
 """
 
 from __future__ import annotations
@@ -56,23 +58,23 @@ from ragen.parallel.this_process import usable_cpus
 
 log = logging.getLogger(__name__)
 
-FASTER = 0.9  # of the time: a smaller difference is not worth a move, and no sure one
-MORE = 1.25  # times as many workers are worth a move, where environments can use them
-AHEAD = 4  # turns that an episode is expected to have at least, unless it is known to be shorter
+FASTER = 0.9  # ratio of times: a smaller difference is neither certain nor worth a move
+MORE = 1.25  # ratio of worker counts that is worth a move, if environments can use more
+AHEAD = 4  # minimum number of turns expected of an episode, unless it is known to be shorter
 RESET = -1  # the place of the reset among an episode's calls
 NEVER = sys.maxsize  # a place that no call of an episode has
-PAUSE = 16  # episodes until what lost is tried again, for each usual episode's time that the try costs
+PAUSE = 16  # episodes until a plan that lost is tried again, per usual episode's time that the try costs
 START_S = 0.3  # seconds that workers take to start
 MESSAGE_S, ITEM_S = 2e-4, 1e-5  # seconds of a message to a worker and back, and of one environment in it, at first
-PIECE_S, MOST_PIECES = 0.02, 32  # what main plays at a time while workers start: seconds, or this part of what is left
-MOST_WAITING, WORKER_BYTES = 64, 1e8  # workers for what waits, and the memory of one; half of what is free is taken
-FEW = 2  # environments of each tag that are played before the first look; more where groups are larger
+PIECE_S, MOST_PIECES = 0.02, 32  # size of a piece in main while workers start: seconds, or this fraction of the rest
+MOST_WAITING, WORKER_BYTES = 64, 1e8  # most workers for waiting environments; bytes of one (half of what is free)
+FEW = 2  # environments of each tag played before the first look; more if groups are larger
 
 Homes = dict[int, int | None]  # index of a worker by env_id, None for main
 Spread = Callable[[Sequence[EnvSpec], int], Mapping[int, int]]
 
 
-# Plans, and how they did
+# Plans and their measurements
 
 
 @dataclass(frozen=True)
@@ -99,14 +101,15 @@ class Limits:
         return cls(settings.workers, usable_cpus(), turns=settings.max_turns)
 
     def workers(self, busy: float, envs: int, call_s: float = inf) -> int:
-        """Workers beside main that so many environments can use.
+        """The number of workers, beside main, that environments can use.
 
         Args:
             busy: How much of a processor each of them keeps busy.
             envs: How many there are.
-            call_s: Seconds that a call spends inside them: beyond its root, messages cost more than a worker saves.
+            call_s: Seconds that a call spends inside them; beyond ``sqrt(call_s / MESSAGE_S)`` workers, messages cost
+                more than a further worker saves.
         """
-        busy = 1.0 if abs(1.0 - busy) <= 1 - FASTER else busy  # as it computes, but for what is not measured exactly
+        busy = 1.0 if abs(1.0 - busy) <= 1 - FASTER else busy  # within the accuracy of the measurement
         needed = self.cpus / busy if busy > 0 else inf
         return max(0, int(min(self.most, needed - 1, envs - 1, max(1.0, sqrt(call_s / MESSAGE_S)))))
 
@@ -116,9 +119,9 @@ class Plan:
     """A way to place tags.
 
     Attributes:
-        out: Tags of which a part lives in workers.
+        out: Tags with environments in workers.
         lanes: Number of workers.
-        share: Part of those tags' environments that stays in main, 0 to 1.
+        share: Fraction of those tags' environments that stays in main, 0 to 1.
     """
 
     out: frozenset[str] = frozenset()
@@ -136,11 +139,11 @@ ALL_MAIN = Plan()
 
 @dataclass(frozen=True)
 class Record:
-    """How a plan did.
+    """The measurements of a plan.
 
     Attributes:
         calls: The last calls at each place of an episode.
-        losses: How often in a row it lost.
+        losses: Number of consecutive tries that it lost.
         due: Episode from which it may be tried.
     """
 
@@ -150,7 +153,7 @@ class Record:
 
     @property
     def episodes(self) -> int:
-        """Number of episodes that it is known from, as far as they are remembered."""
+        """Number of remembered episodes with this plan."""
         return max((len(calls) for calls in self.calls.values()), default=0)
 
     @property
@@ -160,12 +163,12 @@ class Record:
         return statistics.median_low([(call.seconds - call.local_s) / call.turns for call in calls]) if calls else 0.0
 
     def noted(self, calls: Mapping[int, CallTime]) -> Record:
-        """With an episode's calls, by their places."""
+        """A record that includes an episode's calls, by their places."""
         new = {place: (*self.calls.get(place, ()), call)[-LATELY:] for place, call in calls.items()}
         return replace(self, calls={**self.calls, **new})
 
     def usual(self, measure: Callable[[CallTime], float], lately: int = LATELY) -> float:
-        """What is usual for an episode, going by the last ones."""
+        """The usual value of a measure for an episode, according to the last ones."""
         return sum(calls[-1].turns * _per_turn(calls[-lately:], measure) for calls in self.calls.values())
 
     def against(self, other: Record) -> float | None:
@@ -187,15 +190,15 @@ def _per_turn(calls: Sequence[CallTime], measure: Callable[[CallTime], float]) -
 
 @dataclass(frozen=True)
 class State:
-    """All that is known, and the plan that follows from it.
+    """All measurements, and the plan derived from them.
 
     Attributes:
-        now: The plan that is followed.
-        kept: The plan to beat; another one than ``now`` while that is tried.
-        records: How plans did, by the tags that are out.
+        now: The current plan.
+        kept: The plan to beat; differs from ``now`` during a try.
+        records: Records of plans, by their ``out``.
         episode: Number of the episode, from 1.
-        steady: How many episodes were played just as now planned.
-        starting: Workers that should be started, since a plan waits for them.
+        steady: Number of episodes played under exactly the current plan.
+        starting: Number of workers that should be started, since a plan waits for them.
     """
 
     now: Plan = ALL_MAIN
@@ -207,37 +210,37 @@ class State:
 
     @property
     def is_trying(self) -> bool:
-        """Whether the plan that is followed is not the one to beat."""
+        """Whether the current plan is a try."""
         return self.now.out != self.kept.out
 
     def record(self, plan: Plan) -> Record:
-        """How a plan did."""
+        """The record of a plan."""
         return self.records.get(plan.out, Record())
 
     def noted(self, calls: Mapping[int, CallTime]) -> State:
-        """With calls that were played as now planned, by their places in the episode."""
+        """A state that includes calls played under the current plan, by their places in the episode."""
         return self._with(self.now, self.record(self.now).noted(calls))
 
     def trying(self, plan: Plan) -> State:
-        """With a plan to try, about which nothing is known that was true once."""
+        """A state that tries a plan, whose old measurements are dropped."""
         return replace(self._with(plan, replace(self.record(plan), calls={})), now=plan, steady=0, starting=0)
 
     def keeping(self, plan: Plan) -> State:
-        """With a plan to beat, which is followed."""
+        """A state that keeps a plan, and follows it."""
         return replace(self, now=plan, kept=plan, steady=self.steady if plan == self.now else 0)
 
     def sharing(self, plan: Plan) -> State:
-        """With another share of the plan that is followed."""
+        """A state with another share of the current plan."""
         return replace(self, now=plan, kept=self.kept if self.is_trying else plan, steady=0)
 
     def lost(self, plan: Plan, cost: float) -> State:
-        """With a plan that lost, and is not to be tried for a while; a try costs so many usual episodes."""
+        """A state in which a plan lost and is not tried for a while; ``cost`` of a try is in usual episodes."""
         record = self.record(plan)
         due = self.episode + round(PAUSE * (1 + max(0.0, cost)) * 2**record.losses)
         return self._with(plan, replace(record, losses=record.losses + 1, due=due))
 
     def won(self, plan: Plan) -> State:
-        """With a plan whose losses are forgotten."""
+        """A state in which a plan's losses are cleared."""
         return self._with(plan, replace(self.record(plan), losses=0))
 
     def _with(self, plan: Plan, record: Record) -> State:
@@ -246,15 +249,15 @@ class State:
 
 @dataclass(frozen=True)
 class Situation:
-    """What a decision depends on besides the state.
+    """The inputs of a decision besides the state.
 
     Attributes:
         costs: Usual costs by tag, of the tags that were measured.
         members: Number of environments by tag, of the tags that may live in workers.
         limits: How many workers there may be.
         ready: Workers that can be used without waiting for their start.
-        behind: Turns that are replayed if all of a tag are rebuilt now, by tag; all that were played where it is not
-            known.
+        behind: Turns to replay if all environments of a tag are rebuilt now, by tag; unknown tags replay all their
+            turns.
     """
 
     costs: Mapping[str, TagCosts]
@@ -276,7 +279,7 @@ def _most_waiting() -> int:
 
 
 def decide(state: State, given: Situation) -> State:
-    """Plan the next episode; the calls of the last one are noted in the state already."""
+    """Plan the next episode; the state already includes the calls of the last one."""
     was_clear = state.episode == 1 and state.starting > 0  # to the first look
     state = replace(state, episode=state.episode + 1, steady=state.steady + 1, starting=0)
     if state.is_trying:
@@ -293,18 +296,18 @@ def first_look(
     left: Mapping[str, int] | None = None,
     is_reset: bool = False,
 ) -> State:
-    """In the first episode: whether the rest of what main plays so far should be played in workers.
+    """In the first episode: decide whether workers should play the rest of it.
 
-    The rest is what is left of the present call, and the turns that are expected: as many as there were, or ``AHEAD``,
-    or those that the limits know of. Workers are started in the belief that these turns take as long as the resets did,
-    until some were played; nothing is moved in that belief.
+    The rest consists of what is left of the current call, and the expected turns: as many as there were, or ``AHEAD``,
+    or the limits' ``turns``. Until turns were played, they are assumed to take as long as resets; that assumption may
+    start workers, but moves nothing.
 
     Args:
-        state: Before.
+        state: The state before.
         given: The situation.
-        seen: What was measured in the episode so far, the present call included.
-        left: Environments of each tag that the present call has still to play; None between two calls.
-        is_reset: Whether the present call is the reset.
+        seen: Measurements of the episode so far, including the current call.
+        left: Environments of each tag that the current call has yet to play; None between two calls.
+        is_reset: Whether the current call is the reset.
     """
     turns = max(AHEAD, len(seen.calls))
     if given.limits.turns is not None:
@@ -329,7 +332,7 @@ def first_look(
 
 
 def _ready(plan: Plan, given: Situation) -> Plan:
-    """The plan, or the same with the workers that are up, if those are half of them: nothing waits for the others."""
+    """The plan, or the same plan with only the workers that are up, if those are at least half of them."""
     return Plan.even(plan.out, given.ready) if plan.lanes / 2 <= given.ready < plan.lanes else plan
 
 
@@ -344,8 +347,8 @@ def _saved(
 ) -> tuple[float, float]:
     """Seconds that a plan would save of the rest of an episode, and the seconds of that rest in main.
 
-    What moves is rebuilt from its journal, in all workers at the same time: its reset and what it has played since its
-    last snapshot.
+    Environments that move are rebuilt from their journals, in all workers at the same time: their reset, and their
+    turns since the last snapshot.
     """
     rest = rebuilding = messages = 0.0
     for tag in plan.out:
@@ -360,9 +363,9 @@ def _saved(
 
 
 def break_off(state: State, given: Situation, calls: Mapping[int, CallTime]) -> State:
-    """Before another turn: whether an episode that is slower than in main has lost as much as it takes to go back.
+    """Before another turn: return to main if the episode has lost as much time in workers as returning takes.
 
-    ``calls`` are those of this episode, by their places; they are noted in the state already.
+    ``calls`` are those of this episode, by their places; the state already includes them.
     """
     main = state.record(ALL_MAIN)
     alone = [
@@ -398,7 +401,7 @@ def _judged(state: State, given: Situation) -> State:
 
 
 def _defended(state: State, given: Situation) -> State:
-    """While tags are out: time main again, or go on with a better share."""
+    """While tags are in workers: time main again, or continue with a better share."""
     record, main = state.record(state.kept), state.record(ALL_MAIN)
     if record.episodes < 2:
         return state
@@ -414,7 +417,7 @@ def _defended(state: State, given: Situation) -> State:
 
 
 def _resized(state: State, given: Situation) -> State | None:
-    """With more workers, or half as many, where what is known of waiting by now asks for that."""
+    """A state with more workers, or half as many, if the measured waiting times call for it."""
     kept = state.kept
     found = next((plan for plan in _plans(given) if plan.out == kept.out), kept)
     if kept.lanes / 2 < found.lanes < kept.lanes * MORE or _is_dear(
@@ -429,8 +432,8 @@ def _resized(state: State, given: Situation) -> State | None:
 def _balanced(state: State, given: Situation) -> State:
     """Move main's share so that main and workers end together, if they were a tenth apart, and an environment at least.
 
-    Main is the later one where it had not to wait; by how much is known but for the time that messages take. Nor is
-    waiting for messages alone a reason: another share does not shorten that.
+    Main finishes last if it did not have to wait; the difference is known up to the time that messages take. Waiting
+    for messages alone is no reason to move the share, since another share would not shorten it.
     """
     plan, record = state.now, state.record(state.now)
     total = _sum(given.costs.values()).seconds
@@ -493,9 +496,10 @@ def _plans(given: Situation) -> list[Plan]:
 
 
 def _forecast(state: State, given: Situation, plan: Plan) -> float:
-    """Seconds of an episode that main and workers share evenly, if sending a turn took as long as keeping book of it.
+    """Forecast seconds of an episode that main and workers share evenly.
 
-    On top of that, each call waits for a message to get to the workers and back.
+    Sending a turn is assumed to take as long as recording it; in addition, each call waits for a message to reach the
+    workers and return.
     """
     record, costs = state.record(ALL_MAIN), given.costs
     total, shared = _sum(costs.values()), _sum(costs[tag] for tag in plan.out if tag in costs)
@@ -511,40 +515,40 @@ def _sum(costs: Iterable[TagCosts]) -> TagCosts:
 
 
 def _times(state: State, plan: Plan) -> float:
-    """The time of a shared plan, relative to what main took, or would take for the same turns now: what is less."""
+    """The time of a shared plan relative to main's, measured or estimated for now, whichever is less."""
     record, main = state.record(plan), state.record(ALL_MAIN)
     now = record.usual(lambda call: _alone(state, plan, call))
     return max(record.usual(lambda call: call.seconds) / now if now else 0.0, record.against(main) or 0.0)
 
 
 def _alone(state: State, plan: Plan, call: CallTime) -> float:
-    """Seconds that a call of a shared plan would take in main now, by what it cost."""
+    """Estimated seconds that a call of a shared plan would take in main now."""
     return call.local_s + plan.lanes * call.lane_s + call.turns * state.record(ALL_MAIN).overhead_s
 
 
 def _mostly_resets(record: Record) -> bool:
-    """Whether main is known to have spent more time in resets than in turns: they are compared where no share moves."""
+    """Whether main spent more time in resets than in turns, so that another share would decide little."""
     return RESET in record.calls and 2 * record.calls[RESET][-1].seconds > record.usual(lambda call: call.seconds)
 
 
 def _is_dear(given: Situation, plan: Plan, part: float, played: float) -> bool:
-    """Whether building this part of what is out elsewhere costs more than a tenth of so many seconds of play."""
+    """Whether building a part of the plan's environments elsewhere costs more than a tenth of ``played`` seconds."""
     return part * sum(given.costs[tag].build_s for tag in plan.out if tag in given.costs) > (1 - FASTER) * played
 
 
 def _building(state: State, given: Situation) -> float:
-    """What it takes to build the environments elsewhere, and back, in episodes as they were."""
+    """The cost of building the environments elsewhere and back, in usual episodes."""
     usual = state.record(state.now).usual(lambda call: call.seconds)
     return 2 * sum(cost.build_s for cost in given.costs.values()) / usual if usual else 0.0
 
 
-# Who keeps the state
+# The state of one engine
 
 
 class Placement:
     """Decides the homes of one engine's environments: main, or a worker by its index.
 
-    Where fewer workers can be used than there are indices, it is the caller's business to take others.
+    If fewer workers can be used than there are indices, the caller substitutes others.
 
     Attributes:
         limits: How many workers there may be; may change from one decision to the next.
@@ -557,13 +561,13 @@ class Placement:
         limits: Limits = Limits(0, 0),  # frozen
         spread: Spread | None = None,
     ) -> None:
-        """Know the environments.
+        """Register the environments.
 
         Args:
-            specs: They, and no others.
+            specs: All environments to place.
             sequential_env_types: Types that stay in main.
             limits: How many workers there may be.
-            spread: Deals environments out to so many workers; :func:`spread` by default.
+            spread: Distributes environments over a number of workers; :func:`spread` by default.
         """
         self._specs = list(specs)
         self._sequential = frozenset(sequential_env_types)
@@ -573,17 +577,17 @@ class Placement:
         self._state = State()
         self._mode: Mode | None = None
         self._homes: Homes = {}
-        self._first = RESET  # place of the first call of this episode that says something of the present plan
-        self._is_split = False  # whether the present call is played piece by piece
+        self._first = RESET  # place of the first call of this episode that was played under the current plan
+        self._is_split = False  # whether the current call is played piece by piece
         self._is_due = False  # whether some environments are still to follow the plan, at the next call
 
     @property
     def lanes_to_start(self) -> int:
-        """How many workers should be starting now, since a plan waits for them."""
+        """The number of workers that should be starting now, since a plan waits for them."""
         return self._state.starting
 
     def lanes_at_start(self, mode: Mode) -> int:
-        """How many workers the first reset is going to need; they may as well start now."""
+        """The number of workers that the first reset will need, so that they can start now."""
         if mode == "auto":
             return self._hinted(frozenset()).lanes
         return self._most_lanes(self._hosted(frozenset())) if mode else 0
@@ -605,12 +609,12 @@ class Placement:
         before, self._first = self._homes, RESET
         homes = self._follow(mode, bound_to_main)
         if homes != before:
-            self._first = RESET + 1  # a reset that builds environments is none that is usual
+            self._first = RESET + 1  # a reset that builds environments is not representative
         self._is_due, self._is_split = False, self._is_first and not self._state.now.out
         return homes
 
     def at_switch(self, mode: Mode, bound_to_main: Collection[int] = frozenset()) -> Homes:
-        """Homes for the rest of the episode after ``use_multiprocessing`` was set, which says nothing of a plan."""
+        """Homes for the rest of the episode after ``use_multiprocessing`` was set; its calls count for no plan."""
         self._first, self._is_due, self._is_split = NEVER, False, False
         return self._follow(mode, bound_to_main)
 
@@ -620,7 +624,7 @@ class Placement:
         return self._mode == "auto" and self._state.episode == 1 and self._first != NEVER
 
     def may_look_again(self, calls: int) -> bool:
-        """Whether :meth:`before_turn` has something to look at, as it has after 0, 1, 2, 4, 8, ... calls."""
+        """Whether :meth:`before_turn` should run: after 0, 1, 2, 4, 8, ... calls."""
         if self._is_due:
             return True
         if self._mode != "auto" or (calls & (calls - 1) and not self._state.starting):
@@ -634,12 +638,12 @@ class Placement:
         lanes_ready: int = 0,
         behind: Mapping[str, int] | None = None,
     ) -> Homes | None:
-        """Before a further turn is played: new homes, where that should not wait for the next reset.
+        """Before a further turn: new homes, if moving should not wait for the next reset.
 
-        That is so where the first episode shows that workers clearly pay, and where workers clearly lose.
+        It should not if the first episode shows that workers clearly pay, or if workers clearly lose.
 
         Args:
-            episode: What was measured in the present one.
+            episode: Measurements of the current episode.
             bound_to_main: See :meth:`at_reset`.
             lanes_ready: See :meth:`at_reset`.
             behind: See :class:`Situation`.
@@ -667,10 +671,11 @@ class Placement:
     # Within a call of the first episode
 
     def piece(self, episode: Episode, specs: Sequence[EnvSpec], is_reset: bool) -> list[EnvSpec]:
-        """Which of these environments main plays before it looks again, all of which are there and wait for a call.
+        """Which of these environments main plays before it looks again; all of them are built and wait for a call.
 
-        A few of each tag at first, all of them where no workers are to be started, and while those start so many as
-        take ``PIECE_S``. Groups are reset together. The last ones come first, which main keeps if the others go out.
+        At first, a few of each tag; all if no workers are to be started; while workers start, as many as take
+        ``PIECE_S``. Groups are reset together. The last environments are played first, since main keeps those if others
+        move.
         """
         if not self._is_split:
             return list(specs)
@@ -695,7 +700,7 @@ class Placement:
         lanes_ready: int = 0,
         behind: Mapping[str, int] | None = None,
     ) -> Homes | None:
-        """After a piece: new homes of the environments that the call has ``left``, if they are to be played in workers.
+        """After a piece: new homes of the environments that the call has ``left``, if workers should play them.
 
         The others follow before the next call.
         """
@@ -719,8 +724,8 @@ class Placement:
 
         Args:
             in_lanes: Tags that live in workers.
-            held: What holds tags in main.
-            episode: The present one.
+            held: Reasons why tags must stay in main.
+            episode: Measurements of the current episode.
         """
         return {spec.tag: self._reason(spec, spec.tag in in_lanes, held, episode) for spec in self._specs}
 
@@ -761,7 +766,7 @@ class Placement:
             self._meters[tag].note(costs)
 
     def _places(self, episode: Episode) -> dict[int, CallTime]:
-        """The calls of an episode that say something of the present plan, by their places."""
+        """The calls of an episode that were played under the current plan, by their places."""
         calls = {RESET: episode.reset} if episode.reset else {}
         calls |= dict(enumerate(episode.calls))
         return {place: call for place, call in calls.items() if place >= self._first and call.turns}
@@ -782,7 +787,7 @@ class Placement:
     def _present(
         self, episode: Episode, bound_to_main: Collection[int], lanes_ready: int, behind: Mapping[str, int] | None
     ) -> Situation:
-        """The situation within an episode, by what was measured in it."""
+        """The situation within an episode, by its measurements."""
         return replace(self._situation(bound_to_main, lanes_ready), costs=episode.tags, behind=behind or {})
 
     def _follow(self, mode: Mode, bound_to_main: Collection[int]) -> Homes:
@@ -806,14 +811,14 @@ class Placement:
         ]
 
     def _hint(self, spec: EnvSpec) -> str:
-        """What a class or a tag declares that sends its environments out before anything was measured."""
+        """A class's or tag's declaration that moves its environments to workers before anything was measured."""
         hint = getattr(spec.env_class, "cost_hint", None)
         if spec.overlap_waits:
             return "overlap_waits"
         return f"cost_hint = {hint!r}" if hint in ("heavy", "io") else ""
 
     def _hinted(self, bound_to_main: Collection[int]) -> Plan:
-        """Before anything was measured: out go tags of which their classes say that it pays, or which wait together."""
+        """The plan before any measurement: tags that declare a sufficient cost or ``overlap_waits`` use workers."""
         out = [spec for spec in self._hosted(bound_to_main) if self._hint(spec)]
         computes = any(self._hint(spec) == "cost_hint = 'heavy'" for spec in out)
         lanes = self.limits.workers(1.0 if computes else 0.0, len(out)) if out else 0
@@ -831,7 +836,7 @@ def _words(plan: Plan) -> str:
 
 
 def spread(specs: Sequence[EnvSpec], lanes: int) -> dict[int, int]:
-    """Give each environment one of so many workers, every tag evenly over all, groups whole where that stays even.
+    """Assign environments to workers: each tag evenly over all, without splitting groups where that stays even.
 
     Returns:
         Index of a worker by env_id.
@@ -841,7 +846,7 @@ def spread(specs: Sequence[EnvSpec], lanes: int) -> dict[int, int]:
     for members in by_tag(specs).values():
         for spec, part in zip(members, _parts(members, lanes), strict=True):
             homes[spec.env_id] = (first + part) % lanes
-        first += len(members) % lanes  # tags with a remainder do not all burden the same worker
+        first += len(members) % lanes  # so that the remainders of tags do not all go to the same worker
     return homes
 
 

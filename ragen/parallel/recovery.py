@@ -1,4 +1,4 @@
-"""What follows from a failure, as tables: given what is known, what is to be done. Nothing is done here.
+"""The decisions that follow from failures, as tables. Nothing is carried out here.
 
 An environment that fails (:func:`decide`), with ``on_env_failure: fallback``:
 
@@ -16,7 +16,7 @@ An environment that fails (:func:`decide`), with ``on_env_failure: fallback``:
     | its replay differs                         | once more in main           | failed                            |
     | its state is lost, and it cannot replay    | failed                      |                                   |
 
-A lane whose worker is gone, and no environment was at its turn (:func:`decide_lane`):
+A lane whose worker is gone while no environment was at its turn (:func:`decide_lane`):
 
     | what happened            | up to ``max_restarts`` times an episode | after that                           |
     |--------------------------|-----------------------------------------|--------------------------------------|
@@ -49,7 +49,7 @@ class Trouble(Enum):
 
 
 class Then(Enum):
-    """What is done about it."""
+    """The action for an environment."""
 
     QUARANTINE = auto()  # once more, in a lane of its own
     MAIN = auto()  # once more, rebuilt in the main process
@@ -59,7 +59,7 @@ class Then(Enum):
 
 
 class LaneThen(Enum):
-    """What is done about a lane."""
+    """The action for a lane."""
 
     RESTART = auto()
     QUARANTINE = auto()  # its environments play in lanes of their own, for the rest of the episode
@@ -68,11 +68,11 @@ class LaneThen(Enum):
 
 @dataclass(frozen=True)
 class Decision:
-    """What follows.
+    """A decision about an environment.
 
     Attributes:
-        then: What is done.
-        counts: Which count of the environment goes up: ``"failures"``, ``"kills"`` or "".
+        then: The action.
+        counts: The environment's counter to increment: ``"failures"``, ``"kills"`` or "".
     """
 
     then: Then
@@ -81,12 +81,12 @@ class Decision:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of an environment that failed.
+    """The state of an environment that failed.
 
     Attributes:
         in_main: Whether it lives in the main process.
-        failures: How often it has failed at this before.
-        kills: How often its worker was killed at this before.
+        failures: How often it has failed at this request before.
+        kills: How often its worker was killed at this request before.
         building: Whether it was being built.
         shared: Whether others of its tag share the failure: it happened as their class was loaded.
     """
@@ -99,7 +99,7 @@ class Facts:
 
 
 def decide(trouble: Trouble, facts: Facts, settings: Settings) -> Decision:
-    """What follows when an environment fails; see the table above."""
+    """Decide about an environment that failed; see the table above."""
     if trouble is Trouble.LOST:
         return Decision(Then.FAIL)
     if trouble is Trouble.CANNOT_TRAVEL and not facts.in_main:
@@ -115,9 +115,9 @@ def decide(trouble: Trouble, facts: Facts, settings: Settings) -> Decision:
 
 
 def decide_lane(failure: LaneFailure, restarts: int, settings: Settings) -> LaneThen:
-    """What follows when a lane's worker is gone and no environment was at its turn; see the table above.
+    """Decide about a lane whose worker is gone while no environment was at its turn; see the table above.
 
-    ``restarts``: how often this lane has lost its worker so in this episode, this time included.
+    ``restarts``: how often this lane has lost its worker this way in this episode, including this time.
     """
     is_hopeless = failure.cause is Cause.START and failure.seconds > 0
     if restarts <= settings.max_restarts and not is_hopeless:
@@ -126,7 +126,7 @@ def decide_lane(failure: LaneFailure, restarts: int, settings: Settings) -> Lane
 
 
 def trouble_of(failure: LaneFailure) -> Trouble:
-    """What a lane's failure is to the environment that was at its turn."""
+    """The kind of trouble that a lane's failure means for the environment that was at its turn."""
     return Trouble.KILLED if failure.may_come_from_outside else Trouble.ENDED
 
 
@@ -134,7 +134,7 @@ class Rest:
     """How long a lane whose workers do not start is left alone: a number of episodes that doubles each time.
 
     Attributes:
-        episodes: How many are still to come.
+        episodes: The number still to come.
     """
 
     def __init__(self) -> None:
@@ -142,10 +142,10 @@ class Rest:
         self._times = 0
 
     def begin(self) -> None:
-        """Its workers did not start once more."""
+        """Begin a rest, twice as long as the last one."""
         self._times += 1
         self.episodes = 2 ** min(self._times + 1, 8)
 
     def pass_episode(self) -> None:
-        """An episode begins."""
+        """Count an episode that begins."""
         self.episodes = max(0, self.episodes - 1)

@@ -1,4 +1,4 @@
-"""What is said of failures: the first of a kind in full, others of it counted, and what is lasting said once."""
+"""A filter of repeated warnings: the first of a kind is logged in full, further ones are counted."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class _Counted:
 
     Attributes:
         first: The environment whose failure was logged in full.
-        logged: How many environments were logged, the first included.
-        env_ids: Those that were not yet.
-        whats: What happened to these, in words.
+        logged: Number of environments logged so far, including the first.
+        env_ids: Environments not logged yet.
+        whats: Descriptions of what happened to them.
     """
 
     first: int
@@ -48,18 +48,18 @@ class RepeatedMessageFilter:
     def warn(
         self, spec: EnvSpec, what: str, then: str, story: str, cause: BaseException | None = None, after: str = ""
     ) -> None:
-        """Warn of what happened to an environment, or count it with those of its tag of which the same was said.
+        """Warn of a failure of an environment, or count it with equal failures of its tag.
 
-        One warning of each kind is in full until :meth:`forget`, what comes after it is counted: the count is logged
-        when it has doubled since it was logged last.
+        One warning of each kind is logged in full until :meth:`forget`; later ones are counted, and the count is logged
+        when it has doubled since it was last logged.
 
         Args:
             spec: The environment.
-            what: What happened, in words that are equal for all environments but for numbers.
-            then: What follows, a sentence.
-            story: What happened, in full, a sentence.
-            cause: The exception whose traceback belongs to it.
-            after: What followed when the same happened to it before; that need not be counted any more.
+            what: What happened, in words that differ between environments only in numbers.
+            then: What follows, as a sentence.
+            story: The full description, as a sentence.
+            cause: The exception whose traceback is logged with it.
+            after: The ``then`` of an earlier failure of the same environment, which is no longer counted.
         """
         kind = _Kind(spec.tag, _NUMBER.sub("..", what), then)
         counted = self._said.get(kind)
@@ -76,13 +76,13 @@ class RepeatedMessageFilter:
             counted.whats.add(what)
 
     def say(self, message: str, lasting: Hashable = None) -> None:
-        """Warn; of what is named as lasting, such as workers that do not start, once, then it is information only."""
+        """Log a warning; a ``lasting`` one, such as workers that do not start, becomes INFO after the first time."""
         self._log.log(logging.INFO if lasting in self._said_once else logging.WARNING, "%s", message)
         if lasting is not None:
             self._said_once.add(lasting)
 
     def sum_up(self, is_end: bool = False) -> None:
-        """Log what was only counted, where it has become much more since the last time; all of it at the end."""
+        """Log counts that have grown much since they were last logged; at the end, log all of them."""
         for kind, counted in self._said.items():
             if not counted.env_ids or (len(counted.env_ids) < counted.logged and not is_end):
                 continue
@@ -93,7 +93,7 @@ class RepeatedMessageFilter:
             counted.env_ids, counted.whats = set(), set()
 
     def forget(self) -> None:
-        """From now on log everything in full again, once."""
+        """Log the next failure of each kind in full again."""
         self.sum_up(is_end=True)
         self._said.clear()
 

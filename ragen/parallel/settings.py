@@ -1,4 +1,4 @@
-"""How an engine behaves: its settings, with their defaults and units; ``es_manager.ray`` among them."""
+"""The settings of an engine with their defaults and units, including ``es_manager.ray``."""
 
 from __future__ import annotations
 
@@ -28,19 +28,18 @@ _CLIENT = "ray://"
 
 @dataclass(frozen=True)
 class RayOptions:
-    """What is used of a cluster.
+    """The part of a cluster to use.
 
     Attributes:
-        address: Of the cluster, as ``ray.init`` takes it; None for the one that this process is connected to, or that
-            ``RAY_ADDRESS`` names, or else for a local one that lasts as long as its lanes.
-        num_cpus: Processors that each lane claims of its node; 0 for none.
-        resources: What else each lane claims of its node, by name.
+        address: Address of the cluster, as ``ray.init`` takes it; None for the one that this process is connected to,
+            or that ``RAY_ADDRESS`` names, or else for a local one that lasts as long as its lanes.
+        num_cpus: Processors that each worker claims on its node; 0 for none.
+        resources: Custom resources that each worker claims on its node, by name.
         nodes: ``"all"`` of them, ``"worker"`` for all but the head, or the ones that are named: by id (or how it
             begins), address or host name.
         placement_group: Name of a placement group whose bundles the claims are made of, ``"current"`` for the one that
             this process is in; None for none.
-        runtime_env: What Ray is to see to on the nodes before a lane starts there, such as code to be shipped: its
-            ``runtime_env``, as JSON; "" for nothing beside what the job has.
+        runtime_env: Ray's ``runtime_env`` for the nodes, as JSON, for example to ship code; "" for the job's alone.
     """
 
     address: str | None = None
@@ -54,7 +53,7 @@ class RayOptions:
         """Check every value.
 
         Raises:
-            ConfigError: One cannot work; the message names it and what was expected.
+            ConfigError: A value is invalid; the message names it and what was expected.
         """
         for name in ("address", "placement_group"):
             value = getattr(self, name)
@@ -80,14 +79,14 @@ class RayOptions:
 
     @classmethod
     def of(cls, values: Any, key: str = "ray") -> RayOptions:
-        """Options from a mapping, or from nothing.
+        """Options from a mapping.
 
         Args:
             values: The mapping; None for the defaults.
-            key: Where it stands, for messages.
+            key: The mapping's key in the configuration, for messages.
 
         Raises:
-            ConfigError: There is no such option, or a value cannot work.
+            ConfigError: There is no such option, or a value is invalid.
         """
         if values is None:
             return cls()
@@ -125,7 +124,7 @@ class RayOptions:
 
 @dataclass(frozen=True)
 class Settings:
-    """How an engine behaves; times in seconds.
+    """The settings of an engine; times in seconds.
 
     Attributes:
         use_lanes: ``True`` hosts all environments in workers, ``False`` none, ``"auto"`` those for which measurements
@@ -167,7 +166,7 @@ class Settings:
         """Check every value.
 
         Raises:
-            ConfigError: One cannot work; the message names it and what was expected.
+            ConfigError: A value is invalid; the message names it and what was expected.
         """
         _expect("use_lanes", self.use_lanes, MODES)
         if not names_own_kind(self.backend):
@@ -193,7 +192,7 @@ class Settings:
         """Settings from keyword arguments; the error for a misspelt one names what was meant.
 
         Raises:
-            ConfigError: There is no such setting, or a value cannot work.
+            ConfigError: There is no such setting, or a value is invalid.
         """
         known = [field.name for field in dataclasses.fields(cls)]
         for name in values:

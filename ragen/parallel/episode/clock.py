@@ -1,13 +1,13 @@
-"""How the time of a piece of work was spent: computing, waiting, or standing in line for a processor.
+"""How the time of a piece of work was spent: computing, waiting, or queued for a processor.
 
     seconds that passed  =  computed  +  waited  +  queued
 
-A sandbox, a browser or a Java machine computes in processes of its own, so child processes count: those that have ended
-by ``RUSAGE_CHILDREN``, those that live by the clock that the kernel keeps for each process. In the run queue of a busy
-machine a thread neither computes nor waits: Linux counts that for each thread (``schedstat``) and, for children, for
-the machine as a whole (``/proc/pressure/cpu``). What the system does not count is taken for waiting.
+A sandbox, a browser or a Java virtual machine computes in its own processes, so child processes count: those that have
+ended by ``RUSAGE_CHILDREN``, live ones by the clock that the kernel keeps for each process. A thread in the run queue
+of a busy machine neither computes nor waits: Linux counts that time for each thread (``schedstat``) and, for children,
+for the whole machine (``/proc/pressure/cpu``). Time that the system does not account for counts as waiting.
 
-Not counted: a process whose own parent has ended before it was seen once.
+A process whose own parent ended before it was first seen is not counted.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ try:
 except ImportError:  # on Windows
     getrusage = None  # type: ignore[assignment]
 
-SLOW = 3e-4  # seconds of a piece of work from which it is worth while to look at how they were spent
-UNEXPLAINED = 0.1  # share of its time that it seems to have waited, from which child processes are searched for
+SLOW = 3e-4  # seconds of work from which it pays to measure how they were spent
+UNEXPLAINED = 0.1  # share of apparent waiting from which child processes are searched for
 SEARCHING = 0.05  # share of the time that searching for child processes may take
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 class Usage(NamedTuple):
-    """How the time was spent; what is missing from it was spent in a run queue.
+    """How time was spent; the remainder was spent in a run queue.
 
     Attributes:
-        computed: Processor seconds, those of child processes included: more than have passed, where several computed.
-        waited: Seconds of waiting for something else than a processor.
+        computed: Processor seconds including child processes; may exceed the seconds that passed.
+        waited: Seconds spent waiting for anything but a processor.
     """
 
     computed: float
@@ -46,16 +46,16 @@ class Usage(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """What several resets or turns took.
+    """The time that several resets or turns took.
 
     Attributes:
-        number: How many.
-        seconds: What they took together.
-        dearest: What the one took that took longest; the first one may have had to import what the others found.
-        own_s: What they took together without standing in line for a processor.
-        dearest_own: What the one took so that took longest.
-        waited_s: The part of it in which they waited for something else than a processor.
-        extra_s: Processor seconds beside it, where several child processes computed at once.
+        number: Their number.
+        seconds: Their total time.
+        dearest: Seconds of the longest; the first one may include imports that the others reuse.
+        own_s: Their total time without the time queued for a processor.
+        dearest_own: Seconds of the longest by that measure.
+        waited_s: The part of ``own_s`` spent waiting for anything but a processor.
+        extra_s: Further processor seconds, when several child processes computed at once.
     """
 
     number: int = 0
@@ -67,7 +67,7 @@ class Spent(NamedTuple):
     extra_s: float = 0.0
 
     def also(self, more: Spent) -> Spent:
-        """Together with some more of them."""
+        """The sum of both."""
         number, seconds, dearest, own_s, dearest_own, waited_s, extra_s = more
         return Spent(
             self.number + number,
@@ -81,21 +81,21 @@ class Spent(NamedTuple):
 
     @property
     def usual_s(self) -> float:
-        """Seconds of one of them, the dearest aside; 0 while there was only one."""
+        """Mean seconds of one of them without the longest; 0 while there was only one."""
         return (self.seconds - self.dearest) / (self.number - 1) if self.number > 1 else 0.0
 
     @property
     def busy(self) -> float:
-        """Processors that one of them keeps busy on a machine that is not; 1 where they only compute."""
+        """Processors that one of them would keep busy on an idle machine; 1 if it only computes."""
         return 1.0 + (self.extra_s - self.waited_s) / self.own_s if self.own_s > 0 else 1.0
 
 
 def spent_on(times: Sequence[float], usage: Usage | None = None, passed: float = 0.0) -> Spent:
-    """What resets or turns took.
+    """The time that resets or turns took.
 
     Args:
         times: Seconds of each.
-        usage: How the time was spent in which they were done, if known.
+        usage: How the time was spent during which they were done, if known.
         passed: Seconds of that time.
     """
     seconds, dearest = sum(times), max(times)
@@ -177,7 +177,7 @@ class UsageClock:
         return usage, now
 
     def close(self) -> None:
-        """Let go of descriptors; a later reading opens them again."""
+        """Close the descriptors; a later reading reopens them."""
         self._queued_ns.close()
         self._pressure_us.close()
 
@@ -208,19 +208,19 @@ def spent(before: Reading, now: Reading) -> Usage:
     computed = max(0.0, now.own - before.own) + by_children
     waited = now.at - before.at - computed - max(0.0, now.queued - before.queued)
     if by_children and before.pressure:
-        waited -= now.pressure - before.pressure  # which children may have stood in line for, as far as is known
+        waited -= now.pressure - before.pressure  # an upper bound of the time that children were queued
     return Usage(computed, max(0.0, waited))
 
 
 class _Counter:
-    """A number in a file of the system, which each thread that reads it opens once."""
+    """A number in a file of the operating system; each thread opens the file once."""
 
     def __init__(self, path: str, field: int) -> None:
         self._path, self._field = path, field
         self._opened: tuple[int, int] | None = None  # by which thread, and the descriptor
 
     def read(self) -> int:
-        """The number, 0 where the system does not count it; a name and "=" may stand before it."""
+        """The number, 0 if the system does not count it; a name and "=" may precede it."""
         thread = threading.get_native_id()
         try:
             if self._opened is None or self._opened[0] != thread:
@@ -231,7 +231,7 @@ class _Counter:
             return 0
 
     def close(self) -> None:
-        """Let go of the descriptor."""
+        """Close the descriptor."""
         opened, self._opened = self._opened, None
         if opened is not None:
             with contextlib.suppress(OSError):

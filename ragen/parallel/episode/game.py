@@ -1,8 +1,9 @@
-"""What the engine has to know of a kind of game: how its environments are built, reset, played and compared.
+"""The interface of a kind of game to the engine: how its environments are built, reset, played and compared.
 
-The engine, its journals and its lanes carry any picklable action and any observation. What they do to an environment is
-a :class:`Game`, in the main process and in workers alike: :class:`~ragen.parallel.episode.turn.RagenGame` for RAGEN's
-text games, :class:`~ragen.games.gym_game.GymGame` for gymnasium's environments.
+The engine, its journals and its lanes carry any picklable action and any observation. Everything they do to an
+environment goes through a :class:`Game`, in the main process and in workers alike:
+:class:`~ragen.parallel.episode.turn.RagenGame` for RAGEN's text games, :class:`~ragen.games.gym_game.GymGame` for
+gymnasium's environments.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ class EpisodeStart(NamedTuple):
     """How an episode began within a turn, for its journal.
 
     Attributes:
-        seed: Seed of the episode; None where the environment's own generators went on.
-        options: What else ``reset`` was given.
-        digest: What stands for the first observation.
-        before: State of the generators before, where there was no seed: the global ones and the environment's own.
+        seed: Seed of the episode; None if the environment's own generators continued.
+        options: Further arguments of ``reset``.
+        digest: Digest of the first observation.
+        before: State of the global and of the environment's own generators before the reset, if there was no seed.
     """
 
     seed: int | None
@@ -33,11 +34,11 @@ class EpisodeStart(NamedTuple):
 
 
 class Game(ABC):
-    """One kind of game; an object without state, which travels to workers by its class.
+    """One kind of game; a stateless object, sent to workers by its class.
 
     Attributes:
-        recorded: Names of the fields of a result that a replay has to give again.
-        begins_in_turns: Whether an episode may begin within a turn: results have ``began`` then, None where it did not.
+        recorded: Names of the result's fields that a replay must reproduce.
+        begins_in_turns: Whether an episode may begin within a turn: results then have ``began``, None if none began.
     """
 
     recorded: tuple[str, ...] = ("reward", "done", "digest")
@@ -45,30 +46,30 @@ class Game(ABC):
 
     @abstractmethod
     def build(self, spec: Any) -> Any:
-        """Build the environment of an :class:`~ragen.parallel.episode.spec.EnvSpec`, and change nothing of the spec."""
+        """Build the environment of an :class:`~ragen.parallel.episode.spec.EnvSpec`, leaving the spec unchanged."""
 
     @abstractmethod
     def reset(self, env: Any, seed: int | None, options: Options) -> Any:
-        """Begin an episode; the first observation, which shares nothing with the environment."""
+        """Begin an episode; returns the first observation, which shares no memory with the environment."""
 
     @abstractmethod
     def play(self, env: Any, action: Any) -> Any:
-        """Play one turn; a named tuple that has an ``observation`` and all ``recorded`` fields, detached likewise."""
+        """Play one turn; returns a named tuple with ``observation`` and all ``recorded`` fields, detached likewise."""
 
     @abstractmethod
     def digest(self, observation: Any) -> Any:
-        """What stands for an observation in a journal: small, picklable, equal only for equal observations."""
+        """The digest of an observation for the journal: small, picklable, equal only for equal observations."""
 
     def record(self, result: Any) -> tuple[Any, ...]:
         """The values of the recorded fields of a result."""
         return tuple([getattr(result, name) for name in self.recorded])
 
     def start(self, action: Any, result: Any) -> EpisodeStart | None:
-        """Whether an episode began in a turn, and how; its journal then holds what follows and nothing before."""
+        """How an episode began within a turn, None if none did; the journal then starts over from there."""
         return None
 
     def apply(self, env: Any, change: Any) -> Any:
-        """Do something to an environment between two turns; what it gave."""
+        """Apply a change to an environment between two turns; returns the change's result."""
         return change.apply(env)
 
     def has_snapshots(self, env: Any) -> bool:
@@ -76,32 +77,32 @@ class Game(ABC):
         return {"save", "load"} <= vars(type(env)).keys()
 
     def saves_midway(self, env: Any) -> bool:
-        """Whether its snapshots may be of any moment, and not of the one after a reset alone."""
+        """Whether snapshots may be taken at any time, not only after a reset."""
         return True
 
     def save(self, env: Any) -> Any:
-        """What ``save()`` gives: a picklable value that is its whole state, generators included."""
+        """The result of ``save()``: a picklable value with its whole state, generators included."""
         return env.save()
 
     def load(self, env: Any, state: Any) -> None:
-        """Have a just built environment stand where another of its class and configuration was saved."""
+        """Restore a state from :meth:`save` in a newly built environment of the same class and configuration."""
         env.load(state)
 
     def observe(self, env: Any) -> Any:
-        """What an environment shows between two turns, where it can be asked for it; else None."""
+        """The environment's observation between two turns; None if it cannot be queried."""
         return None
 
     def without_place(self, action: Any) -> Any:
-        """An action as another environment may be given it: without what says where this one's results go."""
+        """The action without references to this environment's shared memory, so that another one can be given it."""
         return action
 
     def generator_state(self, env: Any) -> Any:
         """The states of the environment's own generators before a reset without a seed, which decide the episode.
 
-        Empty where none was found; None where it is known that something else decides.
+        Empty if none was found; None if something else is known to decide it.
         """
         return generators.states(env)
 
     def restore_generator(self, env: Any, state: Any) -> None:
-        """Put states back that :meth:`generator_state` gave."""
+        """Restore states returned by :meth:`generator_state`."""
         generators.restore(env, state)

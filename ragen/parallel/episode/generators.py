@@ -1,9 +1,9 @@
-"""An environment's own generators: found, read, and put back.
+"""An environment's own random generators: finding, reading and restoring them.
 
-A reset without a seed goes on with generators as they are, so that an episode that began so can be rebuilt only from
-their states. Gymnasium's convention is one ``np_random``; spaces have generators too, and many environments keep one in
-an attribute. All that hang directly on the environment or on one of its wrappers are found; what an environment hides
-deeper is not, and shows as a divergence when it is rebuilt.
+A reset without a seed continues with the generators as they are, so an episode that began this way can be rebuilt only
+from their states. Gymnasium's convention is one ``np_random``; spaces have generators too, and many environments keep
+one in an attribute. All generators that are attributes of the environment or of one of its wrappers are found. One
+nested deeper is not found, and causes a divergence when the environment is rebuilt.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-SEED = "_np_random_seed"  # what gymnasium's environments and their users read back
+SEED = "_np_random_seed"  # an attribute of gymnasium's environments
 OWN = "_np_random"
-_FRESH = ("PCG64", "PCG64DXSM")  # generators that give their state in numbers, in a dictionary made for it
+_FRESH = ("PCG64", "PCG64DXSM")  # generators whose state is a new dictionary of numbers
 
 State = list[tuple[int, tuple[Any, ...], Any]]  # how many wrappers deep, where, and the state
 
@@ -39,7 +39,7 @@ def states(env: Any) -> State:
 
 
 def restore(env: Any, found: State) -> None:
-    """Put states back that :func:`states` gave of an environment that is built alike."""
+    """Restore states that :func:`states` returned for an identically built environment."""
     layers = list(_layers(env))
     for depth, path, state in found:
         if depth >= len(layers):

@@ -1,12 +1,12 @@
-"""Keep the global ``random`` and ``numpy.random`` generators apart for each environment.
+"""Give each environment its own state of the global ``random`` and ``numpy.random`` generators.
 
-An environment that draws from them would otherwise see other numbers whenever the order of steps changes, which it does
-as soon as environments live in several processes. Every environment that does not declare ``uses_global_rng = False``
-therefore owns a state of both generators: seeded with the episode's seed at reset, put in place before each call and
-taken out after it, in the main process as in workers.
+An environment that draws from them would otherwise see different numbers whenever the order of steps changes, as it
+does when environments live in several processes. Every environment that does not declare ``uses_global_rng = False``
+therefore owns a state of both generators: seeded with the episode's seed at reset, installed before each call and
+removed after it, in the main process as in workers.
 
-NumPy's state is kept by exchanging the global generator's bit generator, ten times cheaper than copying its state. A
-Gaussian that ``numpy.random.normal`` holds back for its next call is dropped at the exchange, in every process alike.
+NumPy's state is switched by exchanging the global generator's bit generator, ten times cheaper than copying its state.
+The exchange drops a Gaussian that ``numpy.random.normal`` has cached for its next call, in every process alike.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 _one_at_a_time = threading.RLock()
 _in_place: EnvRng | None = None  # whose states the global generators have now
-keeps_outer = True  # whether anyone but environments draws from them in this process
+keeps_outer = True  # whether other code than environments draws from them in this process
 
 
 class EnvRng:
@@ -35,7 +35,7 @@ class EnvRng:
         self.seed(seed)
 
     def seed(self, seed: int | None) -> None:
-        """Begin again; a bit generator is kept, since making one costs a hundred times what seeding it does."""
+        """Seed again; the bit generator is reused, since creating one costs a hundred times as much as seeding it."""
         import numpy as np
 
         if type(self._bit_generator) is not np.random.MT19937:  # the environment has put another one in place
@@ -45,7 +45,7 @@ class EnvRng:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Let the global generators be this environment's for the length of one call."""
+        """Install this environment's state in the global generators for the length of one call."""
         import numpy as np
 
         global _in_place
@@ -60,11 +60,11 @@ class EnvRng:
             self._bit_generator = np.random.mtrand.get_bit_generator()
 
     def state(self) -> tuple[Any, Any]:
-        """Both states, to be given to :meth:`restore` here or in another process."""
+        """Both states, for :meth:`restore` in this or another process."""
         return self._python_state, copy.deepcopy(self._bit_generator.state)
 
     def restore(self, state: tuple[Any, Any]) -> None:
-        """Take up states that :meth:`state` gave."""
+        """Restore states returned by :meth:`state`."""
         import numpy as np
 
         self._python_state, numpy_state = state
@@ -73,10 +73,10 @@ class EnvRng:
 
 
 class PythonRng:
-    """A state of ``random`` alone, for what is known never to draw from NumPy's global generator.
+    """A state of ``random`` alone, for environments known never to draw from NumPy's global generator.
 
-    It gives the process's own state back by itself, one thread at a time; not in workers, where nothing draws but
-    environments with states of their own.
+    It restores the process's own state by itself, one thread at a time; not in workers, where only environments with
+    their own states draw.
     """
 
     __slots__ = ("_state",)
@@ -85,7 +85,7 @@ class PythonRng:
         self.seed(seed)
 
     def seed(self, seed: int | None) -> None:
-        """Begin again."""
+        """Seed again."""
         self._state = random.Random(seed).getstate()
 
     @contextmanager
@@ -103,7 +103,7 @@ class PythonRng:
 
 
 def state_in_place() -> tuple[Any, Any] | None:
-    """The states that the global generators have now, if they are an environment's; as :meth:`EnvRng.state` gives."""
+    """The global generators' current states if they are an environment's, as :meth:`EnvRng.state` returns them."""
     if _in_place is None:
         return None
     import numpy as np
@@ -113,9 +113,9 @@ def state_in_place() -> tuple[Any, Any] | None:
 
 @contextmanager
 def outer_state_kept() -> Iterator[None]:
-    """Give the process's own generator states back afterwards, to the last held-back Gaussian.
+    """Restore the process's own generator states afterwards, including the cached Gaussian.
 
-    One thread at a time: another one that steps such environments in this process waits.
+    Only one thread at a time: others that step such environments in this process wait.
     """
     import numpy as np
 

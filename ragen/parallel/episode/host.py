@@ -1,9 +1,9 @@
-"""Who holds environments: the same object in the main process and in a worker of any kind.
+"""The host of environments: the same object in the main process and in a worker of any kind.
 
 A host builds environments from specs, resets them, plays their turns, replays their journals and closes them. Every
 method takes a batch and returns one :class:`~ragen.parallel.episode.outcome.Outcome` per item, in order: an environment
-that raises is an outcome like another, and the rest of the batch goes on. Before each item the host reports its
-position (``mark``), which is how the main process knows whose deadline is running.
+that raises is one outcome, and the rest of the batch continues. Before each item the host reports its position
+(``mark``), so that the main process knows which environment's deadline is running.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from ragen.parallel.interrupts import interrupts_let_through, let_signals_pass
 
 
 class ResetOrder(NamedTuple):
-    """One reset to do.
+    """One requested reset.
 
     Attributes:
         env_id: Which environment.
         seed: Seed of the episode; None goes on with the environment's own generators.
-        options: What else ``reset`` is given, such as ``{"mode": "train"}``.
+        options: Further arguments of ``reset``, such as ``{"mode": "train"}``.
     """
 
     env_id: int
@@ -44,12 +44,12 @@ class ResetOrder(NamedTuple):
 
 
 class ResetResult(NamedTuple):
-    """What a reset gave.
+    """The result of a reset.
 
     Attributes:
-        observation: What the environment shows.
-        digest: What stands for it in the journal.
-        before: State of the generators before, where there was no seed; see :class:`EpisodeJournal`.
+        observation: The first observation.
+        digest: Its digest for the journal.
+        before: State of the generators before the reset, if there was no seed; see :class:`EpisodeJournal`.
     """
 
     observation: Any
@@ -58,12 +58,12 @@ class ResetResult(NamedTuple):
 
 
 class _Run:
-    """Items of one tag, one after the other: how their time was spent is looked at once for all of them.
+    """Consecutive items of one tag, whose time is measured together.
 
     Attributes:
         tag: Theirs.
-        reading: Before the first one; None where that would cost more than it says.
-        times: Seconds of each that did not fail.
+        reading: The clock's reading before the first item; None where reading it would not pay.
+        times: Seconds of each item that did not fail.
     """
 
     def __init__(self, clock: UsageClock, spent: dict[str, Spent]) -> None:
@@ -73,7 +73,7 @@ class _Run:
         self._clock, self._spent = clock, spent
 
     def begin(self, tag: str, is_slow: bool) -> float:
-        """Begin with items of a tag; when, on ``time.perf_counter()``."""
+        """Begin with items of a tag; returns the time, on ``time.perf_counter()``."""
         self.tag, self.times = tag, []
         self.reading = self._clock.begin() if is_slow else None
         return self.reading.at if self.reading is not None else perf_counter()
@@ -95,8 +95,8 @@ class EnvHost:
 
     Attributes:
         mark: Called with the position.
-        since: When an environment was last given something to do, on ``time.perf_counter()``; 0 while none is at work.
-        spent: What the last batch took by tag, without items that failed.
+        since: When the current item was started, on ``time.perf_counter()``; 0 while the host is idle.
+        spent: The time of the last batch by tag, without items that failed.
     """
 
     def __init__(self, mark: Mark | None = None, keeps_outer_rng: bool = True) -> None:
@@ -120,7 +120,7 @@ class EnvHost:
         self._clock = UsageClock(of_process=not keeps_outer_rng)
 
     def load(self, specs: Iterable[EnvSpec]) -> None:
-        """Take environments in; they are built when first needed."""
+        """Register environments; they are built when first needed."""
         for spec in specs:
             self._unload(spec.env_id)
             self._replicas[spec.env_id] = Replica(spec, spec.game.play)
@@ -141,18 +141,18 @@ class EnvHost:
         return self._each(items, "play", replicas.play)
 
     def replay(self, items: Sequence[tuple[int, EpisodeJournal]], first: int = 0) -> list[Outcome]:
-        """Rebuild the episodes of ``(env_id, journal)``; outcomes hold what environments show, or a divergence.
+        """Rebuild the episodes of ``(env_id, journal)``; outcomes hold the observation or a divergence.
 
         The first of them is item ``first`` of its batch.
         """
         return self._each(items, "replay", self._replay_one, first)
 
     def call(self, items: Sequence[tuple[int, Change]]) -> list[Outcome]:
-        """Call a method of environments, set or read an attribute. Outcomes hold what it gave."""
+        """Call a method of environments, or set or read an attribute. Outcomes hold the result."""
         return self._each(items, "call", replicas.call)
 
     def save(self, items: Sequence[tuple[int, Any]]) -> list[Outcome]:
-        """Take snapshots of environments that show this. Outcomes hold a :class:`Snapshot`, to be loaded unchecked."""
+        """Take snapshots of ``(env_id, observation)``. Outcomes hold a :class:`Snapshot`, to be loaded unchecked."""
         return self._each(items, "save", lambda replica, item: Snapshot(0, replicas.save(replica, item[1]), None))
 
     def unload(self, env_ids: Iterable[int]) -> None:
@@ -228,7 +228,7 @@ class EnvHost:
     def _each_overlapped(
         self, items: Sequence[Any], phase: str, work: Callable[[Replica, Any], Any], first: int
     ) -> list[Outcome]:
-        """Those that may wait at the same time, then the others one by one; outcomes in the order of the items."""
+        """Run items that may overlap at the same time, then the others one by one; outcomes in item order."""
         places = {index: item for index, item in enumerate(items, first) if item[0] in self._overlapping}
         jobs = [Job(index, item[0], partial(self._tried, item, phase, work)) for index, item in places.items()]
         before = self._clock.begin()
@@ -253,7 +253,7 @@ class EnvHost:
         return outcomes
 
     def _tried(self, item: Any, phase: str, work: Callable[[Replica, Any], Any]) -> Any:
-        """What came of an item, in its environment's thread."""
+        """The outcome of an item, in its environment's thread."""
         replica = self._replicas[item[0]]
         try:
             if type(item[1]) is Pickled:
@@ -267,7 +267,7 @@ class EnvHost:
             return Raised.of(error, _doing(replica, item, phase))
 
     def _save(self, replica: Replica, item: Any, value: Any, phase: str, seconds: float) -> None:
-        """Take a snapshot after what was done, where one is due."""
+        """Take a snapshot after an item if one is due."""
         if phase in ("play", "reset"):
             begun = item if phase == "reset" else replica.spec.game.start(item[1], value)
             if begun is not None:
@@ -277,7 +277,7 @@ class EnvHost:
             replica.unsaved_s = 0.0
 
     def _raised(self, error: BaseException, phase: str) -> Raised:
-        """What an environment has raised, if it did so and not a signal to this process."""
+        """Describe an environment's exception; a signal to this process is raised again."""
         if isinstance(error, Overdue):
             return TimedOut(phase, str(error), "".join(traceback.format_exception(error)))
         let_signals_pass(error)
@@ -288,7 +288,7 @@ class EnvHost:
         return outer_state_kept() if kept else nullcontext()
 
     def _restart_clock(self) -> None:
-        """What is done from now on for the present item has a deadline of its own."""
+        """Restart the deadline of the current item."""
         if self._overlap.restart_clock():
             return
         if self.mark is not None:
@@ -296,7 +296,7 @@ class EnvHost:
         self.since = perf_counter()
 
     def _reset_one(self, replica: Replica, order: ResetOrder, first: dict[Any, bytes]) -> ResetResult:
-        """Reset a member of a group, or load what the first member of this batch has saved after its reset."""
+        """Reset a member of a group, or load what the first member in this batch saved after its reset."""
         if type(order.options) is Pickled:
             order = order._replace(options=order.options.open())
         replicas.build_if_needed(replica)
@@ -321,7 +321,7 @@ class EnvHost:
 
 
 def _doing(replica: Replica, item: Any, phase: str) -> str:
-    """What was being done to an environment when it raised; an item that is pickled still could not be opened."""
+    """The operation during which an environment raised; an item still pickled could not be unpickled."""
     if type(item[1]) is Pickled:
         return "load"
     return phase if replica.env is not None else "build"

@@ -1,12 +1,12 @@
-"""The journal of an episode: what rebuilds an environment anywhere.
+"""The journal of an episode, from which an environment can be rebuilt anywhere.
 
-It holds how the episode began, and for each turn what was asked and what came back. What was changed between turns (a
-method called, an attribute set) is written down too, so that a rebuilt environment has it. Replaying a journal on a
-fresh environment compares every turn: an environment that does not give the same again is not deterministic, and the
-:class:`Divergence` says at which turn and in what it differed.
+It holds how the episode began, and the action and result of each turn. Changes between turns (a method called, an
+attribute set) are recorded too, so that a rebuilt environment has them. Replaying a journal on a fresh environment
+compares every turn: an environment that does not reproduce it is not deterministic, and the :class:`Divergence` holds
+the turn and the field that differed.
 
-An episode begins with a seed, or goes on with the generators that the last one has left. The journal of the second kind
-holds their states. Where the class declares snapshots, the journal holds those too, and a replay begins at the last::
+An episode begins with a seed, or continues with the generators that the last one left; in that case the journal holds
+their states. If the class declares snapshots, the journal holds those too, and a replay begins at the last::
 
     reset   turn 1   turn 2   turn 3   turn 4      entries
               |                 |
@@ -27,8 +27,8 @@ class JournalTurn(NamedTuple):
     """One turn as it was played.
 
     Attributes:
-        action: What was asked.
-        recorded: What came back, as far as a replay has to give it again: the game's ``recorded`` fields.
+        action: The action.
+        recorded: The fields of the result that a replay must reproduce: the game's ``recorded`` fields.
     """
 
     action: Any
@@ -36,12 +36,12 @@ class JournalTurn(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Something done to an environment between two turns.
+    """A change made to an environment between two turns.
 
     Attributes:
-        name: Of a method or an attribute.
-        arguments: Of the method, or the attribute's new value alone.
-        keywords: Of the method.
+        name: Name of a method or an attribute.
+        arguments: The method's arguments, or only the attribute's new value.
+        keywords: The method's keyword arguments.
         is_set: Whether the attribute is set; else the method is called.
     """
 
@@ -51,9 +51,9 @@ class Change(NamedTuple):
     is_set: bool = False
 
     def apply(self, env: Any) -> Any:
-        """Do it, or do it again; what the method gave. An attribute that is no method is read.
+        """Apply the change; returns the method's result. An attribute that is not a method is read.
 
-        The environment gets copies, since the change is still to be what it was when it is done again.
+        The environment gets copies of the arguments, so that the change can be applied again.
         """
         arguments, keywords = copied((self.arguments, self.keywords))
         if self.is_set:
@@ -79,25 +79,25 @@ class Divergence(NamedTuple):
     got: Any
 
     def describe(self) -> str:
-        """The difference in a sentence's part, long observations shortened."""
+        """The difference as part of a sentence, with long observations shortened."""
         where = "the reset" if self.turn < 0 else f"turn {self.turn + 1}"
         return f"at {where} {self.contrast()}"
 
     def contrast(self) -> str:
-        """What was expected and what was given."""
+        """The expected and the actual value, as part of a sentence."""
         return f"the {self.what} was {in_short(self.expected, 200)} and is now {in_short(self.got, 200)}"
 
 
-MOST_SNAPSHOTS = 4 << 20  # bytes of an environment's snapshots, about, beside the last one, which is always kept
+MOST_SNAPSHOTS = 4 << 20  # approximate bytes of snapshots per environment; the last one is always kept
 
 
 class Snapshot(NamedTuple):
-    """What an environment's ``save`` gave.
+    """A snapshot of an environment.
 
     Attributes:
-        position: After how many entries of the journal it was taken.
-        state: What it gave, pickled.
-        digest: What stands for what the environment showed then.
+        position: Number of the journal's entries at the time it was taken.
+        state: The pickled state.
+        digest: The digest of the environment's observation at that time.
     """
 
     position: int
@@ -111,9 +111,9 @@ class EpisodeJournal:
 
     Attributes:
         seed: Seed of the reset.
-        options: What else the reset was given, such as ``{"mode": "train"}``.
+        options: Further arguments of the reset, such as ``{"mode": "train"}``.
         digest: Digest of the first observation.
-        before: State of the environment's generators before a reset without a seed; None where it was seeded.
+        before: State of the environment's generators before a reset without a seed; None if it was seeded.
         settings: Attributes that were set before the episode, by name.
         entries: Turns and changes, in order.
         has_begun: Whether there was a reset; a journal without one holds settings only.
@@ -133,12 +133,12 @@ class EpisodeJournal:
 
     @property
     def is_empty(self) -> bool:
-        """Whether a just built environment stands at its end."""
+        """Whether a newly built environment is already at its end."""
         return not self.has_begun and not self.settings
 
     @property
     def can_be_rebuilt(self) -> bool:
-        """Whether it is known what decides the episode: a seed, the states of generators, or a snapshot."""
+        """Whether the journal determines the episode: by a seed, generator states, or a snapshot."""
         return self.seed is not None or bool(self.snapshots) or is_known(self.before)
 
     @property
@@ -152,17 +152,17 @@ class EpisodeJournal:
         return bool(self.snapshots) and not self.behind
 
     def keep(self, state: bytes, digest: Any) -> None:
-        """Keep a snapshot of now; of older ones every other goes, where so many of this size take too much memory."""
+        """Add a snapshot of the current state; every other older one is dropped if they would take too much memory."""
         self.snapshots.append(Snapshot(len(self.entries), state, digest))
         if (len(self.snapshots) - 1) * len(state) > MOST_SNAPSHOTS:
             self.snapshots = [*self.snapshots[:-1:2], self.snapshots[-1]]
 
     def without_snapshots(self) -> EpisodeJournal:
-        """The episode as it is replayed from its beginning, if that is known; itself if not."""
+        """The journal for a replay from the beginning; itself if that is impossible."""
         return replace(self, snapshots=[]) if self.seed is not None or is_known(self.before) else self.from_snapshot()
 
     def from_snapshot(self) -> EpisodeJournal:
-        """The episode from its last snapshot on; itself where there is none."""
+        """The episode from its last snapshot on; itself if there is none."""
         if not self.snapshots:
             return self
         last = self.snapshots[-1]
@@ -172,18 +172,18 @@ class EpisodeJournal:
 
     @property
     def turns(self) -> int:
-        """How many of the entries are turns."""
+        """The number of turns."""
         return self.left_out + len(self.played())
 
     def append_change(self, change: Change) -> None:
-        """Record a change; before the first reset, only that of an attribute lasts."""
+        """Record a change; before the first reset, only a set attribute is kept."""
         if self.has_begun:
             self.entries.append(change)
         elif change.is_set:
             self.settings[change.name] = change.arguments[0]
 
     def lasting(self) -> dict[str, Any]:
-        """Attributes that were set before the episode or in it, as the next one begins with them."""
+        """Attributes that were set before or during the episode, with which the next one begins."""
         if not self.entries:
             return dict(self.settings)
         later = {entry.name: entry.arguments[0] for entry in self.entries if isinstance(entry, Change) and entry.is_set}
@@ -194,7 +194,7 @@ class EpisodeJournal:
         return [entry for entry in self.entries if isinstance(entry, JournalTurn)]
 
     def until(self, turn: int | None) -> EpisodeJournal:
-        """The episode with so many turns and what was changed before the last, or all of it; a journal of its own."""
+        """A copy of the journal up to a turn, with the changes before it; None copies all of it."""
         entries, left = list(self.entries), turn
         for place, entry in enumerate(self.entries):
             if left == 0:
@@ -207,12 +207,12 @@ class EpisodeJournal:
 
 
 def is_known(before: tuple[Any, Any] | None) -> bool:
-    """Whether states of generators are such that they decide an episode: the global ones, or some of its own."""
+    """Whether generator states determine an episode: the global ones, or some of the environment's own."""
     return before is not None and before[1] is not None and (before[0] is not None or bool(before[1]))
 
 
 def difference(turn: int, names: tuple[str, ...], expected: tuple[Any, ...], got: tuple[Any, ...]) -> Divergence | None:
-    """Where a turn, -1 for the reset, gave something else than was recorded; ``digest`` is that of the observation."""
+    """The first difference between a turn (-1: the reset) and its record; ``digest`` is the observation's."""
     for name, was, is_now in zip(names, expected, got, strict=True):
         if not _is_same(was, is_now):
             return Divergence(turn, "observation" if name == "digest" else name, was, is_now)

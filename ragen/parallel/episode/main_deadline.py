@@ -1,9 +1,9 @@
-"""A deadline for what the main process plays itself, as far as one can be had there.
+"""A deadline for environments in the main process, as far as one can be enforced there.
 
 Under ``auto``, cheap environments and a share of the others are played in the main process, which cannot be killed. An
-alarm (SIGALRM) there interrupts an environment that is overdue: loops in Python, sleeps, waits for locks. It cannot
-interrupt C code that does not come back to the interpreter, nor anything outside the main thread. A process that uses
-this signal or the real-time interval timer for itself keeps them, and has no deadline here.
+alarm (SIGALRM) interrupts an overdue environment there: loops in Python, sleeps, waits for locks. It cannot interrupt C
+code that does not return to the interpreter, nor anything outside the main thread. A process that uses this signal or
+the real-time interval timer itself keeps them, and has no deadline here.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ragen.parallel.interrupts import in_main_thread
 
 _REAL, _DEFAULT = _signal.ITIMER_REAL, _signal.SIG_DFL
 _SOON = 0.001  # seconds after which to look again where nothing may be interrupted
-_LONGEST = 1e6  # seconds that the timer takes; it finds out itself how much is left
+_LONGEST = 1e6  # longest setting of the timer, in seconds; a longer deadline sets it again
 _OURS = (host.__file__, replicas.__file__)  # where nothing is interrupted: half of a change would be left behind
-_AGAIN = 1.0  # seconds after which an environment that did not let itself be interrupted is interrupted again
+_AGAIN = 1.0  # seconds until an environment that swallowed the interrupt is interrupted again
 
 
 class Deadline:
-    """Raises ``Overdue`` in each environment of a home that takes too long; a context.
+    """A context manager that raises ``Overdue`` in environments of a host that take too long.
 
-    One deadline may lie within another. Entering it returns whether there is one, see above.
+    Deadlines may be nested. Entering it returns whether a deadline is enforced; see above.
     """
 
     __slots__ = ("_handler", "_home", "_outer", "_seconds")
@@ -55,7 +55,7 @@ class Deadline:
         _signal.setitimer(_REAL, 0)
         _signal.signal(_signal.SIGALRM, self._outer)
         if self._outer is not _DEFAULT:
-            _signal.setitimer(_REAL, _SOON)  # another deadline's, which finds out itself how much is left
+            _signal.setitimer(_REAL, _SOON)  # for another deadline, which recomputes its remaining time
 
     def _ring(self, _: int, frame: FrameType | None) -> None:
         if self._handler is None:

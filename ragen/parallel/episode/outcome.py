@@ -1,4 +1,4 @@
-"""What comes of one thing asked of one environment: a value, or the exception it raised, fit to travel."""
+"""The outcome of one request to one environment: a value, or the exception it raised, ready for transport."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ragen.errors import EnvError
 from ragen.parallel.episode.clock import Spent
 from ragen.parallel.interrupts import let_signals_pass
 
-_LONGEST_TEXT, _LONGEST_TRACE = 2_000, 20_000  # characters that are kept of what an exception says
+_LONGEST_TEXT, _LONGEST_TRACE = 2_000, 20_000  # characters kept of an exception's message and traceback
 
 
 class Outcome(NamedTuple):
-    """What came of one item of a batch.
+    """The outcome of one item of a batch.
 
     Attributes:
-        env_id: Which environment.
+        env_id: The environment.
         value: The result, a :class:`Raised`, or a :class:`~ragen.parallel.episode.journal.Divergence`.
-        seconds: Time it took where the environment lives.
-        saved: A snapshot that was taken after it, where one was; in bytes.
+        seconds: Time it took in the environment's process.
+        saved: The pickled snapshot taken after it, if there was one.
     """
 
     env_id: int
@@ -33,11 +33,11 @@ class Outcome(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What came of a batch.
+    """The outcomes of a batch.
 
     Attributes:
         outcomes: In the order of its items.
-        spent: What its resets, or its turns, took; by tag, without those that failed.
+        spent: The time of its resets or turns by tag, without those that failed.
     """
 
     outcomes: list[Outcome]
@@ -46,12 +46,12 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """An exception of an environment, in a form that always survives the journey to another process.
+    """An exception of an environment, in a form that can always be sent to another process.
 
     Attributes:
-        phase: What was being done: ``"build"``, ``"reset"``, ``"play"``, ``"replay"``, ``"call"``; or ``"load"``,
-            ``"send"``, ``"receive"`` for what cannot travel between processes.
-        text: Type and message, the same in whatever process it was raised.
+        phase: The operation: ``"build"``, ``"reset"``, ``"play"``, ``"replay"``, ``"call"``; or ``"load"``, ``"send"``,
+            ``"receive"`` for values that cannot be sent between processes.
+        text: Type and message, independent of the process in which it was raised.
         trace: The formatted traceback.
         pickled: The exception itself, if it comes from another process and can be pickled.
         original: The exception itself, if it was raised in this process.
@@ -65,7 +65,7 @@ class Raised:
 
     @classmethod
     def of(cls, error: BaseException, phase: str, travels: bool = True) -> Raised:
-        """Describe an exception that was just caught; it is pickled if it has to travel to another process."""
+        """Describe an exception that was just caught; it is pickled if it is sent to another process."""
         text, trace = describe(error), _trace(error)
         if not travels:
             return cls(phase, text, trace, original=error.with_traceback(None))
@@ -82,7 +82,7 @@ class Raised:
         error: Any = self.original
         try:
             error = pickle.loads(self.pickled) if error is None and self.pickled else error
-        except BaseException as failure:  # what loads in one process need not load in another
+        except BaseException as failure:  # an exception may fail to load in another process
             let_signals_pass(failure)
         if not isinstance(error, BaseException):
             error = EnvError(self.text)
@@ -95,7 +95,7 @@ class TimedOut(Raised):
 
 
 class Overdue(BaseException):
-    """Raised inside an environment that takes too long in the main process; what it says is what happened."""
+    """Raised inside an environment that takes too long in the main process; its message describes the time-out."""
 
 
 class RemoteTraceback(Exception):

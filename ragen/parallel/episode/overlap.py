@@ -1,11 +1,11 @@
-"""Environments that wait at the same time: each has a thread of its own, in which everything is done to it.
+"""Environments that wait at the same time: each has its own thread, in which all its operations run.
 
-An environment that waits for a network, a browser or a sandbox leaves the processor to others meanwhile. Where its tag
-says ``overlap_waits``, a worker gives each such environment of a batch to that environment's thread, and is through
-when all are: what each gives is what it gives alone, as long as they share no state that one of them changes.
+An environment that waits for a network, a browser or a sandbox leaves the processor to others. If its tag sets
+``overlap_waits``, a worker runs the batch's items in their environments' threads at the same time. Each environment
+returns what it would return alone, as long as the environments share no mutable state.
 
-The main process sees one position of a worker. Here it is that of the environment which has been at work for longest:
-whenever any one of them is overdue, that one is.
+The main process sees one position per worker. Here it is that of the environment that has been running longest:
+whenever any environment is overdue, that one is.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Mark = Callable[..., None]
 
 
 class Job(NamedTuple):
-    """What is to be done to one environment.
+    """One item of work on one environment.
 
     Attributes:
         place: Its index in the batch.
         env_id: The environment.
-        work: Does it; raises nothing.
+        work: The function to run; raises nothing.
     """
 
     place: int
@@ -36,11 +36,11 @@ class Job(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What came of a job.
+    """The result of a job.
 
     Attributes:
-        value: What the work gave.
-        seconds: Its share of the time that the whole batch took.
+        value: What ``work`` returned.
+        seconds: Its share of the time of the whole batch.
     """
 
     value: Any
@@ -56,7 +56,7 @@ class Overlap:
         self._here = threading.local()
 
     def run(self, jobs: Sequence[Job]) -> dict[int, Done]:
-        """Do all of them, each in its environment's thread; what came of them, by index."""
+        """Run all jobs, each in its environment's thread; returns their results by index."""
         if not jobs:
             return {}
         clock, found, all_done = _Clock(self._mark), list[tuple[int, Any, float]](), threading.Event()
@@ -75,14 +75,14 @@ class Overlap:
         return {index: Done(value, seconds * scale) for index, value, seconds in found}
 
     def restart_clock(self) -> bool:
-        """In one of the threads: its job's deadline begins anew. Whether this is one of them."""
+        """Restart the deadline of the calling thread's job; returns whether the thread is one of ours."""
         restart = getattr(self._here, "restart", None)
         if restart is not None:
             restart()
         return restart is not None
 
     def end(self, env_id: int, close: Callable[[], None]) -> None:
-        """Close an environment in its thread, and end that."""
+        """Close an environment in its thread, and end the thread."""
         queue, closed = self._queue(env_id), threading.Event()
         del self._threads[env_id]
 
@@ -117,7 +117,7 @@ class Overlap:
 
 
 class _Clock:
-    """Which of several jobs has been at work for longest."""
+    """Tracks which of several jobs has been running longest."""
 
     def __init__(self, mark: Mark | None) -> None:
         self._mark = mark
@@ -129,14 +129,14 @@ class _Clock:
         with self._lock:
             self._since[index] = time.monotonic()
             self._since.move_to_end(index)
-            self._tell()
+            self._mark_oldest()
 
     def finish(self, index: int) -> None:
         with self._lock:
             del self._since[index]
-            self._tell()
+            self._mark_oldest()
 
-    def _tell(self) -> None:
+    def _mark_oldest(self) -> None:
         oldest = next(iter(self._since.items()), None)
         if self._mark is not None and oldest not in (None, self._told):
             self._told = oldest

@@ -1,11 +1,11 @@
-"""What a user defined, on its way to another process and back: in bytes of its own, and never to change a class.
+"""Pickling of user-defined values: each in its own bytes, and without changing the classes of the main process.
 
-A batch travels as one pickle as long as it holds nothing but built-in types, NumPy's and the engine's own, which run no
-other code as they are unpickled (:func:`is_plain`). Anything else is pickled by itself, tried out where that
-harms nothing else, and opened where whatever its own code raises is that item's failure alone.
+A batch is sent as one pickle as long as it holds only built-in types, NumPy's and the engine's own, which run no other
+code when they are unpickled (:func:`is_plain`). Anything else is pickled separately, and unpickled where an exception
+of its own code fails that item alone.
 
-Classes of the main script travel to workers by value, since workers never run that script. On the way back they are
-named by a number, so that an instance arrives as an instance of the main process's own class, which nothing touches:
+Classes of the main script are sent to workers by value, since workers never run that script. On the way back they are
+identified by a number, so that an instance arrives as an instance of the main process's own, unchanged class:
 cloudpickle alone would apply the class body to it once more.
 """
 
@@ -27,18 +27,18 @@ from ragen.parallel.episode.spec import EnvSpec
 
 _PLAIN = frozenset({complex, Raised, TimedOut})
 OURS = ("ragen.parallel.", "ragen.games.", "ragen.container.", "ragen.meta.")  # whose values run no code of a user's
-_NAMED = (type, FunctionType, BuiltinFunctionType)  # what is pickled as a name
+_NAMED = (type, FunctionType, BuiltinFunctionType)  # pickled by name
 _numbers: WeakKeyDictionary[type, int] = WeakKeyDictionary()  # of classes that were sent or received by value
 _classes: WeakValueDictionary[int, type] = WeakValueDictionary()
 _counter = itertools.count(1)
-_is_receiver = False  # whether this process got such classes, and is to name them by their numbers
+_is_receiver = False  # whether this process received such classes, and must identify them by number
 
 
 class PlainPickler(pickle.Pickler):
-    """Pickles built-in types, NumPy's and a few of our own, which run no other code as they are unpickled."""
+    """Pickles built-in types, NumPy's and a few of our own, which run no other code when they are unpickled."""
 
     def reducer_override(self, value: Any) -> Any:
-        """Refuse what is none of those; the pickler does not ask about the commonest built-in types.
+        """Refuse any other type; the pickler does not call this for the most common built-in types.
 
         Raises:
             PicklingError: The value is not plain.
@@ -52,7 +52,7 @@ class PlainPickler(pickle.Pickler):
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value can travel within a message."""
+    """Whether a value can be part of a message's own pickle."""
     try:
         PlainPickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: None).dump(value)
     except Exception:  # whatever a user's class raises as it is pickled
@@ -61,7 +61,7 @@ def is_plain(value: Any) -> bool:
 
 
 class Pickled:
-    """A value in bytes of its own.
+    """A separately pickled value.
 
     Attributes:
         pickled: The bytes.
@@ -70,7 +70,7 @@ class Pickled:
     __slots__ = ("pickled",)
 
     def __init__(self, pickled: bytes) -> None:
-        """Hold these bytes; :meth:`open` gives the value."""
+        """Hold these bytes; :meth:`open` unpickles them."""
         self.pickled = pickled
 
     @classmethod
@@ -100,7 +100,7 @@ class Pickled:
 
 
 def pickled_items(items: Sequence[tuple[int, Any]]) -> list[tuple[int, Any]]:
-    """Items ``(env_id, value)`` fit to travel in one message: values that are not plain are pickled.
+    """Items ``(env_id, value)`` for one message: values that are not plain are pickled.
 
     Raises:
         CannotTravel: Some values cannot be pickled.
@@ -117,7 +117,7 @@ def pickled_items(items: Sequence[tuple[int, Any]]) -> list[tuple[int, Any]]:
 
 
 class CannotTravel(Exception):
-    """What is asked of some environments, or what builds them, cannot be pickled."""
+    """A request to some environments, or their specs, cannot be pickled."""
 
     def __init__(self, failed: dict[int, Raised]) -> None:
         super().__init__(failed)
@@ -125,9 +125,9 @@ class CannotTravel(Exception):
 
 
 class PickledSpecs:
-    """Specs of one tag, pickled apart from others, with the import path that they need to be unpickled.
+    """The specs of one tag, pickled separately, with the import path needed to unpickle them.
 
-    A class that cannot be loaded in a worker thus harms no environment of another tag.
+    A class that cannot be loaded in a worker thus affects no environment of another tag.
     """
 
     def __init__(self, env_type: str, env_ids: list[int], path: list[str], pickled: bytes) -> None:
@@ -136,7 +136,7 @@ class PickledSpecs:
 
     @classmethod
     def of(cls, specs: Sequence[EnvSpec]) -> PickledSpecs:
-        """Pickle specs of one tag; what cannot be pickled raises where they are opened."""
+        """Pickle the specs of one tag; specs that cannot be pickled raise in :meth:`open`."""
         env_ids = [spec.env_id for spec in specs]
         try:
             pickled, classes = _carried(list(specs))
@@ -168,7 +168,7 @@ class PickledSpecs:
 
 
 def _carried(value: Any) -> tuple[bytes, list[type]]:
-    """A value pickled with what only the main script or a function defines, and the classes that went by value."""
+    """A value pickled with the classes and functions it needs by value, and the list of those classes."""
     import cloudpickle  # late: workers rarely need it
 
     class Carrier(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
@@ -189,7 +189,7 @@ def _carried(value: Any) -> tuple[bytes, list[type]]:
 
 
 def _reduced_with_slots(obj: Any) -> Any:
-    """How an instance of a class that came by value is pickled: which has lost its slots."""
+    """Reduce an instance of a class that was received by value, which has lost its slots."""
     reduced = obj.__reduce_ex__(5)
     state = reduced[2] if len(reduced) > 2 else None
     if isinstance(state, tuple) and len(state) == 2:
@@ -215,5 +215,5 @@ def _receive(classes: dict[int, type]) -> None:
 
 
 def _class_of(number: int) -> type:
-    """The class of this number, in the process that sent it or in one that received it."""
+    """The class with this number, in the process that sent it or in one that received it."""
     return _classes[number]

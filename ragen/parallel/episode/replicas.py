@@ -1,7 +1,7 @@
-"""One environment where it lives, and what is done to it there: built, reset, played, saved, replayed, closed.
+"""One live environment and the operations on it: build, reset, play, save, replay, close.
 
-A replica is the only live copy of its environment. Everything that a host does with one is a function here, called the
-same in the main process and in workers.
+A replica is the only live copy of its environment. Every operation of a host on a replica is a function here, called in
+the main process and in workers alike.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ragen.parallel.interrupts import let_signals_pass
 
 log = logging.getLogger(__name__)
 
-REPLAY_S = 0.005  # seconds of turns that are replayed sooner than saved
-DEAR_SAVE = 10.0  # times a snapshot's own cost that the turns must have taken which it saves from being replayed
-MORE_THAN_ONE = 1.5  # usual turns that are replayed sooner than saved: one, as exactly as turns can be timed
-DEAR_RESET_S = 1e-3  # seconds of a reset from which members of a group load what its first one saved
+REPLAY_S = 0.005  # seconds of turns up to which replaying is preferred to saving
+DEAR_SAVE = 10.0  # a snapshot is due once the turns since the last one took this many times its own cost
+MORE_THAN_ONE = 1.5  # turns up to which replaying is preferred to saving: one, with room for timing noise
+DEAR_RESET_S = 1e-3  # seconds of a reset from which a group's members load the snapshot of its first one
 
 
 @dataclass(slots=True)
@@ -33,18 +33,18 @@ class Replica:
     """An environment in this process.
 
     Attributes:
-        spec: What builds it.
-        play: The game's ``play``, kept at hand.
+        spec: Describes how to build it.
+        play: The game's ``play``, cached.
         env: The environment; None until it is first needed.
-        rng: Its own state of the global generators; None where it draws from none.
+        rng: Its own state of the global generators; None if it does not use them.
         was_reset: Whether an episode has begun on it.
-        is_slow: Whether its processor time is looked at; looked at once, and then as long as it is.
+        is_slow: Whether its processor time is measured: the first time, and then as long as it is slow.
         has_snapshots: Whether its class declares ``save`` and ``load``; known once it is built.
-        saves_midway: Whether they may be of any moment; else of the one after a reset.
+        saves_midway: Whether snapshots may be taken at any time, not only after a reset.
         unsaved_s: Seconds of the turns since its last snapshot.
         turn_s: Seconds of the last turn.
-        save_s: What that snapshot cost.
-        saved: A snapshot that is still to be handed on.
+        save_s: Seconds that the last snapshot took.
+        saved: A snapshot not yet sent to the main process.
     """
 
     spec: EnvSpec
@@ -62,7 +62,7 @@ class Replica:
 
 
 def build_if_needed(replica: Replica) -> None:
-    """Build the environment where it is not there yet."""
+    """Build the environment unless it exists."""
     if replica.env is not None:
         return
     spec = replica.spec
@@ -75,7 +75,7 @@ def build_if_needed(replica: Replica) -> None:
 
 
 def reset(replica: Replica, seed: int | None, options: dict[str, Any] | None) -> Any:
-    """Begin an episode; the first observation."""
+    """Begin an episode; returns the first observation."""
     if replica.rng is not None and seed is not None:
         replica.rng.seed(seed)
     with replica.rng.in_place() if replica.rng else nullcontext():
@@ -85,9 +85,9 @@ def reset(replica: Replica, seed: int | None, options: dict[str, Any] | None) ->
 
 
 def generators(replica: Replica) -> Any:
-    """The state of the generators before a reset without a seed; the global ones begin at random the first time.
+    """The state of the generators before a reset without a seed; the global ones are first seeded at random.
 
-    None where the class declares snapshots, one of which is taken after the reset.
+    None if the class declares snapshots, since one is taken after the reset.
     """
     if replica.has_snapshots:
         return None
@@ -116,14 +116,14 @@ def play(replica: Replica, item: tuple[int, Any]) -> Any:
 
 
 def call(replica: Replica, item: tuple[int, Change]) -> Any:
-    """Do something to it between two turns; what that gave."""
+    """Apply a change between two turns; returns its result."""
     build_if_needed(replica)
     with replica.rng.in_place() if replica.rng else nullcontext():
         return replica.spec.game.apply(replica.env, item[1])
 
 
 def _repeat(replica: Replica, change: Change) -> None:
-    """Do a change again; one that raised may have changed something all the same, and raises again."""
+    """Apply a change again; one that raised may have had an effect all the same, and raises again."""
     try:
         call(replica, (0, change))
     except Exception:
@@ -131,12 +131,12 @@ def _repeat(replica: Replica, change: Change) -> None:
 
 
 def replay(replica: Replica, journal: EpisodeJournal, tick: Callable[[], None]) -> Any:
-    """Rebuild an episode on a fresh environment, and compare each turn with what was recorded of it.
+    """Rebuild an episode on a fresh environment, and compare each turn with its record.
 
-    What the replica was before is closed. ``tick`` is called before each entry, which has a deadline of its own.
+    The previous environment is closed. ``tick`` is called before each entry, which has a deadline of its own.
 
     Returns:
-        What it shows, or the :class:`~ragen.parallel.episode.journal.Divergence`.
+        The observation, or the :class:`~ragen.parallel.episode.journal.Divergence`.
     """
     if replica.env is not None:
         close(replica)
@@ -178,10 +178,10 @@ def _replay_episode(replica: Replica, journal: EpisodeJournal, tick: Callable[[]
 
 
 def save(replica: Replica, shown: Any) -> bytes:
-    """The whole state of an environment, its own states of the global generators included, and what it shows.
+    """The whole state of an environment, including its states of the global generators, and its observation.
 
     Raises:
-        Exception: What ``save`` raised, or pickling what it gave.
+        Exception: ``save`` raised, or its result cannot be pickled.
     """
     with replica.rng.in_place() if replica.rng else nullcontext():
         state = replica.spec.game.save(replica.env)
@@ -189,10 +189,10 @@ def save(replica: Replica, shown: Any) -> bytes:
 
 
 def load(replica: Replica, saved: bytes) -> tuple[Any, bool]:
-    """Have a just built environment stand where another one was saved.
+    """Load a snapshot into a newly built environment.
 
     Returns:
-        What it shows, and whether it was asked for that; else it is what the other one has shown.
+        The observation, and whether the environment rendered it; otherwise it is the one saved with the snapshot.
     """
     state, generators, shown = Pickled(saved).open()
     game = replica.spec.game
@@ -206,19 +206,19 @@ def load(replica: Replica, saved: bytes) -> tuple[Any, bool]:
 
 
 def save_if_due(replica: Replica, shown: Any, seconds: float, begins_unseeded: bool) -> None:
-    """Take a snapshot after a turn or a reset, where replaying what was played since the last one would cost more.
+    """Take a snapshot after a turn or a reset if replaying the turns since the last one would cost more.
 
-    More than the snapshot, and more than a usual turn: to keep one costs the main process something too, and a replay
-    of one turn is what a lost environment may cost. It is left in ``replica.saved``.
+    It must cost more than the snapshot and more than a usual turn: storing a snapshot costs the main process time too,
+    and replaying one turn is acceptable when an environment is lost. The snapshot is left in ``replica.saved``.
 
-    An episode that began without a seed, and an environment that cannot be replayed, have one from the beginning. When
-    snapshots are taken depends on the clock: so one that raises is none, and nothing else.
+    An episode that began without a seed, and an environment that cannot be replayed, get one at the beginning. Since
+    the clock decides when snapshots are taken, a ``save`` that raises only means that there is no snapshot.
 
     Args:
         replica: The environment, whose class declares snapshots.
-        shown: What it shows now.
-        seconds: What the turn took.
-        begins_unseeded: Whether an episode has just begun that no seed decides.
+        shown: Its current observation.
+        seconds: Seconds that the turn took.
+        begins_unseeded: Whether an episode has just begun without a seed.
     """
     usual_s, replica.turn_s = min(replica.turn_s, seconds), seconds
     replica.unsaved_s += seconds

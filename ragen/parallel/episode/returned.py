@@ -1,7 +1,7 @@
-"""What is said of an environment whose method returned something that cannot be read.
+"""Errors for environments whose methods return something of the wrong form.
 
-It is called once a value could not be taken apart, so that values that can cost nothing. The sentence is the same in
-whatever process the environment lives: no address of an object is in it.
+These functions are called only after unpacking a value has failed, so that valid values cost nothing. The message is
+the same in every process: it contains no object addresses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LONGEST = 120  # characters that are shown of a value
 
 
 def wrong_step(env: Any, returned: Any, expected: str = FOUR) -> ReturnError:
-    """The error of a ``step`` that did not return what it has to.
+    """The error for a ``step`` with a wrong return value.
 
     Args:
         env: The environment.
@@ -45,7 +45,7 @@ def wrong_step(env: Any, returned: Any, expected: str = FOUR) -> ReturnError:
 
 
 def wrong_reset(env: Any, returned: Any) -> ReturnError:
-    """The error of a ``reset`` of gymnasium's that did not return an observation and an info.
+    """The error for a gymnasium ``reset`` that did not return an observation and an info.
 
     Args:
         env: The environment.
@@ -55,7 +55,7 @@ def wrong_reset(env: Any, returned: Any) -> ReturnError:
 
 
 def wrong(env: Any, method: str, returned: Any, expected: str, part: str = "") -> ReturnError:
-    """The error of a method that returned something else than it has to.
+    """The error for a method with a wrong return value.
 
     Args:
         env: The environment.

@@ -1,4 +1,4 @@
-"""What builds an environment: all that has to travel for it to exist in another process."""
+"""The specification of an environment: everything needed to build it in another process."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ragen.parallel.episode.turn import RAGEN
 
 @dataclass(frozen=True, slots=True)
 class EnvSpec:
-    """All that is needed to build one environment, in any process.
+    """Everything needed to build one environment in any process.
 
     Attributes:
         env_id: Index of the environment within its engine.
         group_id: Group of environments that share type, configuration and seed.
-        tag: Environments of a tag are built alike, and measured, placed and named together.
+        tag: Environments with the same tag are built alike, and measured, placed and named together.
         env_type: Registered name or ``"package.module:Class"`` path.
-        env_class: The class itself, or what is called to build one.
-        config: The environment's own configuration object; None for none.
-        game: What is done to it.
-        env_config: The mapping that ``config`` was made of, where there was one.
-        overlap_waits: Whether it may wait in a worker while others do, in a thread of its own; see
+        env_class: The class itself, or a callable that builds one.
+        config: The environment's configuration object, if it has one.
+        game: The kind of game.
+        env_config: The mapping from which ``config`` was made, if there was one.
+        overlap_waits: Whether it may wait in a worker at the same time as others, in a thread of its own; see
             :mod:`ragen.parallel.episode.overlap`.
     """
 
@@ -40,7 +40,7 @@ class EnvSpec:
     overlap_waits: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse threads where they would draw from the same generators.
+        """Refuse threads that would draw from the same generators.
 
         Raises:
             ConfigError: The class does not declare ``uses_global_rng = False``.
@@ -80,7 +80,7 @@ class EnvSpec:
         return cls(env_id, group, tag or name, path, env_class, config, game or RAGEN, overlap_waits=overlap_waits)
 
     def describe(self) -> str:
-        """The environment in words, for messages."""
+        """The environment, for messages."""
         return f"env {self.env_id} (tag {self.tag!r}, type {self.env_type!r})"
 
     @property

@@ -1,7 +1,7 @@
-"""RAGEN's game: what a turn of a text game is, and the one function that plays it.
+"""RAGEN's game: the definition of a turn of a text game, and the one function that plays it.
 
-A turn is a function of the environment's state and what was asked alone, and what it returns shares nothing with the
-environment, so that it reads the same in the process that played it as after a journey through a pipe.
+A turn depends only on the environment's state and the actions, and its result shares no memory with the environment, so
+that the result is the same whether it stays in its process or is sent through a pipe.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ragen.parallel.episode.values import IMMUTABLE, copied, is_immutable, optio
 
 Observation = Any  # str, or a list of uint8 arrays of shape (H, W, 3)
 
-RAW_REWARD = ("raw_reward",)  # what RAGEN of 2026 sums
+RAW_REWARD = ("raw_reward",)  # summed by the 2026 version of RAGEN
 
 named = tuple.__new__  # named(TurnResult, fields) makes a named tuple at half the cost of TurnResult(*fields)
 
 
 class Turn(NamedTuple):
-    """What is asked for a turn.
+    """The actions of a turn.
 
     Attributes:
-        actions: What the model asked for, names or text.
-        actions_left: Actions the episode still allows: no more are executed.
+        actions: The model's actions, as names or text.
+        actions_left: Maximum number of actions that the episode still allows.
     """
 
     actions: tuple[str, ...]
@@ -35,16 +35,16 @@ class Turn(NamedTuple):
 
 
 class TurnResult(NamedTuple):
-    """What a turn gave.
+    """The result of a turn.
 
     Attributes:
         executed: Keys (or texts) of the executed actions.
         malformed: Whether an action was unknown, or none was left to execute: the turn earns the format penalty.
-        reward: Sum over the executed actions; int 0 where none was.
+        reward: Sum over the executed actions; int 0 if there were none.
         done: Whether the game is over.
-        info: Merged over the executed actions, the last one wins.
+        info: The infos of the executed actions merged; later values win.
         observation: Text, or a list of ``(H, W, 3)`` uint8 arrays.
-        digest: What a replay must give again for the observation; see :func:`digest_observation`.
+        digest: The observation's digest, which a replay must reproduce; see :func:`digest_observation`.
     """
 
     executed: list[Any]
@@ -62,19 +62,19 @@ def failed_turn(text: str, observation: Observation) -> TurnResult:
 
 
 def play_turn(env: Any, turn: Turn, sums: tuple[str, ...] = ()) -> TurnResult:
-    """Play one turn: map the action names, execute those that are allowed, sum, merge, render.
+    """Play one turn: map the action names, execute the allowed actions, sum rewards, merge infos, render.
 
     Args:
         env: The environment, between two turns of an episode that is not over.
-        turn: What is asked.
-        sums: Entries of infos that are summed over the executed actions, where others are merged: floats, what is no
-            number counting as 0. They are in each turn's info.
+        turn: The actions.
+        sums: Keys of infos whose values are summed over the executed actions instead of merged, as floats; a value that
+        is not a number counts as 0. Each turn's info has these keys.
 
     Returns:
         The result, which shares no mutable object with the environment.
 
     Raises:
-        ReturnError: The environment returned something that is no turn.
+        ReturnError: The environment returned values of the wrong form.
         Exception: Whatever the environment raises.
     """
     actions, actions_left = turn
@@ -98,7 +98,7 @@ def play_turn(env: Any, turn: Turn, sums: tuple[str, ...] = ()) -> TurnResult:
         if totals is not None:
             totals = {name: total + _number(extra.get(name)) for name, total in totals.items()}
         if not goes_on:
-            bool(info.get("success", False))  # what has no truth value is the environment's failure, not its reader's
+            bool(info.get("success", False))  # raises here, as the environment's failure, if it has no truth value
             break
     if totals is not None:
         info.update(totals)
@@ -116,7 +116,7 @@ def play_turn(env: Any, turn: Turn, sums: tuple[str, ...] = ()) -> TurnResult:
 
 
 class RagenGame(Game):
-    """Environments with ``reset(seed, mode)``, ``step(action)`` of four values, and ``render()``, as RAGEN has them."""
+    """RAGEN's environments, with ``reset(seed, mode)``, ``step(action)`` that returns four values, and ``render()``."""
 
     recorded = ("reward", "done", "digest")
     # No methods of its own where each call counts.
@@ -128,23 +128,23 @@ class RagenGame(Game):
         return spec.env_class() if spec.config is None else spec.env_class(copied(spec.config))  # which it may change
 
     def reset(self, env: Any, seed: int | None, options: Options) -> Observation:
-        """Reset with the seed, and with the options that ``reset`` takes (``mode``); what it renders then."""
+        """Reset with the seed and the options that ``reset`` takes (``mode``); returns the rendered observation."""
         taken = options_taken(type(env).reset)
         given = {key: value for key, value in (options or {}).items() if taken is None or key in taken}
         env.reset(seed=seed, **given)
         return observe(env)
 
     def digest(self, observation: Observation) -> Any:
-        """A text itself; digests of images."""
+        """The text itself, or digests of the images."""
         return digest_observation(observation)
 
     def observe(self, env: Any) -> Observation:
-        """What it renders."""
+        """The rendered observation."""
         return observe(env)
 
 
 class Ragen2026Game(RagenGame):
-    """The same as RAGEN of 2026 plays it: a turn's info also has the sum of its actions' ``raw_reward``."""
+    """The game of RAGEN's 2026 version: a turn's info also has the sum of its actions' ``raw_reward``."""
 
     play = staticmethod(partial(play_turn, sums=RAW_REWARD))  # type: ignore[assignment]
 
@@ -161,8 +161,8 @@ def action_lookup(env: Any) -> dict[Any, str] | None:
 def map_actions(env: Any, actions: tuple[str, ...]) -> list[Any]:
     """Turn action names into the environment's action keys; unknown names are left out.
 
-    Names are compared without regard to case. An environment whose configuration has no ``action_lookup`` gets the
-    texts as they are. (RAGEN's ``_extract_map_valid_actions``.)
+    Names are case-insensitive. An environment whose configuration has no ``action_lookup`` gets the texts unchanged.
+    (RAGEN's ``_extract_map_valid_actions``.)
     """
     lookup = action_lookup(env)
     if lookup is None:
@@ -214,7 +214,7 @@ def _as_flag(env: Any, done: Any) -> bool:
 
 
 def digest_observation(observation: Observation) -> Any:
-    """What stands for an observation in a journal: a text itself, for images a tuple of their BLAKE2b digests."""
+    """An observation's digest for the journal: the text itself, or a tuple of the images' BLAKE2b digests."""
     if isinstance(observation, str):
         return observation
     return tuple(
@@ -224,7 +224,7 @@ def digest_observation(observation: Observation) -> Any:
 
 
 def state_hash(digest: Any) -> str:
-    """32 hexadecimal digits that are equal where environments show the same, of the digest of what they show."""
+    """A hash of an observation's digest, as 32 hexadecimal digits."""
     shown = digest if isinstance(digest, str) else "\n".join(digest)
     return hashlib.blake2b(shown.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
@@ -237,7 +237,7 @@ def _number(value: Any) -> float:
 
 
 def _detached(info: dict[str, Any]) -> dict[str, Any]:
-    """The info itself if nothing in it can change, else a copy as of now, as a pickled result would be."""
+    """The info itself if it is immutable throughout, else a copy, as pickling would make one."""
     for value in info.values():
         if type(value) not in IMMUTABLE and not is_immutable(value):
             return {key: copied(value) for key, value in info.items()}

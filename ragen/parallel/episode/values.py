@@ -1,4 +1,4 @@
-"""Values that leave an environment or are given to one: copied where they can change."""
+"""Copies of mutable values that pass into or out of an environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def is_immutable(value: Any) -> bool:
-    """Whether a value is a plain one that cannot change."""
+    """Whether a value is of a known immutable type."""
     kind = type(value)
     if kind in IMMUTABLE:
         return True
@@ -22,7 +22,7 @@ def is_immutable(value: Any) -> bool:
 
 
 def copied(value: Any) -> Any:
-    """A deep copy; the value itself where it cannot change, or cannot be copied."""
+    """A deep copy, or the value itself if it is immutable or cannot be copied."""
     if is_immutable(value):
         return value
     try:
@@ -41,11 +41,11 @@ def options_taken(reset: Any) -> frozenset[str] | None:
 
 
 def steady_repr(value: Any, longest: int | None = None) -> str:
-    """The ``repr`` of a value without the addresses of objects, which are others in every process; never raises.
+    """The ``repr`` of a value without object addresses, which differ between processes; never raises.
 
     Args:
         value: Any value.
-        longest: Characters that are kept; None for all.
+        longest: Maximum number of characters; None for all.
     """
     try:
         text = _ADDRESS.sub("", repr(value))
@@ -55,7 +55,7 @@ def steady_repr(value: Any, longest: int | None = None) -> str:
 
 
 def steady_text(value: Any) -> str:
-    """A text itself; of anything else its ``str``, likewise."""
+    """A text itself, or the ``str`` of any other value without object addresses."""
     if isinstance(value, str):
         return value
     try:

@@ -1,4 +1,4 @@
-"""Which kinds of workers there are, and which one is taken where a kind cannot be had."""
+"""The kinds of workers, and the fallback where a kind is unavailable."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _told: set[str] = set()
 
 
 def open_pool(user: int, settings: Settings, preload: Sequence[str]) -> WorkerPool:
-    """The process's pool of the kind that the settings ask for, or of the kind that can be had here.
+    """The process's pool of the kind that the settings name, or of the fallback.
 
     Raises:
-        LaneStartError: What starts workers cannot be started itself.
+        LaneStartError: The kind of workers cannot be started.
         ConfigError: The cluster that this process is connected to is not the one that the settings name.
     """
     backend = available(settings.backend)
@@ -31,7 +31,7 @@ def open_pool(user: int, settings: Settings, preload: Sequence[str]) -> WorkerPo
 
 
 def available(backend: str) -> str:
-    """The backend that is taken where this one is asked for; a change is logged once."""
+    """The backend used for a setting: itself or its fallback, which is logged once."""
     if backend != "process":
         return backend
     from ragen.parallel.kinds.process.kind import unavailable

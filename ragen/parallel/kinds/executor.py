@@ -13,17 +13,17 @@
     +---------------------+                                       |   where the others are    |
                                                                   +---------------------------+
 
-This is the kind for macOS, Windows, and containers without ``/proc``. What it is careful about:
+This is the kind for macOS, Windows, and containers without ``/proc``. It takes care of the following:
 
 * Each executor has a keeper, a thread of its own, which starts the process, waits, and ends both: starting waits for
   the fork server, and ending for the executor's threads.
 * The main script is not imported into workers, as the standard library would: it need not be guarded by
   ``if __name__ == "__main__":``, and what it imports, such as torch, stays out of them.
 * A pipe ends when no process holds its other end. So the main process closes its copies of the worker's ends of both
-  queues, and a worker's children let go of theirs: or the executor's threads would wait for the rest of a reply that a
-  killed worker has half written, and for a dead worker to read the rest of a request.
-* The interpreter joins the executor's thread as it ends, and that one waits for the running call. So workers are asked
-  to exit, and then killed, just before.
+  queues, and a worker's children close theirs. Otherwise the executor's threads would wait for the rest of a reply that
+  a killed worker has half written, and for a dead worker to read the rest of a request.
+* The interpreter joins the executor's thread at exit, and that thread waits for the running call. So workers are asked
+to exit, and then killed, just before.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from ragen.parallel.this_process import usable_cpus
 from ragen.resources import remove_tree, temporary_folder
 
 EXIT_TIMEOUT = 2.0  # seconds that workers get to close their environments when the program ends without closing them
-_PATIENCE = 2.0  # seconds for what takes milliseconds unless the system is in trouble
+_PATIENCE = 2.0  # seconds for operations that normally take milliseconds
 _STACKS_TIMEOUT = 0.3  # seconds
 _STACKS_LENGTH = 8000  # characters: few enough bytes to be written at once, so that none is ever half there
 _LOST = 255  # what the standard library takes for an exit code that it could not read from the fork server

@@ -1,1 +1,1 @@
-"""Lanes: seats for long-lived workers of any kind, and how batches travel to them and back."""
+"""Lanes: slots for long-lived workers of any kind, and the transport of batches to them and back."""

@@ -1,9 +1,9 @@
-"""Bytes on both sides of a lane: a request is a number, an engine and an order; a reply a number and outcomes.
+"""The wire format of a lane: a request has a number, an engine and an order; a reply has a number and outcomes.
 
-A message is a header, one pickle, and the buffers of large arrays, which are not copied into the pickle. What is plain
-data travels as it is; anything else is pickled apart (:mod:`ragen.parallel.episode.pickled`), so that opening a message
-runs no code of a user's, and one item that cannot travel costs that item alone. Turns and results of many environments
-travel by column, and a column of small arrays as one array.
+A message is a header, one pickle, and the buffers of large arrays, which are not copied into the pickle. Plain data is
+part of that pickle; anything else is pickled separately (:mod:`ragen.parallel.episode.pickled`), so that opening a
+message runs no user code, and an item that cannot be pickled fails alone. Turns and results of many environments are
+sent by column, and a column of small arrays as one array.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def pack_request(number: int, engine: int, order: Order) -> Message:
     """A request as bytes.
 
     Raises:
-        CannotTravel: Something that is asked cannot be pickled; nothing was sent then.
+        CannotTravel: Part of the order cannot be pickled; nothing was sent.
     """
     try:
         return _packed(_taken_apart(order), number, engine)
@@ -44,7 +44,7 @@ def pack_request(number: int, engine: int, order: Order) -> Message:
 
 
 def unpack_request(message: Message) -> tuple[int, int, Order]:
-    """What :func:`pack_request` packed."""
+    """Unpack the result of :func:`pack_request`."""
     number, engine = _HEAD.unpack_from(message[0])
     name, *fields = pickle.loads(memoryview(message[0])[_HEAD.size :], buffers=message[1:])
     kind = _ORDERS[name]
@@ -70,7 +70,7 @@ def _taken_apart(order: Order) -> tuple[Any, ...]:
 
 
 def _pickled_order(order: Order) -> Order:
-    """The same order with what is not plain pickled, item by item."""
+    """The same order with values that are not plain pickled, item by item."""
     if isinstance(order, Rebuild):
         return Rebuild(order.loads, pickled_items(order.journals))
     if isinstance(order, Reset):
@@ -93,7 +93,7 @@ def number_of(message: Message) -> int:
 
 
 def unpack_reply(message: Message) -> Batch:
-    """What :func:`pack_reply` packed; what cannot be opened here becomes a failure of its environment."""
+    """Unpack the result of :func:`pack_reply`; an outcome that cannot be unpickled becomes a failure."""
     found = pickle.loads(memoryview(message[0])[_HEAD.size :], buffers=message[1:])
     if found is None:
         return Batch([])
@@ -115,7 +115,7 @@ def _outcomes_apart(outcomes: Sequence[Outcome], spent: Mapping[str, Spent]) -> 
 
 
 def portable(message: Message) -> Message:
-    """A message as what every pickler takes, and what arrays can be made of that may be written to."""
+    """A message as types that every pickler accepts, and from which writable arrays can be made."""
     return [bytes(message[0]), *map(bytearray, message[1:])]
 
 
@@ -123,7 +123,7 @@ EXIT: Message = [_HEAD.pack(0, 0)]  # asks a worker to close its environments an
 
 
 def ask_to_exit(worker: WorkerHandle) -> bool:
-    """Send :data:`EXIT` to a worker that is up and idle; whether it is on its way."""
+    """Send :data:`EXIT` to a worker that is up and idle; returns whether it was sent."""
     try:
         if worker.is_up and not worker.unsent():
             worker.send(EXIT)
@@ -142,7 +142,7 @@ def _packed(content: Any, number: int = 0, engine: int = 0) -> Message:
 
 
 def _fit(outcome: Outcome) -> Outcome:
-    """An outcome whose value may travel: pickled apart if it is not plain, and opened once, where that harms none."""
+    """An outcome ready for transport: a value that is not plain is pickled, and unpickled once as a test."""
     value, phase = outcome.value, "send"
     try:
         _packed(value)
@@ -189,7 +189,7 @@ def to_columns(values: Sequence[Any]) -> tuple[str | None, list[Any]]:
 
 
 def from_columns(values: tuple[str | None, list[Any]]) -> list[Any]:
-    """What :func:`to_columns` took apart."""
+    """The inverse of :func:`to_columns`."""
     name, columns = values
     if name is None:
         return columns
@@ -204,7 +204,7 @@ def _class_named(name: str) -> Any:
 
 
 def packed(values: Sequence[Any]) -> tuple[Any, ...] | list[Any]:
-    """Values as one array, or as columns with arrays, in a list; where that gains nothing themselves, in a tuple."""
+    """Values as one array, or as columns with arrays, in a list; or the values in a tuple if that gains nothing."""
     kind = type(values[0])
     if kind.__module__ == "numpy":
         first = values[0]
@@ -233,7 +233,7 @@ def packed(values: Sequence[Any]) -> tuple[Any, ...] | list[Any]:
 
 
 def unpacked(column: tuple[Any, ...] | list[Any]) -> list[Any]:
-    """What :func:`packed` was given: equal values of equal types; arrays are rows of one that can be written to."""
+    """The inverse of :func:`packed`: equal values of equal types; arrays are rows of one writable array."""
     if type(column) is tuple:
         return list(column)
     how, kind, content = column[:3]

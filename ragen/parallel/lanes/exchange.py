@@ -1,22 +1,22 @@
-"""One exchange with lanes: a request to each, work of one's own meanwhile, and all replies.
+"""One exchange with lanes: send a request to each, do the caller's own work, and collect all replies.
 
-No thread is used. A walk through it, and what can go wrong at each step:
+No thread is used. The steps, and what can go wrong at each:
 
 1. ``Lane.begin`` starts the worker if the lane has none, packs the request and begins to send it. (A request that
    cannot be pickled is found before anything is sent. A dead worker shows as a failed send: see 4.)
 2. While lanes work, the caller does its own share (``meanwhile``).
 3. ``poll`` waits for replies, never longer than to the next deadline. Deadlines are per item and start when work on the
    item starts, which the worker's position shows; so ``poll`` looks again before an item that began meanwhile is due.
-   Each lane is looked at when its reply comes, and when it may be overdue, but not when others answer: what a reply
-   costs must not grow with the number of lanes.
-4. A lane whose connection ends has died: its handle says how, and at which item it was.
+   Each lane is checked when its reply arrives and when it may be overdue, but not when others answer: the cost of a
+   reply must not grow with the number of lanes.
+4. A lane whose connection ends has died: its handle returns how, and at which item.
 5. A lane whose item is overdue writes its stacks, is killed, and only then is its position read: it cannot move any
    more. Nothing is left computing, and its late reply died with its connection.
 6. Whatever interrupts the wait (Ctrl-C, which is held back everywhere but in 2 and 3), lanes with an unread reply are
    ended on the way out: a lane is either idle or gone, so that no later request can meet an older reply. Each reply
    also repeats its request's number.
 
-What comes back comes back once, as the value of :func:`exchange`; nothing is handed upward meanwhile.
+Results are delivered once, as the return value of :func:`exchange`; there are no callbacks.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Answer(NamedTuple):
 
     Attributes:
         outcomes: In the order of the request's items.
-        spent: What they took, by tag.
-        generation: The worker that gave it.
+        spent: The time they took, by tag.
+        generation: The worker that sent it.
     """
 
     outcomes: list[Outcome]
@@ -64,15 +64,15 @@ _LOCK_PATIENCE = 0.2  # seconds between looks for an interrupt while another thr
 def exchange(
     requests: Mapping[Lane, Request], meanwhile: Callable[[], Share]
 ) -> tuple[Share, dict[Lane, Reply], float]:
-    """Send each lane its request, do something else meanwhile, and wait for all replies.
+    """Send each lane its request, call ``meanwhile``, and wait for all replies.
 
     Args:
         requests: At most one for each lane.
-        meanwhile: This process's own share; what takes long in it lets interrupts through.
+        meanwhile: This process's own share; its long operations let interrupts through.
 
     Returns:
-        What ``meanwhile`` gave; for each lane its outcomes, in the order of the request's items, or why there are none;
-        and the seconds that were waited with nothing to do. Never waits longer than the deadlines allow.
+        The result of ``meanwhile``; for each lane its outcomes, in the order of the request's items, or its failure;
+        and the seconds spent idle. Never waits longer than the deadlines allow.
     """
     if not requests:
         return meanwhile(), {}, 0.0
@@ -81,7 +81,7 @@ def exchange(
 
 
 def wait_readable(descriptors: Iterable[int], seconds: float) -> list[int]:
-    """Wait so many seconds at most until one of these descriptors can be read from; those that can."""
+    """Wait at most this many seconds until descriptors are readable; returns the readable ones."""
     with _Selector() as watched:
         for descriptor in descriptors:
             watched.register(descriptor, EVENT_READ)
@@ -91,13 +91,13 @@ def wait_readable(descriptors: Iterable[int], seconds: float) -> list[int]:
 
 
 def ask(requests: Mapping[Lane, Request]) -> dict[Lane, Reply]:
-    """An :func:`exchange` without a share of one's own."""
+    """An :func:`exchange` without work of the caller's own."""
     return exchange(requests, lambda: None)[1]
 
 
 @contextlib.contextmanager
 def locked(lanes: Iterable[Lane]) -> Iterator[None]:
-    """Hold lanes, and interrupts back; those get through while another thread has a lane."""
+    """Lock lanes with interrupts held back, except while waiting for another thread's lane."""
     with interrupts_held(), contextlib.ExitStack() as locks:
         for lane in sorted(lanes, key=attrgetter("order")):
             while not lane.lock.acquire(timeout=_LOCK_PATIENCE):
@@ -108,7 +108,7 @@ def locked(lanes: Iterable[Lane]) -> Iterator[None]:
 
 
 def end_all(lanes: Iterable[Lane]) -> None:
-    """End the workers of lanes; one that cannot be ended is raised about only when all others were."""
+    """End the workers of lanes; if one cannot be ended, its error is raised after all others were ended."""
     with contextlib.ExitStack() as ends:
         for lane in lanes:
             ends.callback(lane.end)
@@ -156,7 +156,7 @@ class _Exchange:
         self._replies[lane] = given if isinstance(given, LaneFailure) else Answer(*given, lane.generation)
 
     def _follow(self, lane: Lane) -> None:
-        """Watch the descriptor that the lane's worker has now, for what is to be done there now."""
+        """Watch the current descriptor of the lane's worker for reading, and for writing if needed."""
         assert lane.handle is not None
         before, now = self._waiting[lane], lane.handle.fileno()
         events = EVENT_READ | EVENT_WRITE if lane.handle.unsent() else EVENT_READ

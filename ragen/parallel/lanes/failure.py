@@ -12,7 +12,7 @@ _FROM_OUTSIDE = (None, -signal.SIGTERM, -getattr(signal, "SIGKILL", signal.SIGTE
 
 
 class Cause(Enum):
-    """What became of a worker."""
+    """Why a worker is gone."""
 
     DIED = "died"
     TIMEOUT = "timeout"  # an item was overdue, and it was killed for it
@@ -25,12 +25,12 @@ class LaneFailure:
     """A lane's worker is gone, and with it the replies that were due.
 
     Attributes:
-        cause: What became of the worker.
+        cause: Why the worker is gone.
         lane: Name of the lane.
         ending: How the worker ended.
         index: Position in the batch of the item it was at; the batch's length if it was through; None if at none.
         seconds: The deadline, where one was missed.
-        stacks: Stacks of the worker's threads, where they could be had.
+        stacks: Stacks of the worker's threads, if available.
     """
 
     cause: Cause
@@ -42,7 +42,7 @@ class LaneFailure:
 
     @property
     def may_come_from_outside(self) -> bool:
-        """Whether someone else may have ended the worker, or its supervisor: no deadline was missed."""
+        """Whether another process may have killed the worker or its supervisor: no deadline was missed."""
         return not self.seconds and self.ending.status in _FROM_OUTSIDE
 
     def describe(self) -> str:
@@ -52,7 +52,7 @@ class LaneFailure:
 
     @property
     def what(self) -> str:
-        """The failure in words, whichever lane's it was."""
+        """The failure in words, without the lane's name."""
         if self.cause is Cause.TIMEOUT:
             return f"missed a deadline of {self.seconds:g} s and was killed"
         if self.cause is Cause.START and self.seconds:

@@ -1,9 +1,9 @@
-"""The seam between the engine and its workers: one worker, wherever it lives, and what starts such workers.
+"""The interface between the engine and its workers: a handle to one worker, and the kinds that start workers.
 
-A lane (:mod:`ragen.parallel.lanes.lane`) knows its worker by a :class:`WorkerHandle` alone: bytes go down, bytes come
-back, a descriptor is readable when there may be something, and the worker can be ended. A :class:`LaneKind` starts
-workers of one kind: processes under a supervisor, the standard library's executors, actors on other machines. Any other
-kind derives from these two classes; nothing else in the engine knows the difference.
+A lane (:mod:`ragen.parallel.lanes.lane`) knows its worker only as a :class:`WorkerHandle`: it sends and receives bytes,
+a descriptor becomes readable when there may be a reply, and the worker can be ended. A :class:`LaneKind` starts workers
+of one kind: processes under a supervisor, the standard library's executors, actors on other machines. Any other kind
+derives from these two classes; nothing else in the engine knows the difference.
 
 What runs inside the worker is the same for all kinds: :class:`ragen.parallel.lanes.worker.Worker`, which is given
 messages and gives replies.
@@ -27,7 +27,7 @@ class WorkerGone(Exception):
 
 
 class Position(NamedTuple):
-    """Where a worker is.
+    """The position of a worker in its work.
 
     Attributes:
         request: Number of the request it works on, or worked on last.
@@ -45,9 +45,9 @@ class Ending:
     """How a worker ended.
 
     Attributes:
-        where: Where it was, for messages, such as ``"pid 4242"``; "" if it never came to be.
+        where: Where it ran, for messages, such as ``"pid 4242"``; "" if it was never started.
         status: Exit code, negative for a signal; None if not known.
-        error: What happened instead, in words that follow "its worker", where the status does not say it.
+        error: A description that follows "its worker", if the status does not explain the ending.
         position: Where it was in its work, read only after it could not move any more; None where that is not known.
         is_shared: Whether it ended with what other workers depend on too, such as their machine: no environment is at
             fault then.
@@ -124,7 +124,7 @@ class WorkerHandle(ABC):
         """
 
     def kill(self) -> None:
-        """Kill the worker as if it had crashed, from any thread; who uses the handle finds it dead, and ends it."""
+        """Kill the worker as if it had crashed, from any thread; the handle's user finds it dead, and ends it."""
         if self.pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
@@ -150,7 +150,7 @@ class WorkerHandle(ABC):
 
 
 class LaneKind(ABC):
-    """What starts workers of one kind.
+    """A kind of workers, which it starts.
 
     Attributes:
         name: Its name in ``es_manager.backend``.

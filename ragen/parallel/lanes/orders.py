@@ -1,8 +1,8 @@
-"""What a batch asks of the environments of one home, in the main process and in workers alike.
+"""Orders: the batches of requests to the environments of one home, in the main process and in workers alike.
 
-An order is made by the engine, travels as plain data (:mod:`ragen.parallel.lanes.codec`), and is carried out on an
-:class:`~ragen.parallel.episode.host.EnvHost`, wherever that is. It knows which environment each of its items is about,
-which is how a death or a missed deadline finds the environment that was at it.
+An order is created by the engine, sent as plain data (:mod:`ragen.parallel.lanes.codec`), and carried out on an
+:class:`~ragen.parallel.episode.host.EnvHost`, wherever that is. It maps each of its items to its environment, so that a
+death or a missed deadline is attributed to the environment that was running.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Order:
     """One batch.
 
     Attributes:
-        items: What it asks, one by one; each starts with an env_id where a kind of order does not say otherwise.
-        phase: What is being done, in words for messages.
-        plays, rebuilds: Whether it plays turns, and whether it brings environments to where their journals stand.
-        counts: Whether it is counted what it takes.
+        items: The requests; each starts with an env_id unless the class states otherwise.
+        phase: The operation, for messages.
+        plays, rebuilds: Whether it plays turns, and whether it rebuilds environments from their journals.
+        counts: Whether its time is counted.
     """
 
     phase: ClassVar[str]
@@ -42,15 +42,15 @@ class Order:
         return len(self.items)
 
     def envs_at(self, index: int) -> list[int]:
-        """The environments that the item stands for: one, but for a class that is loaded for all of a tag."""
+        """The environments of an item: one, except where a class is loaded for all environments of a tag."""
         return [self.items[index][0]]
 
     def run(self, host: EnvHost) -> list[Outcome]:
-        """Carry it out; an outcome for each environment, none where there is nothing to report."""
+        """Carry it out; returns an outcome for each environment that has something to report."""
         raise NotImplementedError
 
     def carry_out(self, host: EnvHost) -> Batch:
-        """:meth:`run`, with what it took where that counts."""
+        """:meth:`run`, with the time it took if the order counts."""
         outcomes = self.run(host)
         return Batch(outcomes, host.spent) if self.counts else Batch(outcomes)
 
@@ -106,7 +106,7 @@ class Save(Order):
 
 
 class Fork(Order):
-    """Have environments stand at the end of the journals that they were given; asked of no home: they are rebuilt."""
+    """Bring forks to the end of their journals; never sent, since a rebuild does all of it."""
 
     phase = "fork"
 
@@ -127,7 +127,7 @@ class Unload(Order):
 
 
 class Rebuild(Order):
-    """Bring environments to where their journals stand: load those that are not known there, replay what was played.
+    """Bring environments to the end of their journals: load those unknown to the host, and replay their episodes.
 
     Items are the tags that are loaded, and then the journals, one by one.
     """
@@ -157,7 +157,7 @@ class Rebuild(Order):
         return 1 if self.is_load(index) else 1 + len(self.items[index][1].entries)
 
     def run(self, host: EnvHost) -> list[Outcome]:
-        """Load and replay; what could not be loaded is not replayed."""
+        """Load and replay; environments that could not be loaded are not replayed."""
         outcomes: dict[int, Outcome] = {}
         for index, part in enumerate(self.loads):
             if host.mark is not None:
@@ -205,7 +205,7 @@ class CloseAll(Order):
 
 
 def _not_loaded(error: BaseException) -> Raised:
-    """Why the classes of a tag cannot be loaded here; on another machine something may be missing."""
+    """The failure to load the classes of a tag; on another machine, a package may be missing."""
     raised = Raised.of(error, "load")
     if isinstance(error, ImportError) and (node := node_name()):
         advice = f"{raised.text} (on node {node}: install it there, or let Ray ship it: es_manager.ray.runtime_env)"

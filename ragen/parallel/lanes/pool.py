@@ -30,11 +30,11 @@ class WorkerPool:
     """Lanes of one kind.
 
     Attributes:
-        kind: What starts their workers.
+        kind: The kind that starts their workers.
     """
 
     def __init__(self, key: object, kind: LaneKind) -> None:
-        """A pool without lanes; known by this key where it is shared."""
+        """A pool without lanes; ``key`` identifies a shared pool."""
         self.kind = kind
         self._key = key
         self._lanes: list[Lane] = []
@@ -45,7 +45,7 @@ class WorkerPool:
         _known.add(self)
 
     def lanes(self, count: int, without: Collection[Lane] = ()) -> list[Lane]:
-        """The first ``count`` lanes but those ``without`` which the caller wants to do, with workers started."""
+        """The first ``count`` lanes that are not in ``without``, with their workers started."""
         self._close_departed()
         with self._lock:
             while len(self._lanes) < count:
@@ -67,13 +67,13 @@ class WorkerPool:
                     lane.end()
 
     def ready(self) -> int:
-        """How many lanes have a worker that is up, or has just said so."""
+        """The number of lanes whose worker is up."""
         handles = [lane.handle for lane in self._lanes if lane.handle is not None]
         said = set(wait_readable([handle.fileno() for handle in handles if not handle.is_up], 0.0))
         return sum(handle.is_up or handle.fileno() in said for handle in handles)
 
     def open_extra(self, name: str) -> Lane:
-        """A lane of one's own, beside the shared ones."""
+        """Open an additional lane that is not shared."""
         with self._lock:
             lane = Lane(name, self.kind)
             self._extra.add(lane)
@@ -89,8 +89,8 @@ class WorkerPool:
     def leave(self, user: int, later: bool = False) -> None:
         """An engine closes: its environments are closed, and with the last engine all workers end.
 
-        ``later``: while other engines remain, its environments are closed when lanes are asked for next: the caller
-        may stand in the middle of an exchange, which holds the lanes.
+        ``later``: while other engines remain, its environments are closed at the next request for lanes, since the
+        caller may be in the middle of an exchange, which holds the lanes.
         """
         with _pools_lock:
             self._users.discard(user)

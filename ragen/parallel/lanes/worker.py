@@ -1,8 +1,8 @@
-"""What runs in a worker, whatever its kind: it is given messages, and gives replies.
+"""The code that runs in a worker of any kind: it handles messages and returns replies.
 
-One thread, one request at a time. A worker serves all engines of the main process; each has a host of its own here. How
-messages come and go is the kind's business: :mod:`ragen.parallel.kinds.process.worker_main` reads them from a socket,
-:mod:`ragen.parallel.kinds.executor` is called with them.
+One thread handles one request at a time. A worker serves all engines of the main process; each has a host of its own
+here. The kind of worker transports the messages: :mod:`ragen.parallel.kinds.process.worker_main` reads them from a
+socket, :mod:`ragen.parallel.kinds.executor` is called with them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Worker:
     """The hosts of this process, one for each engine, and where it is in its work."""
 
     def __init__(self, lane: str, progress: Progress) -> None:
-        """Be the worker of this lane, and record in ``progress`` what is being worked on."""
+        """Initialize the worker of this lane, which records its position in ``progress``."""
         self._lane = lane
         self._progress = progress
         self._env_types: set[str] = set()
@@ -61,7 +61,7 @@ class Worker:
 
 
 def _worker_init(lane: str, memory: Any, folder: str = "") -> None:
-    """Start as the worker of a lane; what it holds is rebuilt by the first requests.
+    """Initialize the worker of a lane; its environments are rebuilt by the first requests.
 
     The initializer of executors (:mod:`ragen.parallel.kinds.executor`).
 
@@ -78,12 +78,12 @@ def _worker_init(lane: str, memory: Any, folder: str = "") -> None:
 
 
 def _worker_step_single_env(request: Message) -> Message | None:
-    """Step single environments, one after the other: as many as the request names, which is all of a lane's in a turn.
+    """Step single environments one after the other: all of the request's, which are a lane's environments in a turn.
 
-    Or carry out whatever else it asks: resets, calls, rebuilding.
+    Other requests (resets, calls, rebuilding) are handled as well.
 
     Returns:
-        For each what changed by it (result, observation, times), and nothing else; None if it asked this worker to end.
+        The reply with each environment's result, observation and time; None if the request asked this worker to end.
     """
     assert _worker is not None
     reply = _worker.handle(request)
@@ -91,7 +91,7 @@ def _worker_step_single_env(request: Message) -> Message | None:
 
 
 def enter_worker_process(lane: str) -> None:
-    """Make this process a worker's: interrupts are the main process's business, and its title names the lane."""
+    """Set up a worker process: it ignores interrupts, and its title names the lane."""
     global in_worker
     in_worker = True
     global_rng.keeps_outer = False

@@ -1,9 +1,9 @@
-"""Containers of text environments: many environments, one action each a call.
+"""Containers of text environments: many environments, stepped by one action each.
 
-    container     lists of actions in, lists of observations, rewards, dones and infos out
-    game          what one call does to one environment
+    container     maps lists of actions to lists of observations, rewards, dones and infos
+    game          the effect of one call on one environment
 
-Built on the public :class:`~ragen.parallel.engine.EnvEngine`: what holds for it (equal for any number of workers,
-killed or not) holds here. Imports neither torch nor verl. ``ragen.env`` gives these names too. Managers, which write
-prompts around a container and read replies, are in :mod:`ragen.llm_agent.collecting`.
+Built on the public :class:`~ragen.parallel.engine.EnvEngine`, with its guarantees (equal results for any number of
+workers, killed or not). Imports neither torch nor verl. ``ragen.env`` exports these names too. Managers, which write
+prompts for a container and parse replies, are in :mod:`ragen.llm_agent.collecting`.
 """

@@ -1,11 +1,11 @@
-"""Environments in groups, stepped together: a list of actions goes in, lists of what came of them come out.
+"""Environments in groups that are stepped together: takes a list of actions, and returns lists of results.
 
     envs = MultiProcessEnvironmentContainer("sokoban", env_num=4, group_n=8, seed=42)
     observations, infos = envs.reset()                         # 32 each; groups of 8 begin with the same level
     observations, rewards, dones, infos = envs.step([1] * 32)  # one action each: 1 is up
 
-Environments live in lanes of :class:`~ragen.parallel.engine.EnvEngine`, many to a worker process, and not in a process
-each; there are no pipes to look at. What is returned does not depend on where they live, nor on workers being killed.
+Environments live in workers of :class:`~ragen.parallel.engine.EnvEngine`, many per worker process rather than one
+process each; there are no pipes to access. Results do not depend on where environments live, nor on killed workers.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from ragen.parallel.stats import LaneStats
 
 
 def to_numpy(data: Any) -> np.ndarray:
-    """A tensor, array, number, flag or list as an array; one without dimensions of a number.
+    """A tensor, array, number, flag or list as an array; a number becomes an array without dimensions.
 
     Raises:
-        InputError: It is nothing of that kind.
+        InputError: It is of another type.
     """
     if hasattr(data, "detach"):  # a torch tensor, wherever it is
         return data.detach().cpu().numpy()
@@ -88,7 +88,7 @@ def checked_seed(seed: Any) -> int:
     """A seed as an int.
 
     Raises:
-        InputError: It is no integer from 0 to 2**32 - 1.
+        InputError: It is not an integer from 0 to 2**32 - 1.
     """
     if isinstance(seed, np.integer):
         seed = int(seed)
@@ -105,12 +105,12 @@ class EnvState:
     """The main process's view of one environment between two actions.
 
     Attributes:
-        raw: What it last showed.
-        info: What came with it.
-        actions: What can be done now.
+        raw: Its last observation.
+        info: The info of that observation.
+        actions: The available actions.
         names: The name of each key.
         done: Whether its episode is over.
-        played: Actions of this episode.
+        played: Number of actions in this episode.
     """
 
     raw: Any = ""
@@ -121,7 +121,7 @@ class EnvState:
     played: int = 0
 
     def see(self, shown: Shown) -> None:
-        """Take in what the environment shows."""
+        """Store what the environment shows."""
         self.raw, self.info = shown.raw, shown.info
         if shown.actions is not None:
             self.actions = shown.actions
@@ -129,18 +129,18 @@ class EnvState:
             self.names = shown.names
 
     def fail(self, failed: EnvFailed) -> None:
-        """The episode is over, as the environment has failed for good."""
+        """End the episode, since the environment has failed for good."""
         self.info, self.done = {"env_error": failed.text, "error": failed.text}, True
 
     def unasked(self, was_over: bool) -> Answer:
-        """The answer for an environment that is left alone."""
+        """The result for an environment that was not stepped."""
         if was_over:
             return copied(self.raw), 0.0, True, {**self.info, "finished": True}
         return copied(self.raw), 0.0, False, {}
 
 
 NO_MOVE = 0
-"""The action that does nothing, for environments of numbered actions that have no other use for it."""
+"""The no-op action, for environments with numbered actions in which it has no other meaning."""
 
 
 class EnvironmentContainer(EnvSet):
@@ -149,13 +149,13 @@ class EnvironmentContainer(EnvSet):
     Attributes:
         env_num: Number of groups.
         group_n: Environments of a group; environment ``i`` is in group ``i // group_n``.
-        num_processes: Number of environments. (The name is that of containers with a process for each.)
+        num_processes: Number of environments. (The name comes from containers with one process per environment.)
         seed: Seed of the first group at the first reset.
-        is_train: Whether later resets count on, or begin the same episodes again.
+        is_train: Whether later resets use new seeds instead of the same ones.
         env_types: The type of each environment.
         tags: The tag of each environment.
-        configs: What each environment is configured with.
-        seed_counter: How far seeds have counted on; a run that is resumed sets it.
+        configs: The configuration of each environment.
+        seed_counter: The offset of the seeds; set it to resume a run.
     """
 
     holder = "container"
@@ -171,22 +171,23 @@ class EnvironmentContainer(EnvSet):
         settings: Settings | None = None,
         on_failure: OnFailure = say_nothing,
     ) -> None:
-        """Know the environments; the first reset builds them.
+        """Register the environments; the first reset builds them.
 
         Args:
-            specs: One for each, groups one after the other, with env_ids from 0; their game is replaced.
-            group_n: Environments of a group.
+            specs: One for each environment, groups one after the other, with env_ids from 0; their game is replaced.
+            group_n: Environments per group.
             seed: Seed of the first group; each further group's is one higher.
-            is_train: Whether later resets count on; it also is the ``mode`` that environments are reset in.
-            limits: Most actions of an episode, for each environment; the last one ends it with ``info["truncated"]``.
-            settings: Where environments live, time-outs, and what follows a failure.
+            is_train: Whether later resets use new seeds; also sets the ``mode`` of resets.
+            limits: Maximum number of actions of an episode, for each environment; the last one ends it with
+                ``info["truncated"]``.
+            settings: Placement of environments, time-outs, and the treatment of failures.
             on_failure: See :class:`~ragen.parallel.engine.EnvEngine`.
 
         Raises:
-            ConfigError: Numbers do not fit together.
+            ConfigError: The number of environments is not a multiple of the group size.
         """
         if not specs or len(specs) % group_n:
-            raise ConfigError(f"{len(specs)} environments cannot be dealt into groups of {group_n}.")
+            raise ConfigError(f"{len(specs)} environments cannot be divided into groups of {group_n}.")
         self.num_processes, self.group_n, self.env_num = len(specs), group_n, len(specs) // group_n
         self.seed, self.is_train = checked_seed(seed), is_train
         self.env_types, self.tags = [spec.env_type for spec in specs], [spec.tag for spec in specs]
@@ -208,16 +209,17 @@ class EnvironmentContainer(EnvSet):
         """Begin a new episode in every environment.
 
         Args:
-            seeds: One for each environment. None takes ``seed + i // group_n`` at the first reset; at later ones
-                ``env_num`` more each time in training, and the same again otherwise. Seeds that are given do not count.
-            options: What else ``reset`` is given, for all or for each environment, as far as it takes it; ``seed``
-                among an environment's options is its seed.
+            seeds: One for each environment. None uses ``seed + i // group_n`` at the first reset; at later ones
+                ``env_num`` more each time in training, and the same again otherwise. A reset with given seeds does not
+                advance the offset.
+            options: Further arguments of ``reset``, for all or for each environment, if it accepts them; ``seed`` in an
+                environment's options is its seed.
 
         Returns:
-            Observations and infos, one for each environment; the info is empty where the environment gives none.
+            Observations and infos, one for each environment; the info is empty if the environment returns none.
 
         Raises:
-            InputError: There are too few or too many seeds or options, or a seed cannot be one; nothing was reset.
+            InputError: There are too few or too many seeds or options, or a seed is invalid; nothing was reset.
             EnvError: An environment could not be built, or failed with ``on_env_failure="raise"``.
         """
         self._check_open()
@@ -239,7 +241,7 @@ class EnvironmentContainer(EnvSet):
         return [copied(state.raw) for state in states], [dict(state.info) for state in states]
 
     def _reset(self, seeds: Sequence[int], options: Sequence[Mapping[str, Any]]) -> dict[int, Any]:
-        """One call for all, since places are dealt out then, and one more for each other choice of options."""
+        """One call for all environments, since placement is decided then, and one for each further set of options."""
         mode = {"mode": "train" if self.is_train else "val"}
         shared = {**mode, **options[0]} if all(given == options[0] for given in options) else mode
         shown = self._engine.reset(dict(enumerate(seeds)), shared)
@@ -255,14 +257,14 @@ class EnvironmentContainer(EnvSet):
         """Execute exactly one action in each environment.
 
         Args:
-            actions: The key or text that the environment's ``step`` takes, for each. None leaves an environment alone,
-                and so does :data:`NO_MOVE` where 0 is no key: it answers with what it last showed, 0.0, whether it is
-                over, and an empty info.
+            actions: For each environment, the key or text for its ``step``. None skips an environment, as does
+                :data:`NO_MOVE` if 0 is not a key: its result is its last observation, 0.0, whether it is over, and an
+                empty info.
 
         Returns:
-            Observations, rewards, dones and infos. A finished environment is not stepped: it answers with what it last
-            showed, 0.0, True and its last info with ``finished``. One that has failed for good answers likewise, with
-            ``env_error`` and ``error`` in its info.
+            Observations, rewards, dones and infos. A finished environment is not stepped: its result is its last
+            observation, 0.0, True and its last info with ``finished``. The same holds for one that has failed for good,
+            with ``env_error`` and ``error`` in its info.
 
         Raises:
             InputError: There are too few or too many actions, or one cannot be executed; nothing was stepped.
@@ -290,18 +292,18 @@ class EnvironmentContainer(EnvSet):
             state.done, state.info = True, {**state.info, "truncated": True}
         return copied(state.raw), result.reward, state.done, dict(state.info)
 
-    # What environments say
+    # Queries
 
     def render(self, mode: str | None = "text", env_idx: int | None = None) -> Any:
-        """What environments show now: a list, or what one shows.
+        """The rendering of all environments, as a list, or of one.
 
         Args:
-            mode: Handed to ``render``.
-            env_idx: Which one; None for all.
+            mode: Passed to ``render``.
+            env_idx: Index of the environment; None for all.
 
         Raises:
             StateError: There was no reset yet.
-            EnvError: An environment cannot show that.
+            EnvError: An environment cannot render in this mode.
         """
         self._check_reset()
         wanted = range(self.num_processes) if env_idx is None else [env_idx]
@@ -312,7 +314,7 @@ class EnvironmentContainer(EnvSet):
         return views if env_idx is None else views[0]
 
     def get_available_actions(self) -> list[list[Any]]:
-        """What can be done now, for each environment: keys, the texts of a page, or nothing where any text will do."""
+        """The available actions of each environment: keys, texts, or empty if it accepts any text."""
         self._check_reset()
         return [list(state.actions) for state in self._states]
 
@@ -327,7 +329,7 @@ class EnvironmentContainer(EnvSet):
         return [state.done for state in self._states]
 
     def lane_stats(self) -> list[LaneStats]:
-        """What each home (the main process first, then lanes) hosts and has done."""
+        """Statistics of the main process, then of each worker."""
         return self.stats()
 
     def __len__(self) -> int:
@@ -358,7 +360,7 @@ class EnvironmentContainer(EnvSet):
             raise InputError(f"{count} {what} were given for {self.num_processes} environments; expected one for each.")
 
     def _asked(self, actions: Sequence[Any]) -> dict[int, Any]:
-        """The actions to execute, each as its environment knows it."""
+        """The actions to execute, each as its environment's key or text."""
         self._check_reset()
         self._check_count("actions", actions)
         asked = {}
@@ -405,16 +407,16 @@ class MultiProcessEnvironmentContainer(EnvironmentContainer):
         Args:
             env_type: A registered name, or ``"package.module:Class"``.
             env_num: Number of groups.
-            group_n: Environments of a group, which begin every episode alike.
+            group_n: Environments per group; they share the seeds of their episodes.
             seed: Seed of the first group; each further group's is one higher.
             env_kwargs: Fields of the type's configuration.
-            is_train: Whether later resets count on.
-            settings: Where environments live and what follows a failure, or keywords of
+            is_train: Whether later resets use new seeds.
+            settings: Placement of environments and treatment of failures, or keywords of
                 :class:`~ragen.parallel.settings.Settings`, such as ``{"use_lanes": True, "max_workers": 4}``.
 
         Raises:
             UnknownEnvError: There is no such type.
-            ConfigError: A number or field cannot work; the message names it.
+            ConfigError: A number or field is invalid; the message names it.
         """
         for name, number in (("env_num", env_num), ("group_n", group_n)):
             if isinstance(number, bool) or not isinstance(number, int) or number < 1:

@@ -1,4 +1,4 @@
-"""The container's game: one call is exactly one action, and what the environment returns is passed on as it is."""
+"""The container's game: one call is exactly one action, and the environment's result is passed on unchanged."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ragen.parallel.episode.values import copied, options_taken
 
 
 class Shown(NamedTuple):
-    """What an environment shows after a reset or an action.
+    """The observation of an environment after a reset or an action.
 
     Attributes:
-        raw: What ``reset`` or ``step`` returned as observation; text, or an array of its own.
-        info: What came with it.
-        actions: What can be done now, keys or texts; None where that is as it was before.
-        names: The name of each key; empty where actions are text, None where that is as it was before.
+        raw: The observation that ``reset`` or ``step`` returned; text, or a copied array.
+        info: Its info.
+        actions: The available actions, keys or texts; None if unchanged.
+        names: The name of each key; empty if actions are text, None if unchanged.
     """
 
     raw: Any
@@ -29,7 +29,7 @@ class Shown(NamedTuple):
 
 
 class ActionResult(NamedTuple):
-    """What an action gave; ``digest`` is what a replay must give again for the observation."""
+    """The result of an action; a replay must reproduce ``digest``, that of the observation."""
 
     reward: float
     done: bool

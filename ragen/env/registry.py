@@ -20,7 +20,7 @@ HASH_SEED = "PYTHONHASHSEED"
 ClassOrPath = type | str
 
 log = logging.getLogger(__name__)
-_told: set[str] = set()
+_logged: set[str] = set()
 
 
 class LazyClasses(MutableMapping[str, type]):
@@ -167,8 +167,8 @@ def staying_in_main(env_types: Iterable[str]) -> list[str]:
     salted = {} if os.environ.get(HASH_SEED, "random") != "random" else _in_main_unless_hash_seed
     staying = sorted(env_type for env_type in env_types if env_type in _in_main or env_type in salted)
     for env_type in staying:
-        if env_type not in _told:
-            _told.add(env_type)
+        if env_type not in _logged:
+            _logged.add(env_type)
             why = (
                 _in_main.get(env_type) or f"{salted[env_type]}: start Python with {HASH_SEED}=0 to let workers play it"
             )

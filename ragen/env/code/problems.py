@@ -126,7 +126,7 @@ def judge(problem: Problem, ended: Ended) -> Verdict:
         else [_same(problem, *each) for each in zip(problem.tests, values, strict=True)]
     )
     wrong = next((number for number, ok in enumerate(passed) if not ok), None)
-    return Verdict(tuple(passed), "" if wrong is None else _told(problem, wrong, values), True)
+    return Verdict(tuple(passed), "" if wrong is None else _counterexample(problem, wrong, values), True)
 
 
 class _Raised(Exception):
@@ -191,7 +191,7 @@ def _assertions(problem: Problem, values: Sequence[Any]) -> list[bool]:
     return [*found, *[False] * len(problem.tests)][: len(problem.tests)]
 
 
-def _told(problem: Problem, number: int, values: Sequence[Any]) -> str:
+def _counterexample(problem: Problem, number: int, values: Sequence[Any]) -> str:
     test, value = problem.tests[number], values[number]
     asked = f"{problem.name}({', '.join(map(repr, test.args or ()))})" if problem.name else f"the input {test.stdin!r}"
     gave = f"raised {value}" if isinstance(value, _Raised) else f"gave {_short(value)}"

@@ -1,18 +1,17 @@
-"""Who answers the prompts, chosen by ``actor.backend`` and imported only then.
+"""The backends that answer prompts, chosen by ``actor.backend`` and imported only then.
 
 ============  ====================================================================  ====================
-name          who answers                                                           needs
+name          model                                                                 needs
 ============  ====================================================================  ====================
 ``scripted``  a policy for each environment; no model
 ``hf``        a Hugging Face model in this process, on CPU or GPU                   extra ``hf``
 ``vllm``      a vLLM engine in this process                                         extra ``vllm``
-``openai``    any server that speaks OpenAI's chat completions
+``openai``    any server with OpenAI's chat completions API
 ``verl``      a verl worker group with ``generate_sequences``                       extra ``verl``
 ============  ====================================================================  ====================
 
 To add a backend, derive a class from :class:`Backend` (:class:`StreamingBackend` for a server that answers request by
-request) and name it in ``BACKENDS``; one that lives outside this package is named directly,
-``actor.backend: "package.module:Class"``.
+request) and add it to ``BACKENDS``; a class outside this package is given as ``actor.backend: "package.module:Class"``.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ def create_backend(config: Any, tokenizer: Any = None) -> Backend:
         tokenizer: Passed on to the backend.
 
     Raises:
-        ConfigError: The name is unknown, a package is missing, one of its keys has a bad value, or a model is named
-            and the backend asks none.
+        ConfigError: The name is unknown, a package is missing, a key has an invalid value, or a model is named although
+            the backend uses none.
     """
     name = setting(config, "actor.backend", str)
     named = [key for key in ("actor.model", "actor.base_url") if setting(config, key, str, None) is not None]
@@ -69,7 +68,7 @@ def create_backend(config: Any, tokenizer: Any = None) -> Backend:
 
 
 def backend_class(name: str) -> type[Backend]:
-    """The class of a backend, imported now; the packages that it needs are looked for, and not imported yet.
+    """The class of a backend, imported now; checks that the packages it needs are installed, without importing them.
 
     Raises:
         ConfigError: The name is unknown, a package is missing, or its module cannot be imported.
@@ -103,7 +102,7 @@ def backend_class(name: str) -> type[Backend]:
 def tokenizer_name(config: Any) -> str | None:
     """The folder or hub name of the tokenizer to use; None for the one that comes with this package.
 
-    That is ``actor.tokenizer``, and where it is null, the model's own for backends that take tokens.
+    That is ``actor.tokenizer``; if it is null, the model's own for backends that take tokens.
 
     Raises:
         ConfigError: A key is missing or has a value of the wrong type.
@@ -116,16 +115,16 @@ def tokenizer_name(config: Any) -> str | None:
 
 
 def model_path(config: Any) -> str:
-    """The model to load: ``actor.model``, and where it is null ``actor_rollout_ref.model.path``.
+    """The model to load: ``actor.model``, or ``actor_rollout_ref.model.path`` if that is null.
 
     Raises:
-        ConfigError: Neither is there.
+        ConfigError: Neither is set.
     """
     name = setting(config, "actor.model", str, None)
     return setting(config, "actor_rollout_ref.model.path", str) if name is None else name
 
 
 def model_key(config: Any) -> str:
-    """Which of its keys :func:`model_path` goes by."""
+    """The configuration key from which :func:`model_path` takes the model."""
     is_named = setting(config, "actor.model", str, None) is not None
     return "actor.model" if is_named else "actor_rollout_ref.model.path"

@@ -1,10 +1,9 @@
-"""How many requests are under way: as many as a server has use for, found by throughput and by its refusals.
+"""Concurrency control: finds the number of concurrent requests that a server can use, from its throughput and refusals.
 
-``Pace`` decides, ``Slots`` lets requests through. With twice as many under way a server that has room answers twice as
-many a second, and one that has none answers as many as before, only later: so the number is doubled as long as that
-pays, and then stays: what the server has no room for waits there, which keeps it busy while answers travel and come in
-bursts. Now and then a larger number is tried again. A refusal (429) means too many at once: a quarter less, then slowly
-upwards again.
+``Pace`` sets the limit, ``Slots`` admits requests. If the limit is doubled, a server with spare capacity answers twice
+as many requests per second; a saturated one answers as many as before, only later. So the limit is doubled as long as
+throughput grows, and then kept: excess requests queue at the server, which keeps it busy between bursts. A larger limit
+is tried again from time to time. A refusal (429) reduces the limit by a quarter, after which it grows slowly.
 """
 
 from __future__ import annotations
@@ -17,31 +16,31 @@ from contextlib import asynccontextmanager
 
 FIRST = 32
 MOST = 1024
-PAYS = 1.15  # so many times as many answers a second are worth doubling for
-_LESS = 0.75  # after a refusal
-_SHORTEST_S = 0.05  # of a measurement
+PAYS = 1.15  # ratio of answers per second from which doubling pays
+_LESS = 0.75  # factor after a refusal
+_SHORTEST_S = 0.05  # shortest measurement in seconds
 _STEADY = 12  # measurements between two tries of a larger number
 
 
 class Pace:
-    """Finds the number of requests that should be under way.
+    """Finds the best number of concurrent requests.
 
     Attributes:
-        limit: That number now.
+        limit: The current number.
     """
 
     def __init__(self, limit: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin a measurement.
 
         Args:
-            limit: The number, if it is given and not to be found.
-            clock: Tells the seconds.
+            limit: A fixed number; None to find it.
+            clock: Returns the time in seconds.
         """
         self.limit = FIRST if limit is None else limit
         self._is_fixed = limit is not None
         self._clock = clock
         self._is_growing = True
-        self._best = self._paid = 0.0  # answers a second at best, and the number with which they came
+        self._best = self._paid = 0.0  # most answers per second, and the limit at which they were reached
         self._steady = 0
         self._refused_at = float("-inf")
         self._ceiling = MOST
@@ -51,10 +50,10 @@ class Pace:
         self._since, self._answers, self._was_full = self._clock(), 0, True
 
     def answered(self, is_full: bool) -> None:
-        """A request was answered.
+        """Count an answer.
 
         Args:
-            is_full: Whether as many as allowed were under way; else a larger number would change nothing.
+            is_full: Whether the limit was reached; if not, a larger one would change nothing.
         """
         if self._is_fixed:
             return
@@ -67,7 +66,7 @@ class Pace:
             self._begin()
 
     def refused(self) -> None:
-        """A server refused a request since there are too many: one step back for all that are refused together."""
+        """Reduce the limit after a server refused a request as one too many; once for all that are refused together."""
         now = self._clock()
         if self._is_fixed or now - self._refused_at < 1.0:
             return
@@ -88,13 +87,13 @@ class Pace:
             return
         self._steady += 1
         if self._refused_at > float("-inf"):
-            self._go_on_carefully()
+            self._grow_carefully()
         elif self._steady >= _STEADY:
             self._best, self._paid, self._steady, self._is_growing = rate, self.limit / 2, 0, True
             self.limit = min(MOST, 2 * self.limit)
 
-    def _go_on_carefully(self) -> None:
-        """After a refusal: up to just below where it came, and beyond that only after a while."""
+    def _grow_carefully(self) -> None:
+        """After a refusal: grow to just below the refused limit, and beyond it only after a while."""
         if self.limit < self._ceiling - 1:
             self.limit = min(MOST, self.limit + max(1, self.limit // 20))
         elif self._steady >= _STEADY:
@@ -102,27 +101,27 @@ class Pace:
 
 
 class Slots:
-    """Lets as many requests through as its pace says, in the order in which they came. For one event loop.
+    """Admits requests up to the pace's limit, first come, first served. For one event loop.
 
     Attributes:
-        pace: Decides how many.
-        used: How many are through now.
+        pace: Sets the limit.
+        used: Number of requests admitted now.
     """
 
     def __init__(self, limit: int | None = None) -> None:
-        """Begin with no request let through; see :class:`Pace`."""
+        """Begin with no request admitted; see :class:`Pace`."""
         self.pace = Pace(limit)
         self.used = 0
         self._queue: deque[asyncio.Future[None]] = deque()
 
     @property
     def limit(self) -> int:
-        """How many may be through now."""
+        """The current limit."""
         return self.pace.limit
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Wait for a slot, and have it within the block."""
+        """Wait for a slot, and hold it within the block."""
         await self._enter()
         try:
             yield
@@ -131,7 +130,7 @@ class Slots:
             self._wake()
 
     def answered(self) -> None:
-        """A request was answered; called while its slot is held."""
+        """Count an answer; called while its slot is held."""
         self.pace.answered(self.used >= self.limit or bool(self._queue))
         self._wake()
 
@@ -144,7 +143,7 @@ class Slots:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # its slot was given to it, and it will not take it
+            if turn.done() and not turn.cancelled():  # it was granted a slot that it will not use
                 self.used -= 1
                 self._wake()
             raise

@@ -1,10 +1,9 @@
-"""What a backend is: it answers prompts, and knows nothing of environments, ``DataProto`` or the rollout loop.
+"""The interface of a backend: it answers prompts, independent of environments, ``DataProto`` and the rollout loop.
 
 A backend derives from :class:`Backend`, one for a server from
-:class:`~ragen.llm_agent.backends.streaming.StreamingBackend`. It gets chats, and where the
-caller has a tokenizer also the chats' token rows, and gives texts, and where it knows them the token ids that it
-sampled with their log-probabilities (token in, token out keeps a trainer's probabilities equal to the rollout's).
-Nothing here imports torch.
+:class:`~ragen.llm_agent.backends.streaming.StreamingBackend`. It receives chats, and their tokens if the caller has a
+tokenizer. It returns texts and, if available, the sampled token ids with their log-probabilities (token in, token out
+keeps a trainer's probabilities equal to the rollout's). Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ SAMPLING_BOUNDS: dict[str, tuple[float, float | None]] = {
     "temperature": (0, None),
     "top_p": (0, 1),
 }
-"""What each number of a request may be, at least and at most."""
+"""Lower and upper bound of each number of a request."""
 _HALVES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How replies are drawn; the fields are those of ``actor_rollout_ref.rollout`` and its ``val_kwargs``.
+    """Sampling parameters; the fields are those of ``actor_rollout_ref.rollout`` and its ``val_kwargs``.
 
     Attributes:
-        do_sample: False asks for the likeliest reply, whatever the temperature.
+        do_sample: False decodes greedily, whatever the temperature.
         temperature: Divides the logits.
-        top_p: Draw from the smallest set of tokens with this much probability.
-        top_k: Draw from this many of the likeliest tokens; -1 means all.
-        max_tokens: The most tokens that one reply may have.
+        top_p: Sample from the smallest set of tokens with this total probability.
+        top_k: Sample from this many of the most likely tokens; -1 means all.
+        max_tokens: Maximum number of tokens of a reply.
     """
 
     do_sample: bool = True
@@ -50,7 +49,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Whether the likeliest reply is asked for."""
+        """Whether decoding is greedy."""
         return not self.do_sample or self.temperature <= 0
 
 
@@ -59,11 +58,11 @@ class Request:
     """One prompt to answer.
 
     Attributes:
-        env_id: Who asks; the same prompt of two environments is two requests.
-        turn: Which turn of the episode this is, from 0.
+        env_id: The environment; the same prompt of two environments is two requests.
+        turn: Index of the turn in its episode, from 0.
         tag: The environment's tag.
         messages: The chat in OpenAI form, its last message the user's.
-        prompt_ids: The chat's tokens up to where the reply begins, without padding; None where it was not tokenized.
+        prompt_ids: The chat's tokens up to where the reply begins, without padding; None if it was not tokenized.
         images: The images that the chat's ``<images>`` marks stand for, in order.
     """
 
@@ -79,17 +78,17 @@ class Request:
 class Reply:
     """The answer to one request.
 
-    Its texts are made valid Unicode here, where they enter, so that they can be tokenized, printed and written.
+    Its texts are made valid Unicode here, so that they can be tokenized, printed and written.
 
     Attributes:
         text: The reply, without the prompt and without special tokens.
-        token_ids: The sampled tokens, the end token included; None where the backend does not know them.
-        log_probs: The log-probability of each of ``token_ids``, as sampled; None where unknown.
-        prompt_ids: The prompt's tokens, where a server made them and not the request.
-        cut_off: Whether the reply is not at its end, but was as long as it may be.
-        finish_reason: Why the server ended it, in its words; None where it says nothing.
-        refused: Whether the server says that the model refused.
-        tool_calls: How many tools it wanted to call; none is called.
+        token_ids: The sampled tokens, including the end token; None if the backend does not know them.
+        log_probs: The log-probability of each of ``token_ids``, as sampled; None if unknown.
+        prompt_ids: The prompt's tokens, if a server tokenized it instead of the request.
+        cut_off: Whether the reply was truncated at the maximum length.
+        finish_reason: The server's reason for ending it; None if it sent none.
+        refused: Whether the server reported that the model refused.
+        tool_calls: Number of tool calls that the model requested; none is executed.
         error: Why there is no reply. Only this request's trajectory ends then, not the batch.
         usage: Counts to add up over a run, such as ``{"prompt_tokens": 812, "completion_tokens": 40, "cost": 0.002}``.
     """
@@ -106,31 +105,31 @@ class Reply:
     usage: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """See to the texts."""
+        """Make the texts valid Unicode."""
         object.__setattr__(self, "text", valid_text(self.text))
         if self.error is not None:
             object.__setattr__(self, "error", valid_text(self.error))
 
 
 class Activity:
-    """What a backend is doing now, and has done: for a progress bar, from any thread.
+    """The current and past activity of a backend: for a progress bar, from any thread.
 
     Attributes:
-        under_way: Requests that were asked and not answered yet.
-        replies: Replies that came.
-        kept: How many of them an earlier run had got.
-        usage: What the replies of this run used, added up; see :class:`Reply`.
+        under_way: Number of requests sent and not yet answered.
+        replies: Number of replies received.
+        kept: Number of them that an earlier run had received.
+        usage: The total usage of this run's replies; see :class:`Reply`.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Begin with zero counts."""
         self._lock = Lock()
         self.under_way = self.replies = self.kept = 0
         self.usage: Counter[str] = Counter()
 
     @contextmanager
     def asking(self, requests: int = 1) -> Iterator[None]:
-        """So many requests are under way within the block."""
+        """Count requests as under way within the block."""
         with self._lock:
             self.under_way += requests
         try:
@@ -143,9 +142,9 @@ class Activity:
         """Count an answer.
 
         Args:
-            usage: What it used; counted unless an earlier run has done so.
-            is_reply: Whether it is a reply, and not the last of a request's failures.
-            is_kept: Whether an earlier run had got it.
+            usage: Its usage; counted unless an earlier run has counted it.
+            is_reply: Whether it is a reply, and not the last failure of a request.
+            is_kept: Whether an earlier run had received it.
         """
         with self._lock:
             self.replies += is_reply
@@ -155,11 +154,11 @@ class Activity:
 
 
 def reply_facts(reply: Reply) -> dict[str, Any]:
-    """What a row has of a reply beside its text: what followed from prompt and sampling, so no times.
+    """The facts about a reply, beside its text, that are stored in a row; no times, since rows must be reproducible.
 
     Returns:
-        ``prompt_tokens``, ``completion_tokens``, ``cost`` and ``finish_reason`` where they are known; ``cut_off``,
-        ``filtered``, ``refused``, ``empty`` and ``tool_calls`` only where they are so. Empty where nothing is known.
+        ``prompt_tokens``, ``completion_tokens``, ``cost`` and ``finish_reason`` if known; ``cut_off``, ``filtered``,
+        ``refused``, ``empty`` and ``tool_calls`` only if true or nonzero.
     """
     known: dict[str, Any] = {
         name: reply.usage[name] for name in ("prompt_tokens", "completion_tokens", "cost") if name in reply.usage
@@ -179,18 +178,18 @@ def reply_facts(reply: Reply) -> dict[str, Any]:
 
 
 def valid_text(text: str) -> str:
-    """A text in which every half of a surrogate pair is the replacement character; JSON may well have such halves."""
+    """A text with each lone surrogate, which JSON may contain, replaced by the replacement character."""
     return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 @runtime_checkable
 class Backend(Protocol):
-    """Answers prompts in batches. Derive from it: what is given here is what holds unless a class says otherwise.
+    """Answers prompts in batches. Derive from it; the values here are the defaults.
 
     Attributes:
         thread_safe: Whether ``generate`` may be called from several threads at a time.
-        takes_tokens: Whether it answers a prompt's tokens, which are then in the model's own; else its chat.
-        samples: Whether replies are drawn as ``Sampling`` says. A script draws in its own way.
+        takes_tokens: Whether it takes a prompt's tokens, from the model's own tokenizer, instead of its chat.
+        samples: Whether replies are sampled according to ``Sampling``, unlike those of a script.
     """
 
     thread_safe: ClassVar[bool] = False
@@ -199,14 +198,14 @@ class Backend(Protocol):
 
     @classmethod
     def from_config(cls, config: Any, tokenizer: Any = None) -> Self:
-        """Make one from the whole configuration; its own keys are those under ``actor``.
+        """Create a backend from the whole configuration; its own keys are under ``actor``.
 
         Args:
             config: The whole configuration.
             tokenizer: The tokenizer of the chats' token rows, for backends that take them.
 
         Raises:
-            ConfigError: A key is missing or has a value that cannot work. Checked here, before environments are built.
+            ConfigError: A key is missing or invalid. Checked here, before environments are built.
         """
         raise ConfigError(f"{cls.__name__} cannot be created from a configuration; pass an object to LLMAgentProxy.")
 
@@ -216,21 +215,21 @@ class Backend(Protocol):
 
         Args:
             requests: Prompts of any length and from any environments; may be empty.
-            sampling: How to draw the replies.
+            sampling: The sampling parameters.
 
         Returns:
             One reply per request. A request that cannot be answered gets a reply with ``error`` set.
         """
 
     def close(self) -> None:
-        """Give back models, clients and processes; may be called twice."""
+        """Release models, clients and processes; may be called twice."""
 
     @property
     def title(self) -> str:
-        """The backend and its model, for people; empty for the backend's name in the configuration."""
+        """A display name of the backend and its model; empty for the backend's name in the configuration."""
         return ""
 
     @property
     def lacks_log_probs(self) -> str:
-        """Why replies come without the log-probabilities of their tokens, and what to set; empty if they come with."""
+        """Why replies have no log-probabilities, and what to set; empty if they have them."""
         return ""

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions: a chat as a server takes it, what a server answers, and what may go wrong with either."""
+"""OpenAI's chat completions: building requests, reading answers, and classifying failures."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from ragen.llm_agent.config.loading import one_line
 from ragen.output import printable, shown_address
 
 _MOST = 2**31 - 1  # no vocabulary, no answer and no log-probability is larger
-_ROUNDING = 1e-3  # what a log-probability may be above 0
+_ROUNDING = 1e-3  # tolerance for log-probabilities above 0
 _LONGEST_REASON = 40  # characters of a finish_reason
 _RETRIED_STATUS = frozenset({408, 409, 425, 429})
 _SERVER_FAULTS = frozenset({"error", "abort"})
-"""What a server gives as ``finish_reason`` where it, and not the model, ended the reply (OpenRouter; vLLM, SGLang)."""
+"""Values of ``finish_reason`` with which the server, not the model, ended the reply (OpenRouter; vLLM, SGLang)."""
 
 UNREADABLE = (APIError, ValueError, TypeError, AttributeError)
-"""What the client may raise where a server's answer is none of those that it knows."""
+"""Exceptions that the client may raise for an answer in an unknown format."""
 
 
 class UnreadableAnswerError(Exception):
-    """A server answered with something that is not a chat completion, or ended a reply by its own fault.
+    """A server's answer is not a chat completion, or the server failed while it wrote a reply.
 
     Attributes:
-        passing: Whether another try may work.
+        passing: Whether another try may succeed.
     """
 
     def __init__(self, message: str, passing: bool = True) -> None:
@@ -48,7 +48,7 @@ class UnreadableAnswerError(Exception):
 
 
 def api_messages(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """A chat as the server takes it: images as data URLs."""
+    """A chat in the server's format, with images as data URLs."""
     return [{"role": message["role"], "content": _content(message["content"])} for message in messages]
 
 
@@ -69,10 +69,10 @@ def _data_url(image: Any) -> dict[str, Any]:
 
 
 def read_json(body: bytes) -> Any:
-    """A body of JSON.
+    """Parse a JSON body.
 
     Raises:
-        UnreadableAnswerError: It is none, or is nested too deeply to be read.
+        UnreadableAnswerError: It is not JSON, or is nested too deeply.
     """
     try:
         return json.loads(body)
@@ -81,15 +81,15 @@ def read_json(body: bytes) -> Any:
 
 
 def read_completion(body: bytes) -> Reply:
-    """The text, the token counts and, where a server sends them, the tokens of a chat completion.
+    """The text, the token counts and, if the server sends them, the tokens of a chat completion.
 
-    A reasoning model's thoughts come apart from its text on some servers; they are put back before it, as a thought.
+    Some servers return a reasoning model's thoughts separately; they are put back before the text, as a thought.
 
     Args:
-        body: What the server answered.
+        body: The body of the server's answer.
 
     Raises:
-        UnreadableAnswerError: It is something else, or the server says that it failed.
+        UnreadableAnswerError: It is not a chat completion, or the server reports a failure.
     """
     completion = _section(read_json(body))
     choices = completion.get("choices")
@@ -121,7 +121,7 @@ def read_completion(body: bytes) -> Reply:
 
 
 def model_list(body: bytes) -> list[dict[str, Any]]:
-    """The models that a server lists, each with its ``id``; empty where the answer is no such list."""
+    """The models that a server lists, each with its ``id``; empty if the answer is not such a list."""
     try:
         models = _section(read_json(body)).get("data")
     except UnreadableAnswerError:
@@ -131,7 +131,7 @@ def model_list(body: bytes) -> list[dict[str, Any]]:
 
 
 def _no_choice(completion: Mapping[str, Any]) -> UnreadableAnswerError:
-    """Why there is no choice to read: in the server's words, where it answers 200 with an error."""
+    """The error for an answer without a choice, in the server's words if it answers 200 with an error."""
     error = completion.get("error")
     if error is None:
         return UnreadableAnswerError("there is no choice with a message in it")
@@ -148,7 +148,7 @@ def _section(value: Any) -> dict[str, Any]:
 def _tokens(completion: Any, choice: Any) -> tuple[list[int] | None, list[float] | None, list[int] | None]:
     """The reply's tokens, their log-probabilities, and the prompt's tokens, as vLLM sends them.
 
-    One's own tokens of a chat need not be the server's, so a reply's without its prompt's are worth nothing.
+    The client's tokens of a chat may differ from the server's, so a reply's tokens are useless without the prompt's.
     """
     reply, prompt = choice.get("token_ids"), completion.get("prompt_token_ids")
     if not _are_ids(reply) or not _are_ids(prompt):
@@ -180,10 +180,10 @@ class Failure:
     """Why a request failed.
 
     Attributes:
-        reason: In words.
-        passing: Whether it may work the next time.
-        wait: Seconds after which the server asks to be tried again; None if it did not say.
-        is_refusal: Whether it is one of too many requests.
+        reason: The reason, for messages.
+        passing: Whether another try may succeed.
+        wait: Seconds until the server wants another try; None if it did not say.
+        is_refusal: Whether the server refused it because of too many requests.
         has_left: Whether the request may have reached the server.
     """
 
@@ -199,7 +199,7 @@ class Attempts:
     """One request's tries so far.
 
     Attributes:
-        count: How many there were.
+        count: Their number.
         failure: Why the last one failed.
     """
 
@@ -213,7 +213,7 @@ class Attempts:
 
 
 def diagnose(error: Exception) -> Failure:
-    """Why a try failed, and whether another one may work."""
+    """Why a try failed, and whether another one may succeed."""
     library = http_library()
     bottom = _bottom(error)
     has_left = not isinstance(bottom, library.ConnectError | library.ConnectTimeout | ConnectionRefusedError)
@@ -238,7 +238,7 @@ def diagnose(error: Exception) -> Failure:
 
 
 def redirect_of(error: APIStatusError) -> str:
-    """Where a server redirects to, without what stands before the host or behind the path; empty if it does not."""
+    """The redirect's target, without credentials, query and fragment; empty if the answer is no redirect."""
     if not 300 <= error.status_code < 400:
         return ""
     return shown_address(error.response.headers.get("location", "")) or "another address"
@@ -262,12 +262,12 @@ def _retry_after(error: APIStatusError) -> float | None:
 
 
 def cause_of(error: BaseException) -> str:
-    """What is at the bottom of a connection's failure."""
+    """The root cause of a connection's failure."""
     return "it took too long" if isinstance(error, TimeoutError | APITimeoutError) else one_line(_bottom(error))
 
 
 def _bottom(error: BaseException) -> BaseException:
-    """The first exception that is this package's or the HTTP library's own, else the last of the causes."""
+    """The first exception in the chain of causes that is this package's or the HTTP library's, else the last."""
     library = http_library()
     known = (AnswerTooLongError, UnreadableAnswerError, library.ConnectError, library.ConnectTimeout)
     while error.__cause__ is not None and not isinstance(error, known):

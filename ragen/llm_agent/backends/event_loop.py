@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for code that is not asynchronous and asks many servers at once."""
+"""An event loop in its own thread, for synchronous code that makes many requests at once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LoopThread:
             future.cancel()
 
     def start(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Run a coroutine, and come back at once with what will hold its result."""
+        """Run a coroutine, and return a future for its result at once."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._started())
 
     def _started(self) -> asyncio.AbstractEventLoop:

@@ -1,8 +1,8 @@
 """The backend that runs a Hugging Face model in this process, on CPU or GPU.
 
-Prompts are answered in batches of similar length, padded on the left. What comes back are the sampled tokens, and the
-log-probability of each under the model at the sampling temperature, before ``top_k`` and ``top_p`` cut the rest away:
-that is what a trainer computes again from the same tokens.
+Prompts are answered in batches of similar length, padded on the left. Replies hold the sampled tokens and their
+log-probabilities under the model at the sampling temperature, before ``top_k`` and ``top_p`` truncate the distribution,
+as a trainer recomputes them from the same tokens.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
 class HfBackend(Backend):
-    """Answers prompts with a model that it holds.
+    """Answers prompts with a model in this process.
 
-    A reply depends on the seed, and on which batches were answered before in which company. ``do_sample: false``
-    depends on neither, apart from what padding does to the last bits of floating-point numbers.
+    A sampled reply depends on the seed, on the batches answered before, and on the rest of its batch. With ``do_sample:
+    false`` it depends on none of these, except for the effect of padding on the last bits of floating-point numbers.
 
     Attributes:
         takes_tokens: True: prompts must be in the model's own tokens.
         model: The model; a trainer may change its weights between two batches.
-        batches: How many batches were answered; with ``seed`` it decides what the next one draws.
+        batches: Number of batches answered so far; together with ``seed`` it determines the next sample.
     """
 
     takes_tokens: ClassVar[bool] = True
@@ -68,16 +68,17 @@ class HfBackend(Backend):
         seed: int | None = 0,
         share_prompts: bool = False,
     ) -> None:
-        """Take a model.
+        """Use a model.
 
         Args:
-            model: A causal language model, on the device where it is to run.
+            model: A causal language model on its device.
             tokenizer: The model's.
-            batch_size: The most prompts of one batch.
-            batch_tokens: The most tokens of one batch, padding and replies included; a single prompt may have more.
-            seed: Decides what is drawn; None takes torch's global random numbers.
-            share_prompts: Whether prompts of a batch that are alike, such as a group's first ones, are read once for
-                all; the model must keep plain keys and values of every token, as ``DynamicCache`` does by default.
+            batch_size: Maximum number of prompts per batch.
+            batch_tokens: Maximum number of tokens per batch, including padding and replies; a single prompt may have
+                more.
+            seed: Seed of the sampling; None uses torch's global generator.
+            share_prompts: Whether equal prompts in a batch, such as a group's first ones, are prefilled only once; the
+                model must cache keys and values of every token, as ``DynamicCache`` does by default.
 
         Raises:
             ConfigError: The tokenizer has more tokens than the model.
@@ -121,7 +122,7 @@ class HfBackend(Backend):
         return [reply for _, reply in sorted(replies.items()) if reply is not None]
 
     def _by_length(self, places: Sequence[int], requests: Sequence[Request], max_tokens: int) -> Iterator[list[int]]:
-        """The places of requests in batches, longest prompts first: what does not fit into memory fails at once."""
+        """The indices of requests in batches, longest prompts first, so that running out of memory happens at once."""
         batch: list[int] = []
         for place in sorted(places, key=lambda place: -len(prompt_ids(requests[place]))):
             longest = len(prompt_ids(requests[(batch or [place])[0]]))
@@ -151,7 +152,7 @@ class HfBackend(Backend):
         return [self._reply(*row) for row in zip(requests, sampled.tolist(), log_probs.tolist(), strict=True)]
 
     def _read_once(self, ids: Tensor, mask: Tensor) -> DynamicCache | None:
-        """The keys and values of all tokens but the last; None where no two prompts are alike.
+        """The keys and values of all tokens but the last; None if no two prompts are equal.
 
         Args:
             ids: The prompts, padded on the left, ``(batch, tokens)``.
@@ -176,7 +177,7 @@ class HfBackend(Backend):
         return Reply(text, ids, log_probs[: len(ids)], cut_off=ids[-1] not in self._ends, usage=usage)
 
     def _generation_config(self, sampling: Sampling) -> GenerationConfig:
-        """All that the model's own file could say otherwise is said here."""
+        """A configuration that sets every option that the model's own file could set differently."""
         how = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": max(0, sampling.top_k)}
         return GenerationConfig(
             max_new_tokens=sampling.max_tokens,
@@ -204,10 +205,10 @@ class HfBackend(Backend):
 
 
 class SampledLogProbs(LogitsProcessor):
-    """Notes the log-probability of every token that ``generate`` samples, and changes nothing.
+    """Records the log-probability of every token that ``generate`` samples, without changing the logits.
 
-    ``generate`` calls it before every token with the logits and all tokens so far, so that of the whole vocabulary
-    only one step is ever kept.
+    ``generate`` calls it before every token with the logits and all tokens so far, so that logits of only one step are
+    kept.
     """
 
     def __init__(self, temperature: float) -> None:
@@ -223,7 +224,7 @@ class SampledLogProbs(LogitsProcessor):
         return scores
 
     def log_probs(self, sampled: Tensor) -> Tensor:
-        """Of every sampled token, ``(batch, tokens)``; to be called once, when ``generate`` is done."""
+        """The log-probabilities of all sampled tokens, ``(batch, tokens)``; called once, after ``generate``."""
         self._note(sampled[:, -1])
         return torch.stack(self._steps, dim=1)
 
@@ -235,7 +236,7 @@ class SampledLogProbs(LogitsProcessor):
 
 @contextmanager
 def _evaluating(model: Any) -> Iterator[None]:
-    """The model without dropout; as it was before, afterwards."""
+    """Put the model into evaluation mode within the block."""
     training = model.training
     model.eval()
     try:
@@ -248,7 +249,7 @@ def load_model(config: Any, device: torch.device) -> Any:
     """The model of a configuration.
 
     Raises:
-        ConfigError: There is no such model, or its context is shorter than the contexts that are wanted.
+        ConfigError: There is no such model, or its context is shorter than the configured one.
     """
     path, dtype = model_path(config), read_dtype(config, device)
     here_alone = check_model(config, model_key(config), path)
@@ -267,7 +268,7 @@ def load_model(config: Any, device: torch.device) -> Any:
 
 
 def read_device(config: Any) -> torch.device:
-    """``actor.hf.device``; where it is null, a GPU if there is one.
+    """``actor.hf.device``; if it is null, a GPU if there is one.
 
     Raises:
         ConfigError: There is no such device.
@@ -284,10 +285,10 @@ def read_device(config: Any) -> torch.device:
 
 
 def read_dtype(config: Any, device: torch.device) -> Any:
-    """``actor.hf.dtype``; where it is null, bfloat16 on a GPU and float32 elsewhere.
+    """``actor.hf.dtype``; if it is null, bfloat16 on a GPU and float32 elsewhere.
 
     Raises:
-        ConfigError: It is none of ``DTYPES``.
+        ConfigError: It is not in ``DTYPES``.
     """
     name = setting(config, "actor.hf.dtype", str, None) or ("bfloat16" if device.type == "cuda" else "float32")
     if name not in DTYPES:

@@ -1,7 +1,7 @@
-"""The HTTP client of the API backend: the openai client's own, with a bound on what a server may answer.
+"""The HTTP client of the API backend: the openai client's own, with a limit on the size of answers.
 
-An answer is decompressed here and not by the library, which would expand half a megabyte into half a gigabyte before
-anything could object. Redirects are not followed: a request carries a key, and the address is the user's to choose.
+Answers are decompressed here, not by the library, which would expand half a megabyte into half a gigabyte before any
+check. Redirects are not followed, since requests carry a key, and the user chose the address.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any
 from openai import DefaultAsyncHttpxClient
 
 MOST_BYTES = 16 * 2**20
-"""The longest answer that is read, after decompression; 8,000 tokens with 20 alternatives each are about 10 MiB."""
+"""Maximum size of an answer after decompression; 8,000 tokens with 20 alternatives each are about 10 MiB."""
 _COMPRESSED = ("gzip", "x-gzip", "deflate")
 
 
 class AnswerTooLongError(Exception):
-    """A server sends more than an answer may have, or compresses it in a way that has no bound here."""
+    """An answer is too long, or compressed in a format that was not requested."""
 
 
 def new_http_client() -> Any:
-    """A client without a bound on connections, since the number of requests under way is bounded by the backend.
+    """A client without a limit on connections, since the backend limits concurrent requests.
 
     Returns:
-        An ``AsyncClient`` of ``httpx``, or of what the installed ``openai`` has in its place.
+        An ``AsyncClient`` of ``httpx``, or of the library that the installed ``openai`` uses instead.
     """
     library = http_library()
 
@@ -45,7 +45,7 @@ def new_http_client() -> Any:
 
 @cache
 def http_library() -> Any:
-    """``httpx``, or what the installed ``openai`` has in its place."""
+    """``httpx``, or the library that the installed ``openai`` uses instead."""
     base = next(each for each in DefaultAsyncHttpxClient.__mro__ if each.__name__ == "AsyncClient")
     return import_module(base.__module__.partition(".")[0])
 
@@ -55,7 +55,7 @@ def _bounded_stream() -> Any:
     library = http_library()
 
     class BoundedStream(library.AsyncByteStream):  # type: ignore[misc, name-defined]
-        """The body of an answer, decompressed, of at most ``MOST_BYTES``."""
+        """The decompressed body of an answer, limited to ``MOST_BYTES``."""
 
         def __init__(self, stream: Any, coding: str) -> None:
             self._stream, self._coding = stream, coding
@@ -80,7 +80,7 @@ def _bounded_stream() -> Any:
 
 
 def _expanded(expander: Any, chunk: bytes, room: int) -> bytes:
-    """A chunk decompressed, one byte beyond the room at most."""
+    """A decompressed chunk, at most one byte longer than ``room``."""
     try:
         return expander.decompress(chunk, room + 1)
     except zlib.error as error:

@@ -1,18 +1,18 @@
-"""``replies.jsonl``: every request that was sent and every reply that came, kept at once.
+"""``replies.jsonl``: a journal of every request sent and every reply received, written immediately.
 
-A line of JSON for each: ``sent`` before a request leaves, then ``answered`` with the reply, or ``failed``. Lines are
-handed to the operating system as they are written, so that no kill of this process loses one, and are brought to the
-disk once a second, so that a power cut loses at most what came within that. A line that was cut short is passed over.
+Each event is a line of JSON: ``sent`` before a request is sent, then ``answered`` with the reply, or ``failed``. Each
+line is passed to the operating system when it is written, so that killing this process loses none, and the file is
+synced to disk once a second, so that a power cut loses at most the last second. An incomplete line is skipped.
 
-A reply is found again by its key: model, address, sampling and messages, whose it is (the environment and the turn),
-and by the attempt that got it. So a run that goes on asks only for what had no answer yet.
+A reply is identified by its key (model, address, sampling, messages, environment and turn) and by the attempt that
+received it. A resumed run therefore sends only requests without an answer.
 
-``requests`` counts what was sent in all runs, less what a refused connection kept from leaving. What was under way when
-a run was stopped or killed is among them, and is counted as ``unconfirmed`` too: the server may or may not have
-received it, so its own count is between ``requests - unconfirmed`` and ``requests``. Their tokens are unknown.
+``requests`` counts the requests sent in all runs, except those whose connection was refused. Requests under way when a
+run was stopped or killed are included, and also counted as ``unconfirmed``: the server may or may not have received
+them, so its own count is between ``requests - unconfirmed`` and ``requests``. Their tokens are unknown.
 
-Where the disk is full, nothing more is sent. The replies that are under way are paid for and still come: a file of
-``RESERVE_BYTES`` beside the journal is deleted then, which makes room for them.
+When the disk is full, no more requests are sent. To store the replies under way, which are already paid for, a file of
+``RESERVE_BYTES`` beside the journal is deleted.
 """
 
 from __future__ import annotations
@@ -40,36 +40,36 @@ _DEFAULTS = {field.name: field.default for field in fields(Reply)}
 
 
 def reply_key(request: Request, *others: Any) -> str:
-    """What a reply is found by, as a short text.
+    """The key of a reply, as a short text.
 
     Args:
-        request: Whose it is.
-        others: What else decides the reply, of types that JSON knows: model, address, sampling, messages as sent.
+        request: The request.
+        others: Further JSON values that determine the reply: model, address, sampling, messages as sent.
     """
     text = json.dumps([request.env_id, request.turn, *others], sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 class ReplyJournal(Closing):
-    """The journal of one output folder, which has one run at a time. A context manager; ``open`` comes first.
+    """The journal of one output folder, which has one run at a time. A context manager; call ``open`` first.
 
     Attributes:
-        path: Of the file.
-        replies: How many replies are in it.
+        path: Path of the file.
+        replies: Number of replies in it.
     """
 
     def __init__(self, path: Path) -> None:
-        """Take the path.
+        """Set the path.
 
         Args:
-            path: Of the file, which need not be there.
+            path: Path of the file, which need not exist.
         """
         self.path = path
         self.replies = 0
         self._known: dict[str, dict[str, Any]] = {}
         self._attempts: Counter[str] = Counter()
         self._usage: Counter[str] = Counter(requests=0, retries=0)
-        self._open: set[tuple[str, int]] = set()  # sent, and neither answered nor failed
+        self._open: set[tuple[str, int]] = set()  # sent, but neither answered nor failed
         self._fault: OSError | None = None
         self._file: int | None = None
         self._lock = threading.Lock()
@@ -77,17 +77,17 @@ class ReplyJournal(Closing):
         self._syncing: threading.Thread | None = None
 
     def open(self, used_before: Mapping[str, float] | None = None) -> Self:
-        """Read what is there, and begin to write behind it.
+        """Read existing lines, and append from then on.
 
         Args:
-            used_before: What was used before there was a journal; counted where this begins one.
+            used_before: Usage from before there was a journal; counted if this call creates the journal.
 
         Raises:
             ConfigError: The file cannot be read or written.
         """
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-            self._take_reserve()
+            self._reserve_space()
         except OSError as error:
             self.close()
             raise ConfigError(f"{self.path} cannot be written: {error.strerror}.") from error
@@ -102,16 +102,16 @@ class ReplyJournal(Closing):
         except BaseException:
             self.close()
             raise
-        self._syncing = threading.Thread(target=self._sync_now_and_then, name="ragen-journal", daemon=True)
+        self._syncing = threading.Thread(target=self._sync_if_due, name="ragen-journal", daemon=True)
         self._syncing.start()
         return self
 
-    def _take_reserve(self) -> None:
-        """Have the disk keep room for what is under way when it is full."""
+    def _reserve_space(self) -> None:
+        """Reserve disk space for the replies that are under way when the disk becomes full."""
         self.path.with_name(RESERVE).write_bytes(bytes(RESERVE_BYTES))
 
     def _take(self, line: bytes) -> None:
-        """Read a line; what is none is passed over."""
+        """Read a line; an invalid one is skipped."""
         event = _event(line)
         try:
             self._count(event or {})
@@ -141,9 +141,9 @@ class ReplyJournal(Closing):
 
     @property
     def usage(self) -> dict[str, float]:
-        """What all runs have used: requests that were sent, those of them that were further tries, tokens, cost.
+        """The usage of all runs: requests sent, how many of them were retries, tokens, cost.
 
-        ``unconfirmed``, where there are any, are the requests that were neither answered nor failed.
+        ``unconfirmed``, if any, counts the requests that were neither answered nor failed.
         """
         with self._lock:
             usage: dict[str, float] = {
@@ -151,55 +151,61 @@ class ReplyJournal(Closing):
             }
             if self._open:
                 usage["unconfirmed"] = len(self._open)
-        return usage | ({"cost": round(usage["cost"], 9)} if "cost" in usage else {})  # in whatever order it was added
+        return usage | ({"cost": round(usage["cost"], 9)} if "cost" in usage else {})  # independent of summation order
 
     def find(self, key: str) -> Reply | None:
-        """The reply of a key; None where none came yet."""
+        """The reply with a key; None if there is none yet."""
         known = self._known.get(key)
         return None if known is None else Reply(**known)
 
     def sent(self, key: str, request: Request) -> int:
-        """A request is about to leave; which attempt it is, from 1.
+        """Record a request before it is sent; returns the number of the attempt, from 1.
 
         Raises:
-            StorageError: The journal cannot keep a reply to it, so it must not leave.
+            StorageError: The journal cannot store a reply to it, so it must not be sent.
         """
         if self._fault is not None:
             raise storage_error(self.path.parent, self._fault)
         attempt = self._attempts[key] + 1
-        self._write({"sent": key, **_whose(request), "attempt": attempt})
+        self._write({"sent": key, **_request_id(request), "attempt": attempt})
         return attempt
 
     def answered(self, key: str, request: Request, attempt: int, reply: Reply, seconds: float) -> None:
-        """A reply came.
+        """Record a reply.
 
         Args:
-            key: Of the request.
+            key: Key of the request.
             request: The request.
-            attempt: Which attempt got it.
-            reply: The reply, its usage without ``requests`` and ``retries``, which are counted as they are sent.
-            seconds: How long that attempt took.
+            attempt: Number of the attempt.
+            reply: The reply; its usage excludes ``requests`` and ``retries``, which are counted when sent.
+            seconds: Duration of that attempt.
         """
         kept = {name: value for name, value in vars(reply).items() if value != _DEFAULTS[name]}
         kept["usage"] = dict(reply.usage)
         self._write(
-            {"answered": key, **_whose(request), "attempt": attempt, "latency": round(seconds, 4), "reply": kept}
+            {"answered": key, **_request_id(request), "attempt": attempt, "latency": round(seconds, 4), "reply": kept}
         )
 
     def failed(
         self, key: str, request: Request, attempt: int, reason: str, is_given_up: bool, has_left: bool = True
     ) -> None:
-        """An attempt failed.
+        """Record a failed attempt.
 
         Args:
-            key: Of the request.
+            key: Key of the request.
             request: The request.
-            attempt: Which attempt.
-            reason: Why.
-            is_given_up: Whether there is no further one in this run.
+            attempt: Number of the attempt.
+            reason: Why it failed.
+            is_given_up: Whether this run makes no further attempt.
             has_left: Whether the server may have received it.
         """
-        event = {"failed": key, **_whose(request), "attempt": attempt, "reason": reason, "is_given_up": is_given_up}
+        event = {
+            "failed": key,
+            **_request_id(request),
+            "attempt": attempt,
+            "reason": reason,
+            "is_given_up": is_given_up,
+        }
         self._write(event if has_left else event | {"has_left": False})
 
     def _write(self, event: Mapping[str, Any]) -> None:
@@ -212,10 +218,10 @@ class ReplyJournal(Closing):
         self._has_news.set()
 
     def _append(self, file: int, data: bytes) -> None:
-        """Write all of it.
+        """Write all of the data.
 
         Raises:
-            StorageError: That cannot be done, also with the room that was reserved.
+            StorageError: That is impossible even with the reserved space.
         """
         while data:
             try:
@@ -232,7 +238,7 @@ class ReplyJournal(Closing):
             return False
         return True
 
-    def _sync_now_and_then(self) -> None:
+    def _sync_if_due(self) -> None:
         while not self._is_closing.wait(SYNC_S):
             if self._has_news.is_set():
                 self._sync()
@@ -251,7 +257,7 @@ class ReplyJournal(Closing):
             os.close(file)
 
     def drop_texts(self) -> None:
-        """Write the journal anew without texts and tokens, for rows without texts; it answers nothing from then on."""
+        """Rewrite the journal without texts and tokens, for rows without texts; it can no longer answer requests."""
         events = [event for event in map(_event, self.path.read_bytes().split(b"\n")) if event is not None]
         for event in events:
             for name in ("text", "token_ids", "log_probs", "prompt_ids"):
@@ -261,7 +267,7 @@ class ReplyJournal(Closing):
         replace_lines(self.path, events)
 
     def close(self) -> None:
-        """Bring everything to the disk, and close the file; may be called twice."""
+        """Sync the file to disk and close it; may be called twice."""
         self._is_closing.set()
         if self._syncing is not None:
             self._syncing.join()
@@ -276,7 +282,7 @@ class ReplyJournal(Closing):
 
 
 def replace_lines(path: Path, events: Iterable[Mapping[str, Any]]) -> None:
-    """Write lines of JSON in the place of a file, as a whole."""
+    """Replace a file atomically with lines of JSON."""
     with replacing(path, durable=True) as file:
         file.writelines((json.dumps(event) + "\n").encode() for event in events)
 
@@ -289,12 +295,12 @@ def _event(line: bytes) -> dict[str, Any] | None:
     return event if isinstance(event, dict) else None
 
 
-def _whose(request: Request) -> dict[str, Any]:
+def _request_id(request: Request) -> dict[str, Any]:
     return {"env_id": request.env_id, "turn": request.turn, "at": round(time.time(), 3)}
 
 
 def storage_error(folder: Path, error: OSError) -> StorageError:
-    """That a run's folder takes nothing more, as a sentence that says what to do."""
+    """The error for a run's folder that cannot be written to."""
     return StorageError(
         f"{folder} cannot be written to: {error.strerror or error}. What was answered is kept; make room there, and "
         "the same command with resume=true goes on."

@@ -1,4 +1,4 @@
-"""The backend that asks a server which speaks OpenAI's chat completions: OpenAI, vLLM, Ollama, llama.cpp, a proxy.
+"""The backend for servers with OpenAI's chat completions API: OpenAI, vLLM, Ollama, llama.cpp, a proxy.
 
 ::
 
@@ -7,12 +7,12 @@
                               the reply that is kept      +-- wait, try again <-- 429, 5xx, time-out, cut connection,
                                                                                   unreadable answer
 
-Every request is on its own: one that still fails after its retries gives a reply with ``error``, which ends its
-trajectory and no other. With a journal, what is sent and what comes is written down at once, and asked no second time.
-The key comes from an environment variable, and is taken out of every message.
+Requests are independent: one that still fails after its retries gets a reply with ``error``, which ends its trajectory
+and no other. With a journal, requests and replies are recorded immediately, and an answered request is never sent
+again. The key comes from an environment variable, and is removed from every message.
 
-Connections are the openai client's own pool. Retries are made here and not by the client: here they are counted,
-written down, and made for answers that cannot be read too.
+Connections are pooled by the openai client. Retries are made here rather than by the client, so that they are counted,
+recorded, and made for unreadable answers too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from ragen.llm_agent.backends.tokens import MAX_MODEL_LEN, check_context
 from ragen.llm_agent.config.loading import one_line, setting
 from ragen.output import printable
 
-CHECK_S = 10.0  # seconds that a server has to answer when it is looked for
+CHECK_S = 10.0  # seconds that a server has to answer the initial check
 LONGEST_WAIT_S = 60.0
 _LONGEST_REASON = 300  # characters
 
@@ -62,9 +62,9 @@ class Call:
 
     Attributes:
         request: The request.
-        messages: Its chat, as the server takes it.
-        body: What else is sent, but the model.
-        key: What the journal knows it by.
+        messages: Its chat in the server's format.
+        body: The other fields of the body, except the model.
+        key: Its key in the journal.
     """
 
     request: Request
@@ -74,13 +74,13 @@ class Call:
 
 
 class OpenAIBackend(StreamingBackend):
-    """Asks a server, many prompts at a time. Its ``generate`` may be called from several threads.
+    """Sends many prompts to a server concurrently. ``generate`` may be called from several threads.
 
     Attributes:
-        settings: What was configured.
-        activity: What it is doing, and has done in this run.
-        journal: Keeps what was sent and what came; None for no journal. To be set before the first request.
-        grace: The longest that :meth:`settle` waits, in seconds.
+        settings: The configured settings.
+        activity: The activity of this run.
+        journal: Records requests and replies; None for no journal. Set it before the first request.
+        grace: Maximum seconds that :meth:`settle` waits.
     """
 
     thread_safe: ClassVar[bool] = True
@@ -88,13 +88,13 @@ class OpenAIBackend(StreamingBackend):
     def __init__(
         self, settings: ApiSettings, access: Access | None = None, pause: Pause = asyncio.sleep, seed: int = 0
     ) -> None:
-        """Take the settings; nothing is sent yet.
+        """Store the settings; nothing is sent yet.
 
         Args:
-            settings: Where to ask and how.
-            access: The server's key; None for servers that want none.
-            pause: Waits for some seconds between two tries.
-            seed: Of the waits' jitter.
+            settings: The server and how to call it.
+            access: The server's credentials; None for servers that need none.
+            pause: Sleeps for some seconds between two tries.
+            seed: Seed of the jitter of waits.
         """
         self.settings = settings
         self.activity = Activity()
@@ -111,12 +111,12 @@ class OpenAIBackend(StreamingBackend):
         self._client: AsyncOpenAI | None = None
 
     def __repr__(self) -> str:
-        """Without the key."""
+        """A representation without the key."""
         return f"OpenAIBackend(model={self.settings.model!r}, base_url={self.settings.base_url!r})"
 
     @property
     def title(self) -> str:
-        """The model and its server, for people."""
+        """The model and its server, for display."""
         return self.shown(f"{self.settings.model} at {self.settings.base_url}")
 
     @property
@@ -130,22 +130,21 @@ class OpenAIBackend(StreamingBackend):
     def from_config(cls, config: Any, tokenizer: Any = None) -> Self:
         """See :meth:`Backend.from_config`; :mod:`~ragen.llm_agent.backends.openai_settings` has the keys.
 
-        The server is asked for its models: one that is not there, that refuses the key, or that does not have the model
-        is found out here.
+        The server is queried for its models, which detects a server that is down, refuses the key, or lacks the model.
         """
         backend = cls(*read_settings(config))
         backend.settings = backend.checked(setting(config, MAX_MODEL_LEN, int, None))
         return backend
 
     def checked(self, wanted_context: int | None = None) -> ApiSettings:
-        """The settings, completed by what the server says of its models.
+        """The settings, completed by the server's list of models.
 
         Args:
-            wanted_context: Tokens of a context that the model must have room for; None if unlimited.
+            wanted_context: Minimum context length of the model in tokens; None if unlimited.
 
         Raises:
-            ConfigError: The server cannot be reached, redirects elsewhere or refuses the key, it is not said which of
-                its models to ask, it does not list the one that is said, or that model's context is too short.
+            ConfigError: The server cannot be reached, redirects elsewhere or refuses the key; or no model is configured
+                and the server has several; or it does not list the model, or the model's context is too short.
         """
         models = asyncio.run(self._models())
         names = [model["id"] for model in models]
@@ -159,7 +158,7 @@ class OpenAIBackend(StreamingBackend):
         return settings
 
     async def _models(self) -> list[dict[str, Any]]:
-        """The server's models; empty where it does not list them."""
+        """The server's models; empty if it does not list them."""
         url = self.settings.base_url
         client = self.new_client()
         try:
@@ -183,7 +182,7 @@ class OpenAIBackend(StreamingBackend):
                     f"{self.shown(target)}; redirects are not followed, since requests carry a key. Set "
                     f"'actor.base_url' to the address that is meant."
                 ) from None
-            return []  # a server is there; not all of them list their models, or to everyone
+            return []  # the server is up, but does not list its models, or not to this user
         except UNREADABLE:
             return []
 
@@ -193,7 +192,7 @@ class OpenAIBackend(StreamingBackend):
         try:
             return [future.result() for future in futures]
         except BaseException:
-            if self.journal is None:  # else what is under way may still be kept: see settle
+            if self.journal is None:  # otherwise replies under way may still be recorded: see settle
                 for future in futures:
                     future.cancel()
             raise
@@ -202,8 +201,8 @@ class OpenAIBackend(StreamingBackend):
         """See :meth:`StreamingBackend.submit`.
 
         Returns:
-            What will hold the reply, one with ``error`` set where there is none; canceled by :meth:`settle` where
-            nothing was sent, or nothing came in time. It raises StorageError where the journal takes nothing more.
+            A future of the reply, which has ``error`` set if the request failed. :meth:`settle` cancels it if the
+            request was not sent, or not answered in time. It raises StorageError if the journal cannot be written.
         """
         return self._threads.start(self._answer(request, sampling))
 
@@ -235,7 +234,7 @@ class OpenAIBackend(StreamingBackend):
         """A client of the server, which retries nothing.
 
         Raises:
-            ConfigError: None can be made.
+            ConfigError: No client can be made.
         """
         try:
             return AsyncOpenAI(
@@ -247,7 +246,7 @@ class OpenAIBackend(StreamingBackend):
                 max_retries=0,
                 http_client=new_http_client(),
             )
-        except Exception as error:  # such as an environment variable with a proxy that is none
+        except Exception as error:  # such as an environment variable with an invalid proxy
             raise ConfigError(
                 f"no client can be made for the server at {self.settings.base_url}: {self.shown(one_line(error))}"
             ) from None
@@ -279,7 +278,7 @@ class OpenAIBackend(StreamingBackend):
         return Call(request, messages, body, reply_key(request, *others))
 
     async def _tried(self, call: Call) -> Reply:
-        """The reply to a request, after as many attempts as it takes and as are allowed."""
+        """The reply to a request, after as many attempts as needed and allowed."""
         attempts = Attempts()
         while attempts.failure.passing and attempts.count <= self.settings.max_retries and not self._is_settling:
             if attempts.count:
@@ -290,7 +289,7 @@ class OpenAIBackend(StreamingBackend):
                 return await self._ask(call, attempts, number)
             except StorageError:
                 raise
-            except Exception as error:  # whatever it is, it is this request's and no other's
+            except Exception as error:  # of any kind: it fails this request and no other
                 attempts.failure = diagnose(error)
             self._note_failure(call, attempts, number)
         tries = "" if attempts.count == 1 else f" ({attempts.count} tries)"
@@ -316,13 +315,13 @@ class OpenAIBackend(StreamingBackend):
         return replace(reply, usage=attempts.usage | dict(reply.usage))
 
     async def _sent(self, call: Call) -> bytes:
-        """What a server answers."""
+        """The body of the server's answer."""
         task = asyncio.current_task()
         assert self._client is not None and task is not None
         self._sending.add(task)
         try:
             with self.activity.asking():
-                async with asyncio.timeout(self.settings.timeout):  # the client's own is for the gap between two bytes
+                async with asyncio.timeout(self.settings.timeout):  # the client's own timeout limits gaps between bytes
                     answer = await self._client.chat.completions.with_raw_response.create(
                         model=str(self.settings.model), messages=call.messages, extra_body=call.body
                     )
@@ -331,13 +330,13 @@ class OpenAIBackend(StreamingBackend):
             self._sending.discard(task)
 
     def _wait(self, attempts: Attempts) -> float:
-        """Seconds until the next try: doubled each time, up to half of it at random, or what the server asks for."""
+        """Seconds until the next try: doubled each time, half of it random, or the server's ``Retry-After``."""
         doubled = self.settings.backoff * 2 ** (attempts.count - 1)
         wait = max(attempts.failure.wait or 0.0, doubled * self._jitter.uniform(0.5, 1.0))
         return min(wait, LONGEST_WAIT_S)
 
     def shown(self, reason: str) -> str:
-        """A reason as it may be shown: cut only after the key is out, since half a key is no key to look for."""
+        """A reason for display, redacted before it is shortened, since a key cut in half would not be found."""
         return printable(valid_text(self._access.redacted(reason))[:_LONGEST_REASON])
 
     def close(self) -> None:

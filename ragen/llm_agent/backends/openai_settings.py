@@ -1,4 +1,4 @@
-"""Where an OpenAI-compatible server is, how it is asked, and what it costs: the keys of ``actor`` for ``openai``.
+"""The settings of an OpenAI-compatible server: the keys of ``actor`` for the backend ``openai``.
 
 =============================  ==================  ==================================================================
 key                            default             meaning
@@ -6,19 +6,19 @@ key                            default             meaning
 ``actor.model``                the server's only   the model to ask
 ``actor.base_url``             OpenAI's            the server, such as ``http://localhost:8000/v1``
 ``actor.openai.api_key_env``   ``OPENAI_API_KEY``  the environment variable that holds the key
-``actor.openai.max_concurrency``  found            requests that are under way at a time; null finds out how many pay
+``actor.openai.max_concurrency``  found            concurrent requests; null finds the best number
 ``actor.openai.timeout``       120                 seconds for one try of a request
-``actor.openai.max_retries``   5                   further tries after 429, 5xx, time-outs and unreadable answers
-``actor.openai.backoff``       1                   seconds before the first of them; each further one waits twice that
-``actor.openai.grace``         10                  seconds that replies under way are waited for when a run is stopped
+``actor.openai.max_retries``   5                   retries after 429, 5xx, time-outs and unreadable answers
+``actor.openai.backoff``       1                   seconds before the first retry; doubled for each further one
+``actor.openai.grace``         10                  seconds to wait for replies under way when a run is stopped
 ``actor.openai.check_model``   true                whether a model that the server does not list is refused
 ``actor.openai.price``         none                ``{prompt: .., completion: ..}``, in dollars per million tokens
 ``actor.openai.request``       none                fields of the request to add or replace; null leaves one out
 =============================  ==================  ==================================================================
 
-Keys come from the environment alone. A query of ``actor.base_url`` goes with every request. Redirects are not followed.
-vLLM's server sends its tokens where ``actor.openai.request`` has ``{return_token_ids: true, logprobs: true}``; training
-batches then consist of them, so ``actor.tokenizer`` must be the model's own.
+Keys come only from the environment. A query of ``actor.base_url`` is sent with every request. Redirects are not
+followed. vLLM's server sends its tokens if ``actor.openai.request`` has ``{return_token_ids: true, logprobs: true}``;
+training batches then consist of them, so ``actor.tokenizer`` must be the model's own.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from ragen.settings import key, number, read, section, setting
 
 OPENAI_URL = "https://api.openai.com/v1"
 _KEYS = "actor.openai"
-_SHORTEST_SECRET = 8  # characters of a query's value, such as ``?api-key=...``; a version is shorter, or no harm
-_SHORTEST_KEY = 4  # characters; what local servers are given in the place of a key, such as ``x``, is none
+_SHORTEST_SECRET = 8  # characters of a query's value that may be a secret, such as ``?api-key=...``
+_SHORTEST_KEY = 4  # characters; a shorter one, such as ``x``, is a placeholder for local servers
 _LISTED = 5  # models that a message names
 _LONGEST_NAME = 100  # characters of a model's name in a message
 _NAMES = (
@@ -56,12 +56,12 @@ LOOKS_SECRET = re.compile(r"\b(sk|key|org)-[\w*.-]{6,}")
 
 @dataclass(frozen=True, repr=False)
 class Access:
-    """What a server lets someone in for. It is never shown.
+    """Credentials of a server, which are never shown.
 
     Attributes:
-        key: The server's key; None for servers that want none.
-        user: ``user:password`` for a server, or a proxy before it, that wants these instead; None if it does not.
-        query: What the address has behind its ``?``, which goes with every request; it may hold a key.
+        key: The server's key; None for servers that need none.
+        user: ``user:password`` for a server, or a proxy before it, that needs these instead; otherwise None.
+        query: The query of the address, which is sent with every request and may hold a key.
     """
 
     key: str | None = None
@@ -70,7 +70,7 @@ class Access:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What a request has beside the key."""
+        """The headers of a request, except the key."""
         return {} if self.user is None else {"Authorization": f"Basic {self._basic}"}
 
     @property
@@ -78,7 +78,7 @@ class Access:
         return b64encode((self.user or "").encode()).decode("ascii")
 
     def redacted(self, text: str) -> str:
-        """A text without all this, also where it is quoted, and without what looks like a key or a password."""
+        """A text without these credentials, quoted or not, and without anything that looks like a key or a password."""
         secrets = [
             self.key if self.key and len(self.key) >= _SHORTEST_KEY else "",
             *(value for value in self.query.values() if len(value) >= _SHORTEST_SECRET),
@@ -94,17 +94,17 @@ class Access:
 
 @dataclass(frozen=True)
 class ApiSettings:
-    """How a server is asked; see the module for the configuration keys.
+    """The settings of a server; see the module for the configuration keys.
 
     Attributes:
-        model: The model's name on the server; None for the only one that it has.
+        model: The model's name on the server; None for its only one.
         base_url: The server's address, with its ``/v1``.
         api_key_env: The environment variable that holds the key.
-        max_concurrency: Requests that are under way at a time; None finds out how many pay.
+        max_concurrency: Maximum number of concurrent requests; None finds the best number.
         timeout: Seconds for one try of a request.
-        max_retries: Further tries of a request that failed and may work.
-        backoff: Seconds before the first of them.
-        grace: Seconds that replies under way are waited for when a run is stopped.
+        max_retries: Number of retries of a request whose failure may be temporary.
+        backoff: Seconds before the first retry.
+        grace: Seconds to wait for replies under way when a run is stopped.
         check_model: Whether a model that the server does not list is refused.
         price: Dollars per million tokens, of ``prompt`` and ``completion``.
         request: Fields of the request's body to add or replace; None leaves one out.
@@ -124,7 +124,7 @@ class ApiSettings:
     request: Mapping[str, Any] = key({})
 
     def body(self, sampling: Sampling) -> dict[str, Any]:
-        """What a request's body has beside the model and the chat."""
+        """The fields of a request's body, except the model and the chat."""
         fields: dict[str, Any] = {
             "max_tokens": sampling.max_tokens,
             "temperature": 0.0 if sampling.greedy else sampling.temperature,
@@ -142,13 +142,13 @@ class ApiSettings:
         return {"cost": sum(price * counts.get(f"{kind}_tokens", 0) for kind, price in self.price.items()) / 1e6}
 
     def with_model(self, models: Sequence[str]) -> ApiSettings:
-        """The settings with a model: their own, or the only one of the server.
+        """The settings with a model: their own, or the server's only one.
 
         Args:
             models: The models that the server lists.
 
         Raises:
-            ConfigError: There is no telling which.
+            ConfigError: No model is configured, and the server does not have exactly one.
         """
         if self.model is not None:
             return self
@@ -160,13 +160,13 @@ class ApiSettings:
         )
 
     def check_listed(self, models: Sequence[str]) -> None:
-        """See to it that the server has the model, where it says what it has.
+        """Check that the server lists the model.
 
         Args:
             models: The models that it lists.
 
         Raises:
-            ConfigError: It does not, and ``check_model`` is true.
+            ConfigError: It does not list the model, and ``check_model`` is true.
         """
         names = set(models)
         if not names or not self.check_model or names & {self.model, f"{self.model}:latest"}:  # as Ollama writes it
@@ -185,10 +185,10 @@ def _listed(models: Sequence[str]) -> str:
 
 
 def read_settings(config: Any) -> tuple[ApiSettings, Access]:
-    """The settings, and what the server lets someone in for, which is kept apart from them.
+    """The settings and the credentials, which are kept separate.
 
     Raises:
-        ConfigError: A key has a value that cannot work, or the server's key is missing or none.
+        ConfigError: A configuration key has an invalid value, or the server's key is missing or invalid.
     """
     _check_names(setting(config, _KEYS, Mapping, {}))
     url, user, query = read_address(config)
@@ -197,7 +197,7 @@ def read_settings(config: Any) -> tuple[ApiSettings, Access]:
 
 
 def _check_names(given: Mapping[str, Any]) -> None:
-    """See that nothing is taken for a setting that is none; a key above all, which belongs in the environment."""
+    """Refuse unknown settings, and above all a key, which belongs in the environment."""
     for name in map(str, given):
         if name in _NAMES:
             continue
@@ -210,7 +210,7 @@ def _check_names(given: Mapping[str, Any]) -> None:
 
 
 def _request(config: Any) -> dict[str, Any]:
-    """The fields of ``actor.openai.request``, without those that are made here or that cannot be."""
+    """The fields of ``actor.openai.request``; refuses those that this backend sets itself."""
     fields = section(config, f"{_KEYS}.request")
     for name, value in fields.items():
         where = f"{_KEYS}.request.{name}"
@@ -231,14 +231,14 @@ def _request(config: Any) -> dict[str, Any]:
 
 
 def read_key(settings: ApiSettings, needed: bool = True) -> str | None:
-    """The server's key, from the environment; servers on one's own machine or network may want none.
+    """The server's key from the environment; servers on this machine or in a private network may need none.
 
     Args:
-        settings: Say which server it is and where its key is.
-        needed: Whether other servers want one.
+        settings: The server's address and the variable of its key.
+        needed: Whether other servers need a key.
 
     Raises:
-        ConfigError: It is missing, or has characters that no request can carry.
+        ConfigError: It is missing, or has characters that are not allowed in a header.
     """
     name = settings.api_key_env or ""
     key = os.environ.get(name, "").strip()
@@ -249,23 +249,23 @@ def read_key(settings: ApiSettings, needed: bool = True) -> str | None:
         )
     if not key and needed and not is_local(settings.base_url):
         raise ConfigError(
-            f"the server at {settings.base_url} wants a key, and the environment variable {name!r} is not set; set it, "
+            f"the server at {settings.base_url} needs a key, and the environment variable {name!r} is not set; set it, "
             "or name another one in 'actor.openai.api_key_env'."
         )
     return key or None
 
 
 def read_address(config: Any) -> tuple[str, str | None, dict[str, str]]:
-    """``actor.base_url`` without user, password and query; ``user:password``, None where it has none; and its query.
+    """``actor.base_url`` without user, password and query; its ``user:password`` or None; and its query.
 
     Raises:
-        ConfigError: It is no address.
+        ConfigError: It is not an address.
     """
     url = setting(config, "actor.base_url", str, None) or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
     try:
         parts = urlsplit(url)
         works = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is none, half a bracket
+    except ValueError:  # an invalid port, an unmatched bracket
         works = False
     if not works or not url.isprintable() or " " in url:
         raise ConfigError(

@@ -1,6 +1,6 @@
-"""Reads a chat as a player would: what the state is, what its symbols mean, which actions there are, how many are left.
+"""Reads a chat as a player would: the state, the meaning of its symbols, the available actions and how many are left.
 
-The patterns are those of our own words in :mod:`ragen.llm_agent.prompting.templates`; of a chat in another form the
+The patterns match our own templates in :mod:`ragen.llm_agent.prompting.templates`; in a chat of another format the
 whole last message is the state.
 """
 
@@ -21,16 +21,16 @@ _ACTIONS = re.compile(r"^Available actions: (.+?)\. To take several in a row", r
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a chat asks.
+    """The content of a chat.
 
     Attributes:
         state: The newest state.
-        instructions: All that was said before the first state.
-        symbols: Grid symbol to meaning, where the chat explains them.
-        actions: The names of the allowed actions, where the chat lists them.
-        limit: The most actions that the answer may have.
-        said: The answers given before, as far as the chat still shows them.
-        chat: All that was said to the player, as far as the chat still shows it.
+        instructions: The text before the first state.
+        symbols: Grid symbol to meaning, if the chat explains them.
+        actions: The names of the allowed actions, if the chat lists them.
+        limit: Maximum number of actions of the answer.
+        said: The earlier answers that the chat still contains.
+        chat: The messages to the player that the chat still contains.
     """
 
     state: str
@@ -47,7 +47,7 @@ def read_prompt(messages: Sequence[Mapping[str, Any]], max_actions: int) -> Prom
 
     Args:
         messages: The chat in OpenAI form; the newest state is the last one of its last message.
-        max_actions: The most actions of one reply, whatever the chat says is left.
+        max_actions: Maximum number of actions of a reply, whatever number the chat says is left.
     """
     last = text_of(messages[-1])
     chat = "\n".join(text_of(message) for message in messages if message["role"] != "assistant")
@@ -65,24 +65,24 @@ def read_prompt(messages: Sequence[Mapping[str, Any]], max_actions: int) -> Prom
 
 
 def state_of_message(message: Mapping[str, Any]) -> str:
-    """The newest state of a prompt's last message, as :func:`read_prompt` reads it, in a fraction of its time."""
+    """The newest state in a prompt's last message, as in :func:`read_prompt` but much faster."""
     return _newest(text_of(message))[0]
 
 
 def _newest(text: str) -> tuple[str, str]:
-    """The newest state of a message, and how many actions it says are left; of one in another form, all of it."""
+    """The newest state of a message and its number of actions left; the whole text of a message in another format."""
     *_, (state, left) = [("", ""), *_STATE.findall(text.rsplit("\n---\n", 1)[-1])]
     return state or text, left
 
 
 def read_symbols(text: str) -> dict[str, str]:
-    """Grid symbol to meaning, as far as the text explains them."""
+    """Grid symbol to meaning, for the symbols that the text explains."""
     found = _SYMBOLS.search(text)
     return dict(_SYMBOL.findall(found[1])) if found else {}
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """A message's text, also where its content is a list of parts."""
+    """A message's text, also if its content is a list of parts."""
     content = message["content"]
     if isinstance(content, str):
         return content

@@ -1,8 +1,8 @@
-"""The backend that needs no model: a policy per environment that reads the prompt and writes a reply, as a model would.
+"""The backend without a model: a scripted policy per environment reads the prompt and writes a reply.
 
-A configured share of replies is malformed, another is well-formed and thoughtless, so that parsing and penalties see
-the same kinds of replies as with a model. Each reply is a function of the prompt, the environment's id, the turn and
-``actor.scripted.seed`` alone: neither the order nor the size of batches changes it.
+A configured fraction of replies is malformed, another is well-formed but random, so that parsing and penalties see the
+same kinds of replies as with a model. Each reply depends only on the prompt, the environment's id, the turn and
+``actor.scripted.seed``, not on the order or size of batches.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class ScriptedBackend(Backend):
     """Answers every prompt with a policy for its environment.
 
     Attributes:
-        thread_safe: True: a reply changes nothing.
-        samples: False: a script draws in its own way.
-        lacks_log_probs: There are none.
+        thread_safe: True: a reply changes no state.
+        samples: False: a script ignores the sampling parameters.
+        lacks_log_probs: A script has no log-probabilities.
     """
 
     thread_safe: ClassVar[bool] = True
@@ -44,15 +44,15 @@ class ScriptedBackend(Backend):
         action_sep: str = "||",
         enable_think: bool = True,
     ) -> None:
-        """Take the settings.
+        """Store the settings.
 
         Args:
-            env_types: Tag to environment type; other tags are answered by choosing among the named actions.
-            malformed: The share of replies that cannot be parsed.
-            random: The share of replies that are well-formed and thoughtless.
+            env_types: Tag to environment type; for other tags, actions are chosen among those named in the prompt.
+            malformed: Fraction of replies that cannot be parsed.
+            random: Fraction of replies that are well-formed but random.
             seed: Decides which replies those are.
-            max_actions_per_turn: The most actions of one reply.
-            action_sep: What stands between two actions.
+            max_actions_per_turn: Maximum number of actions of a reply.
+            action_sep: Separator between actions.
             enable_think: Whether replies begin with a thought.
         """
         self.env_types = dict(env_types)
@@ -87,7 +87,7 @@ class ScriptedBackend(Backend):
         )
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
-        """See :meth:`Backend.generate`; ``sampling`` changes nothing."""
+        """See :meth:`Backend.generate`; ``sampling`` is ignored."""
         return [Reply(self.answer(request)) for request in requests]
 
     def answer(self, request: Request) -> str:
@@ -124,11 +124,11 @@ class ScriptedBackend(Backend):
         return Random(hashlib.sha256(key.encode()).digest())
 
     def close(self) -> None:
-        """See :meth:`Backend.close`; there is nothing to give back."""
+        """See :meth:`Backend.close`; there is nothing to release."""
 
 
 def decide(policy: Policy, prompt: Prompt, rng: Random, thoughtful: bool) -> Plan:
-    """What a policy answers; where it cannot read the state, what one that knows nothing would."""
+    """A policy's plan; if it cannot read the state, the default policy's."""
     try:
         return policy.plan(prompt, rng) if thoughtful else policy.guess(prompt, rng)
     except UnreadableError:

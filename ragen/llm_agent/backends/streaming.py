@@ -1,4 +1,4 @@
-"""A backend that answers requests one by one, such as a server's: each trajectory then goes at its own pace."""
+"""Backends that answer requests one by one, such as those of servers, so that each trajectory runs at its own pace."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ragen.llm_agent.backends.journal import ReplyJournal
 
 @runtime_checkable
 class StreamingBackend(Backend, Protocol):
-    """A backend that answers each request as soon as it can, so that each trajectory can go at its own pace.
+    """A backend that answers each request as soon as it can, so that each trajectory can run at its own pace.
 
     Attributes:
-        activity: What it is doing now, and has done in this run.
-        journal: Keeps what was sent and what came; None for no journal. To be set before the first request.
-        grace: The longest that :meth:`settle` waits, in seconds.
+        activity: The activity of this run.
+        journal: Records requests and replies; None for no journal. Set it before the first request.
+        grace: Maximum seconds that :meth:`settle` waits.
     """
 
     activity: Activity
@@ -26,16 +26,16 @@ class StreamingBackend(Backend, Protocol):
 
     @abstractmethod
     def submit(self, request: Request, sampling: Sampling) -> Future[Reply]:
-        """Begin to answer a request, and come back at once; from any thread.
+        """Submit a request without waiting; from any thread.
 
         Args:
             request: The request.
-            sampling: How to draw the reply.
+            sampling: The sampling parameters.
 
         Returns:
-            What will hold the reply, one with ``error`` set where there is none.
+            A future of the reply, which has ``error`` set if the request failed.
         """
 
     @abstractmethod
     def settle(self) -> None:
-        """Send nothing more of what was submitted, wait for the replies that are under way, and cancel the rest."""
+        """Stop sending submitted requests, wait for the replies under way, and cancel the rest."""

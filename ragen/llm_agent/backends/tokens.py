@@ -1,7 +1,7 @@
-"""What the backends that work on tokens share: prompts that must be there and must fit, and replies that end somewhere.
+"""Shared functions of backends that work on tokens: checks of prompts, padding, and the end of replies.
 
-Token in, token out: such a backend answers a prompt's tokens as they are and gives the tokens that it sampled.
-Neither is turned into text and back on the way, which would not always give the same tokens.
+Token in, token out: such a backend takes a prompt's tokens and returns the tokens that it sampled. Neither is converted
+to text and back, which would not always yield the same tokens.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def prompt_ids(request: Request) -> list[int]:
 
 
 def unanswerable(request: Request, max_tokens: int, context: int | None) -> Reply | None:
-    """The failed reply to a prompt that is empty or leaves no room for one in the model's context; None if it fits."""
+    """The failed reply to a prompt that is empty or leaves no room in the model's context; None if it fits."""
     length = len(prompt_ids(request))
     if not length:
         return Reply("", error="the prompt is empty, and a model needs at least one token")
@@ -46,15 +46,15 @@ def unanswerable(request: Request, max_tokens: int, context: int | None) -> Repl
 
 
 def check_context(wanted: int | None, context: int | None, model: str) -> None:
-    """See that the contexts that are going to be made fit into the model.
+    """Check that the configured contexts fit into the model.
 
     Args:
         wanted: ``actor_rollout_ref.rollout.max_model_len``, None if unlimited.
-        context: The model's, None if unknown.
+        context: The model's context length, None if unknown.
         model: Its name.
 
     Raises:
-        ConfigError: They do not.
+        ConfigError: They do not fit.
     """
     if wanted is not None and context is not None and wanted > context:
         raise ConfigError(
@@ -64,7 +64,7 @@ def check_context(wanted: int | None, context: int | None, model: str) -> None:
 
 
 def end_ids(tokenizer: Any, *others: int | Sequence[int] | None) -> set[int]:
-    """The tokens that end a reply: the tokenizer's end token, and whatever a model's configuration adds."""
+    """The tokens that end a reply: the tokenizer's end token, and those of the model's configuration."""
     ends = {tokenizer.eos_token_id}
     for other in others:
         ends.update([other] if isinstance(other, int) else other or [])
@@ -72,12 +72,12 @@ def end_ids(tokenizer: Any, *others: int | Sequence[int] | None) -> set[int]:
 
 
 def pad_id(tokenizer: Any) -> int:
-    """The token that fills up rows."""
+    """The padding token."""
     return tokenizer.eos_token_id or 0 if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
 
 def cut_at_end(ids: Sequence[int], ends: Collection[int]) -> list[int]:
-    """A row of sampled tokens up to and with the first that ends a reply; what follows is padding."""
+    """A row of sampled tokens up to and including the first end token; the rest is padding."""
     place = next((place for place, token in enumerate(ids) if token in ends), len(ids) - 1)
     return list(ids[: place + 1])
 

@@ -1,10 +1,10 @@
-"""The backend that asks a verl worker group, padded to its world size.
+"""The backend for a verl worker group.
 
 A worker group splits a batch evenly over its workers, so the number of prompts must be a multiple of their number:
-some are asked twice, and what comes of the copies is thrown away.
+batches are padded with copies of prompts, whose replies are discarded.
 
-A trainer has its worker group already and hands it to ``LLMAgentProxy``. For the command, ``actor.verl.workers`` names
-a function ``"package.module:function"`` that is called with the configuration and the tokenizer and returns one.
+A trainer passes its worker group to ``LLMAgentProxy``. For the command, ``actor.verl.workers`` names a function
+``"package.module:function"`` that is called with the configuration and the tokenizer and returns one.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ WORKERS = "actor.verl.workers"
 
 @runtime_checkable
 class WorkerGroup(Protocol):
-    """What is asked of a worker group of verl.
+    """The interface of a verl worker group.
 
     Attributes:
-        world_size: The number of its workers, which a batch is split over.
+        world_size: The number of its workers, over which a batch is split.
     """
 
     world_size: int
@@ -39,7 +39,7 @@ class WorkerGroup(Protocol):
 
 
 class VerlBackend(Backend):
-    """Answers prompts with a worker group, request by request or ``DataProto`` by ``DataProto``.
+    """Answers prompts with a worker group, as requests or as a ``DataProto``.
 
     Attributes:
         takes_tokens: True: prompts must be in the model's own tokens.
@@ -49,7 +49,7 @@ class VerlBackend(Backend):
     takes_tokens: ClassVar[bool] = True
 
     def __init__(self, workers: Any, tokenizer: Any) -> None:
-        """Take a worker group.
+        """Use a worker group.
 
         Args:
             workers: A ``RayWorkerGroup``, or anything with ``world_size`` and ``generate_sequences``.
@@ -75,8 +75,8 @@ class VerlBackend(Backend):
             raise ConfigError(f"configuration key {WORKERS!r} is {path!r}, which fails: {one_line(error)}.") from error
         if not is_worker_group(workers):
             raise ConfigError(
-                f"configuration key {WORKERS!r} is {path!r}, which gave a {type(workers).__name__}; expected an object "
-                "with world_size and generate_sequences."
+                f"configuration key {WORKERS!r} is {path!r}, which returned a {type(workers).__name__}; expected "
+                "an object with world_size and generate_sequences."
             )
         return cls(workers, tokenizer)
 
@@ -98,8 +98,8 @@ class VerlBackend(Backend):
 
         Args:
             lm_inputs: Left-padded prompts with ``input_ids``, ``attention_mask`` and ``position_ids``. Its
-                ``non_tensor_batch`` and ``meta_info`` (``validate``, ``do_sample``, ..) are for the workers too. With
-                ``skip_generation`` workers only learn that a rollout is over, and the prompts come back.
+                ``non_tensor_batch`` and ``meta_info`` (``validate``, ``do_sample``, ..) are passed to the workers. With
+                ``skip_generation`` the call only signals the end of a rollout, and the prompts are returned.
         """
         from ragen.llm_agent.rollout.actor import outputs_of
 
@@ -118,7 +118,7 @@ class VerlBackend(Backend):
         return self._replies(answered)
 
     def _answered(self, prompts: DataProto) -> DataProto:
-        """What the workers make of a batch, without the copies that it was padded with."""
+        """The workers' answer to a batch, without the copies that padded it."""
         from verl import DataProto
         from verl.protocol import pad_dataproto_to_divisor, unpad_dataproto
 
@@ -161,9 +161,10 @@ class VerlBackend(Backend):
 
 
 def is_worker_group(actor: Any) -> bool:
-    """Whether an actor splits a batch over workers, and so needs batches of the right size.
+    """Whether an actor splits a batch over workers, and therefore needs batches of the right size.
 
-    RAGEN's wrappers do not, whatever attributes a subclass has: RAGEN's trainers give stand-ins a ``world_size`` too.
+    RAGEN's wrappers do not, whatever attributes a subclass has: RAGEN's trainers give their mock actors a
+    ``world_size`` too.
     """
     from ragen.llm_agent.backends.wrappers import RagenWrapper
 

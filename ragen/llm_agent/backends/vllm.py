@@ -1,7 +1,7 @@
 """The backend that runs a vLLM engine in this process, with the options that RAGEN's ``VllmWrapperWg`` takes.
 
-They are read from ``actor_rollout_ref.rollout``, under the names that verl has for them; only those that are there are
-passed on, the engine's own defaults hold for the rest. ``actor.vllm`` holds further arguments of ``vllm.LLM``.
+The options are read from ``actor_rollout_ref.rollout`` under verl's names; missing ones keep the engine's defaults.
+``actor.vllm`` holds further arguments of ``vllm.LLM``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ragen.llm_agent.backends.tokens import prompt_ids, unanswerable
 from ragen.llm_agent.config.loading import one_line, setting
 
 _ROLLOUT = "actor_rollout_ref.rollout"
-# verl's key, and what vllm.LLM calls it. `load_format` is left out: verl's default is random weights, to be replaced.
+# verl's key, and its name in vllm.LLM. `load_format` is omitted: verl's default is random weights, to be replaced.
 ENGINE_OPTIONS = {
     "tensor_model_parallel_size": "tensor_parallel_size",
     "dtype": "dtype",
@@ -45,13 +45,13 @@ class VllmBackend(Backend):
     takes_tokens: ClassVar[bool] = True
 
     def __init__(self, llm: Any, tokenizer: Any, max_model_len: int | None = None, log_probs: bool = True) -> None:
-        """Take an engine.
+        """Use an engine.
 
         Args:
             llm: A ``vllm.LLM``.
             tokenizer: The model's; its end token ends a reply.
             max_model_len: Tokens of a prompt together with its reply; None leaves the check to the engine.
-            log_probs: Whether to ask for log-probabilities. They are "as sampled", at the temperature, only with the
+            log_probs: Whether to request log-probabilities. They are those at the sampling temperature only with the
                 engine option ``logprobs_mode: processed_logprobs``.
         """
         self.llm = llm
@@ -100,7 +100,7 @@ class VllmBackend(Backend):
             temperature=0.0 if greedy else sampling.temperature,
             top_p=1.0 if greedy else sampling.top_p,
             top_k=-1 if greedy or sampling.top_k < 1 else sampling.top_k,
-            logprobs=0 if self.log_probs else None,  # 0: of the sampled token, and of none beside it
+            logprobs=0 if self.log_probs else None,  # 0: only of the sampled token
             stop_token_ids=[self.tokenizer.eos_token_id],
             skip_special_tokens=True,
         )
@@ -124,7 +124,8 @@ def engine_options(config: Any, log_probs: bool) -> dict[str, Any]:
 
     Args:
         config: The whole configuration.
-        log_probs: Whether log-probabilities will be asked for; they shall then be those at the sampling temperature.
+        log_probs: Whether log-probabilities will be requested; the options then make them those at the sampling
+            temperature.
 
     Raises:
         ConfigError: ``actor.vllm`` is not a section.

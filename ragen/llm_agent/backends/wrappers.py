@@ -1,7 +1,7 @@
-"""RAGEN's two wrappers, under its names: a model in this process, or behind an API, where a worker group is expected.
+"""RAGEN's two wrappers, under its names: a local model or a remote API in place of a worker group.
 
-Scripts written for RAGEN make one and hand it to ``LLMAgentProxy``. They read RAGEN's keys and ask our backends, which
-have more to say; see :mod:`ragen.llm_agent.backends`.
+Scripts written for RAGEN create one and pass it to ``LLMAgentProxy``. The wrappers read RAGEN's keys and use our
+backends, which have more options; see :mod:`ragen.llm_agent.backends`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PROVIDERS = {
     "anthropic": ("https://api.anthropic.com/v1", "ANTHROPIC_API_KEY"),
     "together": ("https://api.together.xyz/v1", "TOGETHER_API_KEY"),
 }
-"""RAGEN's providers: where each speaks OpenAI's chat completions, and the environment variable of its key."""
+"""RAGEN's providers: the address of each one's chat completions API, and the environment variable of its key."""
 
 
 class RagenWrapper:
@@ -35,11 +35,11 @@ class RagenWrapper:
     Attributes:
         config: The whole configuration.
         tokenizer: The model's.
-        llm: The engine, or the backend.
+        llm: The engine or the backend.
     """
 
     def __init__(self, config: Any, tokenizer: Any, backend: Backend, sampling: Sampling) -> None:
-        """Take a backend; see the classes below."""
+        """Use a backend; see the classes below."""
         self.config, self.tokenizer = config, tokenizer
         self.llm: Any = backend
         self._backend, self._sampling = backend, sampling
@@ -48,13 +48,13 @@ class RagenWrapper:
         """Answer a batch of prompts; see :class:`~ragen.llm_agent.rollout.actor.BackendActor`.
 
         Args:
-            lm_inputs: The prompts; with ``meta_info["skip_generation"]`` they come back as they are.
+            lm_inputs: The prompts; with ``meta_info["skip_generation"]`` they are returned unchanged.
 
         Returns:
             ``response_texts``, ``env_ids``, ``group_ids`` and more in ``non_tensor_batch``.
 
         Raises:
-            BackendError: A prompt got no reply, as in RAGEN; ``actor.backend`` ends that trajectory alone instead.
+            BackendError: A prompt got no reply, as in RAGEN; with ``actor.backend``, only its trajectory ends.
         """
         if lm_inputs.meta_info.get("skip_generation", False):
             return lm_inputs
@@ -66,7 +66,7 @@ class RagenWrapper:
         return outputs_of(lm_inputs, replies, self.tokenizer.eos_token_id if pad is None else pad)
 
     def close(self) -> None:
-        """Give back what the backend holds."""
+        """Release the backend's resources."""
         self._backend.close()
 
 
@@ -77,11 +77,11 @@ class VllmWrapperWg(RagenWrapper):
         """Start the engine.
 
         Args:
-            config: ``actor_rollout_ref.model.path`` is the model; ``actor_rollout_ref.rollout`` says how it runs.
+            config: ``actor_rollout_ref.model.path`` is the model; ``actor_rollout_ref.rollout`` holds its options.
             tokenizer: The model's.
 
         Raises:
-            ConfigError: vLLM is not installed, or cannot start so.
+            ConfigError: vLLM is not installed, or cannot start with these options.
         """
         backend: Any = backend_class("vllm").from_config(config, tokenizer)
         super().__init__(config, tokenizer, backend, replace(read_sampling(config, validate=True), do_sample=True))
@@ -96,11 +96,11 @@ class ApiCallingWrapperWg(RagenWrapper):
 
         Args:
             config: ``model_config``: ``model_name``, ``max_concurrency``; ``model_info.<name>``: ``provider_name``,
-                ``model_name``, ``generation_kwargs``, and ``api_key`` where that is not in the environment.
-            tokenizer: That of the prompts.
+                ``model_name``, ``generation_kwargs``, and ``api_key`` if it is not in the environment.
+            tokenizer: The prompts' tokenizer.
 
         Raises:
-            ConfigError: A key is missing, the provider is not known, or its key is missing.
+            ConfigError: A configuration key is missing, the provider is unknown, or its API key is missing.
         """
         from ragen.llm_agent.backends.openai_settings import Access, ApiSettings
 
@@ -145,6 +145,6 @@ def _provider(name: str, section: Mapping[str, Any]) -> tuple[str, str]:
     if provider is None:
         raise ConfigError(
             f"model_info.{name}.provider_name is {given!r}; expected one of {', '.join(PROVIDERS)}. Any other server "
-            "that speaks OpenAI's chat completions is asked with actor.backend=openai and actor.base_url."
+            "with OpenAI's chat completions API is used with actor.backend=openai and actor.base_url."
         )
     return provider

@@ -1,10 +1,10 @@
-"""Rollouts in rows by turn: what verl-agent's learners train on, collected from containers of environments.
+"""Rollouts with one row per turn, as verl-agent's learners train on, collected from containers of environments.
 
-managers      prompts with histories around a container, and a model's texts back to its actions
-factory       a configuration to a manager for training and one for validation
-batches       a manager's prompts to a batch for the actor, and its replies to rows of tokens
-collector     turns until all is over, and the batch of all rows
-rollouts      the same for ``LLMAgentProxy``, in the form of RAGEN's training batches
+managers      prompts with histories for a container, and parsing of a model's texts into actions
+factory       managers for training and validation from a configuration
+batches       batches for the actor from a manager's prompts, and rows of tokens from its replies
+collector     the loop over turns, and the batch of all rows
+rollouts      the same for ``LLMAgentProxy``, in the format of RAGEN's training batches
 
-Prompts are built, and replies read, where RAGEN's are: :mod:`ragen.llm_agent.prompting`.
+Prompts are built and replies parsed in :mod:`ragen.llm_agent.prompting`, like RAGEN's.
 """

@@ -1,8 +1,8 @@
 """A manager's prompts as a batch for the actor, and the actor's replies as rows of tokens.
 
-Prompts are chats of one message, padded on the left. Replies come back as prompt, reply and both together, in the
-columns of verl's rollouts. A verl worker group gives these columns itself. Where the actor is one of this project's
-backends, they are made of the prompts and of the reply's tokens, or of its text where it returns no tokens.
+Prompts are chats of one message, padded on the left. Replies are returned as prompt, reply and both concatenated, in
+the columns of verl's rollouts. A verl worker group returns these columns itself. For this project's backends, they are
+made of the prompts and of the reply's tokens, or of its text if it has no tokens.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ FILTER = "algorithm.filter_groups"
 
 @dataclass(frozen=True)
 class CollectorSettings:
-    """How rollouts are collected.
+    """The settings of collectors.
 
     Attributes:
-        max_steps: Most turns: ``env.max_steps``, else ``agent_proxy.max_turn``; None where neither is there, which
-            is enough for making environments.
-        group_n: Trajectories of a group in training: ``env.rollout.n``, else ``es_manager.train.group_size``.
-        train_groups: Groups that training wants: ``data.train_batch_size``, else ``es_manager.train.env_groups``.
-        prompt_width: Tokens of every prompt, padding included: ``data.max_prompt_length``; None for as few as can be.
-        prompt_limit: Most tokens of a prompt: the width, else what the model's context leaves beside a reply.
-        truncation: What happens to a longer prompt, ``data.truncation``: ``error``, or it loses its ``left``, ``right``
-            or ``middle``.
-        filters_groups: Whether training only takes groups whose rewards differ: ``algorithm.filter_groups.enable``.
-        max_num_gen_batches: How often it tries, ``algorithm.filter_groups.max_num_gen_batches``; 0 for no limit.
-        on_exhausted: What follows then, ``algorithm.filter_groups.on_exhausted``: the last try is kept whole
-            (``keep``), or an error (``raise``).
+        max_steps: Maximum number of turns: ``env.max_steps``, else ``agent_proxy.max_turn``; None if neither is set,
+            which suffices for making environments.
+        group_n: Trajectories per group in training: ``env.rollout.n``, else ``es_manager.train.group_size``.
+        train_groups: Groups per training batch: ``data.train_batch_size``, else ``es_manager.train.env_groups``.
+        prompt_width: Tokens of every prompt including padding: ``data.max_prompt_length``; None for the longest prompt.
+        prompt_limit: Maximum number of tokens of a prompt: the width, else the model's context without a reply.
+        truncation: The treatment of longer prompts, ``data.truncation``: ``error``, or truncation on the ``left``,
+            ``right`` or in the ``middle``.
+        filters_groups: Whether training uses only groups whose rewards differ: ``algorithm.filter_groups.enable``.
+        max_num_gen_batches: Maximum number of tries, ``algorithm.filter_groups.max_num_gen_batches``; 0 for no limit.
+        on_exhausted: After the last try, ``algorithm.filter_groups.on_exhausted``: keep it whole (``keep``), or raise
+            an error (``raise``).
     """
 
     max_steps: int | None = None
@@ -89,19 +89,19 @@ class PromptEncoder:
     """Makes batches of prompts with one tokenizer.
 
     Attributes:
-        pad_id: The token that fills up rows.
+        pad_id: The padding token.
     """
 
     def __init__(self, settings: CollectorSettings, tokenizer: Any, processor: Any = None) -> None:
-        """Find the chat template and try it.
+        """Find the chat template and test it.
 
         Args:
-            settings: How long prompts may be.
+            settings: The limits of prompts.
             tokenizer: A fast tokenizer with a chat template.
-            processor: Takes images; None leaves marks in their places.
+            processor: Processes images; None leaves placeholders in their places.
 
         Raises:
-            ConfigError: There is no template that works.
+            ConfigError: There is no working template.
         """
         self._settings, self._processor = settings, processor
         template = ChatTemplate(tokenizer, processor)
@@ -114,9 +114,9 @@ class PromptEncoder:
         """The batch of some environments.
 
         Args:
-            obs: What the manager gave: ``text``, ``image``, ``anchor``.
-            rows: Which environments.
-            columns: Further columns, with a value for every environment; those named as ours take their place.
+            obs: The manager's observations: ``text``, ``image``, ``anchor``.
+            rows: Indices of the environments.
+            columns: Further columns, with a value for every environment; they replace columns of the same name.
 
         Returns:
             ``input_ids``, ``attention_mask``, ``position_ids``; and ``raw_prompt_ids`` (without padding),
@@ -174,13 +174,13 @@ class PromptEncoder:
 
 
 class Answers(NamedTuple):
-    """What an actor gave for a batch of prompts.
+    """An actor's replies to a batch of prompts.
 
     Attributes:
         texts: The replies.
-        errors: Why there is none, or None.
-        tensors: ``prompts``, ``responses``, ``input_ids``, ``attention_mask``, ``position_ids``, and what else the
-            actor returned of its replies, such as log-probabilities.
+        errors: Why there is no reply, or None.
+        tensors: ``prompts``, ``responses``, ``input_ids``, ``attention_mask``, ``position_ids``, and further columns of
+            the actor, such as log-probabilities.
     """
 
     texts: list[str]
@@ -189,7 +189,7 @@ class Answers(NamedTuple):
 
 
 def ask(actor: Any, prompts: DataProto) -> DataProto:
-    """Let an actor answer; a batch for a worker group is filled up to a multiple of its workers, and cut again."""
+    """Generate replies; a batch for a worker group is padded to a multiple of its workers, and unpadded again."""
     world_size = getattr(actor, "world_size", None)
     if world_size is None:
         return actor.generate_sequences(prompts)
@@ -203,10 +203,10 @@ def read_answers(prompts: DataProto, output: DataProto, tokenizer: Any, pad_id: 
     """The replies as texts and as rows of tokens.
 
     Args:
-        prompts: What was asked.
-        output: What the actor gave: ``responses`` or ``response_texts``, and perhaps ``errors``.
-        tokenizer: Reads and writes tokens.
-        pad_id: Fills up rows.
+        prompts: The prompts.
+        output: The actor's output: ``responses`` or ``response_texts``, and optionally ``errors``.
+        tokenizer: The tokenizer.
+        pad_id: The padding token.
     """
     given = dict(output.batch.items()) if output.batch is not None else {}
     texts = reply_texts(output, tokenizer)
@@ -224,7 +224,7 @@ def _is_whole(prompts: DataProto, given: Mapping[str, torch.Tensor]) -> bool:
 def _replies(
     given: Mapping[str, torch.Tensor], texts: Sequence[str], tokenizer: Any, pad_id: int
 ) -> dict[str, torch.Tensor]:
-    """``responses`` and ``response_mask``, and what else was given of replies."""
+    """``responses``, ``response_mask``, and further columns of replies."""
     import torch
 
     if "responses" in given:
@@ -255,11 +255,11 @@ def _joined(prompts: DataProto, replies: dict[str, torch.Tensor]) -> dict[str, t
 
 
 def stacked(rows: Sequence[Mapping[str, torch.Tensor]], pad_id: int) -> dict[str, torch.Tensor]:
-    """Rows of several turns as tensors: prompts filled up on their left, replies on their right.
+    """Rows of several turns as tensors: prompts padded on the left, replies on the right.
 
     Args:
-        rows: Each with the same columns.
-        pad_id: Fills up tokens; everything else is filled up with 0, and positions count on.
+        rows: Rows with the same columns.
+        pad_id: Pads tokens; other columns are padded with 0, and positions are continued.
     """
     import torch
 

@@ -30,14 +30,14 @@ Keeps = Callable[[np.ndarray], bool]
 
 
 class Collected(NamedTuple):
-    """Trajectories; every array has one value for each.
+    """Trajectories; every array has one value per trajectory.
 
     Attributes:
         batch_list: The rows of each, in the order of its turns.
         episode_rewards: Sums of rewards, float32.
         episode_lengths: Turns, float32.
         success: Arrays by name, such as ``success_rate``.
-        traj_uid: Names, never used twice.
+        traj_uid: Unique names.
         tool_callings: Sums of ``info["tool_calling"]``, float32.
     """
 
@@ -49,7 +49,7 @@ class Collected(NamedTuple):
     tool_callings: np.ndarray
 
     def some(self, rows: Sequence[int]) -> Collected:
-        """Only some of the trajectories."""
+        """A selection of the trajectories."""
         index = np.array(rows, dtype=int)
         return Collected(
             [self.batch_list[row] for row in rows],
@@ -73,14 +73,14 @@ class Collected(NamedTuple):
 
 
 def to_list_of_dict(batch: DataProto) -> list[dict[str, Any]]:
-    """The rows of a batch, each with its tensors and objects by their names."""
+    """The rows of a batch, each with its tensors and objects by name."""
     tensors = dict(batch.batch.items()) if batch.batch is not None else {}
     columns = {**tensors, **batch.non_tensor_batch}
     return [{name: column[row] for name, column in columns.items()} for row in range(len(batch))]
 
 
 def rewards_differ(rewards: np.ndarray) -> bool:
-    """Whether a group has something to compare: its rewards are not all equal, but for rounding."""
+    """Whether the rewards of a group differ by more than rounding."""
     return not np.allclose(rewards, rewards[0])
 
 
@@ -97,19 +97,19 @@ def filter_group_data(
     group_n: int | None = None,
     keeps: Keeps = rewards_differ,
 ) -> Collected:
-    """Leave out the groups from which nothing can be learned.
+    """Drop the groups that give no learning signal.
 
     Args:
-        batch_list: See :class:`Collected`, as for the next ones; members of a group follow on one another.
-        episode_rewards: See there.
-        episode_lengths: See there.
-        success: See there.
-        traj_uid: See there.
-        tool_callings: See there.
-        config: The whole configuration, which has the size of groups where ``group_n`` is left out.
-        last_try: Keep everything: there will be no other.
-        group_n: Members of a group.
-        keeps: Whether a group of these rewards stays.
+        batch_list: See :class:`Collected`; members of a group are adjacent.
+        episode_rewards: See :class:`Collected`.
+        episode_lengths: See :class:`Collected`.
+        success: See :class:`Collected`.
+        traj_uid: See :class:`Collected`.
+        tool_callings: See :class:`Collected`.
+        config: The whole configuration, which has the group size if ``group_n`` is omitted.
+        last_try: Keep everything, since there is no further try.
+        group_n: Members per group.
+        keeps: Whether to keep a group with these rewards.
 
     Raises:
         InputError: The trajectories are not whole groups, or the size of groups is unknown.
@@ -145,19 +145,19 @@ class TrajectoryCollector:
 
     Attributes:
         config: The whole configuration.
-        settings: What of it is for collectors.
+        settings: Its settings for collectors.
         tokenizer: The actor's tokenizer.
         keeps: Which groups the dynamic loop keeps, by their rewards.
-        failures: Environment to what kept it from getting a reply or playing on, in the last rollout.
+        failures: Why an environment got no reply or could not continue in the last rollout, by index.
     """
 
     def __init__(self, config: Any, tokenizer: Any, processor: Any = None, *, keeps: Keeps = rewards_differ) -> None:
-        """Read the configuration and try the chat template.
+        """Read the configuration and test the chat template.
 
         Args:
             config: See :class:`~ragen.llm_agent.collecting.batches.CollectorSettings`.
             tokenizer: A fast tokenizer with a chat template.
-            processor: Takes images; None leaves marks in their places.
+            processor: Processes images; None leaves placeholders in their places.
             keeps: Which groups the dynamic loop keeps, by their rewards.
 
         Raises:
@@ -177,10 +177,9 @@ class TrajectoryCollector:
         """A manager's prompts as a batch for the actor.
 
         Args:
-            gen_batch: Of its columns ``index`` and ``data_source`` are taken over, where it has a row for each
-                environment.
-            obs: What the manager gave.
-            rows: Which environments to prompt; all if left out.
+            gen_batch: Its columns ``index`` and ``data_source`` are copied if it has a row for each environment.
+            obs: The manager's observations.
+            rows: Indices of the environments to prompt; all by default.
         """
         size = len(obs["text"])
         columns = {
@@ -193,22 +192,22 @@ class TrajectoryCollector:
     def multi_turn_loop(
         self, gen_batch: DataProto, actor_rollout_wg: Any, envs: Any, is_train: bool = True
     ) -> DataProto:
-        """Collect a rollout, dynamically where the configuration wants that and it is for training.
+        """Collect a rollout; in training, dynamically if the configuration says so.
 
         Args:
-            gen_batch: Prompts of a data set, or nothing: environments know their tasks. Its ``meta_info`` is handed to
-                the actor with every batch; its ``env_kwargs`` to the environments' reset.
+            gen_batch: Prompts of a data set; may be empty, since environments have their own tasks. Its ``meta_info``
+                is passed to the actor with every batch, its ``env_kwargs`` to the environments' reset.
             actor_rollout_wg: Has ``generate_sequences(DataProto) -> DataProto``; a verl worker group, or one of this
                 project's actors.
             envs: A manager.
             is_train: Whether ``gen_batch`` is repeated for each member of a group.
 
         Returns:
-            A row for each turn that was played, as :meth:`gather_rollout_data` makes them.
+            A row for each turn, as :meth:`gather_rollout_data` makes them.
 
         Raises:
-            InputError: ``gen_batch`` has rows, and not as many as there are environments.
-            BackendError: The actor answered too few.
+            InputError: The number of rows in ``gen_batch`` does not match the environments.
+            BackendError: The actor answered too few prompts.
             CollectError: There is no row, or too few groups had differing rewards.
         """
         gen_batch = self._repeated(gen_batch, envs, is_train)
@@ -222,10 +221,10 @@ class TrajectoryCollector:
         """Play one episode in every environment.
 
         Args:
-            gen_batch: See :meth:`multi_turn_loop`, as for the next ones.
-            actor_rollout_wg: See there.
-            envs: See there.
-            on_turn: Called before every turn with its number, from 0, and how many environments are active.
+            gen_batch: See :meth:`multi_turn_loop`.
+            actor_rollout_wg: See :meth:`multi_turn_loop`.
+            envs: See :meth:`multi_turn_loop`.
+            on_turn: Called before every turn with its index, from 0, and the number of active environments.
         """
         obs, infos = envs.reset(gen_batch.non_tensor_batch.get("env_kwargs"))
         play = _Play.begun(infos, self._group_n(envs))
@@ -245,7 +244,7 @@ class TrajectoryCollector:
         return play.collected(envs)
 
     def dynamic_multi_turn_loop(self, gen_batch: DataProto, actor_rollout_wg: Any, envs: Any) -> Collected:
-        """Play again and again until enough groups have differing rewards; see :class:`CollectorSettings`.
+        """Repeat rollouts until enough groups have differing rewards; see :class:`CollectorSettings`.
 
         Raises:
             CollectError: There were too few after the last try, and ``on_exhausted`` is ``raise``.
@@ -277,7 +276,7 @@ class TrajectoryCollector:
         tool_callings: np.ndarray,
         meta_info: Mapping[str, Any] | None = None,
     ) -> DataProto:
-        """One row for each turn that was played, trajectory after trajectory.
+        """One row per turn, trajectory after trajectory.
 
         Returns:
             Tensors: ``prompts``, ``responses``, ``input_ids``, ``attention_mask``, ``position_ids``, and
@@ -330,7 +329,7 @@ class TrajectoryCollector:
         return answers, data_proto(answers.tensors, dict(prompts.non_tensor_batch), {})
 
     def _texts(self, play: _Play, asked: Sequence[int], answers: Answers) -> tuple[list[str | None], list[int]]:
-        """Each environment's text; and the environment of each row of the batch, -1 if it has no reply or is over."""
+        """Each environment's text, and each row's environment, -1 if it has no reply or is over."""
         texts: list[str | None] = [None] * len(play.done)
         rows: list[int] = []
         for row, text, error in zip(asked, answers.texts, answers.errors, strict=True):
@@ -347,7 +346,7 @@ class TrajectoryCollector:
         return getattr(envs, "group_n", None) or self.settings.group_n or 1
 
     def _repeated(self, gen_batch: DataProto, envs: Any, is_train: bool) -> DataProto:
-        """A row of the batch for each environment, if it has rows."""
+        """The batch with a row for each environment, if it has rows."""
         has_rows = gen_batch.batch is not None or bool(gen_batch.non_tensor_batch)
         if not has_rows or not hasattr(envs, "__len__"):
             return gen_batch
@@ -363,7 +362,7 @@ class TrajectoryCollector:
 
 @dataclass
 class _Play:
-    """A rollout under way; every list has one value for each environment."""
+    """A rollout in progress; every list has one value for each environment."""
 
     done: list[bool]
     uid: list[str]
@@ -377,7 +376,7 @@ class _Play:
 
     @classmethod
     def begun(cls, infos: Sequence[Any], group_n: int) -> _Play:
-        """Nothing was played; environments that failed at their reset are over."""
+        """The beginning of a rollout; environments that failed at their reset are over."""
         size = len(infos)
         groups = [str(uuid.uuid4()) for _ in range(-(-size // group_n))]
         names = object_array(str(uuid.uuid4()) for _ in range(size))
@@ -397,7 +396,7 @@ class _Play:
     def take(
         self, rows: Sequence[int], batch: Sequence[dict[str, Any]], rewards: Any, dones: Any, infos: Sequence[Any]
     ) -> None:
-        """A turn was played; rewards count only for those who were active before."""
+        """Record a turn; rewards count only for environments that were active before."""
         for row, columns in zip(rows, batch, strict=True):
             if row < 0:
                 continue
@@ -418,7 +417,7 @@ class _Play:
                 self.fail(row, str(info["env_error"]))
 
     def collected(self, envs: Any) -> Collected:
-        """All that was played. Whether an environment that failed would have been solved is not known: NaN."""
+        """The collected trajectories; the success of an environment that failed is unknown: NaN."""
         success = envs.success_evaluator(
             total_infos=self.infos,
             total_batch_list=self.rows,

@@ -1,10 +1,10 @@
-"""From a configuration to managers of environments, for training and for validation.
+"""Creates managers of environments from a configuration, for training and for validation.
 
     train, val = make_environments(load_config("_10_parallel_envs"))
 
-Read are RAGEN's ``es_manager``, ``custom_envs`` and ``seed``, as ``EnvStateManager`` reads them, and verl-agent's
-``env.history_length`` and, beside it, ``env.style``. A configuration may mix tags of all types; of a single tag there
-are ``env_groups`` groups, whatever ``n_groups`` says, since containers once held one type each and did not read it.
+The keys are RAGEN's ``es_manager``, ``custom_envs`` and ``seed``, read as by ``EnvStateManager``, and verl-agent's
+``env.history_length`` with our ``env.style``. A configuration may mix tags of all types. A single tag has
+``env_groups`` groups, whatever ``n_groups`` says, since containers once held a single type and ignored it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEFAULT_SEEDS = {"train": 42, "val": 1042}
 STYLE, HISTORY = "env.style", "env.history_length"
 
 _PACKAGES = {"webshop": ("spacy",), "metamathqa": ("datasets",), "countdown": ("datasets",)}
-"""What a type can use beside the package itself; none is needed for what ships with it."""
+"""Optional packages of environment types; none is needed for the data included in this package."""
 
 
 def make_environments(config: Any) -> tuple[EnvironmentManagerBase, EnvironmentManagerBase]:
@@ -44,7 +44,7 @@ def make_environments(config: Any) -> tuple[EnvironmentManagerBase, EnvironmentM
         The manager of ``es_manager.train`` and that of ``es_manager.val``.
 
     Raises:
-        ConfigError: A key is missing or has a value that cannot work; nothing is left behind.
+        ConfigError: A key is missing or invalid; everything created is closed.
     """
     validate_environment_config(config)
     train = make_environment_manager(config, "train")
@@ -95,7 +95,7 @@ def _read(config: Any, mode: str) -> ManagerConfig:
 
 
 def validate_environment_config(config: Any) -> bool:
-    """Check everything that making environments and collecting from them would read; builds nothing.
+    """Check every key for making environments and collecting from them; builds nothing.
 
     Returns:
         True.
@@ -119,7 +119,7 @@ def create_single_environment_for_testing(
 
     Args:
         env_type: A registered name, or ``"package.module:Class"``.
-        seed: Of its first episode.
+        seed: Seed of its first episode.
         env_kwargs: Fields of its configuration.
 
     Raises:
@@ -131,17 +131,17 @@ def create_single_environment_for_testing(
 
 
 def get_supported_environment_types() -> list[str]:
-    """All registered types: first those with a manager of their own, then those that take the base manager."""
+    """All registered types: first those with their own manager class, then those that use the base class."""
     return [*MANAGERS, *sorted(name for name in REGISTERED_ENVS if name not in MANAGERS)]
 
 
 def get_environment_requirements(env_type: str) -> dict[str, Any]:
-    """What a type's environments take and need.
+    """The parameters and requirements of a type's environments.
 
     Returns:
-        ``env_type``; ``actions`` (``"text"`` or ``"discrete"``); ``action_lookup`` (names by key, where these do not
-        depend on the seed); ``env_kwargs`` (names and defaults of the configuration's fields); ``packages`` (optional
-        ones that it can use, and whether they are installed); ``has_manager``.
+        ``env_type``; ``actions`` (``"text"`` or ``"discrete"``); ``action_lookup`` (names by key, if they do not depend
+        on the seed); ``env_kwargs`` (names and defaults of the configuration's fields); ``packages`` (optional ones
+        that it can use, and whether they are installed); ``has_manager``.
 
     Raises:
         UnknownEnvError: There is no such type.

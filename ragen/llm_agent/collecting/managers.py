@@ -1,13 +1,13 @@
-"""Managers: prompts with histories around a container, and a model's texts back to its actions.
+"""Managers: write prompts with histories for a container, and parse a model's texts into actions.
 
     manager = SokobanEnvironmentManager(envs, create_projection_function("sokoban"), "sokoban")
     observations, infos = manager.reset()          # {"text": prompts, "image": None, "anchor": what environments show}
-    observations, rewards, dones, infos = manager.step(["<action>up</action>", None])   # None: was not asked
+    observations, rewards, dones, infos = manager.step(["<action>up</action>", None])   # None: no action
 
-Prompts are written by :class:`~ragen.llm_agent.prompting.conversation.StepPrompts`, texts are read by projections of
-:mod:`~ragen.llm_agent.prompting.replies`. A manager knows nothing of processes. It takes any container of the shape of
-:class:`~ragen.container.container.EnvironmentContainer`, and any projection, verl-agent's too; in the place of the
-environments' name it takes verl-agent's configuration.
+Prompts are written by :class:`~ragen.llm_agent.prompting.conversation.StepPrompts`, texts are parsed by projections of
+:mod:`~ragen.llm_agent.prompting.replies`. A manager is independent of processes. It works with any container that has
+the interface of :class:`~ragen.container.container.EnvironmentContainer`, and with any projection, including
+verl-agent's; in place of the environments' name it accepts verl-agent's configuration.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class SimpleMemory:
         return self._rows[row]
 
     def reset(self, batch_size: int) -> None:
-        """Begin with so many rows without steps."""
+        """Begin with ``batch_size`` rows without steps."""
         self._rows = [[] for _ in range(batch_size)]
 
     def store(self, record: Mapping[str, Sequence[Any]]) -> None:
         """Add a step to every row.
 
         Args:
-            record: Such as ``{"text_obs": [...], "action": [...]}``, with a value for each row; a row of which all
-                values are None made no step.
+            record: For example ``{"text_obs": [...], "action": [...]}``, with a value for each row; a row whose values
+                are all None made no step.
         """
         for row, steps in enumerate(self._rows):
             step = {key: values[row] for key, values in record.items()}
@@ -67,31 +67,30 @@ class SimpleMemory:
         """The last steps of each row as text.
 
         Args:
-            history_length: Most steps to show.
-            obs_key: Under which key observations were stored.
-            action_key: Under which key actions were stored.
+            history_length: Maximum number of steps.
+            obs_key: The key of observations.
+            action_key: The key of actions.
 
         Returns:
-            For each row a line for each step, ``[Observation k: '...', Action k: '...']``, k counted from 1 since the
-            reset; and how many lines these are.
+            For each row a line per step, ``[Observation k: '...', Action k: '...']``, k counted from 1 since the reset;
+            and the number of these lines.
         """
         shown = [history_lines(steps, history_length, obs_key, action_key) for steps in self._rows]
         return ["\n".join(lines) for lines in shown], list(map(len, shown))
 
 
 class EnvironmentManagerBase(Closing):
-    """Asks for actions in words, and reads what is answered; a context manager that closes its container.
+    """Writes prompts, and parses the replies into actions; a context manager that closes its container.
 
-    Class attributes:
-        env_type: The type of all environments; None takes the container's type of each environment.
-        skips_none: ``step`` takes None for environments that were not asked.
+    Class attributes: env_type: The type of all environments; None uses the container's type of each environment.
+        skips_none: Whether ``step`` accepts None for environments that were not prompted.
 
     Attributes:
         envs: The container.
-        projection_f: From texts to actions.
-        env_name: What the environments are called.
-        history_length: Most past steps that a prompt shows.
-        memory: What each environment showed before each of its actions, and the action's name.
+        projection_f: Maps texts to actions.
+        env_name: Name of the environments.
+        history_length: Maximum number of past steps in a prompt.
+        memory: The observation before each action of each environment, and the action's name.
     """
 
     env_type: ClassVar[str | None] = None
@@ -106,18 +105,18 @@ class EnvironmentManagerBase(Closing):
         history_length: int | None = None,
         templates: Mapping[str, Any] | StepTemplates | None = None,
     ) -> None:
-        """Take the parts; nothing is reset.
+        """Store the parts; nothing is reset.
 
         Args:
             envs: A container.
             projection_f: ``(texts, action_spaces) -> (actions, valids)``, or without ``action_spaces``.
-            env_name: What the environments are called; or verl-agent's configuration, of which ``env.env_name`` and
+            env_name: Name of the environments; or verl-agent's configuration, from which ``env.env_name`` and
                 ``env.history_length`` are read.
-            history_length: Most past steps that a prompt shows; 2 unless the configuration says otherwise.
-            templates: Templates ``first`` and ``later`` of one's own; for several types, those of each by its name.
+            history_length: Maximum number of past steps in a prompt; 2 unless the configuration says otherwise.
+            templates: Custom templates ``first`` and ``later``; for several types, those of each by name.
 
         Raises:
-            ConfigError: A template cannot be filled in, or a length is no integer.
+            ConfigError: A template cannot be filled in, or a length is not an integer.
         """
         given = _given_by(env_name)
         self.envs, self.projection_f = envs, projection_f
@@ -144,8 +143,8 @@ class EnvironmentManagerBase(Closing):
             kwargs: Options of each environment's reset, such as verl-agent's ``env_kwargs`` of a prompt.
 
         Returns:
-            ``text`` (a prompt for each environment), ``image`` (None, or an array of what they show), ``anchor`` (what
-            they show, without a word added), and infos.
+            ``text`` (a prompt for each environment), ``image`` (None, or an array of their images), ``anchor`` (the raw
+            observations), and infos.
         """
         shown, infos = self.envs.reset() if kwargs is None else self.envs.reset(options=list(kwargs))
         self._shown, self._done = list(shown), [_is_lost(info) for info in infos]
@@ -155,11 +154,11 @@ class EnvironmentManagerBase(Closing):
         return self._observations(), list(infos)
 
     def step(self, text_actions: Sequence[str | None]) -> tuple[Observations, np.ndarray, np.ndarray, list[Any]]:
-        """Read the texts, and execute one action in each environment.
+        """Parse the texts, and execute one action in each environment.
 
         Args:
-            text_actions: One for each environment; None for those that were not asked, which are left alone. The list
-                is not changed.
+            text_actions: One for each environment; None for environments without an action, which are not stepped. The
+                list is not modified.
 
         Returns:
             Observations as from :meth:`reset`, rewards float64 ``(n,)``, dones bool ``(n,)``, and infos, each with
@@ -184,7 +183,7 @@ class EnvironmentManagerBase(Closing):
         return self._observations(), np.array(rewards, float), np.array(self._done, bool), detailed
 
     def _project(self, texts: Sequence[str | None]) -> tuple[list[Any], list[Any]]:
-        """Actions and valids of all rows; only rows that have a text are shown to a projection."""
+        """Actions and validity of all rows; only rows with a text are passed to the projection."""
         asked = [row for row, text in enumerate(texts) if text is not None]
         if hasattr(self.projection_f, "style"):
             return self.projection_f(list(texts), self._spaces())
@@ -209,7 +208,7 @@ class EnvironmentManagerBase(Closing):
         return [[] for _ in self._types]
 
     def _remember(self, texts: Sequence[str | None], actions: Sequence[Any]) -> None:
-        """Note what was shown before, and what was done, of the rows that were asked and not over."""
+        """Store the observation and action of the rows that were stepped."""
         steps = [
             (writer.state(shown), writer.action(action, names)) if text is not None and not done else (None, None)
             for writer, shown, names, done, text, action in zip(
@@ -226,7 +225,7 @@ class EnvironmentManagerBase(Closing):
         ]
         return {"text": texts, "image": _images(self._shown), "anchor": list(self._shown)}
 
-    # What came of them
+    # Results
 
     def success_evaluator(
         self,
@@ -235,17 +234,17 @@ class EnvironmentManagerBase(Closing):
         episode_rewards: Any = None,
         episode_lengths: Any = None,
     ) -> dict[str, np.ndarray]:
-        """Which trajectories reached their goal, by the info of their last active step.
+        """The success of trajectories, by the info of their last active step.
 
         Args:
             total_infos: The infos of each trajectory's steps.
             total_batch_list: Its rows, each with ``active_masks``.
-            episode_rewards: Not needed; part of what collectors hand over.
-            episode_lengths: Likewise.
+            episode_rewards: Unused; part of the collectors' interface.
+            episode_lengths: Unused; part of the collectors' interface.
 
         Returns:
-            ``success_rate``, float ``(n,)``, and ``webshop_task_score (not success_rate)`` where all environments are
-            shops.
+            ``success_rate``, float ``(n,)``, and ``webshop_task_score (not success_rate)`` if all environments are
+            WebShop.
         """
         last = [_last_info(*pair) for pair in zip(total_infos, total_batch_list, strict=True)]
         found = {"success_rate": np.array([_success(info) for info in last], float)}
@@ -256,7 +255,7 @@ class EnvironmentManagerBase(Closing):
 
     @property
     def group_n(self) -> int | None:
-        """Environments of a group, where the container has groups."""
+        """Environments per group, if the container has groups."""
         return getattr(self.envs, "group_n", None)
 
     @property
@@ -272,7 +271,7 @@ class EnvironmentManagerBase(Closing):
         return len(self._types)
 
     def _prompt_writers(self, think: bool, templates: Any) -> list[StepPrompts]:
-        """A writer for each row; rows of a type whose grids have the same signs share one."""
+        """A writer for each row; rows of a type with the same grid symbols share one."""
         configs = getattr(self.envs, "configs", [None] * len(self._types))
         writers: dict[Any, StepPrompts] = {}
         rows = []
@@ -299,7 +298,7 @@ class FrozenLakeEnvironmentManager(EnvironmentManagerBase):
 
 
 class BanditEnvironmentManager(EnvironmentManagerBase):
-    """Bandit: one pull; which arm has which number depends on the seed."""
+    """Bandit: one pull; the numbers of the arms depend on the seed."""
 
     env_type = "bandit"
 
@@ -311,7 +310,7 @@ class CountdownEnvironmentManager(EnvironmentManagerBase):
 
 
 class MetaMathQAEnvironmentManager(EnvironmentManagerBase):
-    """MetaMathQA: results, until one is right."""
+    """MetaMathQA: answers, until one is correct."""
 
     env_type = "metamathqa"
 
@@ -325,11 +324,11 @@ class WebShopEnvironmentManager(EnvironmentManagerBase):
 MANAGERS: dict[str, type[EnvironmentManagerBase]] = {
     str(manager.env_type): manager for manager in EnvironmentManagerBase.__subclasses__()
 }
-"""The manager of each type; other types, and rows of several types, take the base."""
+"""The manager of each type; other types, and mixed types, use the base class."""
 
 
 def _given_by(given: Any) -> dict[str, Any]:
-    """The name and history length that the third argument has: a name itself, or a configuration."""
+    """The name and history length of the third argument: a name or a configuration."""
     if given is None or isinstance(given, str):
         return {"env_name": given}
     section = given.get("env", {}) if hasattr(given, "get") else getattr(given, "env", {})
@@ -345,7 +344,7 @@ def _checked_length(configured: Any, given: Any) -> int:
 
 
 def _chosen(templates: Any, env_type: str) -> Mapping[str, str]:
-    """What of the templates that were given is for a type."""
+    """The given templates for a type."""
     if isinstance(templates, Mapping) and all(isinstance(each, Mapping | StepTemplates) for each in templates.values()):
         templates = templates.get(env_type)
     return asdict(templates) if isinstance(templates, StepTemplates) else templates or {}
@@ -359,7 +358,7 @@ def _parameters(function: Any) -> int:
 
 
 def _with_shop_keys(env_type: str, info: Mapping[str, Any]) -> dict[str, Any]:
-    """The info, with what verl-agent's users look for in a shop's."""
+    """The info with the keys that verl-agent adds for WebShop."""
     info = dict(info)
     if env_type == "webshop" and "success" in info:
         info.setdefault("task_score", float(info.get("raw_reward", info.get("reward", 0.0))))
@@ -381,7 +380,7 @@ def _is_lost(info: Any) -> bool:
 
 
 def _images(shown: Sequence[Any]) -> np.ndarray | None:
-    """What rows show, as one array where all show pictures of one size, else as an array of objects."""
+    """The images of rows, as one array if all have the same size, else as an array of objects."""
     if not any(isinstance(each, np.ndarray) for each in shown):
         return None
     if len({each.shape if isinstance(each, np.ndarray) else None for each in shown}) == 1:

@@ -1,7 +1,7 @@
-"""What ``LLMAgentProxy`` does with ``use_parallel_envs: true``: collects by turn, and gives RAGEN's training batches.
+"""The rollouts of ``LLMAgentProxy`` with ``use_parallel_envs: true``: collected by turn, as RAGEN's training batches.
 
-A row is a turn, after the very prompt that it answered. Masks and scores are where RAGEN's are: aligned with
-``responses``, which is ``input_ids`` without its first column. The collector's columns stand beside them.
+A row is a turn, with exactly the prompt that it answered. Masks and scores are aligned as in RAGEN: with ``responses``,
+which is ``input_ids`` without its first column. The collector's columns are included.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RowPlaces:
     """
 
     def __init__(self, batch: DataProto) -> None:
-        """Read the names of trajectories and groups."""
+        """Read the uids of trajectories and groups."""
         names = list(batch.non_tensor_batch["traj_uid"])
         self.starts = [next(places) for _, places in groupby(range(len(names)), key=names.__getitem__)]
         numbers = {names[start]: number for number, start in enumerate(self.starts)}
@@ -47,12 +47,12 @@ class RowPlaces:
 
 
 def training_batch(config: Any, batch: DataProto, envs: EnvironmentManagerBase) -> DataProto:
-    """A collected batch in the form of ``ContextManager.formulate_rollouts``.
+    """A collected batch in the format of ``ContextManager.formulate_rollouts``.
 
     Args:
         config: The whole configuration, for scores and penalties.
-        batch: What a collector gave.
-        envs: Where it was collected.
+        batch: The batch of a collector.
+        envs: The manager from which it was collected.
 
     Returns:
         ``batch``: ``input_ids``, ``attention_mask``, ``position_ids``, ``responses``, ``loss_mask``, ``response_mask``,
@@ -88,7 +88,7 @@ def training_batch(config: Any, batch: DataProto, envs: EnvironmentManagerBase) 
 
 
 def _rollouts(config: Any, batch: DataProto, envs: Any, places: RowPlaces) -> list[dict[str, Any]]:
-    """The trajectories as the caches that scores are computed of."""
+    """The trajectories as rollout caches, from which scores are computed."""
     columns, tags = batch.non_tensor_batch, list(envs.tags)
     penalty = setting(config, "es_manager.format_penalty", float, -0.1)
     ends = [*places.starts[1:], len(batch)]
@@ -105,7 +105,7 @@ def _rollouts(config: Any, batch: DataProto, envs: Any, places: RowPlaces) -> li
 
 
 def _scores(config: Any, rollouts: Sequence[dict[str, Any]], places: RowPlaces) -> tuple[list[float], list[float]]:
-    """The score of each row, with penalties and normalized, and without."""
+    """The score of each row, with penalties and normalization, and without."""
     settings = ContextSettings.read(config)
     if settings.use_turn_scores:
         plain = [turn["reward"] for rollout in rollouts for turn in rollout["history"]]
@@ -118,7 +118,7 @@ def _scores(config: Any, rollouts: Sequence[dict[str, Any]], places: RowPlaces) 
 
 
 def _at_ends(mask: torch.Tensor, prompt: int, scores: Sequence[float]) -> torch.Tensor:
-    """Scores at the last token of each reply; at the prompt's last where a reply has none."""
+    """Scores at the last token of each reply, or at the prompt's last if the reply is empty."""
     import torch
 
     found = torch.zeros_like(mask)
@@ -147,16 +147,16 @@ def _metrics(rollouts: Sequence[Mapping[str, Any]], batch: DataProto, mask: torc
 
 
 class TurnRollouts:
-    """Managers of both modes and a collector: all there is, or nothing.
+    """The managers of both modes and a collector.
 
     Attributes:
         train: The manager of ``es_manager.train``.
-        val: That of ``es_manager.val``.
+        val: The manager of ``es_manager.val``.
         collector: Collects from both.
     """
 
     def __init__(self, config: Any, tokenizer: Any) -> None:
-        """Make everything; if one part cannot be made, none is left.
+        """Create all parts; if one cannot be created, the others are closed.
 
         Raises:
             ConfigError: A key is missing or has a value that cannot work.
@@ -171,8 +171,8 @@ class TurnRollouts:
         """Collect a rollout as a training batch.
 
         Args:
-            actor: Answers.
-            gen_batch: Its ``meta_info`` is handed to the actor with every batch.
+            actor: The actor that answers prompts.
+            gen_batch: Its ``meta_info`` is passed to the actor with every batch.
             val: Whether to play ``es_manager.val``.
         """
         envs = self.val if val else self.train

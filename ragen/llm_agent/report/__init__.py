@@ -1,4 +1,4 @@
-"""``report.html``: a run to look at in a browser, in one file that loads nothing and trusts nothing.
+"""``report.html``: a run's report for a browser, in one file that loads no external resources.
 
 The command writes one with ``report: true`` (or ``output.report: true``). A trainer calls::
 
@@ -8,8 +8,8 @@ The command writes one with ``report: true`` (or ``output.report: true``). A tra
 
 ``report: live`` serves the same page while a rollout goes on; see :mod:`ragen.llm_agent.report.live`.
 
-What models and environments wrote is shown as text: escaped, bounded, invisible characters made visible. The page's
-content security policy lets its own script run and nothing else.
+The output of models and environments is shown as text: escaped, limited in length, with invisible characters made
+visible. The page's content security policy allows its own script and nothing else.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["About", "Episode", "Report", "render", "report_of", "wants_live", "w
 
 
 class PlayedRollout(Protocol):
-    """What a report shows: such as an ``LLMAgentProxy`` after a rollout, whose attributes these are."""
+    """The attributes of a played rollout that a report needs, as ``LLMAgentProxy`` has them."""
 
     config: Any
     actor: Any
@@ -39,7 +39,7 @@ class PlayedRollout(Protocol):
 
     @property
     def seconds(self) -> dict[str, float]:
-        """What the rollout spent its time on."""
+        """Seconds by activity of the rollout."""
 
     def prepare(self, val: bool = False) -> tuple[Any, Any]:
         """The managers of environments and of contexts."""
@@ -59,12 +59,11 @@ def report_of(
     Args:
         proxy: After a rollout, its managers still open.
         mode: Which of its managers played: ``"train"`` or ``"val"``.
-        title: Of the page.
-        facts: More to know about the run.
+        title: The page's title.
+        facts: Further facts about the run.
         history: The metrics of each training step, as ``meta_info["metrics"]`` has them; a key ``step`` numbers it.
         notes: Further sentences.
-        earlier: Records of trajectories that an earlier run has played; see
-            :mod:`~ragen.llm_agent.rollout.trajectories`.
+        earlier: Records of trajectories of an earlier run; see :mod:`~ragen.llm_agent.rollout.trajectories`.
     """
     es_manager, _ = proxy.prepare(val=mode == "val")
     played = [episode_of_state(proxy, mode, state) for state in proxy.rollout_states]
@@ -85,7 +84,7 @@ def report_of(
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Write a report; the folder is made if it is not there, and an older report is replaced as a whole.
+    """Write a report; creates the folder if needed, and replaces an older report atomically.
 
     Raises:
         ConfigError: It cannot be written there.
@@ -97,8 +96,8 @@ def episode_of_state(proxy: PlayedRollout, mode: str, state: dict[str, Any]) -> 
     """A rollout cache as an episode.
 
     Args:
-        proxy: Who played it, its managers still open.
-        mode: Which of its managers did.
+        proxy: The proxy that played it, with open managers.
+        mode: Which of its managers played.
         state: The cache.
     """
     es_manager, ctx_manager = proxy.prepare(val=mode == "val")
@@ -114,10 +113,10 @@ def episode_of_state(proxy: PlayedRollout, mode: str, state: dict[str, Any]) -> 
         replies=proxy.actor.replies.get(env_id, ()),
         chat=ctx_manager.transcript(state),
     )
-    return replace(episode, asked=_asked(ctx_manager, episode))
+    return replace(episode, asked=_separate_prompts(ctx_manager, episode))
 
 
-def _asked(ctx_manager: Any, episode: Episode) -> dict[int, Messages] | None:
-    """The prompts that are something else than the chat up to there."""
+def _separate_prompts(ctx_manager: Any, episode: Episode) -> dict[int, Messages] | None:
+    """The prompts that differ from the chat up to that turn."""
     prompts = {place: ctx_manager.prompt(episode.state, place) for place in range(len(episode.turns))}
     return {place: prompt for place, prompt in prompts.items() if prompt != list(episode.prompt(place))} or None

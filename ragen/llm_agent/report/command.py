@@ -1,7 +1,7 @@
-"""The command ``ragen report RUN``: a page about a rollout that was played, from what it has written.
+"""The command ``ragen report RUN``: a report of a finished rollout, from its files.
 
-What only the running process knew is not in it: where the time went, and which worker played what. A rollout that is to
-show these writes its report itself (``report=true``).
+Information that only the running process had is missing: where the time went, and which worker played what. A rollout
+writes a report with these itself (``report=true``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PAGE = "report.html"
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line, under this name."""
+    """The command line."""
     top = CommandParser(
         prog=prog,
         description="Write an HTML report of a rollout: results and trajectories, in one file that "
@@ -43,7 +43,7 @@ def main(options: argparse.Namespace, prog: str) -> int:
     """Run the command.
 
     Returns:
-        The exit code: 0, or 2 where there is nothing to write about, or nowhere to write it.
+        The exit code: 0, or 2 if there are no trajectories or the report cannot be written.
     """
     from ragen.llm_agent.report.page import render, write_page
     from ragen.llm_agent.rollout.rollout_file import rows_of
@@ -61,8 +61,8 @@ def report_of_rows(path: Path, title: str = "") -> Report:
     """The report of a file of trajectories.
 
     Args:
-        path: A ``rollouts.jsonl``; what the files beside it say of the run is told too.
-        title: Of the page; empty for the model's name, or the folder's where no model is named.
+        path: A ``rollouts.jsonl``; the other files of the run are used too.
+        title: The page's title; empty for the model's name, or the folder's if no model is named.
 
     Raises:
         ConfigError: The file cannot be read, has no trajectory, or has something else in it.
@@ -88,7 +88,7 @@ def report_of_rows(path: Path, title: str = "") -> Report:
 
 
 def read_episodes(path: Path) -> tuple[list[dict[str, Any]], list[Episode]]:
-    """The trajectories of a file, at least one: as its records, and as episodes to show.
+    """The trajectories of a file, at least one, as records and as episodes.
 
     Args:
         path: A ``rollouts.jsonl``.
@@ -109,7 +109,7 @@ def read_episodes(path: Path) -> tuple[list[dict[str, Any]], list[Episode]]:
 
 
 def _about_windows(configuration: Mapping[str, Any]) -> list[str]:
-    """What a prompt of this page may have more than the model was shown."""
+    """A note on turns that the page shows in a prompt although the model's window did not include them."""
     window = configuration.get("agent_proxy.max_context_window")
     is_whole = configuration.get("agent_proxy.context_window_mode") in (None, "full")
     if is_whole and not (isinstance(window, int) and window > 0):

@@ -1,4 +1,4 @@
-"""The page of two runs side by side: what each is of, success per tag, every seed, and the trajectories of both."""
+"""The page of two runs side by side: facts about each, success per tag and per seed, and the trajectories of both."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _SIGNS = {1.0: "only B succeeds", -1.0: "only A succeeds", 0.0: "the same"}
 
 @dataclass(frozen=True)
 class PairShown:
-    """An episode that both have played.
+    """An episode that both runs have played.
 
     Attributes:
-        a: Of the first run.
-        b: Of the second.
-        difference: 1 if only B succeeded, -1 if only A did, else 0; None where one of them cannot be judged.
+        a: The episode in the first run.
+        b: The episode in the second.
+        difference: 1 if only B succeeded, -1 if only A did, else 0; None if one of them cannot be judged.
     """
 
     a: Episode
@@ -38,15 +38,15 @@ class PairShown:
 
 @dataclass(frozen=True)
 class ComparedRuns:
-    """What the page shows.
+    """The content of the page.
 
     Attributes:
         a: The first run, named by its title.
         b: The second.
         results: :class:`~ragen.llm_agent.evaluation.compare.Comparison` of each tag.
         seeds: Tag and seed to the mean difference of its episodes, from -1 (A alone succeeds) to 1.
-        pairs: All episodes that both have played.
-        notes: Sentences, such as what is in no pair.
+        pairs: All episodes that both runs have played.
+        notes: Sentences, such as the number of unpaired episodes.
     """
 
     a: Report
@@ -107,7 +107,7 @@ def _tag_row(one: Any) -> str:
 
 
 def _seeds(seeds: Mapping[tuple[str, int], float]) -> str:
-    """A square for each seed, in the color of who was better on it."""
+    """A square for each seed, in the color of the better run."""
     tags: dict[str, list[tuple[int, float]]] = {}
     for (tag, seed), value in seeds.items():  # tags in the order of the configuration, as in the table above
         tags.setdefault(tag, []).append((seed, value))
@@ -139,16 +139,16 @@ def _row(pair: PairShown) -> Row:
         (pair.a.tag, "name"),
         seed,
         (difference, kind),
-        f"A: {_told(pair.a)}",
-        f"B: {_told(pair.b)}",
+        f"A: {_outcome_line(pair.a)}",
+        f"B: {_outcome_line(pair.b)}",
     ]
-    values = {"tag": pair.a.tag, "better": difference, "a": pair.a.told_outcome, "b": pair.b.told_outcome}
+    values = {"tag": pair.a.tag, "better": difference, "a": pair.a.outcome_label, "b": pair.b.outcome_label}
     return Row(values, parts)
 
 
-def _told(episode: Episode) -> str:
+def _outcome_line(episode: Episode) -> str:
     turns = len(episode.turns)
-    return f"{episode.told_outcome}, reward {episode.reward:.4g}, {turns} {'turn' if turns == 1 else 'turns'}"
+    return f"{episode.outcome_label}, reward {episode.reward:.4g}, {turns} {'turn' if turns == 1 else 'turns'}"
 
 
 def _bodies(pairs: Sequence[PairShown]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What a report shows: trajectories, what is known of the run, and both read back from the files of a run."""
+"""The content of a report: trajectories and facts about the run, also read back from a run's files."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Episode:
     """A trajectory to show.
 
     Attributes:
-        state: Its rollout cache, as ``EnvStateManager.get_rollout_states()`` gives it.
-        seed: What it was reset with.
-        home: Where its environment lives.
-        names: The names of its actions by key, where it has any.
+        state: Its rollout cache, as returned by ``EnvStateManager.get_rollout_states()``.
+        seed: The seed of its reset.
+        home: The process of its environment.
+        names: The names of its actions by key, if any.
         error: Why it ended early; None if it did not.
-        replies: What is known of each of its replies; see :func:`~ragen.llm_agent.backends.base.reply_facts`.
-        chat: All messages of it, the replies too; none where they are not known.
-        asked: What the model was shown at some turns, by their place from 0, where that is not the chat up to there.
+        replies: Facts about each of its replies; see :func:`~ragen.llm_agent.backends.base.reply_facts`.
+        chat: All its messages, including replies; empty if unknown.
+        asked: Prompts that differ from the chat up to their turn, by the turn's index from 0.
         is_over: Whether it has ended.
     """
 
@@ -53,12 +53,12 @@ class Episode:
 
     @property
     def turns(self) -> list[Mapping[str, Any]]:
-        """The turns that were played."""
+        """The played turns."""
         return played_turns(self.state)
 
     @property
     def outcome(self) -> str:
-        """What became of it; see :func:`~ragen.llm_agent.evaluation.replies.outcome`."""
+        """The outcome; see :func:`~ragen.llm_agent.evaluation.replies.outcome`."""
         return outcome({**self.state, **({} if self.error is None else {"error": self.error})})
 
     @property
@@ -67,32 +67,32 @@ class Episode:
         return bool(self.state.get("metrics", {}).get(f"{self.state['tag']}/success", 0.0))
 
     @property
-    def told_outcome(self) -> str:
-        """What became of it: ``success``, ``no success``, ``env error``, ``missing reply``, or ``running``."""
+    def outcome_label(self) -> str:
+        """The outcome in words: ``success``, ``no success``, ``env error``, ``missing reply``, or ``running``."""
         if not self.is_over:
             return "running"
         return self.outcome if self.outcome != JUDGED else "success" if self.success else "no success"
 
     @property
     def invalid(self) -> bool:
-        """Whether a reply was penalized, or gave nothing to execute."""
+        """Whether a reply was penalized, or had no action to execute."""
         return bool(self.state["penalty"]) or any(not turn["actions"] for turn in self.turns)
 
     @property
     def kinds(self) -> list[str]:
-        """What is wrong with some of its replies; see ``evaluation.replies.KINDS``."""
+        """The kinds of invalid replies in it; see ``evaluation.replies.KINDS``."""
         return kinds_of(self.replies)
 
     @property
     def reward(self) -> float:
-        """The sum of its rewards, penalties left out."""
+        """The sum of its rewards without penalties."""
         return float(sum(turn["reward"] for turn in self.turns))
 
     def prompt(self, place: int) -> Messages:
-        """What the model was shown at a turn, as far as it is known.
+        """The prompt of a turn, as far as it is known.
 
         Args:
-            place: The turn, from 0.
+            place: Index of the turn, from 0.
         """
         if self.asked is not None and place in self.asked:
             return self.asked[place]
@@ -100,19 +100,19 @@ class Episode:
         return self.chat[: replies[place]] if place < len(replies) else ()
 
 
-# What is known of the run
+# Facts about the run
 
 _LOCAL = ("hf", "vllm")
 
 
 @dataclass(frozen=True)
 class About:
-    """What is known of a run; what is not known is left out.
+    """Facts about a run; unknown ones are omitted.
 
     Attributes:
-        facts: A name and what to say.
-        command: What to type to do it again; empty where no command did it.
-        configuration: All that decides what is played and by whom, as flat keys.
+        facts: Value by name.
+        command: The command that repeats it; empty if no command started it.
+        configuration: The configuration that determines the trajectories, as flat keys.
     """
 
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class About:
 
     @property
     def title(self) -> str:
-        """The title of the run's page: the model's name where one is known, else who answers; empty if neither is."""
+        """The title of the run's page: the model's name if known, else the backend; empty if neither is known."""
         backend = self.facts.get("backend")
         who = self.facts.get("model") or ("scripted policies" if backend == "scripted" else backend)
         mode = self.facts.get("mode")
@@ -129,12 +129,12 @@ class About:
 
     @classmethod
     def of_config(cls, config: Any, mode: str, seeds: Sequence[int | None] = ()) -> Self:
-        """What a running rollout knows of itself.
+        """The facts of a running rollout.
 
         Args:
             config: The whole configuration.
             mode: ``"train"`` or ``"val"``.
-            seeds: Of its episodes.
+            seeds: Seeds of its episodes.
 
         Raises:
             ConfigError: A key cannot be read.
@@ -144,7 +144,7 @@ class About:
 
     @classmethod
     def of_folder(cls, rows: Path, seeds: Sequence[int | None] = ()) -> Self:
-        """What stands beside a file of trajectories; whatever cannot be read is left out."""
+        """The facts in the files beside a file of trajectories; unreadable ones are omitted."""
         settings = _read_settings(rows.with_name(ABOUT))
         runs = _read_runs(rows.with_name(RUNS))
         command = str(runs[-1].get("command", "")) if runs else ""
@@ -154,12 +154,12 @@ class About:
 def facts_of(
     settings: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], seeds: Sequence[int | None]
 ) -> dict[str, str]:
-    """What to say of a run at the top of its page.
+    """The facts at the top of a run's page.
 
     Args:
-        settings: Flat keys, as ``run.json`` has them.
-        runs: Each time that it was run, as ``runs.jsonl`` has them.
-        seeds: Of its episodes.
+        settings: Flat keys, as in ``run.json``.
+        runs: The run's starts, as in ``runs.jsonl``.
+        seeds: Seeds of its episodes.
     """
     last, backend = runs[-1] if runs else {}, settings.get("actor.backend")
     facts = {
@@ -217,25 +217,25 @@ def _run(line: str) -> dict[str, Any]:
     return run if isinstance(run, dict) else {}
 
 
-# All of it
+# The whole report
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a report shows; what is empty is left out.
+    """The content of a report; empty parts are omitted.
 
     Attributes:
-        title: Of the page.
-        facts: What more to know about the run.
+        title: The page's title.
+        facts: Further facts about the run.
         episodes: The trajectories.
-        timeline: Who did what when.
+        timeline: Activities by process and time.
         lanes: The manager's ``LaneStats``.
-        seconds: What took how long, in seconds; parts may overlap.
+        seconds: Seconds by activity; activities may overlap.
         history: The metrics of each training step, ``<tag>/<metric>``.
         notes: Further sentences.
-        about: What the run is of.
-        scanned: What scanners found.
-        usage: What was used: ``requests``, ``retries``, ``prompt_tokens``, ``completion_tokens``, ``cost`` (dollars).
+        about: Facts about the run.
+        scanned: Findings of scanners.
+        usage: ``requests``, ``retries``, ``prompt_tokens``, ``completion_tokens`` and ``cost`` (dollars).
     """
 
     title: str
@@ -255,13 +255,13 @@ class Report:
 
 
 def episode_of(record: Mapping[str, Any]) -> Episode:
-    """A record as an episode; where its environment lived, and what images it showed, is not in it.
+    """A record as an episode, without its environment's process and its images, which records lack.
 
     Args:
         record: See :mod:`~ragen.llm_agent.rollout.trajectories`.
 
     Raises:
-        KeyError, TypeError, ValueError: It is not of a rollout of this package.
+        KeyError, TypeError, ValueError: It is not a record of a rollout of this package.
     """
     return Episode(
         state_of(record),
@@ -275,7 +275,7 @@ def episode_of(record: Mapping[str, Any]) -> Episode:
 
 
 def state_of(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record as the rollout cache that it was made of, as far as a page shows it.
+    """The rollout cache of which a record was made, as far as a page shows it.
 
     Args:
         record: See :mod:`~ragen.llm_agent.rollout.trajectories`.

@@ -1,4 +1,4 @@
-"""``report=live``: the report of a run that goes on, served to browsers on this machine.
+"""``report=live``: the report of a running rollout or training, served to browsers on this machine.
 
 ::
 
@@ -8,8 +8,8 @@
       show(another report)  ----------------->   its edition
       close() ------------------------------->   is over                  <-----   GET /body/17   a trajectory
 
-It listens on the loopback address alone, and answers who shows the token that stands in the address it tells; anyone
-else gets a 403, whatever is asked for. The page is that of ``report.html``, whose script asks for news every second.
+It listens only on the loopback address, and requires the token that is part of the printed address; any request without
+it gets a 403. The page is that of ``report.html``, whose script polls for news every second.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ from ragen.llm_agent.report.trajectories import FILTERS, NOUN, TrajectoryWriter,
 
 PARTS = ("totals", "results", "history", "failures", "lanes")
 HOST = "127.0.0.1"
-MOST_ROWS = 2000  # in one answer
+MOST_ROWS = 2000  # rows per answer
 _BEAT_S, _RATE_S = 1.0, 10.0
-_SHARE = 0.05  # of the time that parts may take to be written
-_LAST_NEWS_S = 2.0  # that a browser has to ask for the end
+_SHARE = 0.05  # fraction of time spent rendering parts
+_LAST_NEWS_S = 2.0  # seconds that browsers have to fetch the last news
 _START_S = 10.0
 _ALL_IMAGES = 1 << 40
 
 
 class LiveReport:
-    """Serves the report of a run while it goes on. A context manager: it serves from its beginning to its end.
+    """Serves the report of a running rollout. A context manager: it serves within the block.
 
     Attributes:
-        address: Where it is looked at, token included; empty before it serves.
+        address: The address with the token; empty before it serves.
     """
 
     def __init__(self, report: Report, words: Callable[[], str], replies: Callable[[], int] | None = None) -> None:
-        """Take what is known before anything is played.
+        """Prepare the report before anything is played.
 
         Args:
-            report: With ``about``; its episodes are those that an earlier run has played.
-            words: Tells how far the run is, in a line; called from another thread.
-            replies: Tells how many replies came; None where nobody counts them.
+            report: A report with ``about``, and the episodes of an earlier run.
+            words: Returns the progress in a line; called from another thread.
+            replies: Returns the number of replies; None if they are not counted.
         """
         self.address = ""
         self._report = report
         self._words, self._replies = words, replies
         self._episodes = list(report.episodes)
-        self._edition = 0  # of the report
+        self._edition = 0  # number of the report
         self._lanes: Sequence[Any] = ()
         self._writer = TrajectoryWriter(_ALL_IMAGES)
         self._writing = threading.Lock()
@@ -76,19 +76,19 @@ class LiveReport:
     # Called by the run
 
     def add(self, episodes: Iterable[Episode]) -> None:
-        """Show trajectories that are over."""
+        """Show finished trajectories."""
         self._episodes.extend(episodes)
 
     def show(self, report: Report) -> None:
-        """Show another report in the place of the one before; browsers load the page again."""
+        """Replace the report; browsers reload the page."""
         self._report, self._episodes, self._lanes = report, list(report.episodes), report.lanes
         self._edition += 1
 
     def beat(self, lanes: Callable[[], Sequence[Any]]) -> None:
-        """Note what lanes have done, now and then.
+        """Update the statistics of workers now and then.
 
         Args:
-            lanes: Tells the manager's ``LaneStats``; called in this thread.
+            lanes: Returns the manager's ``LaneStats``; called in this thread.
         """
         now = time.monotonic()
         if now - self._beat_at >= _BEAT_S:
@@ -98,7 +98,7 @@ class LiveReport:
         """Begin to serve.
 
         Raises:
-            ConfigError: There is no server to serve with, or no port on this machine.
+            ConfigError: The web server is not installed, or no port is available.
         """
         check_live()
         import uvicorn
@@ -121,7 +121,7 @@ class LiveReport:
             asyncio.run(self._server.serve(sockets=[listening]))
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """End it: at once where the run was stopped, else a browser that asks is told the end."""
+        """End it: at once if the run was stopped; otherwise browsers can still fetch the end."""
         self._is_over = True
         if kind is None and time.monotonic() - self._asked_at < 2 * _LAST_NEWS_S:
             self._has_told_end.wait(_LAST_NEWS_S)
@@ -165,7 +165,7 @@ class LiveReport:
 
     def _news(self, since: int) -> dict[str, Any]:
         self._asked_at = time.monotonic()
-        is_over, edition = self._is_over, self._edition  # before the rest is looked at, which is then all there is
+        is_over, edition = self._is_over, self._edition  # read first, so that the rest is complete if the run is over
         episodes = list(self._episodes)
         rows = [row_of(episode).plain(FILTERS) for episode in episodes[since : since + MOST_ROWS]]
         is_all = since + len(rows) >= len(episodes)
@@ -182,7 +182,7 @@ class LiveReport:
         return told
 
     def _rate(self) -> str:
-        """Replies a second, of the last seconds, behind a comma."""
+        """Replies per second over the last seconds, after a comma."""
         if self._replies is None:
             return ""
         now, rates = time.monotonic(), self._rates
@@ -193,7 +193,7 @@ class LiveReport:
         return f", {(last - first) / (end - start) if end > start else 0.0:.1f} replies/s"
 
     def _changed_parts(self, edition: int, episodes: Sequence[Episode], is_over: bool) -> dict[str, str]:
-        """The parts above the list; written anew where something is over, and no more often than is cheap."""
+        """The parts above the list; rendered again after an episode ends, at a limited rate."""
         now = time.monotonic()
         known, wanted = self._parts_of, (edition, len(episodes))
         if is_over or known[0] != edition or (now >= self._parts_due and known != wanted):
@@ -206,7 +206,7 @@ class LiveReport:
 
 
 class _WithToken:
-    """Lets nobody in without the token."""
+    """Refuses requests without the token."""
 
     def __init__(self, app: Any, token: str) -> None:
         self._app, self._token = app, token.encode()

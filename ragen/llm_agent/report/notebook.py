@@ -1,6 +1,6 @@
-"""Trajectories and rollouts in a notebook: what ``manager.show`` gives, drawn where it is the last line of a cell.
+"""Trajectories and rollouts in a notebook: ``manager.show`` returns a view that is displayed as a cell's last line.
 
-No script, nothing loaded, and whatever an environment or a model wrote is text, as on the page.
+The views have no script and load nothing, and show the output of environments and models as text, as the page does.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ragen.llm_agent.report.page import STYLE
 from ragen.llm_agent.report.text import shown
 from ragen.llm_agent.report.trajectories import TrajectoryWriter, row_of
 
-MOST_SHOWN = 50  # trajectories of a rollout that open
-_STYLE = (  # the page's own, inside of the view alone
+MOST_SHOWN = 50  # trajectories of a rollout that can be opened
+_STYLE = (  # the page's own, limited to the view
     ".ragen-view { padding: 4px 8px; background: var(--paper); color: var(--ink); font: 14px/1.5 system-ui, sans-serif;"
     f" summary {{ cursor: pointer; }} summary span, b span {{ margin-right: 12px; }} {STYLE.replace(':root', '&')} }}"
 )
@@ -25,26 +25,26 @@ _STYLE = (  # the page's own, inside of the view alone
 
 @dataclass(frozen=True)
 class TrajectoryView:
-    """A trajectory to look at.
+    """A view of a trajectory.
 
     Attributes:
-        episode: What is shown; its turns are those of the manager's cache, so a later look shows later turns.
+        episode: The trajectory; its turns are those of the manager's cache, so a later display shows later turns.
     """
 
     episode: Episode
 
     def __repr__(self) -> str:
-        """A line of text, for where there is no HTML."""
+        """A line of text, for displays without HTML."""
         return f"<trajectory {_line(self.episode)}>"
 
     def _repr_html_(self) -> str:
-        """Every turn of it."""
+        """All its turns as HTML."""
         return _framed(f"<b>{_head(self.episode)}</b>{TrajectoryWriter().body(self.episode)}")
 
 
 @dataclass(frozen=True)
 class RolloutView:
-    """A rollout to look at.
+    """A view of a rollout.
 
     Attributes:
         episodes: Its trajectories.
@@ -53,11 +53,11 @@ class RolloutView:
     episodes: Sequence[Episode]
 
     def __repr__(self) -> str:
-        """A line for each trajectory, for where there is no HTML."""
+        """A line for each trajectory, for displays without HTML."""
         return "\n".join(["<rollout", *(f"  {_line(episode)}" for episode in self.episodes), ">"])
 
     def _repr_html_(self) -> str:
-        """A line for each trajectory, which opens."""
+        """A line for each trajectory as HTML, which can be opened."""
         writer, some = TrajectoryWriter(), self.episodes[:MOST_SHOWN]
         rows = "".join(
             f"<details><summary>{_head(episode)}</summary>{writer.body(episode)}</details>" for episode in some
@@ -83,15 +83,15 @@ def _head(episode: Episode) -> str:
     return " ".join(f"<span>{shown(words, 200)}</span>" for words in _words(episode))
 
 
-# What a manager shows
+# The view of a manager
 
 
 def show(manager: Any, env_id: int | None = None) -> TrajectoryView | RolloutView:
-    """What was played since the last reset, drawn by a notebook where it is the last line of a cell.
+    """The trajectories since the last reset, as a view for a notebook.
 
     Args:
-        manager: The manager, which is asked nothing but what it knows.
-        env_id: The trajectory's; None shows those of all environments.
+        manager: The manager; its environments are not called.
+        env_id: The environment of one trajectory; None shows all.
 
     Raises:
         StateError: There was no reset yet.
@@ -124,5 +124,5 @@ def _episode(manager: Any, cache: Mapping[str, Any]) -> Episode:
 
 
 def _error(cache: Mapping[str, Any]) -> Any:
-    """Why its environment failed; None where it did not."""
+    """Why its environment failed; None if it did not."""
     return next((turn["info"]["env_error"] for turn in cache["history"] if "env_error" in turn.get("info", {})), None)

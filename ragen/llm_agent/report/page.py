@@ -1,7 +1,7 @@
-"""The page: what the run is of, results, where the time went, and the trajectories, in one file.
+"""The page: facts about the run, results, where the time went, and the trajectories, in one file.
 
-Its parts stand one below the other, each from a function of its own, and what is empty is left out. A further part is a
-further function in :func:`parts_of`.
+Each part is rendered by its own function, and empty parts are omitted. To add a part, add a function to
+:func:`parts_of`.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ SCRIPT = _FOLDER.joinpath("page.js").read_text("utf-8")
 
 
 def policy(is_live: bool = False) -> str:
-    """The content security policy: this script, these styles, images that the page itself holds, and nothing else.
+    """The content security policy: allows this script, these styles, embedded images, and nothing else.
 
     Args:
-        is_live: Whether the script may ask the server that the page came from.
+        is_live: Whether the script may send requests to the page's own server.
     """
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
     connect = "connect-src 'self'; " if is_live else ""
@@ -52,7 +52,7 @@ def policy(is_live: bool = False) -> str:
 
 
 def write_page(html: str, path: Path) -> Path:
-    """Write a page; the folder is made if it is not there, and an older page is replaced as a whole.
+    """Write a page; creates the folder if needed, and replaces an older page atomically.
 
     Returns:
         The path.
@@ -107,9 +107,9 @@ def framed(title: str, body: str, live: str = "") -> str:
     """A whole page.
 
     Args:
-        title: Of the page.
+        title: The page's title.
         body: Its HTML.
-        live: What the page shows the server for the right to ask; empty for a page that asks nobody.
+        live: The token for the page's server; empty for a page without a server.
     """
     asks = f' data-live="{attribute(live)}"' if live else ""
     return (
@@ -123,13 +123,13 @@ def framed(title: str, body: str, live: str = "") -> str:
 
 
 def head_of(report: Report) -> str:
-    """What the run is of."""
+    """The head of the page: the run's title and facts."""
     notes = "".join(f"<p>{shown(note, 2000)}</p>" for note in report.notes)
     return f"<h1>{shown(report.title, 200)}</h1>{about_of(report)}{notes}"
 
 
 def about_of(report: Report) -> str:
-    """What is known of a run, with its command and its configuration."""
+    """The facts about a run, with its command and its configuration."""
     about = report.about
     known = {**about.facts, **report.facts}
     facts = "".join(
@@ -148,7 +148,7 @@ def about_of(report: Report) -> str:
 
 
 def _independent(episodes: Sequence[Episode]) -> list[Episode]:
-    """Those that share no turns with another one, which alone can be counted."""
+    """The episodes that share no turns with another one, since only these are independent samples."""
     return [episode for episode in episodes if not is_branch(episode.state)]
 
 
@@ -178,7 +178,7 @@ def _by_tag(episodes: Sequence[Episode]) -> dict[str, list[Episode]]:
 
 
 def success_of(episodes: Sequence[Episode]) -> tuple[float, float, float]:
-    """The share of episodes that reached the goal, and its 95 % interval; all are to be judged."""
+    """The fraction of episodes that reached the goal, with its 95 % interval; all episodes must be judged."""
     groups: dict[tuple[str, Any], list[float]] = defaultdict(list)
     for episode in episodes:
         groups[episode.tag, episode.state["group_id"]].append(float(episode.success))
@@ -262,7 +262,7 @@ def _lanes(lanes: Sequence[Any]) -> str:
 
 
 def table_of(title: str, rows: str, kind: str = "") -> str:
-    """A table that can be scrolled, with the keyboard too, where it is wider than the page; empty without rows."""
+    """A table that can be scrolled, also by keyboard, if it is wider than the page; empty without rows."""
     if not rows:
         return ""
     return (
@@ -277,16 +277,16 @@ _TOKENS = ("prompt_tokens", "completion_tokens")
 
 
 def totals_of(episodes: Sequence[Episode], usage: Mapping[str, float], seconds: float = 0.0) -> dict[str, str]:
-    """What to say in a card each: a label to a number.
+    """The totals to show as cards: number by label.
 
     Args:
-        episodes: All of them.
-        usage: What the run has counted; where it has not, the replies' own tokens and cost are added up.
-        seconds: How long it took; 0 where that is not known.
+        episodes: All episodes.
+        usage: The run's usage; if empty, the replies' tokens and cost are added up.
+        seconds: Duration in seconds; 0 if unknown.
     """
     judged = [episode for episode in episodes if episode.outcome == JUDGED]
     replies = sum(len(episode.turns) for episode in episodes)
-    used = dict(usage) if any(name in usage for name in _TOKENS) else {**usage, **_told(episodes)}
+    used = dict(usage) if any(name in usage for name in _TOKENS) else {**usage, **_reply_usage(episodes)}
     totals = {"trajectories": f"{len(episodes):,}"} if episodes else {}
     if judged:
         totals[f"success, of {len(judged):,} judged"] = f"{sum(each.success for each in judged) / len(judged):.1%}"
@@ -301,8 +301,8 @@ def totals_of(episodes: Sequence[Episode], usage: Mapping[str, float], seconds: 
     return totals
 
 
-def _told(episodes: Sequence[Episode]) -> dict[str, float]:
-    """The tokens and cost that the replies tell of themselves."""
+def _reply_usage(episodes: Sequence[Episode]) -> dict[str, float]:
+    """The total tokens and cost recorded in the replies."""
     told: dict[str, float] = {}
     for episode in episodes:
         for reply in episode.replies:
@@ -313,7 +313,7 @@ def _told(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 def cards_of(report: Report) -> str:
-    """The totals as cards, and in a line what the replies were like."""
+    """The totals as cards, and a line about the replies."""
     timeline = report.timeline
     seconds = timeline.end - timeline.start if timeline is not None and timeline.spans else 0.0
     totals = totals_of(report.episodes, report.usage, seconds)
@@ -328,7 +328,7 @@ def cards_of(report: Report) -> str:
 
 
 def thoughts_of(episodes: Iterable[Episode]) -> str:
-    """How many replies have a thought, and how many different thoughts these are; empty where none thinks."""
+    """The number of replies with a thought, and of distinct thoughts; empty if no reply has one."""
     replies = [str(turn.get("llm_response", "")) for episode in _independent(list(episodes)) for turn in episode.turns]
     from ragen.llm_agent.prompting.replies import thought_of  # here, since it imports numpy, and help comes at once
 
@@ -343,7 +343,7 @@ def thoughts_of(episodes: Iterable[Episode]) -> str:
 
 _OF_REPLIES = ("refused", "filtered", "empty", "cut_off")
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+(?:\.\d+)?", re.I)
-_LONGEST = 160  # characters of what an environment or a server says
+_LONGEST = 160  # characters of an environment's or a server's message
 _NAMED = 6  # tags
 
 
@@ -352,10 +352,10 @@ class FailureKind:
     """Failures of one kind.
 
     Attributes:
-        what: What failed, in words.
-        said: What an environment or a server said of it, of the example.
-        numbers: The places of its episodes.
-        tags: Their tags, each once.
+        what: A description of the failure.
+        said: The environment's or server's message in the first example.
+        numbers: Indices of its episodes.
+        tags: Their distinct tags.
     """
 
     what: str
@@ -379,7 +379,7 @@ def failures_of(episodes: Iterable[Episode]) -> list[FailureKind]:
 
 
 def _kind_of(episode: Episode) -> tuple[str, str]:
-    """What failed, and what was said of it."""
+    """A description of the failure, and the message."""
     if episode.outcome == ENV_ERROR:
         return "the environment failed", _first_line(episode.state["env_error"])
     if episode.outcome == MISSING_REPLY:
@@ -412,7 +412,7 @@ def _first_line(text: object) -> str:
 
 
 def failure_rows(kinds: Sequence[FailureKind]) -> str:
-    """The rows of a table of kinds, heads first; each has a button that shows its example."""
+    """The rows of a table of kinds, starting with its header; each has a button that shows an example."""
     if not kinds:
         return ""
     rows = "".join(
@@ -425,7 +425,7 @@ def failure_rows(kinds: Sequence[FailureKind]) -> str:
 
 
 def _scanners(report: Report) -> str:
-    """What scanners found: a row for each that found something, with a button that opens its first trajectory."""
+    """The scanners' findings: a row for each scanner with findings, with a button that opens the first trajectory."""
     places = {episode.state["env_id"]: place for place, episode in enumerate(report.episodes)}
     rows = ""
     for name, findings in report.scanned.found.items():
@@ -454,14 +454,14 @@ def _tags(kind: FailureKind) -> str:
 
 # Trees of trajectories
 
-MOST_SEGMENTS = 4000  # that are shown, to keep the page small
-_MOST_DEPTH = 60  # of what is folded into each other
+MOST_SEGMENTS = 4000  # segments shown, to keep the page small
+_MOST_DEPTH = 60  # nesting depth
 _MOST_TEXT = 300  # characters of a turn
-_MOST_PICTURES = 6_000_000  # characters of boards and images; further turns have words alone
+_MOST_PICTURES = 6_000_000  # characters of boards and images; further turns have only text
 
 
 def render_trees(episodes: Sequence[Episode]) -> str:
-    """The trees, each folded; nothing where there are chains alone.
+    """The trees, each collapsed; empty if no trajectory is forked.
 
     Args:
         episodes: All trajectories of a page, in the order of its list.
@@ -479,7 +479,7 @@ def render_trees(episodes: Sequence[Episode]) -> str:
 
 
 class _Writer:
-    """Writes trees, as long as there is room."""
+    """Writes trees within a size limit."""
 
     def __init__(self, forest: Forest, episodes: dict[int, Episode], places: Mapping[int, int]) -> None:
         self._forest, self._episodes, self._places = forest, episodes, places
@@ -494,10 +494,10 @@ class _Writer:
         tag = shown(self._episodes[root].state["tag"])
         count = f"{len(leaves)} {'leaf' if len(leaves) == 1 else 'leaves'}"
         head = f"<b>{tag}</b> env {shown(root)}: {count}, {won} with success"
-        first = self._going_on(Point(root, 0), 1)
+        first = self._continuations(Point(root, 0), 1)
         return f'<details class="tree"><summary>{head}</summary>{first}</details>'
 
-    def _going_on(self, point: Point, depth: int) -> str:
+    def _continuations(self, point: Point, depth: int) -> str:
         """The segments that begin at a point."""
         members = self._forest.points.get(point, [point.env_id])
         items = "".join(f"<li>{self._segment(self._starting[each, point.turn], depth)}</li>" for each in members)
@@ -511,7 +511,7 @@ class _Writer:
         if segment.stop > segment.start and point in self._forest.points:
             count = len(self._forest.points[point])
             steps = self._steps(segment, is_leaf=False)
-            below = self._going_on(point, depth + 1)
+            below = self._continuations(point, depth + 1)
             return f"<details open><summary>env {segment.env_id}, then {count} ways</summary>{steps}{below}</details>"
         episode = self._episodes[segment.env_id]
         end = '<span class="yes">success</span>' if episode.success else '<span class="no">no success</span>'
@@ -522,8 +522,8 @@ class _Writer:
     def _steps(self, segment: Segment, is_leaf: bool) -> str:
         """The turns of a segment from left to right: the board or image before each, the actions and the reward.
 
-        Where there is neither board nor image, it is the model's thought, or its reply if it has none. A leaf shows its
-        last state, too.
+        Without board or image, the model's thought is shown, or its reply if it has none. A leaf also shows its last
+        state.
         """
         from ragen.llm_agent.prompting.replies import thought_of  # here, since it imports numpy, and help comes at once
 

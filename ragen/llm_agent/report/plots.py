@@ -1,4 +1,4 @@
-"""Plots and timelines as inline SVG. SVG shapes fill the room there is; words are HTML, and stay readable."""
+"""Plots and timelines as inline SVG. Shapes fill the available width; labels are HTML, and stay readable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_TICKS = 5
 
 
 def share_bar(share: float, low: float, high: float) -> str:
-    """A share from 0 to 1 as a bar, with its interval."""
+    """A fraction from 0 to 1 as a bar, with its interval."""
     middle = 9
     return svg(
         18,
@@ -28,7 +28,7 @@ def share_bar(share: float, low: float, high: float) -> str:
 
 
 def two_bars(one: float, other: float) -> str:
-    """Two shares from 0 to 1, one below the other."""
+    """Two fractions from 0 to 1 as bars, one below the other."""
     shapes = [
         f'<rect y="{y}" width="{WIDTH:g}" height="8" fill="var(--line)"/>'
         f'<rect class="{kind}" y="{y}" width="{share * WIDTH:.1f}" height="8"/>'
@@ -38,7 +38,7 @@ def two_bars(one: float, other: float) -> str:
 
 
 def difference_bar(low: float, middle: float, high: float, words: str) -> str:
-    """A difference of shares, from -1 to 1, with its interval, which is told in words too; 0 is in the middle."""
+    """A difference of fractions, from -1 to 1, with its interval, also in words; 0 is in the middle."""
     at = [(value + 1) / 2 * WIDTH for value in (low, middle, high)]
     colour = "var(--soft)" if low <= 0 <= high else "var(--good)" if middle > 0 else "var(--bad)"
     return svg(
@@ -52,7 +52,7 @@ def difference_bar(low: float, middle: float, high: float, words: str) -> str:
 
 
 def histogram(title: str, values: Sequence[float], colour: str) -> str:
-    """How many episodes have which values, in up to 16 columns; empty where none is a finite number."""
+    """A histogram of episodes by value, with up to 16 bins; empty if no value is finite."""
     values = [value for value in values if math.isfinite(value)]
     if not values:
         return ""
@@ -87,7 +87,7 @@ def curves(title: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> s
     """Lines over steps.
 
     Args:
-        title: What is shown.
+        title: The plot's title.
         series: Points ``(step, value)`` of each line.
     """
     points = [point for each in series.values() for point in each]
@@ -119,7 +119,7 @@ def _figure(
     key: str = "",
     kind: str = "",
 ) -> str:
-    """Shapes with an axis upwards, whose ticks go from the lowest to the highest, and one along."""
+    """Shapes with a vertical axis, whose ticks span the range, and a horizontal one."""
     low, high = ticks[0], ticks[-1]
     heights = [(tick, (tick - low) / (high - low)) for tick in ticks]
     lines = [f'<path d="M0 {height * (1 - at):.1f}H{WIDTH:g}" {line("var(--line)", 1)}/>' for _, at in heights]
@@ -134,7 +134,7 @@ def _figure(
 
 
 def ticks_of(low: float, high: float, whole: bool = False) -> list[float]:
-    """Round numbers, evenly apart, from at most the lower to at least the higher: two to seven of them."""
+    """Two to seven evenly spaced round numbers that cover the range."""
     span = max(high - low, 1e-9)
     raw = span / (_MOST_TICKS - 1)
     unit = 10.0 ** math.floor(math.log10(raw))
@@ -151,23 +151,23 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
 
 
 def line(colour: str, width: float = 1.5) -> str:
-    """The attributes of a line whose width is in pixels, however the plot is stretched."""
+    """The attributes of a line whose width in pixels is independent of the plot's scale."""
     return f'stroke="{colour}" stroke-width="{width:g}" vector-effect="non-scaling-stroke"'
 
 
 def svg(height: int, *shapes: str) -> str:
-    """Shapes on ``WIDTH`` times this height, stretched to the room there is."""
+    """Shapes on an area of ``WIDTH`` by ``height``, stretched to the available width."""
     return f'<svg viewBox="0 0 {WIDTH:g} {height}" preserveAspectRatio="none" role="img">{"".join(shapes)}</svg>'
 
 
 # Timelines
 
 KINDS = ("generation", "environments", "tokenizing", "imports", "learning", "waiting")
-MOST_RECTANGLES = 600  # of a track; spans closer than its width allows become one
+MOST_RECTANGLES = 600  # rectangles per track; closer spans are merged
 
 
 def swimlanes(timeline: Timeline) -> str:
-    """Who did what when, a row for each track, restarts marked."""
+    """Activities over time, a row for each track, with restarts marked."""
     length = max(timeline.end - timeline.start, 1e-9)
     tracks: dict[str, list[Span]] = defaultdict(list)
     marks: dict[str, list[Mark]] = defaultdict(list)
@@ -207,7 +207,7 @@ def _track(spans: Sequence[Span], marks: Sequence[Mark], start: float, length: f
 
 
 def _merged(spans: Sequence[Span], gap: float) -> list[Span]:
-    """Spans without those too short to see: they become part of a neighbor of their kind."""
+    """Spans in which those too short to see are merged with a neighbor of their kind."""
     merged: list[Span] = []
     for span in sorted(spans, key=lambda span: span.start):
         last = next((other for other in reversed(merged[-4:]) if other.kind == span.kind), None)

@@ -1,8 +1,7 @@
-"""Text that nobody vouches for, made fit for a page: escaped, bounded, and with nothing hidden in it.
+"""Untrusted text for a page: escaped, limited in length, and with invisible characters made visible.
 
-Models and environments may write anything. Markup becomes visible text. Characters that would rearrange or hide what
-stands around them (directional controls, zero-width and other control characters, halves of surrogate pairs) become
-visible codes.
+Models and environments may write anything. Markup becomes visible text. Characters that would rearrange or hide the
+text around them (directional controls, zero-width and other control characters, lone surrogates) become visible codes.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from html import escape
 
 from ragen.parallel.episode.values import steady_text
 
-MOST = 20_000  # characters of one text that a page shows
+MOST = 20_000  # characters of a text that a page shows
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u115f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\ufe00-\ufe0d\ufeff\ufff0-\uffff\ud800-\udfff\U000e0000-\U000e0fff]"
@@ -20,7 +19,7 @@ _UNSEEN = re.compile(
 
 
 def shown(text: object, most: int = MOST) -> str:
-    """HTML that shows a text as it is, its beginning and end where it is longer than ``most`` characters."""
+    """HTML that shows a text literally; only its beginning and end if it has more than ``most`` characters."""
     plain = steady_text(text).replace("\r\n", "\n")
     if len(plain) <= most:
         return _escaped(plain)
@@ -30,7 +29,7 @@ def shown(text: object, most: int = MOST) -> str:
 
 
 def visible(text: object, most: int = MOST) -> str:
-    """A text that is not markup yet, bounded, in which nothing is hidden; for what a script shows as text."""
+    """A text without markup, limited in length, with invisible characters made visible; for scripts that show it."""
     plain = steady_text(text)
     return _UNSEEN.sub(lambda found: f"U+{ord(found[0]):04X}", plain if len(plain) <= most else f"{plain[:most]}..")
 

@@ -1,9 +1,9 @@
 """Trajectories as HTML, and the list in which they are filtered, searched and opened.
 
-A page with ten thousand trajectories opens at once because none of them is among its elements: an index of all rows and
-their bodies, compressed, are data, and the script draws the rows that are looked at. Text written by models and
-environments is text in the index, which the script shows as text, and escaped HTML in bodies. A board (rows of equal
-length, of few different symbols) is drawn as a grid, each symbol in a color of its own.
+A page with ten thousand trajectories opens at once because they are not among its elements: an index of all rows and
+their compressed bodies are data, and the script draws only the visible rows. Text written by models and environments is
+plain text in the index, which the script shows as text, and escaped HTML in bodies. A board (rows of equal length with
+few distinct symbols) is drawn as a grid, each symbol in its own color.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _FIRST = {"#": 0, "_": 1, " ": 1, ".": 1}  # walls and floors
 
 
 class Palette:
-    """Which color a symbol has. It keeps it: a board that lacks a symbol is drawn as those that have it."""
+    """The colors of symbols. They do not change: a board that lacks a symbol is drawn like those that have it."""
 
     def __init__(self) -> None:
-        """Know walls and floors alone."""
+        """Begin with only walls and floors."""
         self._colours = dict(_FIRST)
         self._next = max(_FIRST.values())
 
     def colours_of(self, symbols: str) -> dict[str, int]:
-        """The colors of all symbols of a board, from 0; new ones get the next, in the order of their letters."""
+        """The colors of all symbols of a board, from 0; new symbols get the next ones, in alphabetical order."""
         for symbol in sorted(set(symbols) - self._colours.keys()):
             self._next = self._next + 1 if self._next + 1 < COLOURS else max(_FIRST.values()) + 1
             self._colours[symbol] = self._next
@@ -45,7 +45,7 @@ class Palette:
 
 
 def grid_of(text: str, palette: Palette) -> str:
-    """A board as HTML; empty for a text that is none."""
+    """A board as HTML; empty if the text is not a board."""
     lines = [line.strip() for line in text.strip("\n").splitlines()]
     if not _is_board(lines):
         return ""
@@ -68,7 +68,7 @@ def _is_board(lines: Sequence[str]) -> bool:
 
 
 def _is_tile(symbol: str) -> bool:
-    """Whether a character fills one cell: Sokoban's √ does, a wide or a combining one does not."""
+    """Whether a character is one cell wide: Sokoban's √ is, a wide or combining one is not."""
     if symbol.isascii():
         return symbol.isprintable()
     kind, width = unicodedata.category(symbol), unicodedata.east_asian_width(symbol)
@@ -77,19 +77,19 @@ def _is_tile(symbol: str) -> bool:
 
 # Trajectories
 
-MOST_IMAGES = 12_000_000  # characters of data URIs; further images are left out
+MOST_IMAGES = 12_000_000  # characters of data URIs; further images are omitted
 
 
 class TrajectoryWriter:
-    """Writes trajectories; symbols of a tag's boards have the same colors in all of them, images have bounded room."""
+    """Writes trajectories; symbols of a tag's boards have the same colors in all of them, and images share a limit."""
 
     def __init__(self, image_room: int | None = None) -> None:
-        """Begin with all the room, or with so many characters of it."""
+        """Begin with this limit on characters of images, by default the maximum."""
         self._image_room = MOST_IMAGES if image_room is None else image_room
         self._palettes: dict[str, Palette] = {}
 
     def body(self, episode: Episode) -> str:
-        """All turns of a trajectory, and how it ended; its prompts are in it once, hidden until they are asked for."""
+        """All turns of a trajectory, and how it ended; its prompts are included once, hidden until requested."""
         history = episode.state["history"]
         parts = [self._turn(place, turn, episode) for place, turn in enumerate(history)]
         for why in (episode.error, episode.state.get("env_error")):
@@ -106,12 +106,12 @@ class TrajectoryWriter:
         facts = {"reward": turn["reward"], **turn["info"]}
         said = _reply(str(turn.get("llm_raw_response", turn.get("llm_response", ""))))
         return (
-            f'<section class="turn"><h4>Turn {place + 1}{left}{_asks_for_prompt(place, episode)}</h4>{state}'
+            f'<section class="turn"><h4>Turn {place + 1}{left}{_prompt_button(place, episode)}</h4>{state}'
             f"<div>{said}{_executed(turn['actions'], episode.names)}{_facts(facts)}</div></section>"
         )
 
     def state(self, turn: Mapping[str, Any], tag: str) -> str:
-        """The state before a turn: its images, and its text as a board or as it is."""
+        """The state before a turn: its images, and its text, drawn as a board if it is one."""
         images = [self._image(image) for image in turn.get("images", ())]
         text = str(turn["state"]).replace("<images>", "") if images else str(turn["state"])
         if not text.strip():
@@ -119,7 +119,7 @@ class TrajectoryWriter:
         return "".join(images) + (self._board(text, tag) or f'<pre dir="auto">{shown(text)}</pre>')
 
     def picture(self, turn: Mapping[str, Any], tag: str) -> str:
-        """The state before a turn where that is a board or an image; empty where it is a text."""
+        """The state before a turn if it is a board or an image; empty if it is text."""
         return "".join(map(self._image, turn.get("images", ()))) or self._board(str(turn.get("state", "")), tag)
 
     def _board(self, text: str, tag: str) -> str:
@@ -141,8 +141,8 @@ def _left(turn: Mapping[str, Any]) -> str:
     return "" if left is None else f", {shown(left)} {'action' if left == 1 else 'actions'} left"
 
 
-def _asks_for_prompt(place: int, episode: Episode) -> str:
-    """A button for the prompt of a turn: how many messages of the chat it is, or which prompt of its own."""
+def _prompt_button(place: int, episode: Episode) -> str:
+    """A button for the prompt of a turn: a number of the chat's messages, or a separate prompt."""
     prompt = episode.prompt(place)
     if not prompt:
         return ""
@@ -152,7 +152,7 @@ def _asks_for_prompt(place: int, episode: Episode) -> str:
 
 
 def _chat(episode: Episode) -> str:
-    """The messages that prompts consist of, which are shown only on demand."""
+    """The messages of the prompts, which are shown on demand."""
     own = "".join(
         f'<div data-prompt="{place}">{_messages(prompt)}</div>' for place, prompt in (episode.asked or {}).items()
     )
@@ -166,7 +166,7 @@ def _messages(messages: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _reply(raw: str) -> str:
-    """A reply, its thought and its answer told apart; whatever stands around them is shown too."""
+    """A reply with its thought and answer marked; the text around them is shown too."""
     parts, position = [], 0
     for kind, tag in (("thought", "think"), ("answer", "answer")):
         found = _tagged(raw, tag, position)
@@ -181,9 +181,9 @@ def _reply(raw: str) -> str:
 
 
 def _tagged(raw: str, tag: str, position: int) -> tuple[int, int, int, int] | None:
-    """Where the first pair of a tag begins, its text begins and ends, and it ends; None if there is no whole pair.
+    """The start of a tag's first pair, the start and end of its text, and its end; None if there is no complete pair.
 
-    Two searches in a row take time linear in the text's length, which a lazy pattern does not where nothing closes.
+    Two searches take time linear in the text's length, unlike a lazy pattern on unclosed tags.
     """
     start = raw.find(f"<{tag}>", position)
     inside = start + len(tag) + 2
@@ -216,8 +216,8 @@ def _facts(facts: Mapping[str, Any]) -> str:
 
 # The list, whose rows open
 
-MOST_PACKED = 24_000_000  # characters that packed bodies may take; further bodies are left out
-PACK = 1_000_000  # characters of bodies that are packed together, about
+MOST_PACKED = 24_000_000  # characters of packed bodies; further bodies are omitted
+PACK = 1_000_000  # approximate characters of bodies that are packed together
 _LONGEST = 300  # characters of a text in the index
 
 Part = str | tuple[str, str]
@@ -225,11 +225,11 @@ Part = str | tuple[str, str]
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the list.
+    """A row of the list.
 
     Attributes:
-        values: What it is filtered by: a filter's name to a value, or to several.
-        parts: Its words, each a text or a text and a class of the style.
+        values: Value or values by filter name.
+        parts: Its texts, each optionally with a CSS class.
     """
 
     values: Mapping[str, str | Sequence[str]]
@@ -251,10 +251,10 @@ def list_of(
     """A list that the page's script draws.
 
     Args:
-        noun: What its rows are, in the plural.
-        filters: A filter's name to its label, and to words for its values where they are others.
-        rows: In their order.
-        bodies: Their HTML, one for each row; taken one after the other, as long as there is room.
+        noun: The plural noun for its rows.
+        filters: Label, and display names of values, by filter name.
+        rows: The rows in order.
+        bodies: Their HTML, one for each row; consumed one by one within the size limit.
     """
     packs, left_out = _packed(bodies, len(rows))
     note = f'<p class="soft">{left_out} are listed alone, to keep the page small.</p>' if left_out else ""
@@ -275,12 +275,12 @@ def index_of(noun: str, filters: Mapping[str, tuple[str, Mapping[str, str]]], ro
 
 
 def in_script(value: Any) -> str:
-    """A value as JSON that cannot end the element in which it stands."""
+    """A value as JSON that cannot close its surrounding element."""
     return json.dumps(value, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _packed(bodies: Iterable[str], count: int) -> tuple[list[str], int]:
-    """Packs of bodies as blocks of data, and how many bodies had no room."""
+    """Packs of bodies as blocks of data, and the number of bodies beyond the size limit."""
     packs: list[str] = []
     waiting: list[str] = []
     first, room = 0, MOST_PACKED
@@ -298,12 +298,12 @@ def _packed(bodies: Iterable[str], count: int) -> tuple[list[str], int]:
 
 
 def packed(bodies: Sequence[str]) -> str:
-    """Some bodies as one text: JSON, compressed, in base 64."""
+    """Bodies as one text: compressed JSON in base 64."""
     return base64.b64encode(zlib.compress(json.dumps(bodies).encode("ascii"), 6)).decode("ascii")
 
 
 def unpacked(data: str) -> list[str]:
-    """What :func:`packed` has packed."""
+    """The inverse of :func:`packed`."""
     return json.loads(zlib.decompress(base64.b64decode(data)))
 
 
@@ -320,7 +320,7 @@ NOUN = "trajectories"
 
 
 def browser_of(episodes: Sequence[Episode], writer: TrajectoryWriter | None = None) -> str:
-    """The list of all trajectories, each body as far as there is room."""
+    """The list of all trajectories, with bodies up to the size limit."""
     writer = writer or TrajectoryWriter()
     return list_of(NOUN, FILTERS, [row_of(episode) for episode in episodes], map(writer.body, episodes))
 
@@ -328,7 +328,7 @@ def browser_of(episodes: Sequence[Episode], writer: TrajectoryWriter | None = No
 def row_of(episode: Episode) -> Row:
     """A trajectory's line in the list."""
     state, turns = episode.state, len(episode.turns)
-    told, kinds = episode.told_outcome, [kind.replace("_", " ") for kind in episode.kinds]
+    told, kinds = episode.outcome_label, [kind.replace("_", " ") for kind in episode.kinds]
     good_or_bad = "yes" if episode.success and episode.outcome == JUDGED else "no"
     parts: list[Part] = [
         (episode.tag, "name"),

@@ -123,7 +123,7 @@ class _Clock:
         self._mark = mark
         self._lock = threading.Lock()
         self._since: OrderedDict[int, float] = OrderedDict()  # since when, the oldest first
-        self._told: tuple[int, float] | None = None
+        self._logged: tuple[int, float] | None = None
 
     def start(self, index: int) -> None:
         with self._lock:
@@ -138,8 +138,8 @@ class _Clock:
 
     def _mark_oldest(self) -> None:
         oldest = next(iter(self._since.items()), None)
-        if self._mark is not None and oldest not in (None, self._told):
-            self._told = oldest
+        if self._mark is not None and oldest not in (None, self._logged):
+            self._logged = oldest
             self._mark(*oldest)
 
 

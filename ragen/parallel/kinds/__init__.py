@@ -13,7 +13,7 @@ from ragen.parallel.lanes.pool import WorkerPool, shared_pool
 from ragen.parallel.settings import Settings, names_own_kind
 
 log = logging.getLogger(__name__)
-_told: set[str] = set()
+_logged: set[str] = set()
 
 
 def open_pool(user: int, settings: Settings, preload: Sequence[str]) -> WorkerPool:
@@ -37,8 +37,8 @@ def available(backend: str) -> str:
     from ragen.parallel.kinds.process.kind import unavailable
 
     if why := unavailable():
-        if why not in _told:
-            _told.add(why)
+        if why not in _logged:
+            _logged.add(why)
             log.warning("backend 'process' is not available here (%s); using 'executor' instead.", why)
         return "executor"
     return backend

@@ -162,7 +162,7 @@ def test_the_command_gets_a_worker_group_from_a_function():
         ("null", r"'actor\.verl\.workers' is ''; expected 'package\.module:function'"),
         ("no_such_module:x", r"'no_such_module:x', which fails: No module named"),
         (f"{__name__}:no_such", r"which fails: module .* has no attribute"),
-        (f"{__name__}:make_nothing", "which gave a NoneType; expected an object with world_size"),
+        (f"{__name__}:make_nothing", "which returned a NoneType; expected an object with world_size"),
     ],
 )
 def test_a_function_that_gives_no_worker_group_is_an_error(path, said):

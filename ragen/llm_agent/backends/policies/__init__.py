@@ -1,4 +1,4 @@
-"""A policy per environment type, imported when first asked for."""
+"""A policy per environment type, imported on first use."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ POLICIES = {
 
 
 def create_policy(env_type: str) -> Policy:
-    """The policy of an environment type; other types get one that chooses among the actions the prompt names."""
+    """The policy of an environment type; the default chooses among the actions that the prompt names."""
     if env_type not in POLICIES:
         return Policy()
     module_name, _, class_name = POLICIES[env_type].partition(":")

@@ -1,4 +1,4 @@
-"""What a policy is: it reads a prompt and decides, as a model would, from the text alone."""
+"""The interface of a policy: it reads a prompt and, like a model, decides from the text alone."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ragen.llm_agent.backends.prompt import Prompt
 
 
 class UnreadableError(Exception):
-    """A policy cannot make sense of a state, such as one that is shown as an image."""
+    """A policy cannot read a state, such as an image."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a policy decided.
+    """The decision of a policy.
 
     Attributes:
-        thought: Why, as a model would put it.
+        thought: The reasoning, as a model would write it.
         actions: The actions to write, in order.
     """
 
@@ -29,23 +29,23 @@ class Policy:
     """Decides what to answer; the base class chooses among the actions that the prompt names."""
 
     def plan(self, prompt: Prompt, rng: Random) -> Plan:
-        """The best answer this policy knows.
+        """The best answer that this policy finds.
 
         Args:
             prompt: The prompt, read.
             rng: Breaks ties; the same for the same prompt.
 
         Raises:
-            UnreadableError: The state is not of the kind that this policy knows.
+            UnreadableError: The state has an unknown format.
         """
         return self.guess(prompt, rng)
 
     def guess(self, prompt: Prompt, rng: Random) -> Plan:
-        """A well-formed answer without thought.
+        """A well-formed random answer.
 
         Args:
             prompt: The prompt, read.
-            rng: What to draw from.
+            rng: The generator.
         """
         actions = prompt.actions or ("go on",)
         count = rng.randint(1, prompt.limit)

@@ -1,4 +1,4 @@
-"""Games and numbers: moves from the environments' solvers, and sums from the numbers that a prompt names."""
+"""Policies for games and arithmetic: moves from the environments' solvers, and sums of the numbers in a prompt."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _MOVES_ON_SLIPPERY_ICE = 2  # after a slip the rest of a longer plan would start
 
 
 class GridPolicy(Policy, ABC):
-    """Follows the way that a solver finds.
+    """Follows the path that a solver finds.
 
     Class attributes:
         tiles: The meanings of symbols, in the order of the solver's lookup.
@@ -82,11 +82,11 @@ class GridPolicy(Policy, ABC):
 
     @abstractmethod
     def way(self, prompt: Prompt, symbols: Mapping[int, str] | None, names: Mapping[int, str]) -> list[str] | None:
-        """The names of the next moves; none or None where there is nowhere to go."""
+        """The names of the next moves; empty or None if there is no path."""
 
 
 class SokobanPolicy(GridPolicy):
-    """Pushes the boxes with as few moves as can be."""
+    """Pushes the boxes with the fewest moves."""
 
     tiles = TILE_NAMES
     moves = SokobanEnvConfig().action_lookup
@@ -97,7 +97,7 @@ class SokobanPolicy(GridPolicy):
 
 
 class FrozenLakePolicy(GridPolicy):
-    """Goes round the holes, with more distance where the instructions say that the ice is slippery."""
+    """Avoids the holes, at a distance if the instructions say that the ice is slippery."""
 
     tiles = SHOWN_TILES
     moves = FrozenLakeEnvConfig().action_lookup
@@ -110,7 +110,7 @@ class FrozenLakePolicy(GridPolicy):
 
 
 def tile_symbols(symbols: Mapping[str, str], tiles: Sequence[str]) -> dict[int, str] | None:
-    """The symbol of each tile, by its place among the meanings; None where the prompt does not explain them all."""
+    """The symbol of each tile, by its index among the meanings; None if the prompt does not explain all of them."""
     by_meaning = {meaning: symbol for symbol, meaning in symbols.items()}
     if any(tile not in by_meaning for tile in tiles):
         return None
@@ -181,7 +181,7 @@ def _worth(board: Board, direction: int, depth: int) -> float | None:
 
 
 def _order(board: Board) -> float:
-    """How many cells are empty, and how well tiles grow towards one side."""
+    """A score for empty cells, and for tiles sorted towards one side."""
     empty = sum(not tile for row in board for tile in row)
     rises = sum(a >= b for line in (*board, *zip(*board, strict=True)) for a, b in pairwise(line))
     return 4.0 * empty + 2.0 * rises
@@ -220,7 +220,7 @@ def _placement(row: int, column: int, number: int) -> str:
 
 
 class CubePolicy(Policy):
-    """Turns a cube that is a few turns from solved the shortest way."""
+    """Solves a cube that is a few turns from solved, by the shortest sequence."""
 
     def plan(self, prompt: Prompt, rng: Random) -> Plan:
         """See :meth:`Policy.plan`."""
@@ -292,11 +292,11 @@ _FORMULAS: tuple[tuple[str, Callable[..., float]], ...] = (
     ("shelves", lambda shelves, books, lent: shelves * books - lent),
     ("hours at", lambda hours, speed, more: hours * speed + more),
 )
-"""Words of a problem, and what its numbers, in the order of the text, then come to."""
+"""Keywords of a problem, and the formula of its answer from its numbers, in the order of the text."""
 
 
 class MathPolicy(Policy):
-    """Tells the kind of a word problem by a few words, and does the sum; other problems get a guess."""
+    """Recognizes the kind of a word problem by keywords, and computes the answer; guesses on other problems."""
 
     def plan(self, prompt: Prompt, rng: Random) -> Plan:
         """See :meth:`Policy.plan`."""
@@ -317,7 +317,7 @@ def word_problem_answer(question: str) -> str | None:
         if words in question:
             try:
                 value = formula(*numbers)
-            except (TypeError, ZeroDivisionError):  # known words, but another number of numbers
+            except (TypeError, ZeroDivisionError):  # known keywords, but a different count of numbers
                 continue
             return str(int(value)) if value == int(value) else f"{value:g}"
     return None

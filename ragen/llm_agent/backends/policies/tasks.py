@@ -1,4 +1,4 @@
-"""Tasks in text: adventures, programs and commands, searches, the web shop and web pages."""
+"""Policies for text tasks: adventures, programs and commands, searches, the web shop and web pages."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _TURN = re.compile(r"(?:^|\n)Turn \d+:\nState:\n")
 
 
 def states_of(prompt: Prompt) -> list[str]:
-    """All states that the chat still shows, the newest last."""
+    """All states that the chat still contains, the newest last."""
     return _TURN.split(prompt.chat)[1:] or [prompt.state]
 
 
 class _Reading(Policy):
-    """Reads all states, and asks a player what leads on."""
+    """Reads all states, and passes them to a rule-based player."""
 
     solve: Callable[[Sequence[str], Sequence[str]], str | None]
 
@@ -47,13 +47,13 @@ class _Reading(Policy):
 
 
 class TextWorldPolicy(_Reading):
-    """Looks through all rooms, follows recipes, and takes what is asked for."""
+    """Explores all rooms, follows recipes, and takes the requested items."""
 
     solve = staticmethod(adventure)
 
 
 class AlfWorldPolicy(_Reading):
-    """Looks into one receptacle after the other for what the task names."""
+    """Searches one receptacle after the other for the object that the task names."""
 
     solve = staticmethod(household)
 
@@ -62,7 +62,7 @@ class AlfWorldPolicy(_Reading):
 
 
 class CodePolicy(Policy):
-    """Knows the solutions of generated problems; of others it tries a program that seldom is one."""
+    """Knows the solutions of generated problems; for others it submits a trivial program."""
 
     def plan(self, prompt: Prompt, rng: Random) -> Plan:
         """See :meth:`Policy.plan`."""
@@ -78,7 +78,7 @@ class CodePolicy(Policy):
 
 
 class TerminalPolicy(Policy):
-    """Does a generated task with one command and submits; in others it looks around first."""
+    """Solves a generated task with one command and submits; in other tasks it looks around first."""
 
     def plan(self, prompt: Prompt, rng: Random) -> Plan:
         """See :meth:`Policy.plan`."""
@@ -97,7 +97,7 @@ class TerminalPolicy(Policy):
 
 
 class SearchPolicy(Policy):
-    """Looks up one name after the other; of questions that are not generated it answers with a name that it found."""
+    """Looks up one name after the other; answers other than generated questions with a name that it found."""
 
     def plan(self, prompt: Prompt, rng: Random) -> Plan:
         """See :meth:`Policy.plan`."""
@@ -114,7 +114,7 @@ class SearchPolicy(Policy):
 
 
 def _as_asked(action: str, prompt: Prompt) -> str:
-    """The action in RAGEN's words where the environment asks for these."""
+    """The action in RAGEN's syntax if the environment uses it."""
     return action.replace("answer[", "finish[", 1) if "finish[<answer>]" in prompt.state else action
 
 

@@ -21,7 +21,7 @@ from ragen.extras import needs
 from ragen.files import replacing
 from ragen.settings import one_line
 
-with needs("train", "a checkpoint"):
+with needs("train", "training"):
     import torch
 
 log = logging.getLogger(__name__)

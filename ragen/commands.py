@@ -8,13 +8,12 @@ import threading
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, ParamSpec, TextIO
 
-from ragen.errors import RagenError
+from ragen.errors import RagenError, did_you_mean
 
 P = ParamSpec("P")
 
@@ -35,19 +34,19 @@ class CommandParser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the usage and the message, and exit with 2."""
         _, is_unknown, words = message.partition("unrecognized arguments: ")
-        for word in words.split() if is_unknown else ():
-            message += self._meant(word) if word.startswith("-") else ""
+        meant = [self._meant(word) for word in words.split() if is_unknown and word.startswith("-")]
+        if any(meant):
+            message += f".{''.join(meant)}"
         super().error(message)
 
     def _meant(self, word: str) -> str:
-        """A question after an option that was meant, or after the ``key=value`` that has its name."""
+        """Asks whether an option was meant, or the ``key=value`` that has its name."""
         name, _, value = word.partition("=")
         options = {option: option for action in self._actions for option in action.option_strings}
         for key, default in reversed([*self.settings().items()]):
             example = value or ("true" if isinstance(default, bool) else "VALUE")
-            options.setdefault(f"--{key.rpartition('.')[2].replace('_', '-')}", f"{key}={example}, without dashes")
-        near = get_close_matches(name.replace("_", "-"), options, 1)
-        return f"; did you mean {options[near[0]]}?" if near else ""
+            options.setdefault(f"--{key.rpartition('.')[2].replace('_', '-')}", f"{key}={example}")
+        return did_you_mean(name.replace("_", "-"), options, options.__getitem__)
 
 
 class LogLines:

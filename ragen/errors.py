@@ -22,18 +22,35 @@ def install_command(extra: str = "") -> str:
     return f"pip install -e '.{extras}' (in a clone of the repository)"
 
 
-def did_you_mean(name: str, known: Iterable[str], shown: Callable[[str], str] = str) -> str:
+def did_you_mean(name: str, known: Iterable[str], shown: Callable[[str], str] = str, cutoff: float = 0.6) -> str:
     """`` Did you mean 'sokoban'?``, to follow the sentence that refuses a name; "" where no known name is near.
 
     Args:
         name: What was given.
         known: What there is.
         shown: How the nearest one would be given.
+        cutoff: How similar a name must be, from 0 to 1.
     """
-    from difflib import get_close_matches  # here, since workers import this module
+    return suggestion(shown(each) for each in nearest(name, known, cutoff))
 
-    near = get_close_matches(name, list(known), 1)
-    return f" Did you mean {shown(near[0])!r}?" if near else ""
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
+    """The known name that is most similar to the given one, or the first three if several are equally similar."""
+    from difflib import SequenceMatcher, get_close_matches  # here, since workers import this module
+
+    near = get_close_matches(name, sorted({*known}), 3, cutoff)
+    matcher = SequenceMatcher(b=name)
+    ratios = {}
+    for each in near:
+        matcher.set_seq1(each)
+        ratios[each] = matcher.ratio()
+    return sorted(each for each in near if ratios[each] == max(ratios.values()))
+
+
+def suggestion(names: Iterable[str]) -> str:
+    """`` Did you mean 'a' or 'b'?``, to follow another sentence; "" without names."""
+    asked = " or ".join(map(repr, names))
+    return f" Did you mean {asked}?" if asked else ""
 
 
 def add_note(error: BaseException, text: str) -> None:

@@ -13,7 +13,7 @@ else there is imports under :func:`needs`::
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -90,10 +90,29 @@ def needs(extra: str, what: str) -> Iterator[None]:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS[extra].packages:
             raise
-        raise MissingExtraError(
-            f"{what} needs {DISTRIBUTIONS.get(package, package)}, which is not installed: {install_command(extra)}.",
-            name=package,
-        ) from error
+        raise _not_installed(extra, what, [DISTRIBUTIONS.get(package, package)]) from error
+
+
+def check_installed(extra: str, what: str) -> None:
+    """Look whether an extra's packages are installed; nothing is imported.
+
+    Args:
+        extra: A key of :data:`EXTRAS`.
+        what: What needs the packages, in the singular; the message begins with it.
+
+    Raises:
+        MissingExtraError: At least one of them is not installed.
+    """
+    if lacking := missing(extra):
+        raise _not_installed(extra, what, lacking)
+
+
+def _not_installed(extra: str, what: str, packages: Sequence[str]) -> MissingExtraError:
+    are = "is" if len(packages) == 1 else "are"
+    return MissingExtraError(
+        f"{what} needs {' and '.join(packages)}, which {are} not installed: {install_command(extra)}.",
+        name=packages[0],
+    )
 
 
 def package_folder(package: str) -> Path:

@@ -25,13 +25,12 @@ import re
 import types
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module, resources
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ragen.errors import ConfigError, in_short
+from ragen.errors import ConfigError, did_you_mean, in_short
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -42,7 +41,10 @@ _ABSENT: Any = object()
 _ITS_TURN: Any = object()  # OmegaConf's
 _OF_MANAGERS = ("es_manager", "custom_envs", "seed")
 """Sections whose messages read ``key = value: expected ..``, as those of the settings' own constructors do."""
-_EXAMPLES = {"actor.model": "gpt-4o-mini", "actor.base_url": "http://localhost:8000/v1"}
+_EXAMPLES = {
+    "actor.model": "gpt-4o-mini, and for a server of your own actor.base_url=http://localhost:8000/v1",
+    "actor.base_url": "http://localhost:8000/v1",
+}
 _NAMED = re.compile(r"Missing mandatory value: ([\w.]+)")
 _KINDS = {
     "int": "a whole number",
@@ -97,9 +99,8 @@ def refuse_unknown(given: Iterable[Any], known: Collection[str], where: str = ""
     """
     for name in map(str, given):
         if name not in known:
-            near = get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}."
-            raise ConfigError(f"unknown configuration key {where + name!r}; {hint}")
+            meant = did_you_mean(name, known, lambda near: where + near) or f" There are {', '.join(known)}."
+            raise ConfigError(f"unknown configuration key {where + name!r}.{meant}")
 
 
 def function_at(name: str, where: str) -> Any:
@@ -219,8 +220,12 @@ def choice(config: Any, key: str, default: Any, allowed: Collection[Any]) -> Any
         if value is each or (isinstance(each, str) and value == each):
             return value
     texts_alone = all(isinstance(each, str) for each in allowed)
-    show = str if texts_alone and key.partition(".")[0] not in _OF_MANAGERS else repr
+    show = str if texts_alone and key.partition(".")[0] not in _OF_MANAGERS else _as_yaml
     raise refused(key, value, f"one of {', '.join(map(show, allowed))}")
+
+
+def _as_yaml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def texts(config: Any, key: str, default: Any, allowed: Collection[str] | None = None) -> tuple[str, ...]:

@@ -112,7 +112,7 @@ def test_two_models_of_a_local_server_are_evaluated_and_compared(tmp_path, capsy
         code = example("evaluate_local_server").main([server.url, "a", "b", "--folder", str(tmp_path)])
     assert code == 0
     assert all((tmp_path / name / "report.html").is_file() for name in "ab")
-    assert "B against A" in capsys.readouterr().out
+    assert "A: a, B: b" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ragen.cli.main import main
 from ragen.errors import MissingExtraError, install_command
-from ragen.extras import EXTRAS, needs
+from ragen.extras import EXTRAS, Extra, needs
 
 ROOT = Path(__file__).resolve().parents[1]
 WITHOUT = """
@@ -27,6 +28,17 @@ def test_a_missing_package_of_an_extra_is_a_sentence_with_the_command_that_insta
         raise ModuleNotFoundError("No module named 'vllm.core'", name="vllm.core")
     told = f"actor.backend=vllm needs vllm, which is not installed: {install_command('vllm')}."
     assert str(refused.value) == told and refused.value.name == "vllm"
+
+
+def test_an_environment_without_its_packages_is_refused_before_anything_is_written(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(EXTRAS, "textworld", Extra("play games of TextWorld", ("no_such_textworld",)))
+    assert main(["rollout", "--config-name", "_14_textworld", f"output_dir={tmp_path / 'out'}"]) == 2
+    told = (
+        f"the environment 'textworld' needs no_such_textworld, which is not installed: {install_command('textworld')}"
+    )
+    assert capsys.readouterr().err == f"error: {told}.\n" and not (tmp_path / "out").exists()
+    assert main(["list", "environments"]) == 0
+    assert "textworld    not installed" in capsys.readouterr().out
 
 
 def test_a_module_that_no_extra_brings_is_missed_as_ever():

@@ -53,13 +53,17 @@ def main(options: argparse.Namespace, prog: str) -> int:
 def environments() -> Iterator[tuple[str, ...]]:
     """Each registered type: its name, what a turn costs, and what it is."""
     from ragen.env.registry import REGISTERED_ENVS, resolve_env
-    from ragen.errors import RagenError
+    from ragen.errors import RagenError, install_command
+    from ragen.extras import missing
 
     for name in REGISTERED_ENVS:
         try:
             env_class, config_class = resolve_env(name)
             about = [*(env_class.__doc__ or "").strip().splitlines(), ""][0].replace("`", "")
-            yield name, price(env_class, config_class), about
+            if (extra := getattr(env_class, "extra", None)) and missing(extra):
+                yield name, "not installed", f"{about} Needs {install_command(extra)}"
+            else:
+                yield name, price(env_class, config_class), about
         except RagenError as error:
             yield name, "not here", str(error)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from string import Template
 
 from ragen.commands import CommandParser, command
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, suggestion
 
 PROG = "ragen new"
 
@@ -181,14 +181,15 @@ def write(name: str, folder: Path) -> list[Path]:
     """
     if not name.isidentifier() or keyword.iskeyword(name):
         meant = re.sub(r"\W+", "_", name).strip("_").lower()
-        hint = f"; did you mean {meant!r}?" if meant.isidentifier() and not keyword.iskeyword(meant) else ""
-        raise ConfigError(f"{name!r} is not a valid name of a Python module{hint or '.'}")
+        asked = suggestion([meant] if meant.isidentifier() and not keyword.iskeyword(meant) else [])
+        raise ConfigError(f"{name!r} is not a valid name of a Python module.{asked}")
     words = {"module": name, "cls": class_name(name), "title": name.replace("_", " ").capitalize()}
     texts = {
         folder / Template(path).substitute(words): Template(text).substitute(words) for path, text in FILES.items()
     }
     if there := [str(path) for path in texts if path.exists()]:
-        raise ConfigError(f"{', '.join(there)} already exists; nothing was written. Choose another name or folder.")
+        exist = "exists" if len(there) == 1 else "exist"
+        raise ConfigError(f"{', '.join(there)} already {exist}; nothing was written. Choose another name or folder.")
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():
         path.write_text(text, "utf-8")

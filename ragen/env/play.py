@@ -13,7 +13,7 @@ from ragen.env.checks import SEED_LIMIT
 from ragen.env.fields import alternatives, described, field_types
 from ragen.env.keys import ARROWS, KeyReader
 from ragen.env.registry import resolve_env
-from ragen.errors import ConfigError, InputError
+from ragen.errors import ConfigError, InputError, did_you_mean
 
 _QUIT = "quit"
 _LONGEST_SHOWN = 60  # characters of an info value
@@ -54,7 +54,8 @@ def read_settings(env_type: str, config_class: type | None, settings: Iterable[s
         if not equals:
             raise ConfigError(f"{env_type}: {setting!r} is not of the form key=value.")
         if key not in known:
-            raise ConfigError(f"{env_type}: unknown key {key!r}. Known: {', '.join(known) or 'none'}.")
+            meant = did_you_mean(key, known) or f" There {'are' if known else 'is'} {', '.join(known) or 'none'}."
+            raise ConfigError(f"{env_type}: unknown key {key!r}.{meant}")
         values[key] = _value(env_type, key, text, known[key])
     return values
 

@@ -7,15 +7,20 @@ directly as ``env_type``, and entry points in the group ``ragen.envs``. Older co
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 import logging
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from pathlib import Path
 
-from ragen.errors import UnknownEnvError, did_you_mean
+from ragen.errors import UnknownEnvError, did_you_mean, nearest, suggestion
 
 ENTRY_POINT_GROUP = "ragen.envs"
 HASH_SEED = "PYTHONHASHSEED"
+_SUGGESTED = 3  # names
 
 ClassOrPath = type | str
 
@@ -211,13 +216,37 @@ def import_class(path: str) -> type:
         for part in class_name.split("."):
             found = getattr(found, part)
     except Exception as error:
+        is_missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
+        meant = _meant(module_name, class_name) if is_missing or module_name in sys.modules else ""
+        hint = f" The module must be importable as `import {module_name}` and define {class_name!r}."
         raise UnknownEnvError(
-            f"cannot import environment class {path!r}: {type(error).__name__}: {error}. "
-            f"The module must be importable as `import {module_name}` and define {class_name!r}."
+            f"cannot import environment class {path!r}: {type(error).__name__}: {error}.{meant or hint}"
         ) from error
     if not isinstance(found, type):
         raise UnknownEnvError(f"{path!r} is a {type(found).__name__}, not a class.")
     return found
+
+
+def _meant(module_name: str, class_name: str) -> str:
+    """What was probably meant by a path of which the module or the class is not there; "" where nothing is near."""
+    if classes := _classes_of(module_name):
+        return suggestion(f"{module_name}:{each}" for each in nearest(class_name, classes) or classes[:_SUGGESTED])
+    beside = nearest(module_name, [file.stem for file in Path().glob("*.py")])
+    if paths := [f"{module}:{each}" for module in beside for each in _classes_of(module)]:
+        return suggestion(paths[:_SUGGESTED])
+    elsewhere = [*Path().glob(f"*/{module_name}.py"), *Path("..").glob(f"{module_name}.py")]
+    return f" There is {elsewhere[0]}; run the command in its folder." if elsewhere else ""
+
+
+def _classes_of(module_name: str) -> list[str]:
+    """The classes with a method ``step`` that a module's source defines; the module is not run."""
+    try:
+        spec = importlib.util.find_spec(module_name)
+        tree = ast.parse(Path(spec.origin).read_bytes())  # type: ignore[union-attr, arg-type]
+    except (ImportError, OSError, SyntaxError, TypeError, ValueError, AttributeError):
+        return []
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    return [each.name for each in classes if any(getattr(part, "name", "") == "step" for part in each.body)]
 
 
 def _split_path(path: str) -> tuple[str, str]:
@@ -233,8 +262,11 @@ def _entry_point(name: str) -> str:
     for point in metadata.entry_points(group=ENTRY_POINT_GROUP):
         if point.name == name:
             return point.value
-    known = ", ".join(sorted(REGISTERED_ENVS))
-    raise UnknownEnvError(
-        f"unknown environment type {name!r}.{did_you_mean(name, REGISTERED_ENVS)} Registered: {known}. "
-        f"Add others with register_env, a 'package.module:Class' path or an entry point in {ENTRY_POINT_GROUP!r}."
+    module, _, class_name = name.removesuffix(".py").rpartition(".")
+    classes = _classes_of(class_name) if not module else nearest(class_name, _classes_of(module))
+    meant = suggestion(f"{module or class_name}:{each}" for each in classes[:_SUGGESTED])
+    hint = (
+        f" Registered: {', '.join(sorted(REGISTERED_ENVS))}. Add others with register_env, a 'package.module:Class' "
+        f"path or an entry point in {ENTRY_POINT_GROUP!r}."
     )
+    raise UnknownEnvError(f"unknown environment type {name!r}.{did_you_mean(name, REGISTERED_ENVS) or meant or hint}")

@@ -218,7 +218,8 @@ class Failures:
         if decision.then is Then.FAIL:
             self._messages.warn(spec, what, "Its episode is over.", str(error), after=_ONCE_MORE)
         else:
-            shown = None if isinstance(cause, ReturnError) else cause  # its traceback only shows where it was noticed
+            is_said = isinstance(cause, ReturnError) or (failure.phase == "build" and isinstance(cause, RagenError))
+            shown = None if is_said else cause  # its traceback only shows where it was noticed
             self._messages.warn(spec, what, _ONCE_MORE, str(error), shown)
 
     # Lanes

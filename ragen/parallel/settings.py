@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, did_you_mean
 from ragen.parallel.this_process import usable_cpus
 
 Mode = bool | Literal["auto"]
@@ -97,9 +96,8 @@ class RayOptions:
         known = [field.name for field in dataclasses.fields(cls)]
         for name in values:
             if name not in known:
-                near = difflib.get_close_matches(str(name), known, 1)
-                meant = f"did you mean {key + '.' + near[0]!r}?" if near else f"there are {', '.join(known)}."
-                raise ConfigError(f"{key}.{name} = {values[name]!r}: there is no such key; {meant}")
+                meant = did_you_mean(str(name), known, lambda near: f"{key}.{near}") or _there_are(known)
+                raise ConfigError(f"{key}.{name} = {values[name]!r}: there is no such key.{meant}")
         try:
             return cls(**{**values, **_hashable(values, key)})
         except ConfigError as error:
@@ -197,8 +195,7 @@ class Settings:
         known = [field.name for field in dataclasses.fields(cls)]
         for name in values:
             if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                raise ConfigError(f"unknown setting {name!r}; {f'did you mean {near[0]!r}?' if near else known}")
+                raise ConfigError(f"unknown setting {name!r}.{did_you_mean(name, known) or _there_are(known)}")
         return cls(**values)
 
     @property
@@ -248,6 +245,10 @@ def _as_json(given: Any, key: str) -> str:
     except (TypeError, ValueError):
         expected = "expected a mapping of plain values, such as {working_dir: .}"
         raise ConfigError(f"{key}.runtime_env = {given!r}: {expected}, which ray.init takes.") from None
+
+
+def _there_are(names: Iterable[str]) -> str:
+    return f" There are {', '.join(names)}."
 
 
 def _expect_amount(name: str, value: Any) -> None:

@@ -27,6 +27,7 @@ QUARANTINE = "quarantine"
 LATELY = 5  # episodes that show what is usual: of five, two that were disturbed decide nothing
 REMEMBERED = 300  # calls of an episode
 NO_FASTER = 0.05  # a smaller difference is no gain, and no loss
+LONG_TURN = 1e-3  # seconds: what takes longer pays in workers, if there is enough of it
 BUSY = 0.9  # of a processor: what keeps it less busy than this is said to wait
 
 
@@ -105,7 +106,7 @@ class TagCosts(NamedTuple):
             return "no turn measured yet"
         turn = (self.seconds - self.reset_s) / self.turns
         spent = f", {1 - self.busy:.0%} of the time waiting" if self.busy < BUSY else ""
-        return f"{turn * 1e6:.0f} us a turn, {self.reset_s * 1e3:.1f} ms of resets an episode{spent}"
+        return f"{duration(turn)} a turn, {duration(self.reset_s)} of resets an episode{spent}"
 
 
 @dataclass
@@ -250,6 +251,9 @@ class Gain:
                 return f"kept in the main process, since use_multiprocessing is false: {spent}"
             if self.held:
                 return f"kept in the main process, since {self.held}: {spent}"
+            if self.turn_s >= LONG_TURN:
+                turns = f"{self.turns} turn{'s' * (self.turns > 1)} of {turn}{' each' * (self.turns > 1)}"
+                return f"kept in the main process: {turns} would not make up for the start of workers"
             return f"kept in the main process: a turn costs {turn}, workers would cost more"
         who = f"{self.workers} worker{'s' * (self.workers > 1)}{' and the main process' * self.main_took_part}"
         ratio = self.sequential_s / self.seconds if self.seconds else 1.0

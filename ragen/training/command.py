@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ragen.commands import CommandParser
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, MissingExtraError
 from ragen.llm_agent.config.command_line import STOPPED, add_config_arguments, add_sweep_argument, main_of
 from ragen.llm_agent.config.loading import find_config, load_config, one_line, setting
 
@@ -91,6 +91,8 @@ def trainer(config: Any) -> Callable[[Any], Any]:
     module, _, function = BACKENDS[name].partition(":")
     try:
         return getattr(importlib.import_module(module), function)
+    except MissingExtraError:
+        raise
     except ImportError as error:
         raise ConfigError(
             f"configuration key {BACKEND!r} is {name!r}, which cannot be imported: {one_line(error)}."

@@ -274,7 +274,7 @@ def test_defaults_are_those_that_were_asked_for():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"n_workflow": 3}, "'n_workflow'; did you mean 'n_workflows'"),
+        ({"n_workflow": 3}, "'n_workflow'. Did you mean 'n_workflows'"),
         ({"n_envs": 1}, "n_envs = 1: expected at least 2"),
         ({"n_envs": 2.5}, r"n_envs = 2\.5: expected int"),
         ({"max_steps": 0}, "max_steps = 0"),

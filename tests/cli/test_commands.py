@@ -120,10 +120,10 @@ def test_play_needs_no_second_word(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("override", "meant"),
     [
-        ("es_manager.max_workres=3", "did you mean 'es_manager.max_workers'"),
-        ("es_managr.max_workers=3", "did you mean 'es_manager.max_workers'"),
-        ("max_workers=3", "did you mean 'es_manager.max_workers'"),
-        ("es_manager.val.env_grups=3", "did you mean 'es_manager.val.env_groups'"),
+        ("es_manager.max_workres=3", "Did you mean 'es_manager.max_workers'"),
+        ("es_managr.max_workers=3", "Did you mean 'es_manager.max_workers'"),
+        ("max_workers=3", "Did you mean 'es_manager.max_workers'"),
+        ("es_manager.val.env_grups=3", "Did you mean 'es_manager.val.env_groups'"),
         ("seed.tests=3", "'seed' has train, val"),
         ("agent_proxy.max_turn.x=3", "'agent_proxy.max_turn' is not a section"),
     ],
@@ -248,7 +248,7 @@ def test_a_usage_asks_for_no_more_than_is_needed(capsys):
 
 def test_a_misspelt_option_is_refused_with_what_was_meant(capsys):
     code, _, err = run(capsys, "rollout", "--confg-name", "mixed")
-    assert code == USAGE_ERROR and "you mean --config-name" in err
+    assert code == USAGE_ERROR and "Did you mean '--config-name'?" in err
 
 
 @pytest.mark.parametrize(
@@ -262,13 +262,13 @@ def test_a_misspelt_option_is_refused_with_what_was_meant(capsys):
 )
 def test_an_option_that_is_a_setting_is_refused_with_how_it_is_given(capsys, option, meant):
     code, _, err = run(capsys, "rollout", option)
-    asked = err.splitlines()[-1].partition("did you mean ")[2]
-    assert code == USAGE_ERROR and asked == ("" if meant is None else f"{meant}, without dashes?")
+    asked = err.splitlines()[-1].partition("Did you mean ")[2]
+    assert code == USAGE_ERROR and asked == ("" if meant is None else f"'{meant}'?")
 
 
 def test_a_misspelt_configuration_is_refused_with_what_was_meant(capsys):
     code, _, err = run(capsys, "rollout", "--config-name", "2_sokoban")
-    assert code == USAGE_ERROR and "you mean '_2_sokoban'" in err
+    assert code == USAGE_ERROR and "Did you mean '_2_sokoban'" in err
 
 
 def test_training_without_a_configuration_trains_what_needs_no_gpu(capsys):

@@ -33,12 +33,41 @@ def test_nothing_is_overwritten(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("my-env", "did you mean 'my_env'"), ("class", "is not a valid name"), ("1", "is not a valid name")],
+    [("my-env", "Did you mean 'my_env'"), ("class", "is not a valid name"), ("1", "is not a valid name")],
 )
 def test_a_name_that_no_module_can_have_is_refused_with_one_that_can(tmp_path, capsys, name, meant):
     assert main(["new", name, "--folder", str(tmp_path)]) == 2
     assert meant in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("corridor_game:CoridorGame", "Did you mean 'corridor_game:CorridorGame'?"),
+        ("coridor_game:CorridorGame", "Did you mean 'corridor_game:CorridorGame'?"),
+        ("corridor_game.CorridorGame", "Did you mean 'corridor_game:CorridorGame'?"),
+        ("corridor_game.py", "Did you mean 'corridor_game:CorridorGame'?"),
+        ("corridor_game", "Did you mean 'corridor_game:CorridorGame'?"),
+        ("sokobann", "Did you mean 'sokoban'?"),
+        ("quite_another:Thing", "must be importable as `import quite_another`"),
+    ],
+)
+def test_an_environment_that_is_not_there_is_refused_with_the_one_that_was_meant(
+    given, meant, tmp_path, capsys, monkeypatch
+):
+    assert main(["new", "corridor_game", "--folder", str(tmp_path)]) == 0
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["check", given]) == 2
+    assert meant in capsys.readouterr().err
+
+
+def test_an_environment_of_another_folder_is_refused_with_its_place(tmp_path, capsys, monkeypatch):
+    assert main(["new", "far_game", "--folder", str(tmp_path / "games")]) == 0
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "far_game:FarGame"]) == 2
+    assert "There is games/far_game.py; run the command in its folder." in capsys.readouterr().err
 
 
 def test_everything_is_listed_and_cheap_environments_have_a_price(capsys):

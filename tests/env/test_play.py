@@ -82,7 +82,7 @@ def test_settings_are_read_as_their_keys_types() -> None:
     [
         (["size=big"], "size='big', expected int"),
         (["use_log_reward=maybe"], "use_log_reward='maybe', expected bool"),
-        (["colour=red"], "unknown key 'colour'. Known: size, two_prob"),
+        (["colour=red"], "unknown key 'colour'. There are size, two_prob"),
         (["size"], "'size' is not of the form key=value"),
         (["size=1"], "size=1, expected an integer from 2 to 16"),
         (["action_lookup=}"], "expected dict"),

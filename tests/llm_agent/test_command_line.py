@@ -95,8 +95,8 @@ def test_tags_and_limit_leave_the_tags_and_groups_that_are_wanted():
 @pytest.mark.parametrize(
     ("choice", "said"),
     [
-        ({"tags": "Bandits"}, "--tags has 'Bandits', .* did you mean 'Bandit'"),
-        ({"tags": "chess"}, "it has Bandit, Countdown"),
+        ({"tags": "Bandits"}, "--tags has 'Bandits', .* Did you mean 'Bandit'"),
+        ({"tags": "chess"}, "It has Bandit, Countdown"),
         ({"limit": "0"}, "--limit is '0'; expected a whole number of at least 1"),
         ({"limit": "few"}, "--limit is 'few'"),
     ],

@@ -28,6 +28,18 @@ def records(outcomes, **more):
     return [record(env_id, int(success), **more) for env_id, success in enumerate(outcomes)]
 
 
+def test_in_a_narrow_terminal_a_comparison_names_both_runs_and_stays_within_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    for name, outcomes in (("first", "1100"), ("second", "1011"), ("third", "1111")):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "rollouts.jsonl", records(outcomes, tag="SimpleSokoban"))
+    runs = [str(tmp_path / name) for name in ("first", "second", "third")]
+    for compared in (runs[:2], runs):
+        assert main(compared) == 0
+        shown = capsys.readouterr().out
+        assert "A: first, B: second" in shown and max(map(len, shown.splitlines())) <= 60
+
+
 def test_episodes_are_paired_by_tag_and_seed_wherever_they_stand_in_the_file():
     a = [record(0, 1, seed=1), record(1, 0, seed=2)]
     b = [record(7, 1, seed=2), record(9, 0, seed=1)]
@@ -130,6 +142,7 @@ def test_several_models_are_a_board_with_pass_at_k_and_pass_hat_k(tmp_path, caps
     assert ["run", "A", "pass@2", "pass^2"] in lines
     for row in ("a 50.0% 50.0% 50.0%", "b 50.0% 100.0% 0.0%", "c 100.0% 100.0% 100.0%"):
         assert row.split() in lines
-    assert [" ".join(line[:3]) for line in lines if line[1:2] == ["-"]] == ["b - a", "c - a", "c - b"]
+    pairs = dict.fromkeys(" ".join(line[:4]) for line in lines if line[:1] == ["A:"])
+    assert [*pairs] == ["A: a, B: b", "A: a, B: c", "A: b, B: c"]
     assert main([*runs, "report=true"]) == 2
     assert "3 are named; name two" in capsys.readouterr().err

@@ -192,9 +192,9 @@ def test_a_configuration_may_be_named_by_the_path_of_its_file(tmp_path, monkeypa
         assert (config.agent_proxy.max_turn, config.output_dir, config.seed.val) == (3, "elsewhere", 5)
     with pytest.raises(ConfigError, match=r"no such file: .*none\.yaml\."):
         load_config("./none")
-    with pytest.raises(ConfigError, match=r"you mean --config-name \./mine"):
+    with pytest.raises(ConfigError, match=r"you mean '\./mine'"):
         load_config("mine")
-    with pytest.raises(ConfigError, match=r"has no key 'agent_proxy\.max_turns': did you mean 'agent_proxy\.max_turn'"):
+    with pytest.raises(ConfigError, match=r"'agent_proxy\.max_turns'\. Did you mean 'agent_proxy\.max_turn'"):
         load_config("./mine", ["agent_proxy.max_turns=2"])
     further = tmp_path / "further"
     further.mkdir()
@@ -219,7 +219,7 @@ def test_a_file_here_is_meant_where_its_path_is_said_though_there_is_one_of_its_
 def test_what_is_no_override_is_refused(override):
     with pytest.raises(ConfigError, match=rf"^'{override}' is not of the form key=value") as caught:
         load_config("base", [override])
-    assert ("you mean --config-name mine.yaml" in str(caught.value)) == (override == "mine.yaml")
+    assert ("you mean '--config-name mine.yaml'" in str(caught.value)) == (override == "mine.yaml")
 
 
 def test_a_file_that_does_not_begin_with_base_is_told_so_once_with_all_that_it_lacks(tmp_path):

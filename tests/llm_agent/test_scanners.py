@@ -176,12 +176,12 @@ def test_a_scanner_that_fails_is_a_sentence_and_costs_its_own_findings_alone(wro
     assert list(scanned.found) == ["shouting"] and len(scanned.found["shouting"]) == 1
     (sentence,) = scanned.failed
     assert sentence.startswith("scanner 'mine' failed") and ", line " in sentence
-    assert len(scanned.lines) == 2
+    assert len(scanned.lines()) == 2
 
 
 def test_the_line_counts_trajectories_and_not_findings():
     records = rollouts()
     for reply in records[PLANTED]["replies"]:
         reply["cut_off"] = True
-    assert "cut off 1" in scan(records).lines[0]
-    assert scan(rollouts()).lines == [f"scanners: nothing found by {len(SCANNERS)}"]
+    assert "cut off 1" in scan(records).lines()[0]
+    assert scan(rollouts()).lines() == [f"scanners: none of {len(SCANNERS)} found anything"]

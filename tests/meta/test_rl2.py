@@ -183,7 +183,7 @@ def test_a_run_goes_on_only_as_it_was_begun(tmp_path):
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("ppo.epoch=2", "'ppo.epoch'; did you mean 'epochs'"),
+        ("ppo.epoch=2", "'ppo.epoch'. Did you mean 'ppo.epochs'"),
         ("iterations=many", "iterations = 'many': expected int"),
         ("rollouts=0", "rollouts = 0"),
         ("ppo.minibatches=129", "ppo.minibatches = 129"),

@@ -264,6 +264,14 @@ def test_the_first_episode_goes_on_in_workers_where_what_is_left_takes_longer_th
     assert (after.now.lanes, after.starting) == (lanes, starting), why
 
 
+def test_in_the_first_episode_a_tag_that_waits_goes_out_alone_though_cheap_ones_would_bring_more_workers():
+    episode = seen(waits=0.99)
+    for are_turns in (False, True):
+        episode.add({"cheap": spent_on([20e-6] * 64)}, are_turns=are_turns)
+    situation = given(64, members=32, limits=Limits(64, 2), **episode.tags)
+    assert first_look(State(episode=1), situation, episode, {"T": 30}).now.out == {"T"}
+
+
 @pytest.mark.parametrize(("behind", "lanes"), [({}, 0), ({"T": 1024}, 0), ({"T": 64}, 1)])
 def test_in_the_first_episode_only_turns_since_the_last_snapshots_are_played_again(behind, lanes):
     episode = seen(turns=1024, calls=16)
@@ -378,9 +386,9 @@ def test_what_took_longest_says_nothing_of_what_is_usual(seen, usual):
     ("why", "costs", "text"),
     [
         ("nothing was measured", TagCosts(), "no turn measured yet"),
-        ("it computes", costs(0.1, 100), "1000 us a turn, 0.0 ms of resets an episode"),
-        ("it waits", costs(0.1, 100, 0.05), "1000 us a turn, 0.0 ms of resets an episode, 50% of the time waiting"),
-        ("the machine is busy", costs(0.1, 100, queued_s=0.09), "1000 us a turn, 0.0 ms of resets an episode"),
+        ("it computes", costs(0.1, 100), "1.0 ms a turn, 0.0 us of resets an episode"),
+        ("it waits", costs(0.1, 100, 0.05), "1.0 ms a turn, 0.0 us of resets an episode, 50% of the time waiting"),
+        ("the machine is busy", costs(0.1, 100, queued_s=0.09), "1.0 ms a turn, 0.0 us of resets an episode"),
     ],
 )
 def test_costs_in_words_tell_waiting_from_standing_in_line(why, costs, text):

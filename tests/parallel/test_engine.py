@@ -184,7 +184,7 @@ def test_one_whose_worker_ends_has_failed_with_its_lane_and_where_it_was(make: M
 
 
 def test_settings_are_checked_and_a_misspelt_one_is_told() -> None:
-    with pytest.raises(ConfigError, match="unknown setting 'max_worker'; did you mean 'max_workers'"):
+    with pytest.raises(ConfigError, match=r"unknown setting 'max_worker'\. Did you mean 'max_workers'"):
         Settings.of(max_worker=3)
     for name, value in [
         ("use_lanes", "yes"),

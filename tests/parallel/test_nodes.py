@@ -303,7 +303,7 @@ def test_two_managers_share_the_nodes() -> None:
     [
         (
             {"adress": "auto"},
-            "es_manager.ray.adress = 'auto': there is no such key; did you mean 'es_manager.ray.address'",
+            "es_manager.ray.adress = 'auto': there is no such key. Did you mean 'es_manager.ray.address'",
         ),
         (
             {"address": "ray://head:10001"},

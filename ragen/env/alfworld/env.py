@@ -22,6 +22,7 @@ class AlfWorldEnv(Adventure):
     """Do the task."""
 
     config_class = AlfWorldEnvConfig
+    extra = "alfworld"
     preload = ("textworld", "ragen.env.alfworld.grammar")
     action_hint = "a command, such as: go to shelf 1"
 

@@ -57,6 +57,7 @@ class MiniWobEnv(TextObservation, BaseLanguageBasedEnv):
     """
 
     config_class = MiniWobEnvConfig
+    extra = "browser"
     uses_global_rng = False
     cost_hint = "heavy"
     action_hint = _HINT

@@ -33,6 +33,7 @@ class TextWorldEnv(Adventure):
     """Do what the game asks for."""
 
     config_class = TextWorldEnvConfig
+    extra = "textworld"
     action_hint = "a command, such as: go east"
 
     def __init__(self, config: TextWorldEnvConfig | None = None) -> None:

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Self
 
 from openai import APIConnectionError, APIStatusError, AsyncOpenAI, AuthenticationError
 
-from ragen.errors import ConfigError, StorageError
+from ragen.errors import ConfigError, StorageError, suggestion
 from ragen.llm_agent.backends.admission import Slots
 from ragen.llm_agent.backends.base import Activity, Reply, Request, Sampling, valid_text
 from ragen.llm_agent.backends.chat_completions import (
@@ -182,9 +182,25 @@ class OpenAIBackend(StreamingBackend):
                     f"{self.shown(target)}; redirects are not followed, since requests carry a key. Set "
                     f"'actor.base_url' to the address that is meant."
                 ) from None
+            if error.status_code == 404 and (other := await self._address_meant()):
+                raise ConfigError(
+                    f"configuration key 'actor.base_url' is {url!r}, which is not the address of that server's API."
+                    f"{suggestion([other])}"
+                ) from None
             return []  # the server is up, but does not list its models, or not to this user
         except UNREADABLE:
             return []
+
+    async def _address_meant(self) -> str:
+        """The address without the path of an endpoint, or with ``/v1``, if models are listed there; else empty."""
+        url = self.settings.base_url.rstrip("/")
+        other = url.removesuffix("/chat/completions").removesuffix("/completions")
+        other = f"{url}/v1" if other == url else other
+        try:
+            async with asyncio.timeout(CHECK_S), self.new_client().with_options(base_url=other) as client:
+                return other if model_list((await client.models.with_raw_response.list()).content) else ""
+        except (TimeoutError, *UNREADABLE):
+            return ""
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         """See :meth:`Backend.generate`."""

@@ -28,12 +28,11 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from ipaddress import ip_address
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ragen.errors import ConfigError
+from ragen.errors import ConfigError, did_you_mean
 from ragen.llm_agent.backends.base import SAMPLING_BOUNDS, Sampling
 from ragen.output import SECRET_NAME, printable, shown_address
 from ragen.settings import key, number, read, section, setting
@@ -171,11 +170,10 @@ class ApiSettings:
         names = set(models)
         if not names or not self.check_model or names & {self.model, f"{self.model}:latest"}:  # as Ollama writes it
             return
-        near = get_close_matches(str(self.model), names, 1)
+        meant = did_you_mean(str(self.model), names, lambda near: printable(near, _LONGEST_NAME))
         raise ConfigError(
-            f"configuration key 'actor.model' is {self.model!r}, which the server at {self.base_url} does not list"
-            + (f"; did you mean {printable(near[0], _LONGEST_NAME)!r}?" if near else ".")
-            + f" It has: {_listed(models)}. 'actor.openai.check_model=false' skips this check."
+            f"configuration key 'actor.model' is {self.model!r}, which the server at {self.base_url} does not list."
+            f"{meant} It has: {_listed(models)}. 'actor.openai.check_model=false' skips this check."
         )
 
 

@@ -15,12 +15,11 @@ import sys
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from datetime import datetime
-from difflib import get_close_matches
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 from ragen.commands import FAILED, REFUSED, STOPPED, CommandParser
-from ragen.errors import ConfigError, MissingExtraError, RagenError
+from ragen.errors import ConfigError, MissingExtraError, RagenError, did_you_mean
 from ragen.llm_agent.config.loading import load_config, settings_of_base
 from ragen.output import CLOSED, output_watched, printable
 from ragen.settings import one_line, plain, setting
@@ -128,11 +127,8 @@ def narrow(config: Any, tags: str | None = None, limit: str | None = None) -> No
     wanted = known if tags is None else [tag.strip() for tag in tags.split(",")]
     for tag in wanted:
         if tag not in known:
-            near = get_close_matches(tag, known, 1)
-            raise ConfigError(
-                f"--tags has {tag!r}, which is not in {where}.env_configs.tags; "
-                + (f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}.")
-            )
+            meant = did_you_mean(tag, known) or f" It has {', '.join(known)}."
+            raise ConfigError(f"--tags has {tag!r}, which is not in {where}.env_configs.tags.{meant}")
     most = int(limit) if limit is not None else max(groups, default=0)
     left = [(tag, min(count, most)) for tag, count in zip(known, groups, strict=False) if tag in wanted]
     OmegaConf.update(config, f"{where}.env_configs.tags", [tag for tag, _ in left])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from typing import Any
 
 from ragen.env.fields import check_kinds
 from ragen.env.registry import resolve_env, staying_in_main
-from ragen.errors import ConfigError, UnknownEnvError
+from ragen.errors import ConfigError, UnknownEnvError, did_you_mean, suggestion
+from ragen.extras import check_installed
 from ragen.llm_agent.config.generation import Generation
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import RAGEN, RAGEN_2026
@@ -83,6 +83,17 @@ class ManagerConfig:
         from ragen.tools.crash_report import CrashReportWriter
 
         return CrashReportWriter(self.crash_report_dir).note
+
+
+def check_extras(managed: ManagerConfig) -> None:
+    """See that the packages which environments need are installed, before any of them is built.
+
+    Raises:
+        MissingExtraError: One is not; the message names the extra that has it.
+    """
+    for env_type, env_class in {entry.spec.env_type: entry.spec.env_class for entry in managed.entries}.items():
+        if extra := getattr(env_class, "extra", None):
+            check_installed(extra, f"the environment {env_type!r}")
 
 
 def read_config(config: Any, mode: str) -> ManagerConfig:
@@ -190,11 +201,12 @@ def _check_keys(config: Any, section: str, known: Sequence[str], elsewhere: Mapp
     for key in map(str, values if isinstance(values, Mapping) else ()):
         if key in known:
             continue
-        meant = f"{section}.{near[0]}" if (near := difflib.get_close_matches(key, known, 1, 0.8)) else ""
         if key in elsewhere:
-            meant = f"{elsewhere[key]}.{key}"
+            meant = suggestion([f"{elsewhere[key]}.{key}"])
+        else:
+            meant = did_you_mean(key, known, lambda near: f"{section}.{near}", 0.8)
         if meant:
-            raise ConfigError(f"{section}.{key} = {values.get(key)!r}: there is no such key; did you mean {meant!r}?")
+            raise ConfigError(f"{section}.{key} = {values.get(key)!r}: there is no such key.{meant}")
         if (name := f"{section}.{key}") not in _logged:
             _logged.add(name)
             log.warning("%s has no effect on the environment manager, which reads %s.", name, ", ".join(sorted(known)))
@@ -252,7 +264,8 @@ class _EntryBuilder:
         if known is None:
             raise ConfigError("the configuration lacks 'custom_envs'.")
         if tag not in known:
-            raise ConfigError(f"tag {tag!r} is not a key of custom_envs; there are {', '.join(sorted(known))}.")
+            meant = did_you_mean(tag, map(str, known)) or f" There are {', '.join(sorted(known))}."
+            raise ConfigError(f"tag {tag!r} is not a key of custom_envs.{meant}")
         self._tag, self._key = tag, f"custom_envs.{tag}"
         own = {"custom_envs": {tag: {name: _raw(known[tag], name) for name in ENV_KEYS}}}
         if not isinstance(known[tag], Mapping | None):
@@ -305,9 +318,10 @@ class _EntryBuilder:
     def _check_fields(self, known: set[str]) -> None:
         for name in self._fields:
             if name not in known:
+                meant = did_you_mean(name, known) or f" It has {', '.join(sorted(known))}."
                 raise ConfigError(
-                    f"{self._key}.env_config.{name} = {self._fields[name]!r}: "
-                    f"{self._env_type!r} has no such field; it has {', '.join(sorted(known))}."
+                    f"{self._key}.env_config.{name} = {self._fields[name]!r}: {self._env_type!r} has no such field."
+                    f"{meant}"
                 )
 
 

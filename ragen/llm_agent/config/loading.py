@@ -14,14 +14,13 @@ import re
 import socket
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from ragen.errors import ConfigError, did_you_mean, in_short
+from ragen.errors import ConfigError, did_you_mean, in_short, nearest, suggestion
 from ragen.output import shown_override
 from ragen.settings import config_directory, count, one_line, plain, refused, setting
 
@@ -146,7 +145,7 @@ def _misspelt(name: str, stem: str, overrides: Sequence[str], *folders: str | Pa
         if not equals or key[:1] in "+~" or "@" in key or key in known or _opened(override) != override:
             continue
         if (message := _unknown_key(config, key)) is not None:
-            return f"configuration {stem!r} has no key {key!r}: {message} (+{key}={value} would add a new one.)"
+            return f"configuration {stem!r} has no key {key!r}.{message} (+{key}={value} would add a new one.)"
     return ""
 
 
@@ -157,7 +156,7 @@ def _unknown_key(config: Any, key: str) -> str | None:
     section, known = "", config
     for part in key.split("."):
         if not OmegaConf.is_dict(known):
-            return f"{section!r} is not a section."
+            return f" {section!r} is not a section."
         if part not in known:
             return _meant(config, key, section, [str(name) for name in known])
         section, known = f"{section}.{part}".strip("."), OmegaConf.select(config, f"{section}.{part}".strip("."))
@@ -167,14 +166,14 @@ def _unknown_key(config: Any, key: str) -> str | None:
 def _meant(config: Any, key: str, section: str, known: Sequence[str]) -> str:
     rest = key.removeprefix(f"{section}.") if section else key
     part, dot, below = rest.partition(".")
-    if near := get_close_matches(part, known, 1, 0.7):
-        meant = f"{section}.{near[0]}{dot}{below}".strip(".")
-        return f"did you mean {meant!r}?"
-    last = key.rpartition(".")[2]
-    if elsewhere := [each for each in config_keys(config) if each.rpartition(".")[2] == last]:
-        return f"did you mean {' or '.join(map(repr, elsewhere[:3]))}?"
+    if meant := did_you_mean(part, known, lambda near: f"{section}.{near}{dot}{below}".strip("."), 0.7):
+        return meant
+    last_parts = {each: each.rpartition(".")[2] for each in config_keys(config)}
+    near = nearest(key.rpartition(".")[2], last_parts.values(), 0.8)
+    if meant := suggestion([each for each, last in last_parts.items() if last in near][:3]):
+        return meant
     names = ", ".join(known) or "nothing"
-    return f"{section!r} has {names}." if section else f"it has {names}."
+    return f" {section!r} has {names}." if section else f" It has {names}."
 
 
 def config_keys(config: Any) -> list[str]:
@@ -412,12 +411,14 @@ def find_config(name: str, directory: str | Path | None, further: str | Path | N
         if file.is_file():
             folder = file.resolve().parent
             return file.stem, folder, [folder, *folders[directory is None :]]
-        meant = did_you_mean(file.stem, config_names(file.parent), lambda near: str(Path(stem).with_name(near)))
+        meant = did_you_mean(file.stem, config_names(file.parent), lambda near: stem.removesuffix(file.stem) + near)
         raise ConfigError(f"there is no configuration {name!r}: no such file: {file.resolve()}.{meant}")
     where = " and ".join(f"{each}: {', '.join(config_names(each)) or 'none'}" for each in folders)
-    here = f" There is one in this folder; did you mean --config-name ./{stem}?" if file.is_file() else ""
-    meant = here or did_you_mean(stem, (known for each in folders for known in config_names(each)))
-    raise ConfigError(f"there is no configuration {stem!r}.{meant} There are in {where}.")
+    if file.is_file():
+        meant = f" It is a file in this folder.{suggestion([f'./{stem}'])}"
+    else:
+        meant = did_you_mean(stem, (known for each in folders for known in config_names(each)))
+    raise ConfigError(f"there is no configuration {stem!r}.{meant or f' Found in {where}.'}")
 
 
 def check_whole(config: Any, mode: str) -> None:
@@ -466,7 +467,7 @@ def check_overrides(overrides: Sequence[str]) -> None:
         key, equals, _ = override.partition("=")
         if key.strip() and (equals or key.startswith("~")):
             continue
-        meant = f" Did you mean --config-name {override}?" if override.endswith((".yaml", ".yml")) else ""
+        meant = suggestion([f"--config-name {override}"] if override.endswith((".yaml", ".yml")) else [])
         raise ConfigError(f"{override!r} is not of the form key=value, such as seed=5.{meant}")
 
 

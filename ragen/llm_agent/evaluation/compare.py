@@ -25,7 +25,7 @@ from ragen.errors import ConfigError
 from ragen.llm_agent.evaluation.replies import JUDGED, outcome
 from ragen.llm_agent.evaluation.results import ALL, evaluate, independent, print_whole
 from ragen.llm_agent.evaluation.statistics import holm, mean, paired_interval, sign_test
-from ragen.llm_agent.evaluation.tables import plain_table
+from ragen.llm_agent.evaluation.tables import tables_of
 from ragen.llm_agent.rollout.rollout_file import name_of, read_records, rows_of
 from ragen.llm_agent.rollout.stopping import counted
 
@@ -155,16 +155,24 @@ def seed_differences(pairs: Iterable[Pair]) -> dict[tuple[str, int], float]:
     return {key: mean(values) for key, values in members.items()}
 
 
-def comparison_table(results: Sequence[Comparison]) -> Table:
-    """A row per tag, and what its columns mean."""
-    names = ("pairs", "A", "B", "B - A", "95% interval", "seeds A:B", "p")
-    table = plain_table("B against A", "tag", *names)
-    table.caption, table.caption_justify = _CAPTION, "left"
-    for one in results:
-        shares = (f"{one.a:.1%}", f"{one.b:.1%}", f"{one.b - one.a:+.1%}", f"{one.low:+.1%} .. {one.high:+.1%}")
-        counts = (f"{one.only_a}:{one.only_b}", f"{one.p:.3f}")
-        table.add_row(one.tag, str(one.pairs), *shares, *counts)
-    return table
+def comparison_tables(results: Sequence[Comparison], names: Sequence[str], width: int) -> list[Table]:
+    """A row per tag.
+
+    Args:
+        results: One for each tag.
+        names: Of the two runs.
+        width: Of the console, in characters; a wider table is split.
+    """
+    columns = {
+        "pairs": [str(one.pairs) for one in results],
+        "A": [f"{one.a:.1%}" for one in results],
+        "B": [f"{one.b:.1%}" for one in results],
+        "B - A": [f"{one.b - one.a:+.1%}" for one in results],
+        "95% interval": [f"{one.low:+.1%} .. {one.high:+.1%}" for one in results],
+        "seeds A:B": [f"{one.only_a}:{one.only_b}" for one in results],
+        "p": [f"{one.p:.3f}" for one in results],
+    }
+    return tables_of(f"A: {names[0]}, B: {names[1]}", [one.tag for one in results], columns, width)
 
 
 _CAPTION = (
@@ -182,25 +190,23 @@ def seed_lines(pairs: Sequence[Pair]) -> list[str]:
     return [f"{tag}, {side} better: {', '.join(map(str, sorted(seeds)))}" for (tag, side), seeds in sides.items()]
 
 
-def board(runs: Sequence[Sequence[Record]], names: Sequence[str]) -> Table:
+def board(runs: Sequence[Sequence[Record]], names: Sequence[str], width: int) -> list[Table]:
     """A row for each run: its success on each tag and on all, ``pass@k`` and ``pass^k``.
 
     Args:
         runs: Records of the same episodes in the same order, as :func:`line_up` returns them.
         names: Of the runs.
+        width: Of the console, in characters; a wider table is split.
     """
     results = [evaluate([dict(record, group_id=(record["tag"], record["seed"])) for record in run]) for run in runs]
     tags, whole = [result.tag for result in results[0]], [result[-1] for result in results]
     counts = [k for k in whole[0].pass_at if k > 1]
-    heads = (*tags, *(f"pass@{k}" for k in counts), *(f"pass^{k}" for k in counts))
-    table = plain_table(
-        f"Success, over {counted(len(runs[0]), 'episode', 'episodes')} that all have played", "run", *heads
-    )
-    for name, result, total in zip(names, results, whole, strict=True):
-        shares = [one.success or 0.0 for one in result]
-        chances = [chance[k] for chance in (total.pass_at, total.pass_all) for k in counts]
-        table.add_row(name, *(f"{share:.1%}" for share in (*shares, *chances)))
-    return table
+    shares = {tag: [result[place].success or 0.0 for result in results] for place, tag in enumerate(tags)}
+    shares |= {f"pass@{k}": [total.pass_at[k] for total in whole] for k in counts}
+    shares |= {f"pass^{k}": [total.pass_all[k] for total in whole] for k in counts}
+    columns = {head: [f"{share:.1%}" for share in cells] for head, cells in shares.items()}
+    title = f"Success, over {counted(len(runs[0]), 'episode', 'episodes')} that all have played"
+    return tables_of(title, names, columns, width, "run")
 
 
 def every_two(runs: Sequence[Sequence[Record]]) -> list[tuple[int, int, Comparison, float]]:
@@ -211,15 +217,18 @@ def every_two(runs: Sequence[Sequence[Record]]) -> list[tuple[int, int, Comparis
     return [(a, b, one, p) for (a, b), one, p in zip(places, each, corrected, strict=True)]
 
 
-def table_of_twos(runs: Sequence[Sequence[Record]], names: Sequence[str]) -> Table:
-    """A row for each two runs; see :func:`every_two`."""
-    table = plain_table("Each two", "runs", "difference", "95% interval", "seeds", "p", "p of all")
-    table.caption, table.caption_justify = f"{_CAPTION} p of all: corrected for so many comparisons (Holm).", "left"
-    for a, b, one, p in every_two(runs):
-        interval = f"{one.low:+.1%} .. {one.high:+.1%}"
-        cells = (f"{one.b - one.a:+.1%}", interval, f"{one.only_a}:{one.only_b}", f"{one.p:.3f}", f"{p:.3f}")
-        table.add_row(f"{names[b]} - {names[a]}", *cells)
-    return table
+def tables_of_twos(runs: Sequence[Sequence[Record]], names: Sequence[str], width: int) -> list[Table]:
+    """A row for each two runs; see :func:`every_two`, and :func:`board` for the arguments."""
+    twos = every_two(runs)
+    columns = {
+        "B - A": [f"{one.b - one.a:+.1%}" for _, _, one, _ in twos],
+        "95% interval": [f"{one.low:+.1%} .. {one.high:+.1%}" for _, _, one, _ in twos],
+        "seeds A:B": [f"{one.only_a}:{one.only_b}" for _, _, one, _ in twos],
+        "p": [f"{one.p:.3f}" for _, _, one, _ in twos],
+        "p of all": [f"{p:.3f}" for _, _, _, p in twos],
+    }
+    pairs = [f"A: {names[a]}, B: {names[b]}" for a, b, _, _ in twos]
+    return tables_of("Pairs of runs", pairs, columns, width, "runs")
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -239,6 +248,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         metavar="C ... | report=true",
         help="further runs; or, of two, a page with both side by side, into the folder of B",
     )
+    top.settings = lambda: {"report": False}
     top.add_argument("-o", "--output", type=Path, metavar="FILE", help="write that page, and write it here")
     top.add_argument("--seeds", action="store_true", help="list the seeds on which A and B differ")
     return top
@@ -320,12 +330,14 @@ def _print(
     from rich.console import Console
 
     console = Console(markup=False, emoji=False, highlight=False)
+    names = _told_apart(paths)
     if len(runs) > 2:
-        names = _told_apart(paths)
-        print_whole(console, board(runs, names))
-        print_whole(console, table_of_twos(runs, names))
+        tables = [*board(runs, names, console.width), *tables_of_twos(runs, names, console.width)]
     else:
-        print_whole(console, comparison_table(compare(pairs)))
+        tables = comparison_tables(compare(pairs), names, console.width)
+    for table in tables:
+        print_whole(console, table)
+    console.print(_CAPTION + " p of all: corrected for the number of comparisons (Holm)." * (len(runs) > 2))
     if left_out:
         console.print(_left_out(left_out))
     for line in seed_lines(pairs) if with_seeds else ():

@@ -7,6 +7,7 @@ An episode that the model cannot be judged by is no failure of the model: one wh
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -250,8 +251,13 @@ def result_table(results: Sequence[TagResult]) -> Table:
 
 def usage_line(usage: Mapping[str, float]) -> str:
     """Counts as words, such as ``12 requests, 3 retries, 5,120 prompt tokens, $0.0042``."""
-    words = [f"{count:,.0f} {name.replace('_', ' ')}" for name, count in usage.items() if name != "cost"]
+    words = [f"{count:,.0f} {_noun(name, count)}" for name, count in usage.items() if name != "cost"]
     return ", ".join([*words, *([f"${usage['cost']:,.4f}"] if "cost" in usage else [])])
+
+
+def _noun(name: str, count: float) -> str:
+    noun = name.replace("_", " ")
+    return re.sub("(?<=r)ies$", "y", noun).removesuffix("s") if count == 1 else noun
 
 
 def write_results(results: Sequence[TagResult], usage: Mapping[str, float], path: Path) -> None:

@@ -199,13 +199,16 @@ class Scan:
     found: Mapping[str, Sequence[Finding]]
     failed: Sequence[str] = ()
 
-    @property
-    def lines(self) -> list[str]:
-        """All of it in a line, and one more for each scanner that did not work."""
+    def lines(self, run: str = "RUN") -> list[str]:
+        """All of it in a line, and one more for each scanner that did not work.
+
+        Args:
+            run: The folder that the line names for ``ragen diagnose``.
+        """
         counts = {name: len({each.env_id for each in findings}) for name, findings in self.found.items() if findings}
         words = ", ".join(f"{name} {count}" for name, count in counts.items())
-        nothing = f"scanners: nothing found by {len(self.found)}"
-        told = f"scanners: trajectories with {words}; `ragen diagnose` shows them" if counts else nothing
+        nothing = f"scanners: none of {len(self.found)} found anything"
+        told = f"scanners: trajectories found: {words}; to see them: ragen diagnose {run}" if counts else nothing
         return [told, *self.failed]
 
     @property

@@ -144,16 +144,19 @@ def placement_table(placement: Mapping[str, str]) -> Table:
     return table
 
 
-def tables_of(title: str, names: Sequence[str], columns: Mapping[str, Sequence[str]], width: int) -> list[Table]:
+def tables_of(
+    title: str, names: Sequence[str], columns: Mapping[str, Sequence[str]], width: int, named: str = "tag"
+) -> list[Table]:
     """Columns of numbers as one table, or, where the console is narrower, as several that have the names in common.
 
     Args:
         title: Of the first.
-        names: The first column, headed "tag".
+        names: The first column.
         columns: A head to its cells, one for each name.
         width: Of the console, in characters.
+        named: The head of the first column.
     """
-    first = max(map(len, ("tag", *names)))
+    first = max(map(len, (named, *names)))
     parts: list[list[str]] = [[]]
     left = width - first
     for head, cells in columns.items():
@@ -165,7 +168,7 @@ def tables_of(title: str, names: Sequence[str], columns: Mapping[str, Sequence[s
         left -= wide
     tables = []
     for number, heads in enumerate(parts):
-        table = plain_table(title if number == 0 else f"{title}, continued", "tag", *heads)
+        table = plain_table(title if number == 0 else f"{title}, continued", named, *heads)
         for row, name in enumerate(names):
             table.add_row(name, *(columns[head][row] for head in heads))
         tables.append(table)

@@ -11,6 +11,7 @@ Hydra only composes the configuration: no folder of its own, no change of direct
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -112,7 +113,7 @@ def run(config: Any) -> int:
     """
     from ragen.llm_agent.backends import backend_class, create_backend
     from ragen.llm_agent.config.context import ContextSettings
-    from ragen.llm_agent.config.environments import read_config
+    from ragen.llm_agent.config.environments import check_extras, read_config
     from ragen.llm_agent.evaluation.scanners import scanners_of
     from ragen.llm_agent.rollout.rollout_file import RolloutFile, about_run
 
@@ -131,7 +132,7 @@ def run(config: Any) -> int:
     scanners = scanners_of(texts(config, "scanners", ()), "configuration key 'scanners'")
     _check_trees(config, mode)
     backend_class(setting(config, "actor.backend", str))
-    read_config(config, mode)  # again below: what is cheap to check comes before what is slow to import
+    check_extras(read_config(config, mode))  # read again below: what is cheap to check comes before slow imports
     file = RolloutFile(path, about_run(config, mode), setting(config, "resume", bool, False))
     tokenizer = create_tokenizer(config, light=not setting(config, "use_parallel_envs", bool, False))
     backend = create_backend(config, tokenizer)
@@ -293,7 +294,7 @@ def _finish(
     tags = summarise(states_of(counted_ones), penalty)
     print_results(console, results, usage, tags)
     scanned = scan(records, scanners)
-    for line in scanned.lines:
+    for line in scanned.lines(shlex.quote(str(file.path.parent))):
         console.print(printable(line), soft_wrap=True)
     if branches := len(records) - len(counted_ones):
         console.print(
@@ -385,7 +386,8 @@ def _report_failures(console: Console, proxy: LLMAgentProxy, played: int) -> Non
         return
     first = next(iter(proxy.failures.values()))
     if len(proxy.failures) == played and not any(len(state["history"]) > 1 for state in proxy.rollout_states):
-        raise BackendError(f"no prompt got a reply: {first}. Try again with resume=true and the same output_dir.")
+        again = command_that_goes_on(proxy.config)
+        raise BackendError(f"no prompt got a reply: {first}." + (f" To try again: {again}" if again else ""))
     console.print(
         f"{counted(len(proxy.failures), 'trajectory', 'trajectories')} ended without a reply (see 'error' in the file; "
         f"resume=true retries them); the first: {first}",

@@ -98,7 +98,8 @@ class RolloutFile(Closing):
             raise ConfigError(
                 f"'resume' is true, and {error} Use another 'output_dir', or resume=false to start over."
             ) from error
-        for key, old, new in differing(before, self._about):
+        # Tags come first, since other keys differ because of them.
+        for key, old, new in sorted(differing(before, self._about), key=lambda each: "env_configs" not in each[0]):
             raise ConfigError(
                 f"'resume' is true, and configuration key {key!r} was {old} when {self.path} was started and is {new} "
                 "now; use another 'output_dir', or resume=false to start over."

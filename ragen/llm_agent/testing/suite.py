@@ -32,6 +32,7 @@ from ragen.commands import CommandParser
 from ragen.env import REGISTERED_ENVS, resolve_env
 from ragen.env.base import BaseEnv
 from ragen.errors import ConfigError, RagenError
+from ragen.extras import check_installed
 from ragen.llm_agent.config.loading import load_config, setting
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.random_player import RandomPlayer
@@ -402,6 +403,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
     try:
         if options.backend != "ray" and (options.remove_nodes or options.nodes):
             raise ConfigError("--nodes and --remove-nodes are for --backend ray.")
+        if options.backend == "ray":
+            check_installed("ray", "--backend ray")
         checks = _chosen_checks(options)
     except RagenError as error:
         print(f"error: {error}", file=sys.stderr)

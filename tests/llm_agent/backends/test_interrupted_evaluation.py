@@ -14,7 +14,7 @@ import pytest
 
 from ragen.llm_agent.rollout import command, proxy
 from ragen.llm_agent.rollout.schedules import Lockstep
-from support.chat_server import chat_server, fail, say
+from support.chat_server import chat_server, fail, raw, say
 
 ROOT = Path(__file__).resolve().parents[3]
 KEYS = [
@@ -306,8 +306,27 @@ def test_a_model_that_the_server_does_not_list_is_refused_before_the_first_reque
         assert run(server, tmp_path / "out") == 2
         told = capsys.readouterr().err
         assert server.bodies == [] and not (tmp_path / "out").exists()
-        assert "'tiny', which the server at" in told and "did you mean 'tinier'" in told and "tinier, huge" in told
+        assert "'tiny', which the server at" in told and "Did you mean 'tinier'" in told and "tinier, huge" in told
         assert run(server, tmp_path / "out", "actor.openai.check_model=false", "agent_proxy.max_turn=1") == 0
+
+
+@pytest.mark.parametrize("end", ["", "/v1/chat/completions"])
+def test_the_address_of_something_else_than_an_api_is_refused_with_the_one_that_was_meant(end, tmp_path, capsys):
+    def models(handler):
+        is_there = handler.path == "/v1/models"
+        (raw('{"object": "list", "data": [{"id": "tiny"}]}') if is_there else fail(404))(handler)
+
+    with chat_server(models=models) as server:
+        root = server.url.removesuffix("/v1")
+        assert run(server, tmp_path / "out", f"actor.base_url={root}{end}") == 2
+        assert f"Did you mean '{server.url}'?" in capsys.readouterr().err
+        assert server.bodies == [] and not (tmp_path / "out").exists()
+
+
+def test_other_tags_in_the_same_folder_are_refused_by_the_key_that_differs(whole, capsys):
+    with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
+        assert run(server, whole[0], "--tags", "Bandit") == 2
+        assert "'es_manager.val.env_configs.n_groups' was" in capsys.readouterr().err and server.bodies == []
 
 
 BAD = {

@@ -126,7 +126,7 @@ class CheckpointFolder:
         return content
 
     def set_aside(self) -> None:
-        """Give the folder another name, so that a run that begins anew has one of its own."""
+        """Give the folder another name, so that a run that starts over has one of its own."""
         if self.latest() is not None:
             number = 1
             while (aside := self.folder.with_name(f"{self.folder.name}.{number}")).exists():

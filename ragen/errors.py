@@ -72,7 +72,7 @@ class RagenError(Exception):
 
 
 class ConfigError(RagenError, ValueError):
-    """A configuration key has a value that cannot work; nothing was built or changed."""
+    """A configuration key has an invalid value; nothing was built or changed."""
 
 
 class UnknownEnvError(ConfigError, KeyError):

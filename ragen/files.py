@@ -33,7 +33,7 @@ def new_folder(parent: Path | str) -> Path:
     ``parent/2026-05-17/14-03-59``, ``parent/2026-05-17/14-03-59-2``, ..
 
     Args:
-        parent: Where; made if it is not there.
+        parent: Where; made if it does not exist.
 
     Raises:
         OSError: It cannot be made.
@@ -54,7 +54,7 @@ def replacing(path: Path, durable: bool = False) -> Iterator[IO[bytes]]:
     """Write a file that takes its place when the block is over; nothing is left behind where the block raises.
 
     Args:
-        path: The file; its folder is made if it is not there.
+        path: The file; its folder is made if it does not exist.
         durable: Whether to wait until it is on the disk, so that it outlives the machine too.
 
     Raises:
@@ -75,6 +75,6 @@ def replacing(path: Path, durable: bool = False) -> Iterator[IO[bytes]]:
 
 
 def write_whole(path: Path, text: str, durable: bool = False) -> None:
-    """Write a text in UTF-8 in the place of a file; see :func:`replacing`."""
+    """Write a text in UTF-8 in place of a file; see :func:`replacing`."""
     with replacing(path, durable) as file:
         file.write(text.encode())

@@ -330,7 +330,7 @@ def _lock_folder(path: Path, shared: bool) -> int | None:
 
 
 def cache_folder() -> Path:
-    """The folder for what is kept between programs, made if it is not there.
+    """The folder for what is kept between programs, made if it does not exist.
 
     ``RAGEN_CACHE``, else ``$XDG_CACHE_HOME/ragen``, else ``~/.cache/ragen``; where that cannot be written to, a folder
     of this user's beside the temporary files.

@@ -191,7 +191,7 @@ def number(config: Any, key: str, default: D, low: float | None = None, high: fl
         high: The largest value that works.
 
     Raises:
-        ConfigError: The value is no number, or out of bounds.
+        ConfigError: The value is not a number, or out of bounds.
     """
     return _bounded(key, setting(config, key, float, default), low, high)
 
@@ -232,7 +232,7 @@ def texts(config: Any, key: str, default: Any, allowed: Collection[str] | None =
     """A list of texts at a dotted key, each one of those allowed, if these are given.
 
     Raises:
-        ConfigError: It is no list, or one of them is not allowed.
+        ConfigError: It is not a list, or one of them is not allowed.
     """
     values = setting(config, key, _lists(), default)
     for value in values:
@@ -395,10 +395,10 @@ def read(kind: type[T], config: Any, **known: Any) -> T:
     Args:
         kind: A dataclass whose fields are made with :func:`key`; ``SECTION`` is that of keys without a section.
         config: The whole configuration.
-        known: Fields that are worked out elsewhere, or defaults in the place of the class's: ``default_NAME``.
+        known: Fields that are worked out elsewhere, or defaults in place of the class's: ``default_NAME``.
 
     Raises:
-        ConfigError: A key has a value that cannot work.
+        ConfigError: A key has an invalid value.
     """
     hints, values = _hints(typing.cast(Any, kind)), dict[str, Any]()
     for each in dataclasses.fields(typing.cast(Any, kind)):
@@ -454,7 +454,7 @@ def load_settings(kind: type[T], path: Path, overrides: Sequence[str] = ()) -> T
         overrides: ``key=value``, keys dotted.
 
     Raises:
-        ConfigError: There is no such key, or a value cannot work.
+        ConfigError: There is no such key, or a value is invalid.
     """
     from omegaconf import OmegaConf
 

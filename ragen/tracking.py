@@ -6,7 +6,7 @@
         loggers.log({"train/success": 0.5}, step=1)
         loggers.log_table("val/generations", ["input", "output", "score"], rows, step=1)
 
-A run is named after its folder. What a recipe needs itself, such as the metrics that a resumed run goes on from, is in
+A run is named after its folder. What a recipe needs itself, such as the metrics that a resumed run resumes from, is in
 its own files and not here. Tables go to every tracker that has them, and to :class:`TableFiles`.
 """
 
@@ -233,7 +233,7 @@ def open_loggers(names: Sequence[str], folder: Path, project: str = "ragen") -> 
 
     Args:
         names: Keys of :data:`PACKAGES`.
-        folder: The run's, after which it is named; it is made if it is not there.
+        folder: The run's, after which it is named; it is made if it does not exist.
         project: What the run belongs to.
 
     Raises:

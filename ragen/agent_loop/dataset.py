@@ -37,7 +37,7 @@ def rows(config: Any, mode: str = "train", steps: int = 1) -> Iterator[dict[str,
         steps: Training steps to write rows for.
 
     Raises:
-        ConfigError: A key has a value that cannot work, or seeds would run out.
+        ConfigError: A key has an invalid value, or seeds would run out.
     """
     settings = read_config(config, mode)
     tags = [entry.spec.tag for entry in settings.entries[:: settings.group_size]]
@@ -54,7 +54,7 @@ def write(config: Any, path: Path, mode: str = "train", steps: int = 1) -> int:
 
     Args:
         config: RAGEN's whole configuration.
-        path: The parquet file; its folder is made if it is not there.
+        path: The parquet file; its folder is made if it does not exist.
         mode: ``"train"`` or ``"val"``.
         steps: Training steps to write rows for.
 

@@ -59,7 +59,7 @@ class GroupSampler(ReplayBuffer):
             **kwargs: See ``ReplayBuffer``.
 
         Raises:
-            ConfigError: A key has a value that cannot work.
+            ConfigError: A key has an invalid value.
         """
         super().__init__(sampler_kwargs=sampler_kwargs, **kwargs)
         config = {"agent_proxy": dict(sampler_kwargs)}

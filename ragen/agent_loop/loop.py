@@ -66,7 +66,7 @@ def shared_parts(trainer_config: Any, tokenizer: Any) -> SharedParts:
     """The parts for a trainer's configuration, made when the process first asks for them.
 
     Raises:
-        ConfigError: The configuration has no section ``ragen``, or a key of it has a value that cannot work.
+        ConfigError: The configuration has no section ``ragen``, or a key of it has an invalid value.
     """
     parts = _shared.get(id(trainer_config))
     if parts is None:
@@ -106,7 +106,7 @@ class RagenEnvLoop(AgentLoopBase):
 
         Args:
             sampling_params: How to sample.
-            priority: Handed on to the server.
+            priority: Passed on to the server.
             **kwargs: The row of the data set, of which ``extra_info`` with ``tag``, ``seed`` and ``mode`` is read.
 
         Returns:

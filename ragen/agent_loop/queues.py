@@ -39,7 +39,7 @@ class _Job:
         self.asked = time.monotonic()
         self.due = self.asked + limit
         self.started: float | None = None
-        self.is_kept = verb == "close"  # done also where nobody waits for it any more
+        self.is_kept = verb == "close"  # done also where no one waits for it any more
 
 
 class LaneQueue:
@@ -255,7 +255,7 @@ def _caught(work: Callable[[list[Any]], list[Any]], items: list[Any]) -> list[An
 
 
 def _settle(batch: Sequence[_Job], answers: Sequence[Any]) -> None:
-    """Hand each job its answer, unless nobody waits for it any more."""
+    """Hand each job its answer, unless no one waits for it any more."""
     for job, answer in zip(batch, answers, strict=True):
         if job.future.done():
             continue

@@ -9,7 +9,7 @@
 
 There is nothing between the two but this one call of Ray's. It brings requests and waits for answers, to these or to
 earlier ones; the next call of the same process sends the one before home with what there is. So a call carries a
-handful of turns, a slow environment holds up nobody's answers, and at most one call of a process waits. What is asked
+handful of turns, a slow environment holds up no one's answers, and at most one call of a process waits. What is asked
 within :data:`PACE` of the last call travels together: a call costs both processes a good part of a millisecond.
 
 The actor is detached: it is made by whichever process asks first, under a name that all on the node work out alike, and
@@ -259,7 +259,7 @@ class RemoteService:
             node: Ray's id of the node whose service is asked first; this process's own if left out.
 
         Raises:
-            ConfigError: A key of ``agent_loop`` has a value that cannot work.
+            ConfigError: A key of ``agent_loop`` has an invalid value.
         """
         self.limits = read(ServiceSettings, config)
         self._config = config

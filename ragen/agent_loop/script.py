@@ -37,7 +37,7 @@ class Script:
             tokenizer: A fast tokenizer with a chat template.
 
         Raises:
-            ConfigError: A key has a value that cannot work, or the tokenizer has no usable chat template.
+            ConfigError: A key has an invalid value, or the tokenizer has no usable chat template.
         """
         self.settings = ContextSettings.read(config)
         self.max_turn = setting(config, "agent_proxy.max_turn", int)

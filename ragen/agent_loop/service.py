@@ -1,4 +1,4 @@
-"""The environment service: it owns lanes and the environments in them, and plays turns for whoever asks.
+"""The environment service: it owns lanes and the environments in them, and plays turns for the caller that asks.
 
     agent loops (coroutines)                         service (one event loop)
     open / play / close  ------------------>  +----------------------------------+
@@ -47,7 +47,7 @@ from ragen.settings import read
 
 log = logging.getLogger(__name__)
 
-IDLE = 3600.0  # seconds after which an environment that nobody asked for is closed
+IDLE = 3600.0  # seconds after which an environment that no one asked for is closed
 Group = tuple[str, int, str]  # tag, seed and mode
 _ENGINE_SECTIONS = ("es_manager", "custom_envs")
 
@@ -90,7 +90,7 @@ class EnvService:
                 ``agent_loop`` are read.
 
         Raises:
-            ConfigError: A key of ``es_manager`` or ``agent_loop`` has a value that cannot work.
+            ConfigError: A key of ``es_manager`` or ``agent_loop`` has an invalid value.
         """
         self.limits = read(ServiceSettings, config)
         self._blueprints = _Blueprints(config)
@@ -116,7 +116,7 @@ class EnvService:
         Args:
             tag: Key of ``custom_envs``.
             seed: Seed of its episode.
-            mode: ``"train"`` or ``"val"``, handed to the environment.
+            mode: ``"train"`` or ``"val"``, passed to the environment.
             caller: Whose environment it is, for :meth:`close_all_of`.
             is_again: Whether it was open in a service that was lost; counted, and nothing else.
 
@@ -161,7 +161,7 @@ class EnvService:
 
         Raises:
             SessionLostError: There is no such environment: the service is another one than the one that opened it; or
-                nobody waited for its last turn to the end, so that nobody knows where it stands.
+                no one waited for its last turn to the end, so that no one knows where it stands.
             InputError: The environment is at its turn, or this is not its next turn.
             ServiceTimeoutError: The turn was not played in time, whether it waited or was begun.
             RagenError: The environment failed with ``on_env_failure: raise``.
@@ -274,7 +274,7 @@ class EnvService:
         return begun[-1] if begun else min(self._queues, key=lambda queue: self._loads[queue])
 
     async def _sweep(self) -> None:
-        """Close what nobody asks for any more, though whoever opened it lives."""
+        """Close what no one asks for any more, though the caller that opened it lives."""
         now = time.monotonic()
         if now - self._swept < IDLE / 10:
             return

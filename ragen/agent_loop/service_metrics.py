@@ -56,7 +56,7 @@ def all_stats(config: Mapping[str, Any], patience: float = 10.0) -> list[Service
         if node["Alive"]:
             try:
                 actor = ray.get_actor(actor_name(config, node["NodeID"]), namespace())
-            except ValueError:  # nobody plays there
+            except ValueError:  # no one plays there
                 continue
             references.append(actor.stats.remote())
     ready, _ = ray.wait(references, num_returns=len(references), timeout=patience) if references else ([], [])

@@ -13,7 +13,7 @@ class ServiceSettings:
     """Limits of a service; times in seconds.
 
     Attributes:
-        max_sessions: Most environments that are open at a time in one service.
+        max_sessions: Maximum number of environments that are open at a time in one service.
         queue_timeout: What a request may wait for its lane, beside the time that its turn or reset may take.
         service_timeout: How long a service may leave a call unanswered before another takes its place.
         cpus: What a service's actor asks Ray for.
@@ -30,10 +30,10 @@ class ServiceSettings:
 
     @property
     def open_limit(self) -> float:
-        """Seconds after which whoever opens an environment has an answer, whatever it is."""
+        """Seconds after which the caller that opens an environment has an answer, whatever it is."""
         return self.reset_timeout + self.queue_timeout
 
     @property
     def play_limit(self) -> float:
-        """Seconds after which whoever plays a turn has an answer, whatever it is."""
+        """Seconds after which the caller that plays a turn has an answer, whatever it is."""
         return self.step_timeout + self.queue_timeout

@@ -71,7 +71,7 @@ class ServiceStats:
         opened: Environments opened so far.
         turns: Turns played so far.
         batches: Calls of the engine that turns went in.
-        largest: Most turns that went in one call.
+        largest: Maximum number of turns that went in one call.
         failed: Turns and resets of environments that failed for good.
         refused: Environments that were not opened since too many were.
         late_in_queue: Requests given up while they waited for their lane.

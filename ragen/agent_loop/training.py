@@ -101,7 +101,7 @@ def trainer_config(config: Any) -> DictConfig:
         config: RAGEN's whole configuration.
 
     Raises:
-        ConfigError: A key has a value that cannot work, or stands in one of verl's sections and verl has no such key.
+        ConfigError: A key has an invalid value, or stands in one of verl's sections and verl has no such key.
     """
     from omegaconf import OmegaConf
 

@@ -78,7 +78,7 @@ class Steps:
             tokenizer: The model's.
 
         Raises:
-            ConfigError: A key has a value that cannot work.
+            ConfigError: A key has an invalid value.
         """
         self.tables = read(TableSettings, config)
         self._folder = Path(config["output_dir"])

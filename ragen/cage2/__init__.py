@@ -1,4 +1,4 @@
-"""CAGE Challenge 2: an environment, many of them in lanes, and a search over the orders in which to defend a network.
+"""CAGE Challenge 2: an environment, many of them in workers, and a search over orders of defending a network.
 
     from ragen.cage2 import ParallelEnvWrapper
 
@@ -7,8 +7,8 @@
         observations, rewards, dones, infos = envs.step(actions)
 
 Reading order: ``layout`` (hosts, actions, observation), ``simulator`` (the network and both sides, as tables), ``real``
-(the user's own CAGE 2), ``env`` (either of them as a gymnasium environment), ``wrapper`` (many in lanes); then
-``workflow`` (orders, and how far a defender keeps to one), ``ppo``, ``order_search`` and ``trainer``.
+(the user's own CAGE 2), ``env`` (either of them as a gymnasium environment), ``wrapper`` (many in workers); then
+``workflow`` (orders, and how far a defender complies with one), ``ppo``, ``order_search`` and ``trainer``.
 """
 
 from __future__ import annotations

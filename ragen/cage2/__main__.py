@@ -16,7 +16,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """The command line, under this name."""
     top = CommandParser(
         prog=prog,
-        description="Search for the order of fixing that pays most, or compare the embedded simulator with CAGE 2.",
+        description="Search for the best order of fixing hosts, or compare the embedded simulator with CAGE 2.",
         epilog=f"Examples: {prog} search n_workflows=6; {prog} compare --episodes 20; {prog} search --help",
     )
     top.add_argument("command", choices=COMMANDS, help="what to do; its own arguments follow")
@@ -24,7 +24,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Run a command by its name; its exit status, 2 where there is none of that name."""
+    """Run a command by its name; returns its exit status, 2 for an unknown name."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     name = parser(prog).parse_args(words[:1]).command
     code: int = import_module(COMMANDS[name]).main(words[1:], f"{prog} {name}")

@@ -1,4 +1,4 @@
-"""What was played since the last update, by all environments side by side."""
+"""The buffer of steps since the last update, of all environments in parallel."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ragen.errors import InputError, StateError
 
 
 class ParallelTrajectoryBuffer:
-    """Steps of n environments. A row holds the state *in which* its action was chosen, not the one it led to.
+    """Steps of n environments. A row holds the state *in which* its action was chosen, not the next one.
 
     Attributes:
-        n_envs: How many environments.
+        n_envs: Number of environments.
     """
 
     def __init__(self, n_envs: int) -> None:
-        """Hold nothing yet."""
+        """Create an empty buffer."""
         self.n_envs = n_envs
         self._steps: list[dict[str, np.ndarray]] = []
 
     def __len__(self) -> int:
-        """How many steps of all environments there are."""
+        """The number of steps, each of all environments."""
         return len(self._steps)
 
     def add(
@@ -39,18 +39,18 @@ class ParallelTrajectoryBuffer:
         """Add a step of every environment; everything is copied.
 
         Args:
-            states: What the actions were chosen for: ``(n, d)``.
+            states: The states in which the actions were chosen: ``(n, d)``.
             actions: ``(n,)``.
-            rewards: What they led to: ``(n,)``.
-            dones: Whether an episode ended with it: ``(n,)``.
-            log_probs: The logarithms of the actions' probabilities when they were chosen: ``(n,)``.
-            values: What the critic said about the states: ``(n,)``.
-            cut_values: What the rest of an episode would have been worth, where ``dones`` says that it was cut by a
-                limit of steps; 0 where it really ended, and ignored where it goes on: ``(n,)``. None for zeros.
+            rewards: ``(n,)``.
+            dones: Whether an episode ended with the step: ``(n,)``.
+            log_probs: Log-probabilities of the actions when they were chosen: ``(n,)``.
+            values: The critic's values of the states: ``(n,)``.
+            cut_values: The estimated value of the rest of an episode that was truncated; 0 if it terminated, and
+                ignored if it continues: ``(n,)``. None for zeros.
 
         Raises:
-            InputError: A shape is not as expected, or ``log_probs`` or ``values`` are given in some steps only;
-                nothing was added.
+            InputError: A shape is wrong, or ``log_probs`` or ``values`` are given only in some steps; nothing was
+                added.
         """
         given = {"states": states, "actions": actions, "rewards": rewards, "dones": np.asarray(dones, bool)}
         if log_probs is not None:
@@ -69,11 +69,11 @@ class ParallelTrajectoryBuffer:
         self._steps.append(step)
 
     def get_trajectories(self) -> dict[str, Any]:
-        """Everything, flat and time-major: row ``t * n_envs + i`` is step t of environment i.
+        """All steps as flat arrays, time-major: row ``t * n_envs + i`` is step t of environment i.
 
         Returns:
             ``states (T * n, d)``, ``actions``, ``rewards``, ``dones``, ``log_probs`` and ``values`` ``(T * n,)``, the
-            last two None where they were not given, and ``n_envs`` and ``n_steps``.
+            last two None if they were not given, and ``n_envs`` and ``n_steps``.
 
         Raises:
             StateError: The buffer is empty.
@@ -88,11 +88,11 @@ class ParallelTrajectoryBuffer:
 
         Args:
             gamma: The discount of a step.
-            last_values: What the rest is worth of those episodes that go on after the last step: ``(n,)``; None for 0.
+            last_values: The value of the rest of episodes that continue after the last step: ``(n,)``; None for 0.
 
         Returns:
-            float64, ``(T * n,)``, time-major. After a step with ``dones`` comes its ``cut_values``, and nothing of the
-            next episode.
+            float64, ``(T * n,)``, time-major. A step with ``dones`` is followed by its ``cut_values``, and by nothing
+            of the next episode.
 
         Raises:
             StateError: The buffer is empty.
@@ -106,7 +106,7 @@ class ParallelTrajectoryBuffer:
         return returns.reshape(-1)
 
     def reset(self) -> None:
-        """Hold nothing any more."""
+        """Empty the buffer."""
         self._steps.clear()
 
     def _flat(self, name: str) -> np.ndarray:

@@ -1,9 +1,9 @@
 """Compares the embedded simulator with the real CAGE Challenge 2: ``python -m ragen.cage2 compare --episodes 200``.
 
-Both play the same policies against the same agents, each episode from a seed of its own; since they draw their numbers
-in other orders, what can be equal is the distribution. Every row has both values, their difference, and how far it may
-come from chance alone (95 %): of rows that are equal in truth, one in twenty lies outside. The policies are three
-simple ways to play Blue, by the 52 bits alone.
+Both play the same policies against the same agents, each episode from its own seed. Since they draw random numbers in
+different orders, only distributions can be equal. Every row has both values, their difference, and the 95 % margin of
+chance: one in twenty rows lies outside even if the simulators are equal. The policies are three simple Blue policies
+that use only the 52 bits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ragen.errors import ConfigError
 from ragen.games import GYM
 from ragen.parallel import Change, EnvEngine, EnvSpec, Settings
 
-# Ways to play Blue
+# Blue policies
 
 
 class Policy(Protocol):
@@ -50,22 +50,22 @@ class Sleep:
 
 
 class Random:
-    """Takes any of the 145 actions, each as often."""
+    """Takes each of the 145 actions with equal probability."""
 
     def __init__(self, seed: int) -> None:
-        """Draw from a generator of its own."""
+        """Create a generator."""
         self._rng = random.Random(f"random policy {seed}")
 
     def act(self, bits: Sequence[Any]) -> int:
-        """Any action."""
+        """A random action."""
         return self._rng.randrange(layout.N_ACTIONS)
 
 
 class ReactRestore:
     """Monitors; then restores, one after the other, the hosts that showed an exploit; then monitors again.
 
-    After the challenge's baseline of that name, which sees process ids where this sees bits: User0 is left alone, and
-    what shows while it restores is missed.
+    Modeled on the challenge's baseline of that name, which uses process ids instead of bits: User0 is ignored, and so
+    is activity during restores.
     """
 
     def __init__(self, seed: int) -> None:
@@ -74,7 +74,7 @@ class ReactRestore:
         self._has_monitored = False
 
     def act(self, bits: Sequence[Any]) -> int:
-        """Restore the host that waits longest, or monitor."""
+        """Restore the host that has waited longest, or monitor."""
         if self._has_monitored:
             self._waiting += [host for host in _exploited(bits) if host not in (layout.FOOTHOLD, *self._waiting)]
         self._has_monitored = not self._waiting
@@ -105,14 +105,14 @@ _ENVS = 8
 
 
 class Episode(NamedTuple):
-    """What is measured of an episode.
+    """The measurements of an episode.
 
     Attributes:
         total: The sum of Blue's rewards.
         first_impact: The step of Red's first Impact that was reported to it as a success, from 1; 0 for none.
         tried: Exploits that Red tried, by host.
-        worked: Those that gave it a session.
-        shown: How often a host was shown as each of :data:`SHOWN`, over all steps and hosts.
+        worked: Exploits that opened a session, by host.
+        shown: The count of each of :data:`SHOWN` over all steps and hosts.
     """
 
     total: float
@@ -123,7 +123,7 @@ class Episode(NamedTuple):
 
 
 class Contest:
-    """Plays whole episodes where it lives."""
+    """Plays whole episodes in its process."""
 
     def __init__(self, config: Cage2Config) -> None:
         """Build the game."""
@@ -153,14 +153,14 @@ def _shown(bits: Sequence[int]) -> list[int]:
 
 
 def played(config: Cage2Config, policy: str, episodes: int, seed: int, workers: int) -> list[Episode]:
-    """Play episodes, in lanes.
+    """Play episodes in workers.
 
     Args:
-        config: What plays, and against whom.
+        config: The simulator and the Red agent.
         policy: A key of :data:`~ragen.cage2.compare.POLICIES`.
-        episodes: How many.
-        seed: The first one's; the others follow.
-        workers: How many; 0 for none.
+        episodes: Number of episodes.
+        seed: Seed of the first one; the others count up.
+        workers: Number of workers; 0 for none.
     """
     build = partial(Contest, config)
     specs = [EnvSpec.of(build, env_id=i, tag="cage2", game=GYM) for i in range(min(_ENVS, episodes))]
@@ -178,7 +178,7 @@ def played(config: Cage2Config, policy: str, episodes: int, seed: int, workers: 
     return found
 
 
-# What is compared
+# Compared quantities
 
 
 @dataclass
@@ -186,11 +186,11 @@ class Row:
     """One quantity on both simulators.
 
     Attributes:
-        what: In words.
+        what: Its description.
         embedded, cage2: Its mean on each.
         embedded_pm, cage2_pm: Half their 95 % intervals.
-        difference: The embedded one's less the real one's.
-        pm: How large it may be by chance, 95 %.
+        difference: The embedded mean minus the real one.
+        pm: The 95 % margin of chance of the difference.
     """
 
     what: str
@@ -203,7 +203,7 @@ class Row:
 
     @property
     def agrees(self) -> bool:
-        """Whether the difference may come from chance."""
+        """Whether the difference is within the margin of chance."""
         return abs(self.difference) <= self.pm + 1e-9
 
 
@@ -220,23 +220,23 @@ class Sample(NamedTuple):
 
 
 def mean_of(values: Sequence[float]) -> Sample:
-    """The mean of values that do not depend on each other."""
+    """The mean of independent values."""
     count = len(values)
     mean = sum(values) / count
     return Sample(mean, sum((value - mean) ** 2 for value in values) / max(count - 1, 1) / count)
 
 
 def rate_of(worked: Sequence[int], tried: Sequence[int]) -> Sample:
-    """A rate from episodes in each of which it was tried a number of times; what happens in one hangs together."""
+    """A success rate over episodes with several tries each, whose outcomes within an episode are correlated."""
     total, count = sum(tried), len(tried)
     rate = sum(worked) / total
     spread = sum((w - rate * t) ** 2 for w, t in zip(worked, tried, strict=True))
-    smallest = 0.25 / total**2  # where all went alike, chance is not nothing
+    smallest = 0.25 / total**2  # a lower bound, for rates of exactly 0 or 1
     return Sample(rate, max(spread / total**2 * count / max(count - 1, 1), smallest))
 
 
 def row(what: str, embedded: Sample, cage2: Sample) -> Row:
-    """Both beside each other."""
+    """A row of both simulators."""
     pm = SURE * math.sqrt(embedded.variance + cage2.variance)
     difference = embedded.mean - cage2.mean
     return Row(what, embedded.mean, embedded.pm, cage2.mean, cage2.pm, difference, pm)
@@ -292,7 +292,7 @@ def as_table(rows: Sequence[Row]) -> str:
 
 @refusing
 def main(argv: Sequence[str] | None = None, prog: str = "python -m ragen.cage2 compare") -> int:
-    """Compare, and print the table; what the process is to exit with.
+    """Compare, and print the table; returns the exit status.
 
     Args:
         argv: Arguments of the command line, without the program's name.
@@ -309,7 +309,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m ragen.cage2 c
 
 
 def compared(given: argparse.Namespace) -> list[Row]:
-    """Play on both simulators; all rows."""
+    """Play on both simulators; returns all rows."""
     found: list[Row] = []
     for red in given.red:
         configs = [
@@ -329,12 +329,12 @@ def _arguments(prog: str) -> argparse.ArgumentParser:
         description="Compare the embedded simulator with CAGE Challenge 2, episode by episode.",
         epilog=f"Example: {prog} --episodes 20 --cage2-path ~/cage-challenge-2",
     )
-    parser.add_argument("--episodes", type=int, default=200, help="of each policy, agent and simulator")
+    parser.add_argument("--episodes", type=int, default=200, help="episodes of each policy, agent and simulator")
     parser.add_argument("--steps", type=int, default=100, help="of an episode")
-    parser.add_argument("--seed", type=int, default=0, help="of the first episode")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first episode")
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="0 for none")
     parser.add_argument("--red", nargs="+", choices=REDS, default=list(REDS))
     parser.add_argument("--policy", nargs="+", choices=list(POLICIES), default=list(POLICIES))
     parser.add_argument("--cage2-path", help="a checkout of CAGE Challenge 2")
-    parser.add_argument("--json", type=Path, help="where to write the rows as well")
+    parser.add_argument("--json", type=Path, help="also write the rows to this file")
     return parser

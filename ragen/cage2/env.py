@@ -26,13 +26,13 @@ _NAMES = {name: key for key, name in real.CLASSES.items()} | {name: name for nam
 
 @dataclass(frozen=True)
 class Cage2Config:
-    """What an environment is built with, checked; travels to workers. Made by :meth:`of`.
+    """The checked arguments of an environment, which are sent to workers. Created by :meth:`of`.
 
     Attributes:
-        red_agent: One of :data:`RED_AGENTS`, or a class of the user's, pickled by cloudpickle.
-        max_steps: After how many steps an episode is truncated.
+        red_agent: One of :data:`RED_AGENTS`, or a user's class, pickled by cloudpickle.
+        max_steps: Number of steps after which an episode is truncated.
         package: The folder of the user's ``CybORG``; None for the embedded simulator.
-        scenario_path: The user's scenario, if it is another one than the second.
+        scenario_path: The user's scenario, if it is not the second one.
         bugs: One of :data:`BUGS`.
     """
 
@@ -42,7 +42,7 @@ class Cage2Config:
     scenario_path: str | None
     bugs: str
 
-    # what an engine asks of what builds an environment
+    # attributes that the engine reads from a builder
     uses_global_rng = False
     preload = ("gymnasium", "ragen.games.gym_game", __name__)
 
@@ -56,10 +56,10 @@ class Cage2Config:
         scenario_path: str | os.PathLike[str] | None = None,
         bugs: str = "faithful",
     ) -> Cage2Config:
-        """Check arguments, and find the simulator that is to play; see :class:`Cage2Env`.
+        """Check arguments, and find the simulator; see :class:`Cage2Env`.
 
         Raises:
-            ConfigError: One cannot work; the message names it and what was expected.
+            ConfigError: A value is invalid; the message names it and what was expected.
         """
         for name, value, known in (("simulator", simulator, SIMULATORS), ("bugs", bugs, BUGS)):
             if value not in known:
@@ -82,7 +82,7 @@ class Cage2Config:
 
     @property
     def simulator(self) -> str:
-        """Which one plays: ``"embedded"`` or ``"cage2"``."""
+        """The simulator: ``"embedded"`` or ``"cage2"``."""
         return "embedded" if self.package is None else "cage2"
 
     def __call__(self) -> Cage2Env:
@@ -90,7 +90,7 @@ class Cage2Config:
         return Cage2Env(config=self)
 
     def game(self) -> EmbeddedGame | real.Cage2Game:
-        """Build what it plays."""
+        """Build the game."""
         if self.package is None:
             assert isinstance(self.red_agent, str)
             return EmbeddedGame(self.red_agent, self.bugs)
@@ -132,12 +132,12 @@ class Cage2Env(gymnasium.Env[Observation, Any]):
     most 0. Episodes never terminate; they are truncated after ``max_steps``. ``info`` of a reset and of a step has
 
     - ``compromised``: five booleans, whether Red has a session on a host of each of
-      :data:`~ragen.cage2.layout.WORKFLOW_TYPES`, its first one on User0 left out;
+      :data:`~ragen.cage2.layout.WORKFLOW_TYPES`, not counting its first one on User0;
     - ``compromised_before``: the same before the action (steps only).
 
     Attributes:
-        config: What it was built with.
-        game: What plays.
+        config: Its arguments.
+        game: The game.
         simulator: ``"embedded"`` or ``"cage2"``.
     """
 
@@ -158,17 +158,17 @@ class Cage2Env(gymnasium.Env[Observation, Any]):
         """Build it.
 
         Args:
-            red_agent: ``"b_line"``, ``"meander"``, ``"sleep"``, their classes' names, or a class; a class of the user's
-                own needs the real CAGE 2.
-            max_steps: After how many steps an episode is truncated.
-            simulator: ``"embedded"``, ``"cage2"`` (the user's own), or ``"auto"``: the user's own where it is found.
-            cage2_path: Where that is; see :func:`ragen.cage2.real.find`.
+            red_agent: ``"b_line"``, ``"meander"``, ``"sleep"``, their classes' names, or a class; a user's own class
+                needs the real CAGE 2.
+            max_steps: Number of steps after which an episode is truncated.
+            simulator: ``"embedded"``, ``"cage2"`` (the user's own), or ``"auto"``: the user's own if found.
+            cage2_path: Its path; see :func:`ragen.cage2.real.find`.
             scenario_path: A scenario file for it, with the hosts and actions of the second.
-            bugs: ``"faithful"`` or ``"fixed"``: whether the embedded simulator keeps the original's quirks.
-            config: All of these, checked, instead of them.
+            bugs: ``"faithful"`` or ``"fixed"``: whether the embedded simulator keeps the original's bugs.
+            config: The checked arguments, instead of all others.
 
         Raises:
-            ConfigError: An argument cannot work.
+            ConfigError: An argument is invalid.
         """
         self.config = config or Cage2Config.of(red_agent, max_steps, simulator, cage2_path, scenario_path, bugs)
         self.simulator = self.config.simulator
@@ -184,8 +184,8 @@ class Cage2Env(gymnasium.Env[Observation, Any]):
         """Begin an episode.
 
         Args:
-            seed: All of the episode follows from it and the actions; without, the environment goes on with its own.
-            options: None are known; ignored.
+            seed: Determines the episode together with the actions; None continues with the environment's generator.
+            options: Ignored.
         """
         super().reset(seed=seed)
         bits = self.game.reset(int(self.np_random.integers(2**31)))
@@ -216,7 +216,7 @@ class Cage2Env(gymnasium.Env[Observation, Any]):
         return np.array(bits, np.float32), reward, False, self._steps >= self.config.max_steps, info
 
     def access_levels(self) -> dict[str, str]:
-        """How far Red is on each host: ``"None"``, ``"User"`` or ``"Privileged"`` by its name."""
+        """Red's access to each host: ``"None"``, ``"User"`` or ``"Privileged"`` by host name."""
         return self.game.access_levels()
 
 

@@ -1,17 +1,17 @@
-"""What Blue sees and does in CAGE Challenge 2, by numbers: 13 hosts, 145 actions, 52 bits; as its wrapper has them.
+"""The numbering of Blue's hosts, actions and observations in CAGE Challenge 2: 13 hosts, 145 actions, 52 bits.
 
 ========== ============================================================================================
 action     what
 ========== ============================================================================================
 0, 1       sleep; monitor
 2 to 14    analyse a host, in the order of :data:`HOSTS`
-15 to 27   remove what runs there on Red's behalf and was noticed
+15 to 27   remove Red's noticed processes from a host
 28 to 131  eight blocks of decoys, in the order of :data:`DECOYS`
 132 to 144 restore a host
 ========== ============================================================================================
 
-Of an observation each host has four bits: two of this step's activity (none 00, scan 10, exploit 11), two of how far
-it is thought to be compromised (no 00, unknown 10, user 01, privileged 11).
+An observation has four bits per host: two for this step's activity (none 00, scan 10, exploit 11), two for its presumed
+compromise (no 00, unknown 10, user 01, privileged 11). The numbering is that of the challenge's wrapper.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ N_BITS = 4 * N_HOSTS
 ACTIVITY = {"none": (0, 0), "scan": (1, 0), "exploit": (1, 1)}
 COMPROMISED = {"no": (0, 0), "unknown": (1, 0), "user": (0, 1), "privileged": (1, 1)}
 
-ACCESS_LEVELS = ("None", "User", "Privileged")  # what Red has on a host
+ACCESS_LEVELS = ("None", "User", "Privileged")  # Red's access to a host
 
 WORKFLOW_TYPES = ("defender", "enterprise", "op_server", "op_host", "user")
-"""Kinds of hosts that an order of defence is an order of."""
+"""The types of hosts that a workflow orders."""
 
 _TYPE_OF = (0, 1, 1, 1, 3, 3, 3, 2, 4, 4, 4, 4, 4)
 
-FOOTHOLD = INDEX["User0"]  # where Red's first session is, which nothing ends
+FOOTHOLD = INDEX["User0"]  # the host of Red's first session, which nothing ends
 
 
 def fix_target(action: int) -> int | None:
-    """Which type of host an action fixes.
+    """The type of host that an action fixes.
 
     Args:
         action: Number of an action.
@@ -84,10 +84,10 @@ def action_name(action: int) -> str:
 
 
 def compromised_types(hosts: set[int] | list[int]) -> tuple[bool, ...]:
-    """Whether Red is on a host of each type.
+    """Whether Red has a session on a host of each type.
 
     Args:
-        hosts: Hosts with a session of Red; the one that Red never loses does not count.
+        hosts: Hosts with a session of Red; the foothold does not count.
 
     Returns:
         Five booleans, in the order of :data:`WORKFLOW_TYPES`.

@@ -1,13 +1,13 @@
-"""Which workflow to try next: a Gaussian process over all 120 orders, and upper confidence bounds.
+"""Bayesian optimization over workflows: a Gaussian process over all 120 orders, with upper confidence bounds.
 
 The kernel is Mallows', ``signal * exp(-decay * Kendall's distance)``, positive definite on all orders for every decay
-(Jiao and Vert 2015). Values are standardized. Signal, decay and the variance between two trainings of one workflow are
-those of a small grid that make what was seen likeliest, with weak priors, so that two values alone decide nothing; the
-noise of a value that comes from the spread over its environments is added to its own variance.
+(Jiao and Vert 2015). Values are standardized. Signal, decay and the variance between two trainings of one workflow
+maximize the posterior on a small grid, with weak priors, so that two values alone decide little; the standard error of
+a value over its environments is added to its variance.
 
-Proposed is the order whose mean plus ``beta`` standard deviations is largest (Srinivas et al. 2010). Of several that
-are proposed at once, each is taken as if its mean had been seen already (GP-BUCB, Desautels et al. 2014). An order that
-was tried may come again, where knowing it better is worth more than anything new.
+The proposed order has the largest mean plus ``beta`` standard deviations (Srinivas et al. 2010). If several are
+proposed at once, each is treated as if its mean had been observed (GP-BUCB, Desautels et al. 2014). An order may be
+proposed again if a better estimate of it is worth more than a new order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Kernel:
     """Hyperparameters, for standardized values.
 
     Attributes:
-        decay: How fast orders become different with their distance.
+        decay: Decay of the correlation with distance.
         signal: Variance of the values of orders.
         noise: Variance between two trainings of one order.
     """
@@ -40,7 +40,7 @@ class Kernel:
     noise: float
 
     def log_prior(self) -> float:
-        """Weak beliefs, each normal in the logarithm: decay 0.3, signal 1, noise 0.1, within factors of 3, 2 and 4."""
+        """The log-density of a weak log-normal prior: decay 0.3, signal 1, noise 0.1, within factors of 3, 2 and 4."""
         believed = ((self.decay, 0.3, 3.0), (self.signal, 1.0, 2.0), (self.noise, 0.1, 4.0))
         return -0.5 * sum((math.log(value / center) / math.log(factor)) ** 2 for value, center, factor in believed)
 
@@ -53,12 +53,12 @@ GRID = tuple(
 
 @dataclass(frozen=True)
 class Observation:
-    """What training with an order gave.
+    """The result of training with an order.
 
     Attributes:
-        number: The order's.
+        number: The order's number.
         value: The mean return.
-        noise: The standard error of it, over environments.
+        noise: Its standard error over environments.
     """
 
     number: int
@@ -68,12 +68,12 @@ class Observation:
 
 @dataclass(frozen=True)
 class Belief:
-    """What is believed of all 120 orders, in the units of the values.
+    """The posterior over all 120 orders, in the units of the values.
 
     Attributes:
         mean: ``(120,)``.
-        std: Of the order's mean return, without the noise of a training: ``(120,)``.
-        kernel: The hyperparameters behind it.
+        std: Standard deviation of the order's mean return, without the noise of a training: ``(120,)``.
+        kernel: Its hyperparameters.
     """
 
     mean: np.ndarray
@@ -82,23 +82,23 @@ class Belief:
 
 
 class OrderSearch:
-    """Remembers what was seen, and proposes orders. What it proposes follows from its arguments and from that alone.
+    """Records observations, and proposes orders, which depend only on its arguments and the observations.
 
     Attributes:
-        manager: Knows the orders.
-        observations: What was seen, in its order.
+        manager: The list of orders.
+        observations: The observations in order.
     """
 
     def __init__(self, beta: float = 2.0, seed: int = 0, manager: WorkflowManager | None = None) -> None:
-        """Have seen nothing.
+        """Begin without observations.
 
         Args:
             beta: Standard deviations that are added to the mean.
-            seed: Of the choice between orders that are equally good, as all are at first.
-            manager: Knows the orders; None for a new one.
+            seed: Seed of the choice between equally good orders, as all are at first.
+            manager: The list of orders; None for a new one.
 
         Raises:
-            ConfigError: ``beta`` is negative or no number.
+            ConfigError: ``beta`` is negative or not a number.
         """
         if not (math.isfinite(beta) and beta >= 0):
             raise ConfigError(f"beta = {beta}: expected a number of at least 0.")
@@ -108,15 +108,15 @@ class OrderSearch:
         self._preference = np.random.default_rng(seed).permutation(len(self.manager.orders))
 
     def observe(self, order: Sequence[str], value: float, noise: float = 0.0) -> None:
-        """Remember what training with an order gave.
+        """Record the result of training with an order.
 
         Args:
             order: The workflow.
             value: Its mean return.
-            noise: The standard error of that.
+            noise: The standard error of the mean.
 
         Raises:
-            WorkflowError: The order is none.
+            WorkflowError: The order is invalid.
             InputError: The value or the noise is not finite, or the noise negative.
         """
         number = self.manager.number(order)
@@ -128,7 +128,7 @@ class OrderSearch:
         """The orders to try next.
 
         Args:
-            count: How many, to be tried at once.
+            count: Number of orders, to be tried at once.
 
         Raises:
             InputError: ``count`` is less than 1.
@@ -146,14 +146,14 @@ class OrderSearch:
         return [self.manager.orders[number] for number in chosen]
 
     def belief(self) -> Belief:
-        """What is believed of all orders now."""
+        """The current posterior over all orders."""
         process = _Process.fitted(self.manager.distances, self.observations)
         return Belief(process.center + process.scale * process.mean(), process.scale * process.std(), process.kernel)
 
 
 @dataclass(frozen=True)
 class _Process:
-    """A Gaussian process that has seen something; in standardized values."""
+    """A Gaussian process conditioned on observations, in standardized values."""
 
     distances: np.ndarray
     kernel: Kernel
@@ -175,7 +175,7 @@ class _Process:
         return max(candidates, key=lambda each: each._log_likelihood() + each.kernel.log_prior())
 
     def hallucinated(self, number: int) -> _Process:
-        """The process, had it seen its own mean of an order: means stay as they are, and it is surer about them."""
+        """The process conditioned on its own mean for an order: means are unchanged, variances decrease."""
         return _Process(
             self.distances,
             self.kernel,
@@ -210,7 +210,7 @@ class _Process:
         return float(-0.5 * white @ white - np.log(np.diag(factor)).sum())
 
     def _factor(self) -> np.ndarray:
-        """The Cholesky factor of the covariance of what was seen."""
+        """The Cholesky factor of the covariance of the observations."""
         covariance = self._similarity(self.distances[np.ix_(self.numbers, self.numbers)])
         return np.linalg.cholesky(covariance + np.diag(self.noises + self.kernel.noise + _JITTER))
 

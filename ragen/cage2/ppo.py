@@ -1,12 +1,13 @@
-"""PPO (Schulman et al. 2017) for a defender that knows its workflow, over environments side by side.
+"""PPO (Schulman et al. 2017) for a defender conditioned on its workflow, over parallel environments.
 
-The network sees 52 observations and the workflow's code of 25. An update takes ``update_steps`` steps of all
-environments as one batch, for ``K_epochs`` passes. Returns are standardized; an advantage is the return less what the
-critic says now. Where an episode is cut, by its limit of steps or by the end of the batch, the critic says what the
-rest is worth; its output is of standardized returns, and is read in the scale of the update before (0 before the
-first). What keeps to the workflow is paid as the change of its value; see :mod:`ragen.cage2.workflow`.
+The network's input is the 52 bits of the observation and the 25 numbers of the workflow's code. An update uses
+``update_steps`` steps of all environments as one batch, for ``K_epochs`` passes. Returns are standardized; an advantage
+is the return minus the critic's current value. If an episode is truncated, by its limit of steps or by the end of the
+batch, the critic estimates the value of the rest; its output is a standardized return, and is converted with the scale
+of the previous update (0 before the first). Compliance with the workflow is rewarded by the change of its value; see
+:mod:`ragen.cage2.workflow`.
 
-Actions are drawn from a generator of the policy's own: its seed and what it sees decide them, and nothing else.
+Actions are drawn from the policy's own generator: they depend only on its seed and the observations.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ VALUE_COEF, ENTROPY_COEF, GRAD_CLIP = 0.5, 0.01, 0.5
 
 
 class ActorCritic(nn.Module):
-    """Two networks of two hidden layers with tanh, which share nothing."""
+    """Two separate networks with two hidden layers and tanh."""
 
     def __init__(self, inputs: int, actions: int = N_ACTIONS) -> None:
         """Draw weights from torch's global generator."""
@@ -49,7 +50,7 @@ class ActorCritic(nn.Module):
         return chosen, -(logs.exp() * logs).sum(-1), self.value(inputs)
 
     def value(self, inputs: Tensor) -> Tensor:
-        """What the critic says: standardized returns, ``(rows,)``."""
+        """The critic's values: standardized returns, ``(rows,)``."""
         return self.critic(inputs).squeeze(-1)
 
 
@@ -59,9 +60,9 @@ class ParallelOrderConditionedPPO:
     Attributes:
         policy: The networks.
         optimizer: Their optimizer.
-        buffer: What was played since the last update.
-        compliance: Counts fixes in the present episodes.
-        n_updates: How many updates there were.
+        buffer: The steps since the last update.
+        compliance: Counts fixes in the current episodes.
+        n_updates: Number of updates so far.
         return_mean, return_std: The scale of the critic's output.
     """
 
@@ -83,27 +84,27 @@ class ParallelOrderConditionedPPO:
         compliance_definition: str = "first_compromised",
         seed: int = 0,
     ) -> None:
-        """Make a policy that knows nothing.
+        """Create an untrained policy.
 
         Args:
             input_dims: Width of an observation.
             n_envs: How many environments it plays.
             lr: Adam's learning rate.
-            betas: Adam's.
-            gamma: Discount of a step.
+            betas: Adam's betas.
+            gamma: Discount factor per step.
             K_epochs: Passes over the batch in an update.
-            eps_clip: How far a ratio of probabilities may be from 1 before it gains nothing.
+            eps_clip: PPO's clip range of the probability ratio.
             workflow_order: The workflow; None for the types in the order of their indices.
-            workflow_manager: Knows the workflows; None for a new one.
-            alignment_alpha: What full compliance with the workflow is worth.
-            alignment_beta: What a full violation costs.
+            workflow_manager: The list of workflows; None for a new one.
+            alignment_alpha: The value of full compliance with the workflow.
+            alignment_beta: The cost of full violation.
             update_steps: Steps of all environments for an update.
             compliance_definition: Which fixes comply; see :mod:`ragen.cage2.workflow`.
-            seed: Of weights and actions.
+            seed: Seed of weights and actions.
 
         Raises:
             ConfigError: A number is too small.
-            WorkflowError: The order is none.
+            WorkflowError: The order is invalid.
         """
         for name, number in (("n_envs", n_envs), ("K_epochs", K_epochs), ("update_steps", update_steps)):
             if number < 1:
@@ -132,11 +133,10 @@ class ParallelOrderConditionedPPO:
             states: Observations, ``(n, input_dims)``.
 
         Returns:
-            Actions int64, their log-probabilities float32, and the expected discounted rest of the returns float64;
-            ``(n,)`` each.
+            Actions int64, their log-probabilities float32, and the expected discounted returns float64; ``(n,)`` each.
 
         Raises:
-            InputError: The shape is another.
+            InputError: The shape is wrong.
         """
         states = np.asarray(states, np.float32)
         if states.shape != (self.n_envs, self._input_dims):
@@ -150,7 +150,7 @@ class ParallelOrderConditionedPPO:
         return actions, logs.numpy()[np.arange(self.n_envs), actions], self.values_of(states)
 
     def values_of(self, states: np.ndarray) -> np.ndarray:
-        """What the critic expects of the discounted rest after some states, in rewards: float64, ``(rows,)``."""
+        """The critic's expected discounted returns from states, in units of reward: float64, ``(rows,)``."""
         with torch.no_grad():
             standardised = self.policy.value(self._inputs(states)).double().numpy()
         return self.return_mean + self.return_std * standardised
@@ -165,19 +165,19 @@ class ParallelOrderConditionedPPO:
         log_probs: np.ndarray,
         values: np.ndarray,
     ) -> list[EpisodeCompliance | None]:
-        """Remember a step of every environment, and what it is paid for keeping to the workflow.
+        """Store a step of every environment, with the reward for compliance with the workflow.
 
         Args:
-            states: What was seen before the actions, as :meth:`get_actions` got it.
-            actions: What was done.
-            rewards: What the environments gave for that.
-            dones: Whether an episode ended with it.
-            infos: With ``compromised_before``, and at an end ``truncated`` and ``final_observation``.
-            log_probs: As :meth:`get_actions` gave them with the actions.
-            values: The same.
+            states: The observations before the actions, as passed to :meth:`get_actions`.
+            actions: The actions.
+            rewards: The environments' rewards.
+            dones: Whether an episode ended with the step.
+            infos: Infos with ``compromised_before``, and at an end ``truncated`` and ``final_observation``.
+            log_probs: The log-probabilities that :meth:`get_actions` returned with the actions.
+            values: The values that it returned.
 
         Returns:
-            For each environment whose episode ended how far that kept to the workflow; None for the others.
+            For each environment whose episode ended, its compliance; None for the others.
         """
         aligned = self.compliance.step(actions, np.array([info["compromised_before"] for info in infos]))
         dones = np.asarray(dones, bool)
@@ -195,10 +195,10 @@ class ParallelOrderConditionedPPO:
         return len(self.buffer) >= self.update_steps
 
     def update(self, next_states: np.ndarray) -> dict[str, float]:
-        """Learn from all that the buffer holds, and empty it.
+        """Update the policy with the buffer's steps, and empty the buffer.
 
         Args:
-            next_states: What is seen now, ``(n, input_dims)``: episodes that go on are worth what the critic says.
+            next_states: The current observations, ``(n, input_dims)``, for the values of continuing episodes.
 
         Returns:
             Means over the passes: ``policy_loss``, ``value_loss``, ``entropy``.
@@ -218,9 +218,9 @@ class ParallelOrderConditionedPPO:
         return {name: float(np.mean([each[name] for each in passes])) for name in passes[0]}
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights, optimizer and the scale of the critic: what is needed to play, or to learn on.
+        """Weights, optimizer and the critic's scale, to play or to continue training.
 
-        The generator of actions, the buffer and the counts of present episodes are not in it.
+        The generator of actions, the buffer and the counts of current episodes are not included.
         """
         return {
             "policy": self.policy.state_dict(),
@@ -231,7 +231,7 @@ class ParallelOrderConditionedPPO:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what :meth:`state_dict` gave; the workflow stays the one that it was made for."""
+        """Load a result of :meth:`state_dict`; the workflow is unchanged."""
         self.policy.load_state_dict(state["policy"])
         self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))  # which would keep the tensors it is given
         self.return_mean, self.return_std = state["returns"]
@@ -249,7 +249,7 @@ class ParallelOrderConditionedPPO:
         return {"policy_loss": found.policy.item(), "value_loss": found.value.item(), "entropy": found.entropy.item()}
 
     def _inputs(self, states: np.ndarray) -> Tensor:
-        """Observations with the workflow's code behind them."""
+        """Observations followed by the workflow's code."""
         rows = np.asarray(states, np.float32)
         return torch.from_numpy(np.hstack((rows, np.broadcast_to(self._code, (len(rows), len(self._code))))))
 

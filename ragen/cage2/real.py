@@ -1,15 +1,15 @@
-"""The user's own CAGE Challenge 2: found, imported without a trace, and played with generators of its own.
+"""The user's own CAGE Challenge 2: finds it, imports it without side effects, and plays it with isolated generators.
 
 It is not on any package index: a checkout of ``cage-challenge/cage-challenge-2`` is found by ``cage2_path=``, by the
 environment variable ``RAGEN_CAGE2_PATH``, or because its package ``CybORG`` can be imported.
 
-It asks for ``gym``, ``paramiko`` and ``prettytable``, of which it uses next to nothing. Where one of them is not
-installed, a stand-in takes its place *while CybORG is imported* and is gone afterwards: an ``import gym`` elsewhere in
-the process fails or succeeds as it would have. The same goes for the folder on ``sys.path``.
+It imports ``gym``, ``paramiko`` and ``prettytable``, but uses almost nothing of them. If one of them is not installed,
+a stub takes its place *while CybORG is imported* and is removed afterwards, so that an ``import gym`` elsewhere in the
+process is unaffected. The same holds for the folder on ``sys.path``.
 
-It draws from the global ``random``. Each game has a state of its own of it, put in place for the length of a call and
-begun anew with the seed of each episode, so that an episode follows from its seed and Blue's actions alone. NumPy's
-global generator is kept apart likewise where the checkout's sources name it, or the user brings an agent.
+It draws from the global ``random``. Each game has its own state of it, which is installed for the length of a call and
+seeded with each episode's seed, so that an episode depends only on its seed and Blue's actions. NumPy's global
+generator is isolated likewise if the checkout's sources mention it, or if the user supplies an agent.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ _importing = threading.Lock()
 
 
 class RedMove(NamedTuple):
-    """An action of Red: the name of its class, and the index of the host that it is for, -1 for none."""
+    """An action of Red: the name of its class, and the index of its target host, -1 for none."""
 
     kind: str
     target: int = -1
 
 
-# Where it is
+# Finding it
 
 
 def find(cage2_path: str | os.PathLike[str] | None = None) -> Path | None:
     """The folder of the package ``CybORG`` of CAGE Challenge 2.
 
     Args:
-        cage2_path: A checkout of it, its folder ``CybORG``, or the package itself; else the environment variable
-            ``RAGEN_CAGE2_PATH`` says so, and else it is looked for among what can be imported.
+        cage2_path: A checkout of it, its folder ``CybORG``, or the package itself; by default, the environment variable
+            ``RAGEN_CAGE2_PATH``, or else an importable package.
 
     Returns:
-        The folder; None where nothing was named and nothing is there.
+        The folder; None if nothing was named and nothing was found.
 
     Raises:
-        ConfigError: What was named is no CAGE Challenge 2.
+        ConfigError: The given path is not a CAGE Challenge 2.
     """
     named, path = "cage2_path", cage2_path
     if path is None:
@@ -74,7 +74,7 @@ def find(cage2_path: str | os.PathLike[str] | None = None) -> Path | None:
 
 
 def _importable() -> list[Path]:
-    """Where an import would find ``CybORG``, whether or not this process has loaded one from elsewhere."""
+    """The folders where an import would find ``CybORG``, even if this process has loaded it from elsewhere."""
     for finder in sys.meta_path:
         if (spec := finder.find_spec("CybORG", None)) is not None:
             return [Path(each) for each in (spec.submodule_search_locations or ())]
@@ -86,11 +86,11 @@ def _is_cage2(package: Path) -> bool:
     return package.name == "CybORG" and (package / SCENARIO).is_file() and wrapper.is_file()
 
 
-# How it is imported
+# Importing it
 
 
 class Cage2Modules(NamedTuple):
-    """What is needed of it.
+    """The needed parts of the package.
 
     Attributes:
         agents: The module of its agents.
@@ -108,11 +108,11 @@ def load(package: Path) -> Cage2Modules:
     """Import it.
 
     Args:
-        package: The folder that :func:`find` gave.
+        package: The folder that :func:`find` returned.
 
     Raises:
         ConfigError: This process has already loaded another CybORG.
-        MissingExtraError: A package that it needs, and that has no stand-in here, is not installed.
+        MissingExtraError: A package that it needs, and that has no stub here, is not installed.
     """
     with _importing:
         loaded = sys.modules.get("CybORG")
@@ -132,7 +132,7 @@ def load(package: Path) -> Cage2Modules:
 
 @cache
 def _names_numpy_random() -> bool:
-    """Whether one of the modules that were imported mentions it; the challenge's own do not."""
+    """Whether one of its imported modules mentions NumPy's generator; the original challenge's do not."""
     modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "CybORG"]
     sources = [Path(module.__file__) for module in modules if module.__file__]
     return any(
@@ -185,7 +185,7 @@ def _paramiko() -> ModuleType:
 
 
 class _Table:
-    """Stands in for prettytable's: rows, in the order in which they came."""
+    """A stub for prettytable's: rows in order of insertion."""
 
     def __init__(self, field_names: Any = ()) -> None:
         self.field_names = list(field_names)
@@ -204,11 +204,11 @@ def _prettytable() -> ModuleType:
 _MAKERS = {"gym": _gym, "paramiko": _paramiko, "prettytable": _prettytable}
 
 
-# How it is played
+# Playing it
 
 
 class Cage2Game:
-    """One game of the real CAGE Challenge 2, as the embedded simulator's.
+    """One game of the real CAGE Challenge 2, with the embedded simulator's interface.
 
     Attributes:
         env: Its ``ChallengeWrapper``.
@@ -219,12 +219,12 @@ class Cage2Game:
         """Build it.
 
         Args:
-            package: The folder that :func:`find` gave.
+            package: The folder that :func:`find` returned.
             red_agent: A key of :data:`CLASSES`, or a class pickled by cloudpickle.
             scenario_path: A scenario; its own second one by default.
 
         Raises:
-            ConfigError: The scenario has other hosts or actions.
+            ConfigError: The scenario has different hosts or actions.
         """
         modules = load(package)
         is_known = isinstance(red_agent, str) and not modules.names_numpy_random
@@ -244,7 +244,7 @@ class Cage2Game:
         self.last_red = RedMove("Sleep"), False
 
     def reset(self, seed: int) -> Any:
-        """Begin an episode, all of which follows from the seed and Blue's actions; 52 bits."""
+        """Begin an episode, determined by the seed and Blue's actions; returns 52 bits."""
         self._rng.seed(seed)
         with self._apart():
             found = self.env.reset()
@@ -252,7 +252,7 @@ class Cage2Game:
         return found
 
     def step(self, action: int) -> tuple[Any, float]:
-        """Play a step: 52 bits, and Blue's reward."""
+        """Play a step; returns 52 bits and Blue's reward."""
         with self._apart():
             bits, reward, _, _ = self.env.step(action=action)
         self.last_red = self._red()
@@ -260,7 +260,7 @@ class Cage2Game:
 
     @contextmanager
     def _apart(self) -> Iterator[None]:
-        """Let it draw from its own states, and give the process's back."""
+        """Install its own generator states, and restore the process's afterwards."""
         with outer_state_kept() if isinstance(self._rng, EnvRng) else nullcontext(), self._rng.in_place():
             yield
 
@@ -278,7 +278,7 @@ class Cage2Game:
         return sorted({INDEX[session.host] for session in sessions})
 
     def access_levels(self) -> dict[str, str]:
-        """How far Red is on each host: one of :data:`ragen.cage2.layout.ACCESS_LEVELS` by its name."""
+        """Red's access to each host: one of :data:`ragen.cage2.layout.ACCESS_LEVELS` by host name."""
         found = dict.fromkeys(HOSTS, 0)
         for session in self._controller.state.sessions["Red"].values():
             level = 2 if session.username in ("root", "SYSTEM") else 1

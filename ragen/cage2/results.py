@@ -1,9 +1,8 @@
-"""What training with a workflow came to, and what a whole search did.
+"""Results of trainings and of whole searches, and their files.
 
-What a search keeps on disk: written whole or not at all; reading it runs no code that it may bring.
-
-``search.json`` is what a search goes on from: settings, and the result of each workflow that was finished. Results,
-``results.json``, are for readers, and written anew from it. ``policies/`` has the policy of each workflow.
+Files are written atomically, and reading them runs no code from them. ``search.json`` holds the state from which a
+search resumes: settings, and the result of each finished workflow. ``results.json`` is derived from it for readers.
+``policies/`` has the policy of each workflow.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from ragen.errors import CheckpointError
 from ragen.extras import needs
 from ragen.files import replacing
 
-LAST = 5  # episodes of each environment that a result is of
+LAST = 5  # last episodes of each environment, over which a result is averaged
 
 
 @dataclass(frozen=True)
 class Episode:
-    """An episode that was played to its end.
+    """A finished episode.
 
     Attributes:
-        reward: The sum of the environment's rewards, without what is paid for the workflow.
-        compliance: How far it kept to the workflow.
+        reward: The sum of the environment's rewards, without those for compliance.
+        compliance: Its compliance with the workflow.
     """
 
     reward: float
@@ -42,21 +41,22 @@ class Episode:
 
 @dataclass(frozen=True)
 class WorkflowResult:
-    """What training with a workflow came to.
+    """The result of training with a workflow.
 
     Attributes:
-        iteration: Which training of the search it was, from 0.
+        iteration: Index of the training in the search, from 0.
         workflow: The order.
-        train_reward: Mean over environments of the mean return of their last five episodes, as the environment pays.
-        noise: The standard error of that, over environments; the chance of another training is not in it.
-        train_compliance: The same mean of the rate of compliance, an episode without any fix counting 0.5.
-        coverage: The same mean of fixes in an episode: a rate says little where it is small.
-        avg_episodes_trained: Mean over environments of episodes that were played.
+        train_reward: Mean over environments of the mean return of their last five episodes, without rewards for
+            compliance.
+        noise: Its standard error over environments, without the variance between trainings.
+        train_compliance: The same mean of the rate of compliance, where an episode without fixes counts 0.5.
+        coverage: The same mean of fixes per episode; if it is small, the rate is not informative.
+        avg_episodes_trained: Mean over environments of episodes played.
         stopped_early: Whether it ended because it complied.
-        failed_episodes: Episodes that an environment's own error ended, and that are counted nowhere else.
-        n_envs: Environments.
-        simulator: Who played: "embedded" or "cage2".
-        updates: Means of what was played between updates, one entry each.
+        failed_episodes: Episodes ended by an error of the environment, which are counted nowhere else.
+        n_envs: Number of environments.
+        simulator: "embedded" or "cage2".
+        updates: Means over the steps between updates, one entry each.
     """
 
     iteration: int
@@ -73,21 +73,21 @@ class WorkflowResult:
     updates: list[dict[str, float | None]] = field(default_factory=list)
 
     def row(self) -> dict[str, Any]:
-        """Everything but the course of it."""
+        """All fields except ``updates``."""
         return {name: value for name, value in dataclasses.asdict(self).items() if name != "updates"}
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> WorkflowResult:
-        """From what ``dataclasses.asdict`` gave."""
+        """A result from the output of ``dataclasses.asdict``."""
         return cls(**values)
 
 
 def over_last(episodes: Sequence[Sequence[Episode]], last: int = LAST) -> dict[str, float]:
-    """What the last episodes of some environments were like.
+    """Means over the last episodes of environments.
 
     Args:
-        episodes: Of each environment, in their order.
-        last: How many of them count, or fewer where there are fewer; environments without any are left out.
+        episodes: The episodes of each environment, in order.
+        last: How many of them count, if there are as many; environments without episodes are ignored.
 
     Returns:
         ``reward``, ``noise``, ``compliance`` and ``coverage``, as in :class:`WorkflowResult`. NaN without any episode;
@@ -114,7 +114,7 @@ class Comparison:
 
     Attributes:
         best, worst: Their results.
-        difference: Of their mean returns.
+        difference: Difference of their mean returns.
         noise: 1.96 standard errors of that difference, from the spread over environments.
     """
 
@@ -125,7 +125,7 @@ class Comparison:
 
     @classmethod
     def of(cls, results: Sequence[WorkflowResult]) -> Comparison:
-        """Compare results, of which there must be one at least."""
+        """Compare results; at least one is required."""
         best = max(results, key=lambda each: each.train_reward)
         worst = min(results, key=lambda each: each.train_reward)
         noise = 1.96 * math.hypot(best.noise, worst.noise)
@@ -153,7 +153,7 @@ def table(results: Sequence[WorkflowResult]) -> str:
     return "\n".join(lines)
 
 
-# What is kept on disk
+# Files
 
 
 VERSION = 1
@@ -163,27 +163,27 @@ class SearchRecords:
     """The folder of a search.
 
     Attributes:
-        folder: Where it is.
+        folder: Its path.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Name a folder, which need not be there."""
+        """Set the folder, which need not exist."""
         self.folder = folder
 
     @property
     def results_path(self) -> Path:
-        """Where the results are, for readers."""
+        """The path of the results for readers."""
         return self.folder / "results.json"
 
     def policy_path(self, iteration: int) -> Path:
-        """Where the policy of a workflow is."""
+        """The path of a workflow's policy."""
         return self.folder / "policies" / f"workflow_{iteration:03d}.pt"
 
     def read(self, settings: SearchSettings) -> list[WorkflowResult]:
-        """The results of the search that was begun here; none where there was none.
+        """The results of the search in this folder; empty if there is none.
 
         Raises:
-            CheckpointError: They cannot be read, or are of a search with other settings.
+            CheckpointError: They cannot be read, or belong to a search with other settings.
         """
         path = self.folder / "search.json"
         if not path.exists():
@@ -208,7 +208,7 @@ class SearchRecords:
         """Write all results so far.
 
         Raises:
-            CheckpointError: It cannot be done; what was there before still is.
+            CheckpointError: They cannot be written; the old file is unchanged.
         """
         state = {
             "version": VERSION,
@@ -222,7 +222,7 @@ class SearchRecords:
         """Write the policy of a workflow.
 
         Raises:
-            CheckpointError: It cannot be done.
+            CheckpointError: It cannot be written.
         """
         import torch
 
@@ -241,20 +241,20 @@ class SearchRecords:
             raise CheckpointError(f"{path} cannot be written: {error}") from error
 
 
-# The picture
+# The plot
 
 
 _SHORT = {"defender": "def", "enterprise": "ent", "op_server": "srv", "op_host": "op", "user": "usr"}
-_MOST_CURVES = 10  # as many as there are colors to tell apart
+_MOST_CURVES = 10  # the number of distinguishable colors
 
 
 @needs("cage2", "a picture of how it went")
 def draw_search(path: Path, results: Sequence[WorkflowResult]) -> Path:
-    """Draw the results of a search, the best order at the top.
+    """Plot the results of a search, the best order at the top.
 
     Args:
-        path: Where to; ``.png``.
-        results: One at least.
+        path: The ``.png`` file.
+        results: At least one result.
 
     Returns:
         ``path``.

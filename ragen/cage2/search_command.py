@@ -1,7 +1,7 @@
-"""``python -m ragen.cage2 search [key=value ...]``: searches for the order of fixing whose defender gets most.
+"""``python -m ragen.cage2 search [key=value ...]``: searches for the workflow whose defender earns most.
 
-The first Ctrl-C stops after the update that is under way; workflows that are finished are saved. A second one stops at
-once. The same command with the ``checkpoint_dir=FOLDER`` that it names goes on from there, to the same end.
+The first Ctrl-C stops after the current update; finished workflows are saved. A second one stops at once. To resume,
+run the same command with the printed ``checkpoint_dir=FOLDER``; the results are the same as without the interruption.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @refusing
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m ragen.cage2 search") -> int:
-    """Run the command; its exit status: 0, 1 where an environment failed, 2 for a bad configuration, 130 if stopped."""
+    """Run the command; returns 0, 1 if an environment failed, 2 for an invalid configuration, 130 if stopped."""
     parser = CommandParser(
         prog=prog,
         description="Search for the order of fixing whose defender earns most.",

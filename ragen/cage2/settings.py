@@ -17,7 +17,7 @@ FREE = (
     *("checkpoint_dir", "n_workflows", "workers", "backend", "use_multiprocessing", "cage2_path"),
     *("logger", "project_name"),
 )
-"""What a search that goes on may have otherwise: where it lies, how long it is, and what only decides how fast."""
+"""Settings that a resumed search may change: its folder, its length, and those that only affect speed."""
 
 
 @dataclass(frozen=True)
@@ -25,30 +25,30 @@ class SearchSettings:
     """A search over workflows.
 
     Attributes:
-        n_envs: Environments that play a workflow, side by side; two at least, since noise is the spread over them.
-        n_workflows: How many workflows are trained.
-        train_episodes_per_env: Episodes of each environment, at most, for a workflow.
+        n_envs: Parallel environments per workflow; at least two, since the noise is estimated from their spread.
+        n_workflows: Number of workflows to train.
+        train_episodes_per_env: Maximum number of episodes per environment and workflow.
         max_steps: Steps of an episode.
         scenario_path: CAGE 2's scenario; None for Scenario2.
-        red_agent_type: Who attacks: the name of a class, or the class.
-        alignment_alpha, alignment_beta: What keeping to the workflow is worth; see :mod:`ragen.cage2.workflow`.
-        gp_beta: Standard deviations that are added to the mean of what is believed of an order.
-        checkpoint_dir: Where everything is written, and gone on from; None for a new folder.
-        compliance_threshold: A training ends early where the mean over environments of the last five episodes'
-            compliance reaches it.
-        min_episodes: But not before each environment has played so many.
+        red_agent_type: The attacker: the name of a class, or the class.
+        alignment_alpha, alignment_beta: The reward for compliance; see :mod:`ragen.cage2.workflow`.
+        gp_beta: Standard deviations that are added to an order's posterior mean.
+        checkpoint_dir: The folder to write to and to resume from; None for a new one.
+        compliance_threshold: A training ends early if the mean over environments of the last five episodes' compliance
+            reaches it.
+        min_episodes: Minimum number of episodes of each environment before that.
         update_every_steps: Steps of all environments for an update of the policy.
-        parallel_workflows: How many workflows are trained at once, in one set of environments.
+        parallel_workflows: Number of workflows trained at once, in one set of environments.
         compliance_definition: Which fixes comply.
-        lr, gamma, k_epochs, eps_clip: PPO's.
-        seed: What everything follows from.
-        simulator: "embedded", "cage2", or "auto": CAGE 2 where it is found.
-        cage2_path: Where CAGE 2 lies.
-        bugs: Whether the embedded one keeps the original's quirks: "faithful" or "fixed".
-        workers, backend, use_multiprocessing: Where environments live; see ``ParallelEnvWrapper``.
+        lr, gamma, k_epochs, eps_clip: Hyperparameters of PPO.
+        seed: Seed of the whole search.
+        simulator: "embedded", "cage2", or "auto": CAGE 2 if found.
+        cage2_path: Path of CAGE 2.
+        bugs: Whether the embedded simulator keeps the original's bugs: "faithful" or "fixed".
+        workers, backend, use_multiprocessing: Placement of environments; see ``ParallelEnvWrapper``.
         logger: Names of :data:`ragen.tracking.PACKAGES`; ``results.json`` is always written.
-        project_name: For trackers.
-        threads: Of torch; how a sum is split over them decides how it is rounded.
+        project_name: Project name for trackers.
+        threads: Threads of torch; their number affects rounding.
     """
 
     n_envs: int = key(25, low=2)
@@ -82,10 +82,10 @@ class SearchSettings:
     project_name: str = "ragen"
 
     def __post_init__(self) -> None:
-        """Check what could not work.
+        """Check the values.
 
         Raises:
-            ConfigError: Values do not fit together, or there is no such logger.
+            ConfigError: Values are inconsistent, or there is no such logger.
         """
         check_loggers(self.logger, "logger")
         steps = self.train_episodes_per_env * self.max_steps
@@ -96,7 +96,7 @@ class SearchSettings:
             )
 
     def followed(self) -> dict[str, Any]:
-        """What results follow from: all that a search which goes on must have in common with the one before."""
+        """The settings that determine the results, which a resumed search must share with the first one."""
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in FREE}
 
 
@@ -107,16 +107,16 @@ def load_settings(overrides: Sequence[str] = ()) -> SearchSettings:
         overrides: ``key=value``.
 
     Raises:
-        ConfigError: There is no such key, or a value cannot work.
+        ConfigError: There is no such key, or a value is invalid.
     """
     return settings.load_settings(SearchSettings, settings.config_directory() / "cage2" / "search.yaml", overrides)
 
 
 def settings_of(values: Mapping[str, Any]) -> SearchSettings:
-    """Settings from keys and values; who attacks may be a class.
+    """Settings from keys and values; ``red_agent_type`` may be a class.
 
     Raises:
-        ConfigError: There is no such key, or a value cannot work.
+        ConfigError: There is no such key, or a value is invalid.
     """
     red = values.get("red_agent_type")
     return settings.settings_of(

@@ -1,8 +1,8 @@
 """A search over workflows: propose orders, train with each, report the results to the search.
 
-A search is a fold: what is tried next follows from the settings and from the results so far, and what comes of it from
-the settings, the order and the number of the iteration. So a search that was stopped goes on to the same end, with any
-number of workers. One training of a workflow is :class:`WorkflowTraining`.
+The next proposal depends only on the settings and the results so far, and a training only on the settings, the order
+and the iteration. A resumed search therefore has the same results as an uninterrupted one, with any number of workers.
+One training of a workflow is a :class:`WorkflowTraining`.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
 # One training
 
 
-LEAST_FIXES = 10  # of a whole training, before its rate of compliance is believed
-SLEEP = 0  # the action of who has finished
+LEAST_FIXES = 10  # fixes of a whole training, before its rate of compliance is used
+SLEEP = 0  # the action of finished trainings
 
 
 class WorkflowTraining:
-    """One training. It is given what its environments show, and says what to do there.
+    """One training: receives its environments' observations, and chooses actions.
 
     Attributes:
-        iteration: Which of the search it is.
-        agent: Who plays and learns.
-        episodes: What each environment has played to its end.
+        iteration: Its index in the search.
+        agent: The agent.
+        episodes: The finished episodes of each environment.
         is_done: Whether it has ended.
     """
 
     def __init__(
         self, settings: SearchSettings, order: Sequence[str], iteration: int, manager: WorkflowManager | None = None
     ) -> None:
-        """Make a new policy for a workflow."""
+        """Create a new policy for a workflow."""
         self.settings, self.iteration = settings, iteration
         self.agent = ParallelOrderConditionedPPO(
             n_envs=settings.n_envs,
@@ -79,10 +79,10 @@ class WorkflowTraining:
         self._chosen: tuple[np.ndarray, ...] = ()
 
     def act(self, states: np.ndarray) -> np.ndarray:
-        """What to do in each environment, ``(n,)``; nothing where the training has ended.
+        """Actions for the environments, ``(n,)``; sleep after the training has ended.
 
         Args:
-            states: What they show, ``(n, 52)``.
+            states: Observations, ``(n, 52)``.
         """
         if self.is_done:
             return np.full(self.settings.n_envs, SLEEP)
@@ -93,13 +93,13 @@ class WorkflowTraining:
     def learn(
         self, next_states: np.ndarray, rewards: np.ndarray, dones: np.ndarray, infos: Sequence[Mapping[str, Any]]
     ) -> bool:
-        """Take what came of the actions; whether the policy was updated by it.
+        """Process the results of the actions; returns whether the policy was updated.
 
         Args:
-            next_states: What is seen now, ``(n, 52)``.
-            rewards: What the actions got, ``(n,)``.
-            dones: Whether an episode ended with them, ``(n,)``.
-            infos: As the environments gave them.
+            next_states: The new observations, ``(n, 52)``.
+            rewards: The rewards, ``(n,)``.
+            dones: Whether an episode ended, ``(n,)``.
+            infos: The environments' infos.
         """
         if self.is_done:
             return False
@@ -128,14 +128,15 @@ class WorkflowTraining:
 
     @property
     def played(self) -> int:
-        """Episodes of the environment that has played fewest, with those that failed."""
+        """Episodes, including failed ones, of the environment that has played fewest."""
         return int(self._ended.min())
 
     def complies(self) -> bool:
-        """Whether the rule to end early holds.
+        """Whether the training may end early.
 
-        Each environment has played ``min_episodes``; there were ten fixes; and the mean over environments of the last
-        five episodes' rates is at least ``compliance_threshold``, an episode without a fix counting 0.5.
+        Each environment must have played ``min_episodes``; there must be at least ten fixes; and the mean over
+        environments of the last five episodes' rates must be at least ``compliance_threshold``, where an episode
+        without a fix counts 0.5.
         """
         enough = min(len(each) for each in self.episodes) >= self.settings.min_episodes
         if not enough or self._fixes < LEAST_FIXES:
@@ -143,17 +144,17 @@ class WorkflowTraining:
         return over_last(self.episodes)["compliance"] >= self.settings.compliance_threshold
 
     def last_update(self) -> dict[str, float | None]:
-        """What was played before the last update, and what that learned; empty before the first."""
+        """Metrics of the steps before the last update and of the update; empty before the first."""
         return self._updates[-1] if self._updates else {}
 
     def result(self, simulator: str) -> WorkflowResult:
-        """What it came to.
+        """The result of the training.
 
         Args:
-            simulator: Who played the environments.
+            simulator: The simulator of the environments.
 
         Raises:
-            EnvError: So many episodes failed that it came to nothing.
+            EnvError: Too many episodes failed for a result.
         """
         last = over_last(self.episodes)
         if not math.isfinite(last["noise"]):
@@ -184,7 +185,7 @@ class WorkflowTraining:
 
 
 def seed_of(seed: int, iteration: int, purpose: str) -> int:
-    """A seed for a part of a search, apart from those of all others."""
+    """A seed for a part of a search, independent of all others."""
     return int(np.random.SeedSequence([seed, iteration, *purpose.encode()]).generate_state(1)[0])
 
 
@@ -193,14 +194,14 @@ def seed_of(seed: int, iteration: int, purpose: str) -> int:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a search is, after an update of a policy.
+    """The progress of a search after an update of a policy.
 
     Attributes:
-        iteration: Which workflow of the search it is, from 0.
+        iteration: Index of the workflow in the search, from 0.
         workflow: The order.
-        played: Episodes that each of its environments has played.
+        played: Episodes played by each of its environments.
         is_done: Whether its training has ended.
-        update: What was played before the update, and what that learned.
+        update: Metrics of the steps before the update and of the update.
     """
 
     iteration: int
@@ -211,14 +212,14 @@ class Progress:
 
 
 class ParallelWorkflowRLTrainer:
-    """Searches for the order of fixing whose defender gets most.
+    """Searches for the workflow whose defender has the highest return.
 
     Attributes:
         settings: Its settings.
-        folder: Where it writes.
-        results: What came of each workflow so far; those of an earlier search in the folder first.
-        gain: What workers have gained in this process; None before anything was trained.
-        search: What is believed of all orders.
+        folder: The output folder.
+        results: Results so far, starting with those of an earlier search in the folder.
+        gain: The time that workers have saved in this process; None before anything was trained.
+        search: The Bayesian optimization.
     """
 
     def __init__(
@@ -240,27 +241,27 @@ class ParallelWorkflowRLTrainer:
         make_envs: Callable[..., ParallelEnvWrapper] | None = None,
         **more: Any,
     ) -> None:
-        """Prepare a search, and go on with the one in ``checkpoint_dir`` if there is one.
+        """Prepare a search, or resume the one in ``checkpoint_dir`` if there is one.
 
         Args:
-            n_envs: Environments that play a workflow, side by side.
-            n_workflows: How many workflows are trained.
-            train_episodes_per_env: Episodes of each environment, at most, for a workflow.
+            n_envs: Parallel environments per workflow.
+            n_workflows: Number of workflows to train.
+            train_episodes_per_env: Maximum number of episodes per environment and workflow.
             max_steps: Steps of an episode.
             scenario_path: CAGE 2's scenario; None for Scenario2.
-            red_agent_type: Who attacks: a class or its name.
-            alignment_alpha: What full compliance is worth.
-            alignment_beta: What a full violation costs.
-            gp_beta: Standard deviations that are added to the mean of what is believed of an order.
-            checkpoint_dir: Where everything is written; None for a new folder.
+            red_agent_type: The attacker: a class or its name.
+            alignment_alpha: The value of full compliance.
+            alignment_beta: The cost of full violation.
+            gp_beta: Standard deviations that are added to an order's posterior mean.
+            checkpoint_dir: The output folder; None for a new one.
             compliance_threshold: Compliance that ends a training early.
             min_episodes: Episodes of each environment before that.
             update_every_steps: Steps of all environments for an update of the policy.
-            make_envs: Builds environments, with the arguments of ``ParallelEnvWrapper``, which it is by default.
+            make_envs: Builds environments; by default ``ParallelEnvWrapper``, whose arguments it takes.
             **more: Every other key of :class:`~ragen.cage2.settings.SearchSettings`.
 
         Raises:
-            ConfigError: A key does not exist, or a value cannot work.
+            ConfigError: A key does not exist, or a value is invalid.
             CheckpointError: The search in the folder cannot be read, or has other settings.
         """
         self.settings: SearchSettings = settings_of(
@@ -295,7 +296,7 @@ class ParallelWorkflowRLTrainer:
 
     @property
     def is_done(self) -> bool:
-        """Whether as many workflows were trained as were asked for."""
+        """Whether all ``n_workflows`` were trained."""
         return len(self.results) >= self.settings.n_workflows
 
     def run_workflow_search(
@@ -305,12 +306,12 @@ class ParallelWorkflowRLTrainer:
     ) -> list[WorkflowResult]:
         """Search until the end, or until asked to stop.
 
-        Everything is saved whenever trainings are finished. Whatever ends the search before that, an exception too,
-        costs the trainings under way alone: the next search in the folder plays them anew.
+        Finished trainings are saved at once. If the search is interrupted, also by an exception, only the trainings in
+        progress are lost: the next search in the folder repeats them.
 
         Args:
-            on_update: Is called after each update of a policy.
-            should_stop: Is asked after each update whether to stop.
+            on_update: Called after each update of a policy.
+            should_stop: Called after each update; returns whether to stop.
 
         Returns:
             The results, in the order of iterations; see ``is_done`` for whether they are all.
@@ -341,7 +342,7 @@ class ParallelWorkflowRLTrainer:
         self.gain = gain if self.gain is None else self.gain + gain
 
     def draw(self) -> Path:
-        """Draw returns and compliance by order; where it is."""
+        """Plot returns and compliance by order; returns the file's path."""
         return draw_search(self.folder / "returns_by_order.png", self.results)
 
     def _train(
@@ -351,7 +352,7 @@ class ParallelWorkflowRLTrainer:
         on_update: Callable[[Progress], None],
         should_stop: Callable[[], bool],
     ) -> bool:
-        """Train with some orders at once, and keep what comes of it; False if asked to stop before the end."""
+        """Train with several orders at once, and store the results; returns False if stopped before the end."""
         first = len(self.results)
         trainings = [
             WorkflowTraining(self.settings, order, first + place, self._manager) for place, order in enumerate(orders)
@@ -367,7 +368,7 @@ class ParallelWorkflowRLTrainer:
         return True
 
     def _envs(self, trainings: int) -> ParallelEnvWrapper:
-        """Environments for so many trainings, of the simulator that played before."""
+        """Environments for a number of trainings, of the same simulator as earlier results."""
         from ragen.cage2.wrapper import ParallelEnvWrapper
 
         settings = self.settings
@@ -406,7 +407,7 @@ def _play(
     on_update: Callable[[Progress], None],
     should_stop: Callable[[], bool],
 ) -> bool:
-    """Play until all trainings have ended; whether they have, or it was asked to stop."""
+    """Play until all trainings have ended; returns False if stopped before."""
     n = trainings[0].settings.n_envs
     rows = [slice(place * n, (place + 1) * n) for place in range(len(trainings))]
     states = envs.reset(seed)

@@ -1,20 +1,20 @@
-"""Workflows: orders in which the five types of hosts are to be fixed, all 120 of them.
+"""Workflows: the 120 orders in which the five types of hosts may be fixed.
 
-How far a defender keeps to its workflow, for each environment by itself, and what it is paid for that.
+Also computes a defender's compliance with its workflow, for each environment, and the reward for it.
 
 A *fix* is a Remove or a Restore; its type is that of the host that it is for. Two definitions of a fix that complies:
 
 ``first_compromised`` (the default)
-    Its type is, of those types that have a host with a session of Red before the action, the one that comes first in
-    the workflow; where there is none, every fix complies. User0 does not count: Red cannot be driven from it, so that
-    ``user`` would be compromised all the time, and every fix of what comes after it in the workflow a violation.
+    Its type comes first in the workflow among the types that have a host with a session of Red before the action; if
+    there are none, every fix complies. User0 does not count: Red cannot be removed from it, so ``user`` would always be
+    compromised, and every fix of a later type a violation.
 ``fixed_before``
-    Every type that comes before it in the workflow was the target of a fix in this episode already.
+    Every earlier type in the workflow has already been fixed in this episode.
 
-The *rate* of an episode is the share of its fixes that comply, None before the first one. It is worth
-``alpha * rate - beta * (1 - rate)``, and ``-beta / 2`` where there is no fix. The defender is paid the *change* of that
-value in each step, so that an episode's payments add up to its value at the end less that of an episode without a fix,
-and a step is paid for what it did itself. ``alpha=30, beta=0`` is a bonus of 30 times the rate.
+The *rate* of an episode is the fraction of its fixes that comply, None before the first one. It is worth
+``alpha * rate - beta * (1 - rate)``, and ``-beta / 2`` without a fix. The reward of a step is the *change* of that
+value, so that an episode's rewards add up to its final value minus that of an episode without a fix, and each step is
+rewarded for its own action. ``alpha=30, beta=0`` is a bonus of 30 times the rate.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Order = tuple[str, ...]
 
 
 class WorkflowManager:
-    """Knows every workflow, its number, its code for a network, and how far apart two of them are.
+    """All workflows, their numbers, their codes for a network, and the distances between them.
 
     Attributes:
         types: The five types, in the order of their indices.
@@ -65,7 +65,7 @@ class WorkflowManager:
         return self._numbers[self.checked(order)]
 
     def positions(self, order: Sequence[str] | str) -> np.ndarray:
-        """Where each type stands in an order: int64, ``(5,)``, by the indices of types."""
+        """The position of each type in an order: int64, ``(5,)``, by the indices of types."""
         checked = self.checked(order)
         return np.array([checked.index(name) for name in self.types], np.int64)
 
@@ -76,10 +76,10 @@ class WorkflowManager:
         return code.reshape(-1)
 
     def onehot_to_order(self, code: np.ndarray) -> Order:
-        """The order that a code stands for.
+        """The order of a code.
 
         Raises:
-            WorkflowError: It is the code of none.
+            WorkflowError: It is not a valid code.
         """
         square = np.asarray(code)
         if square.shape != (25,):
@@ -90,7 +90,7 @@ class WorkflowManager:
         return order
 
     def kendall_distance(self, one: Sequence[str] | str, other: Sequence[str] | str) -> int:
-        """How many of the ten pairs of types stand the other way round: 0 to 10 (Kendall 1938)."""
+        """The number of the ten pairs of types that are in opposite order: 0 to 10 (Kendall 1938)."""
         return int(self.distances[self.number(one), self.number(other)])
 
     @cached_property
@@ -103,7 +103,7 @@ class WorkflowManager:
 
 
 def order_text(order: Sequence[str]) -> str:
-    """An order as people read it."""
+    """An order for display."""
     return " > ".join(order)
 
 
@@ -118,11 +118,11 @@ _TARGETS = np.array([NOTHING if (kind := fix_target(action)) is None else kind f
 
 @dataclass(frozen=True)
 class EpisodeCompliance:
-    """How far an episode kept to its workflow.
+    """The compliance of an episode with its workflow.
 
     Attributes:
-        fixes: How many there were: its coverage.
-        compliant: How many of them complied.
+        fixes: Number of fixes: its coverage.
+        compliant: Number of compliant fixes.
     """
 
     fixes: int
@@ -130,21 +130,21 @@ class EpisodeCompliance:
 
     @property
     def rate(self) -> float | None:
-        """The share of fixes that complied; None without any."""
+        """The fraction of fixes that complied; None without any."""
         return self.compliant / self.fixes if self.fixes else None
 
     @property
     def rate_or_half(self) -> float:
-        """The same, and 0.5 without any fix: not to fix is neither to comply nor to violate."""
+        """The rate, or 0.5 without fixes, which neither comply nor violate."""
         return self.compliant / self.fixes if self.fixes else 0.5
 
 
 class Compliance:
-    """Counts fixes in the present episodes of some environments, all with one workflow.
+    """Counts fixes in the current episodes of environments with the same workflow.
 
     Attributes:
-        fixes: How many fixes there were in each: int64, ``(n,)``.
-        compliant: How many of them complied: int64, ``(n,)``.
+        fixes: Number of fixes in each: int64, ``(n,)``.
+        compliant: Number of compliant fixes in each: int64, ``(n,)``.
     """
 
     def __init__(
@@ -159,16 +159,16 @@ class Compliance:
         """Begin an episode in each environment.
 
         Args:
-            n_envs: How many environments.
+            n_envs: Number of environments.
             order: The workflow.
             definition: Which fixes comply; see :mod:`ragen.cage2.workflow`.
-            alignment_alpha: What full compliance is worth.
-            alignment_beta: What a full violation costs.
-            manager: Knows the workflows; None for a new one.
+            alignment_alpha: The value of full compliance.
+            alignment_beta: The cost of full violation.
+            manager: The list of workflows; None for a new one.
 
         Raises:
-            ConfigError: The definition is not known.
-            WorkflowError: The order is none.
+            ConfigError: The definition is unknown.
+            WorkflowError: The order is invalid.
         """
         if definition not in DEFINITIONS:
             raise ConfigError(f"definition = {definition!r}: expected one of {', '.join(DEFINITIONS)}.")
@@ -181,15 +181,15 @@ class Compliance:
         self._was_fixed = np.zeros((n_envs, 5), bool)
 
     def rates(self) -> list[float | None]:
-        """The rate of each present episode so far; None before its first fix."""
+        """The rate of each current episode so far; None before its first fix."""
         return [self.of(env_id).rate for env_id in range(self.n_envs)]
 
     def of(self, env_id: int) -> EpisodeCompliance:
-        """How far the present episode of an environment kept to the workflow so far."""
+        """The compliance of an environment's current episode so far."""
         return EpisodeCompliance(int(self.fixes[env_id]), int(self.compliant[env_id]))
 
     def values(self) -> np.ndarray:
-        """What the present rates are worth: float64, ``(n,)``."""
+        """The values of the current rates: float64, ``(n,)``."""
         rates = self.compliant / np.maximum(self.fixes, 1)
         worth = self._alpha * rates - self._beta * (1 - rates)
         return np.where(self.fixes > 0, worth, -self._beta / 2)
@@ -198,14 +198,14 @@ class Compliance:
         """Count a step of every environment.
 
         Args:
-            actions: What Blue did: integers below 145, ``(n,)``.
-            compromised_before: Whether Red held a session on a host of each type before that: bool, ``(n, 5)``.
+            actions: Blue's actions: integers below 145, ``(n,)``.
+            compromised_before: Whether Red had a session on a host of each type before the action: bool, ``(n, 5)``.
 
         Returns:
-            What each is paid: float64, ``(n,)``.
+            The reward of each: float64, ``(n,)``.
 
         Raises:
-            InputError: A shape or an action is not as expected; nothing was counted.
+            InputError: A shape or an action is wrong; nothing was counted.
         """
         chosen, compromised = self._checked(actions, compromised_before)
         before = self.values()
@@ -218,7 +218,7 @@ class Compliance:
         return self.values() - before
 
     def end(self, env_id: int) -> EpisodeCompliance:
-        """End an environment's episode: how far it kept to the workflow; the next one begins with no fix."""
+        """End an environment's episode; returns its compliance, and resets the counts."""
         ended = self.of(env_id)
         self.fixes[env_id] = self.compliant[env_id] = 0
         self._was_fixed[env_id] = False
@@ -233,7 +233,7 @@ class Compliance:
         return (first == 5) | (positions == first)
 
     def _first(self, is_member: np.ndarray) -> np.ndarray:
-        """The first position in the workflow of a type of a set, for each environment; 5 for an empty set."""
+        """The first position in the workflow of a type in a set, for each environment; 5 for an empty set."""
         return np.where(is_member, self._positions, 5).min(1)
 
     def _checked(self, actions: np.ndarray, compromised: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

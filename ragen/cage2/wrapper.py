@@ -1,11 +1,11 @@
-"""Many CAGE 2 environments at once, in lanes or at home: a batch of actions in, a batch of results out.
+"""Many CAGE 2 environments, in workers or in the main process, stepped by batches of actions.
 
     ParallelEnvWrapper    seeds, autoresets, sums of rewards; arrays
           |
-      EnvEngine           processes, time, failure; the same for gymnasium's vector environments
+      EnvEngine           processes, time-outs, failures; shared with gymnasium's vector environments
 
-An episode's seed follows from the wrapper's seed, how often it was reset, the environment's index and the episode's
-number, and travels with the turn that may end the last one. Results are therefore equal for any number of workers,
+An episode's seed depends on the wrapper's seed, its number of resets, the environment's index and the episode's number,
+and is sent with the turn that may end the previous episode. Results are therefore equal for any number of workers,
 whether some are killed or not.
 """
 
@@ -29,13 +29,13 @@ Stepped = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_], Inf
 
 
 class ParallelEnvWrapper(EnvSet):
-    """Environments of CAGE Challenge 2, stepped together; a context manager, and one that is forgotten closes itself.
+    """Environments of CAGE Challenge 2, stepped together; a context manager, also closed when garbage collected.
 
     Attributes:
-        n_envs: How many environments there are.
-        simulator: Which one plays: ``"embedded"`` or ``"cage2"``.
-        config: What each environment is built with.
-        seed: What all episodes' seeds follow from.
+        n_envs: Number of environments.
+        simulator: ``"embedded"`` or ``"cage2"``.
+        config: The arguments of each environment.
+        seed: The seed from which all episodes' seeds are derived.
         closed: Whether it is closed.
     """
 
@@ -58,25 +58,25 @@ class ParallelEnvWrapper(EnvSet):
         step_timeout: float = 60.0,
         reset_timeout: float = 120.0,
     ) -> None:
-        """Know the environments; each is built where it lives, when it is first reset.
+        """Register the environments; each is built in its process at its first reset.
 
         Args:
             n_envs: How many.
-            scenario_path: See :class:`~ragen.cage2.env.Cage2Env`, as for the five that follow.
+            scenario_path: See :class:`~ragen.cage2.env.Cage2Env`.
             red_agent_type: Red's class, or its name.
-            max_steps: After how many steps an episode ends.
-            simulator: ``"embedded"``, ``"cage2"``, or ``"auto"``: the user's own CAGE 2 where it is found.
-            cage2_path: Where that is.
-            bugs: Whether the embedded simulator keeps the original's quirks.
-            seed: What all episodes' seeds follow from, at least 0.
-            workers: Most workers; None for ``min(8, usable processors)``, 0 for none.
+            max_steps: Number of steps after which an episode ends.
+            simulator: ``"embedded"``, ``"cage2"``, or ``"auto"``: the user's own CAGE 2 if found.
+            cage2_path: Path of the user's CAGE 2.
+            bugs: Whether the embedded simulator keeps the original's bugs.
+            seed: The seed from which all episodes' seeds are derived, at least 0.
+            workers: Maximum number of workers; None for ``min(8, usable processors)``, 0 for none.
             backend: Kind of workers, ``"process"`` or ``"executor"``.
-            use_multiprocessing: True, False, or ``"auto"``: workers where they were measured to pay.
+            use_multiprocessing: True, False, or ``"auto"``: workers if measurements show a gain.
             step_timeout: Seconds for one step of one environment, with the reset that may follow it.
             reset_timeout: Seconds for one reset of one environment.
 
         Raises:
-            ConfigError: An argument cannot work; nothing was started.
+            ConfigError: An argument is invalid; nothing was started.
         """
         if isinstance(n_envs, bool) or not isinstance(n_envs, int | np.integer) or n_envs < 1:
             raise ConfigError(f"n_envs = {n_envs!r}: expected a number of environments, at least 1.")
@@ -94,7 +94,7 @@ class ParallelEnvWrapper(EnvSet):
         self._hold(specs, settings)
         self._rounds = -1  # resets since the seed was set
         self._is_begun = False
-        self._episodes = [0] * self.n_envs  # number of each environment's present episode; 0 before the first reset
+        self._episodes = [0] * self.n_envs  # number of each environment's current episode; 0 before the first reset
         self._returns, self._lengths = np.zeros(self.n_envs), np.zeros(self.n_envs, int)
         self._shown = np.zeros((self.n_envs, N_BITS), np.float32)
         self._compromised: list[tuple[bool, ...]] = [()] * self.n_envs
@@ -103,16 +103,16 @@ class ParallelEnvWrapper(EnvSet):
 
     @holds_interrupts
     def reset(self, seed: int | None = None) -> NDArray[np.float32]:
-        """Begin new episodes everywhere.
+        """Begin new episodes in all environments.
 
         Args:
-            seed: Takes the place of the seed that was given before; without, each reset goes on to other episodes.
+            seed: Replaces the wrapper's seed; None continues with new episodes of the current seed.
 
         Returns:
             Observations, ``(n_envs, 52)``.
 
         Raises:
-            EnvError: An environment could not be reset, nor on a rebuilt one.
+            EnvError: An environment could not be reset, even after it was rebuilt.
         """
         self._check_open()
         self._is_begun = False
@@ -137,16 +137,16 @@ class ParallelEnvWrapper(EnvSet):
         Returns:
             Four values:
 
-            - observations ``(n_envs, 52)`` float32: the first one of the next episode where one has ended;
+            - observations ``(n_envs, 52)`` float32: the first one of the next episode if one has ended;
             - rewards ``(n_envs,)`` float64;
-            - dones ``(n_envs,)`` bool: whose episode has ended;
+            - dones ``(n_envs,)`` bool: whether the episode has ended;
             - a dict for each environment: ``compromised_before`` and ``compromised`` (five booleans each, of the
               episode that was stepped); where it ended also ``final_observation``, ``episode`` (``r`` return, ``l``
               steps), ``truncated``, and ``reset_info`` of the next one. An environment that failed twice is truncated
               with reward 0 and its last observation, and ``env_error`` says why.
 
         Raises:
-            InputError: The actions do not fit; nothing was stepped.
+            InputError: The actions are invalid; nothing was stepped.
             StateError: There was no reset yet, or it is closed.
             EnvError: An environment failed, and could not be reset either: reset all of them.
         """
@@ -165,13 +165,13 @@ class ParallelEnvWrapper(EnvSet):
         return self._taken(results)
 
     def _turn(self, index: int, action: int) -> GymTurn:
-        """A step; the one that ends the episode, which its length alone does, begins the next one as well."""
+        """A step; the last one of an episode, known by its length, also begins the next episode."""
         if self._lengths[index] + 1 < self.config.max_steps:
             return GymTurn(action)
         return GymTurn(action, AT_END, self._episode_seed(index, self._episodes[index] + 1))
 
     def _taken(self, results: Mapping[int, GymResult]) -> Stepped:
-        """Keep what came of a step, and put it into arrays."""
+        """Store the results of a step, and return them as arrays."""
         rewards = np.array([float(each.reward) for each in results.values()])
         dones = np.array([each.began is not None for each in results.values()])
         self._returns += rewards
@@ -197,14 +197,14 @@ class ParallelEnvWrapper(EnvSet):
         }
 
     def _truncated(self, index: int, failed: EnvFailed, begun: tuple[Any, dict[str, Any]]) -> GymResult:
-        """The step at which an environment failed: nothing lost or gained, cut short, and the next episode."""
+        """The step at which an environment failed: reward 0, truncated, and the next episode begun."""
         held = self._compromised[index]
         info = {"compromised_before": held, "compromised": held, "env_error": failed.text}
         final = Shown(self._shown[index].copy(), info)
         return GymResult(begun[0], 0.0, False, True, begun[1], None, final, Began(None))
 
     def _begin(self, seeds: Mapping[int, int]) -> dict[int, tuple[Any, dict[str, Any]]]:
-        """Reset some environments; their observations and infos."""
+        """Reset some environments; returns their observations and infos."""
         found = self._engine.reset(seeds)
         for index, shown in found.items():
             if isinstance(shown, EnvFailed):
@@ -215,10 +215,10 @@ class ParallelEnvWrapper(EnvSet):
         seed, rounds = (self.seed, self._rounds) if seed is None or rounds is None else (seed, rounds)
         return int(np.random.SeedSequence(seed, spawn_key=(rounds, index, episode)).generate_state(1)[0])
 
-    # What is asked of them
+    # Queries
 
     def get_true_states(self) -> list[dict[str, str]]:
-        """How far Red is on each host of each environment: ``"None"``, ``"User"`` or ``"Privileged"`` by its name."""
+        """Red's access to each host of each environment: ``"None"``, ``"User"`` or ``"Privileged"`` by host name."""
         self._check_open()
         found = self._engine.read(range(self.n_envs), "access_levels")
         return list(self._values_of(found))

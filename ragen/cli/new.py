@@ -171,7 +171,7 @@ def write(name: str, folder: Path) -> list[Path]:
 
     Args:
         name: Of the module.
-        folder: Where to; it is made if it is not there.
+        folder: Where to; it is made if it does not exist.
 
     Returns:
         Their paths: the environment, its test, its configuration.

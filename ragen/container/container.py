@@ -55,7 +55,7 @@ def env_specs(env_type: str, env_num: int, group_n: int, env_kwargs: Mapping[str
 
     Raises:
         UnknownEnvError: There is no such type.
-        ConfigError: It has no such field, or a value cannot work.
+        ConfigError: It has no such field, or a value is invalid.
     """
     env_class, config_class = resolve_env(env_type)
     fields = dict(env_kwargs or {})

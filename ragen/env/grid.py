@@ -128,7 +128,7 @@ def checked_lookup(env_type: str, key: str, lookup: Any, keys: Sequence[int]) ->
         keys: The numbers that it must have, no more and no less.
 
     Raises:
-        ConfigError: It is no mapping, has other keys, or a value is not a text or empty.
+        ConfigError: It is not a mapping, has other keys, or a value is not a text or empty.
     """
     expected = f"a text (not empty, one line) for each of {', '.join(map(str, keys))}, and no other keys"
     require(isinstance(lookup, Mapping), env_type, key, lookup, expected)
@@ -155,7 +155,7 @@ def checked_vocabulary(env_type: str, vocabulary: Any, symbols: Mapping[int, str
     """The ``grid_vocab``: symbol to meaning, from the lookup's symbols where the configuration leaves it out.
 
     Raises:
-        ConfigError: It is no mapping of texts to texts.
+        ConfigError: It is not a mapping of texts to texts.
     """
     if vocabulary is None:
         return {symbols[tile]: meaning for tile, meaning in enumerate(meanings)}

@@ -32,7 +32,7 @@ def typed(lines: TextIO, out: TextIO) -> Iterator[TextIO]:
 
         number = lines.fileno()
         before = termios.tcgetattr(number) if lines.isatty() and out.isatty() else None
-    except (ImportError, OSError, ValueError, AttributeError):  # not this system, or something that is no file
+    except (ImportError, OSError, ValueError, AttributeError):  # not this system, or something that is not a file
         before = None
     if before is None:
         yield lines

@@ -139,7 +139,7 @@ def replace_envs(
     in_main: Mapping[str, str] | None = None,
     in_main_unless_hash_seed: Mapping[str, str] | None = None,
 ) -> tuple[LazyClasses, LazyClasses]:
-    """Put other environments in the place of the built-in ones; what was registered since is forgotten too.
+    """Put other environments in place of the built-in ones; what was registered since is forgotten too.
 
     Args:
         envs: Classes, or ``"package.module:Class"`` paths, by type.

@@ -57,7 +57,8 @@ def check_source(source: RowSource) -> None:
     """Refuse a location that cannot be one, without reading anything.
 
     Raises:
-        ConfigError: It is no text; or there is no such file or directory and it is not the form of a hub's name either.
+        ConfigError: It is not a text; or there is no such file or directory and it is not the form of a hub's name
+            either.
     """
     location = source.location
     if not isinstance(location, str) or not location:

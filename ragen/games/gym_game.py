@@ -266,7 +266,7 @@ def detached_reward(env: Any, reward: Any) -> Any:
     """A reward of an unusual type, which shares nothing with the environment.
 
     Raises:
-        ReturnError: It is no number.
+        ReturnError: It is not a number.
     """
     if not is_reward(reward):
         raise wrong(env, "step", reward, "a number", "reward")

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 _WRAPPERS = ("gymnasium.wrappers.", "ale_py.")
-_BUILT = ("env", "spec", "action_space", "observation_space", "metadata")  # of which a just built one has its own
+_BUILT = ("env", "spec", "action_space", "observation_space", "metadata")  # of which a newly built one has its own
 
 
 class _Ready(NamedTuple):

@@ -74,7 +74,7 @@ class ContextManager:
             mode: ``"train"`` or ``"val"``: the section of ``es_manager`` that describes the environments.
 
         Raises:
-            ConfigError: A key has a value that cannot work, the tokenizer has no usable chat template, or a tag's
+            ConfigError: A key has an invalid value, the tokenizer has no usable chat template, or a tag's
                 instruction alone is longer than the model's context.
         """
         self.config = config

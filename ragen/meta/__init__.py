@@ -1,4 +1,4 @@
-"""Meta reinforcement learning: rollouts over many tasks, collected from environments that live in lanes.
+"""Meta reinforcement learning: rollouts over many tasks, collected from environments in workers.
 
     from ragen.meta import Learner, MemoryAgent, make_env, make_parallel_env
 
@@ -7,12 +7,12 @@
     with make_parallel_env("ragen/PointRobot-v0", 2, num_workers=8, seed=0, n_tasks=40) as parallel_env:
         steps = learner.collect_rollouts_parallel(64, parallel_env=parallel_env)
 
-Tasks are drawn once, in the main process, and travel as parameters in ``reset(options={"task": ...})``. What a rollout
-is made of (task, seed of the environment, noise of the agent) follows from the learner's seed and the rollout's index
-alone, so that the buffer is the same, bit for bit, for any number of environments and workers, killed or not.
+Tasks are sampled once, in the main process, and sent as parameters in ``reset(options={"task": ...})``. The task of a
+rollout, the seed of its environment and the noise of its agent depend only on the learner's seed and the rollout's
+index, so that the buffer is the same, bit for bit, for any number of environments and workers, killed or not.
 
-Reading order: ``tasks`` (environments and their tasks), ``varibad`` (k episodes as one), ``game`` (what the engine does
-to them), ``manager``, ``learner``; ``rl2`` is an agent that learns. Only agents, the learner and ``rl2`` import torch.
+Reading order: ``tasks`` (environments and their tasks), ``varibad`` (k episodes as one), ``game`` (their interface to
+the engine), ``manager``, ``learner``; ``rl2`` trains an agent. Only agents, the learner and ``rl2`` import torch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Who says what to do next in many rollouts at once.
+"""Actors: choose the next actions in many rollouts at once.
 
-Products of matrices round otherwise for batches of another size, and rows of one batch otherwise in another place. So
-that a rollout is the same beside any others, batches have a fixed size here, and each rollout has its place
-in one by its index: it is row ``index % size`` of the first batch in which that row is free.
+The rounding of matrix products depends on the batch size, and on a row's position in the batch. To make rollouts
+independent of each other, batches have a fixed size here, and a rollout's position depends on its index: it is row
+``index % size`` of the first batch in which that row is free.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ with needs("meta", "an agent of meta-RL"):
 
 
 class Actor(Protocol):
-    """Says what to do next in rollouts that have begun."""
+    """Chooses the next actions of rollouts."""
 
     def act(self, rollouts: Sequence[Rollout]) -> list[np.ndarray]:
-        """An action for each rollout, as it is stored."""
+        """An action for each rollout, in the form in which it is stored."""
 
     def end(self, rollout: Rollout) -> None:
-        """Forget a rollout that is over."""
+        """Forget a finished rollout."""
 
 
 class RandomActor:
-    """Does what was drawn with the rollout."""
+    """Takes the random actions that were drawn with the rollout."""
 
     def act(self, rollouts: Sequence[Rollout]) -> list[np.ndarray]:
-        """The next drawn action of each."""
+        """The next random action of each rollout."""
         return [rollout.noise[len(rollout)] for rollout in rollouts]
 
     def end(self, rollout: Rollout) -> None:
@@ -42,22 +42,22 @@ class RandomActor:
 
 
 class AgentActor:
-    """Asks an agent, batch by batch."""
+    """Runs an agent, batch by batch."""
 
     def __init__(self, agent: Any, size: int, deterministic: bool = False) -> None:
-        """Ask an agent.
+        """Wrap an agent.
 
         Args:
-            agent: One of :mod:`ragen.meta.agents`, or what has its methods.
-            size: Rows of a batch.
-            deterministic: Whether the agent does what is likeliest.
+            agent: One of :mod:`ragen.meta.agents`, or an object with the same methods.
+            size: Rows per batch.
+            deterministic: Whether the agent takes the most likely actions.
         """
         self._agent, self._size, self._deterministic = agent, size, deterministic
         self._batches: list[_Batch] = []
         self._places: dict[int, tuple[_Batch, int]] = {}
 
     def act(self, rollouts: Sequence[Rollout]) -> list[np.ndarray]:
-        """What the agent does in each; rollouts that are new here begin."""
+        """The agent's action in each rollout; new rollouts begin with the initial state."""
         places = [self._place(rollout) for rollout in rollouts]
         for rollout, (batch, row) in zip(rollouts, places, strict=True):
             batch.see(row, rollout)
@@ -82,10 +82,10 @@ class AgentActor:
 
 
 class _Batch:
-    """Rows of one forward pass; those that are not in use hold what they held last.
+    """Rows of one forward pass; unused rows keep their last content.
 
     Attributes:
-        rows: Those in use.
+        rows: The rows in use.
     """
 
     def __init__(self, agent: Any, size: int) -> None:

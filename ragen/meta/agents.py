@@ -1,7 +1,7 @@
-"""Agents of three kinds, in torch: without memory, with one, and with one in the critic alone.
+"""Three kinds of agents, in torch: without memory, with memory, and with memory only in the critic.
 
-``act`` takes a batch, and gives for each of its rows what it would give for any other content of the other rows: rows
-are computed together and do not meet. Noise may be handed in, so that what an agent does follows from the rollout.
+``act`` takes a batch, and its result for a row does not depend on the content of the other rows. Noise may be passed
+in, so that an agent's actions are determined by the rollout.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ State = Any
 
 
 class AGENT_ARCHS(enum.StrEnum):
-    """What remembers: nothing, the agent, or its critic alone."""
+    """Which part has memory: none, the agent, or only its critic."""
 
     Markov = "Markov"
     Memory = "Memory"
@@ -33,18 +33,18 @@ class AGENT_ARCHS(enum.StrEnum):
 
 
 class Policy(nn.Module):
-    """Numbers to a distribution over actions: one-hot for discrete ones, a Gaussian for those of a ``Box``."""
+    """A distribution over actions: one-hot for discrete ones, a Gaussian for those of a ``Box``."""
 
     def __init__(self, width: int, action_space: Any, initial_std: float = 1.0) -> None:
         """Build it.
 
         Args:
-            width: Numbers that go in.
+            width: Number of input features.
             action_space: A ``Discrete`` space, or a ``Box`` of one axis.
-            initial_std: Standard deviation of the Gaussian at first.
+            initial_std: Initial standard deviation of the Gaussian.
 
         Raises:
-            ConfigError: Actions are of another kind.
+            ConfigError: The action space is of another kind.
         """
         super().__init__()
         self.is_discrete = isinstance(action_space, Discrete)
@@ -81,11 +81,11 @@ class Policy(nn.Module):
 
 
 class _Agent(nn.Module):
-    """What agents have in common.
+    """The base class of agents.
 
     Attributes:
-        arch: Of which kind it is.
-        observation_dim, action_dim: Numbers of an observation, and of an action (one-hot, if it is discrete).
+        arch: Its kind.
+        observation_dim, action_dim: Sizes of an observation and of an action (one-hot, if it is discrete).
     """
 
     arch: AGENT_ARCHS
@@ -103,7 +103,7 @@ class _Agent(nn.Module):
 
 
 class MarkovAgent(_Agent):
-    """Acts on what it sees: two perceptrons, actor and critic."""
+    """Acts on the observation: two perceptrons, actor and critic."""
 
     arch = AGENT_ARCHS.Markov
 
@@ -120,9 +120,9 @@ class MarkovAgent(_Agent):
 
 
 class MemoryAgent(_Agent):
-    """Acts on all that it saw, did and got: a recurrent network over (action before, reward before, observation).
+    """Acts on the whole history: a recurrent network over (previous action, previous reward, observation).
 
-    This is RL^2 (Duan et al. 2016): what it learns within a rollout is in the state of its network.
+    This is RL^2 (Duan et al. 2016): what it learns within a rollout is stored in the state of its network.
     """
 
     arch = AGENT_ARCHS.Memory
@@ -141,14 +141,14 @@ class MemoryAgent(_Agent):
         """Build it.
 
         Args:
-            observation_dim: Numbers of an observation.
+            observation_dim: Size of an observation.
             action_space: A ``Discrete`` space, or a ``Box`` of one axis.
             hidden: Width of the recurrent network.
-            layers: How many layers it has.
+            layers: Its number of layers.
             rnn: ``"gru"`` or ``"lstm"``.
             shared: Whether actor and critic share it.
-            initial_std: Of the Gaussian over actions at first.
-            products: Whether it is also shown the action before times its reward, which shows at once what paid.
+            initial_std: Initial standard deviation of the Gaussian over actions.
+            products: Whether the previous action times its reward is a further input.
 
         Raises:
             ConfigError: There is no such recurrent network.
@@ -162,7 +162,7 @@ class MemoryAgent(_Agent):
         self.value = nn.Linear(hidden, 1)
 
     def get_initial_info(self, batch: int = 1) -> tuple[Tensor, Tensor, State]:
-        """The action ``(batch, A)`` and reward ``(batch, 1)`` before the first step, and the first state: zeros."""
+        """The initial previous action ``(batch, A)``, reward ``(batch, 1)`` and state: zeros."""
         state = torch.zeros(self.rnn.num_layers, batch, self.rnn.hidden_size)
         first = (state, state.clone()) if isinstance(self.rnn, nn.LSTM) else state
         return torch.zeros(batch, self.action_dim), torch.zeros(batch, 1), first
@@ -183,11 +183,11 @@ class MemoryAgent(_Agent):
             prev_action: ``(batch, A)``.
             reward: ``(batch, 1)``.
             obs: ``(batch, d)``.
-            deterministic: Whether to do what is likeliest.
-            noise: What else to draw with; see :class:`Policy`.
+            deterministic: Whether to take the most likely actions.
+            noise: The noise to sample with; see :class:`Policy`.
 
         Returns:
-            The new state is a list if the one before was.
+            The actions and the new state, which is a list if ``prev_internal_state`` was.
         """
         is_list = isinstance(prev_internal_state, list)
         state = join_states(prev_internal_state) if is_list else prev_internal_state
@@ -200,7 +200,7 @@ class MemoryAgent(_Agent):
         """Log-probabilities, entropies and values ``(steps, batch)`` of whole rollouts.
 
         Args:
-            inputs: ``(steps, batch, A + 1 + d)``: action before, reward before, observation.
+            inputs: ``(steps, batch, A + 1 + d)``: previous action, previous reward, observation.
             actions: ``(steps, batch, A)``.
         """
         inputs = self._shown(inputs)
@@ -210,7 +210,7 @@ class MemoryAgent(_Agent):
         return logs, entropies, self.value(critic).squeeze(-1)
 
     def _shown(self, inputs: Tensor) -> Tensor:
-        """What the network is shown: action before, reward before, observation, and a product if so configured."""
+        """The network's input: previous action, previous reward, observation, and their product if configured."""
         if not self._products:
             return inputs
         action, reward = inputs[..., : self.action_dim], inputs[..., self.action_dim : self.action_dim + 1]
@@ -218,7 +218,7 @@ class MemoryAgent(_Agent):
 
 
 class MemoryMarkovAgent(MarkovAgent):
-    """Acts on what it sees; only its critic, a recurrent network, remembers."""
+    """Acts on the observation; only its critic, a recurrent network, has memory."""
 
     arch = AGENT_ARCHS.Memory_Markov
 

@@ -1,7 +1,7 @@
 """``python -m ragen.meta --config-name bandit [key=value ...]``: trains an agent that learns how to learn.
 
-The first Ctrl-C lets the iteration end and saves; a second one stops at once. The same command with the
-``output_dir=FOLDER`` that it names goes on from there.
+The first Ctrl-C finishes the iteration and saves; a second one stops at once. To resume, run the same command with the
+printed ``output_dir=FOLDER``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 @refusing
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Run the command; its exit status: 0, 2 for a bad configuration, 130 where it was stopped."""
+    """Run the command; returns its exit status: 0, 2 for an invalid configuration, 130 if it was stopped."""
     options = parser(prog).parse_args(arguments)
     try:
         settings = load_settings(options.config_name, options.overrides)

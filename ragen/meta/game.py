@@ -1,7 +1,7 @@
-"""What the engine does to an environment with a task: gymnasium's five values, a task in ``options``.
+"""The game of environments with tasks: gymnasium's interface with five values, and the task in ``options``.
 
-Environments of the interface before gymnasium are taken as well: ``reset(task=...)`` that gives the observation alone,
-``step`` of four values, ``seed(seed)``.
+Environments with the older gym interface are supported too: ``reset(task=...)`` returns only the observation, ``step``
+four values, and there is ``seed(seed)``.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ FIVE = "(observation, reward, terminated, truncated, info)"
 
 
 class Transition(NamedTuple):
-    """What a step gave; shares nothing with the environment.
+    """The result of a step; shares no memory with the environment.
 
     Attributes:
-        observation: What is seen now.
+        observation: The new observation.
         reward: The reward.
         terminated: Whether the episode is over by the rules.
         truncated: Whether it was cut short.
-        info: What else the environment returned.
-        digest: What stands for the observation in a journal.
+        info: The environment's info.
+        digest: The observation's digest for the journal.
     """
 
     observation: Any
@@ -44,7 +44,7 @@ def four(step: Transition) -> tuple[Any, float, bool, dict[str, Any]]:
 
 
 class NotAValue(NamedTuple):
-    """Stands for an attribute that does not leave the environment's process.
+    """A placeholder for an attribute that does not leave the environment's process.
 
     Attributes:
         kind: The name of its class.
@@ -56,10 +56,10 @@ class NotAValue(NamedTuple):
 
 
 class Seat:
-    """An environment, and what is asked of it where it lives."""
+    """An environment and the operations on it, in its process."""
 
     def __init__(self, env: Any) -> None:
-        """Seat an environment."""
+        """Wrap an environment."""
         self.env = env
         taken = inspect.signature(env.reset).parameters
         self._is_gymnasium = "options" in taken
@@ -68,7 +68,7 @@ class Seat:
         self._is_goal_state = getattr(unwrapped, "is_goal_state", None)
 
     def reset(self, seed: int | None, options: Options) -> Any:
-        """Begin an episode; what is seen first."""
+        """Begin an episode; returns the first observation."""
         given = dict(options or {})
         if self._is_gymnasium:
             return self._first(self.env.reset(seed=seed, options=given or None))
@@ -87,7 +87,7 @@ class Seat:
         """Step.
 
         Raises:
-            ReturnError: The environment returned no transition.
+            ReturnError: The environment's return value is not a transition.
         """
         given = self.env.step(action)
         try:
@@ -107,7 +107,7 @@ class Seat:
         return Transition(seen, reward, terminated, truncated, detached(info), digest_of(seen))
 
     def attribute(self, name: str, subattrs: tuple[str, ...] = ()) -> Any:
-        """An attribute of the environment, or of what it wraps, and attributes of that.
+        """An attribute of the environment or its wrapped one, and optionally an attribute of that value.
 
         Raises:
             AttributeError: There is none.
@@ -120,7 +120,7 @@ class Seat:
         return NotAValue(type(value).__name__, is_method=False) if hasattr(value, "step") else value
 
     def method(self, name: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
-        """Call a method of the environment, or of what it wraps."""
+        """Call a method of the environment or its wrapped one."""
         return self._find(name)(*arguments, **keywords)
 
     def _find(self, name: str) -> Any:
@@ -142,7 +142,7 @@ class MetaGame(Game):
     recorded = ("reward", "terminated", "truncated", "digest")
 
     def build(self, spec: EnvSpec) -> Seat:
-        """Call what builds the environment."""
+        """Build the environment."""
         return Seat(spec.env_class())
 
     def reset(self, env: Seat, seed: int | None, options: Options) -> Any:
@@ -162,7 +162,7 @@ class MetaGame(Game):
         return super().generator_state(env.env)
 
     def restore_generator(self, env: Seat, state: Any) -> None:
-        """Put them back."""
+        """Restore these states."""
         super().restore_generator(env.env, state)
 
 

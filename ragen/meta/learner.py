@@ -1,8 +1,7 @@
-"""Collects rollouts for an agent: one after the other, or in as many environments at once as there are.
+"""Collects rollouts for an agent: one after the other, or in many environments at once.
 
-Rollout number i has its task, its environment's seed and its agent's noise by its number alone, and is stored in its
-turn; free environments play the next ones. The buffer is therefore the same for any number of environments and
-workers.
+The task, environment seed and agent noise of rollout i depend only on its index, and rollouts are stored in order; free
+environments play the next ones. The buffer is therefore the same for any number of environments and workers.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ class Learner:
     """Collects rollouts.
 
     Attributes:
-        agent: Who acts.
-        agent_arch: Of which kind it is.
+        agent: The agent.
+        agent_arch: Its kind.
         train_env: The environment of rollouts that are collected one after the other.
-        train_tasks: Indices of the tasks to learn from.
-        max_trajectory_len: Most steps of a rollout.
-        policy_storage: Where rollouts go.
-        last_rollouts: Those of the last collection, in order.
+        train_tasks: Indices of the training tasks.
+        max_trajectory_len: Maximum number of steps of a rollout.
+        policy_storage: The buffer of rollouts.
+        last_rollouts: The rollouts of the last collection, in order.
     """
 
     def __init__(
@@ -53,18 +52,18 @@ class Learner:
 
         Args:
             agent: One of :mod:`ragen.meta.agents`.
-            env: The environment, as :func:`~ragen.meta.making.make_env` gives it.
-            seed: What rollouts follow from.
-            policy_storage: A :class:`StepBuffer` or :class:`EpisodeBuffer` (or what has the same method); made by
-                default.
-            buffer_size: Steps that it has room for.
-            train_tasks: Indices of the tasks to learn from; those of the environment's tasks that are for it.
-            max_trajectory_len: Most steps of a rollout; by default those of the environment.
-            forward_batch: Rollouts that the agent is asked about at once. Rollouts are equal only for the same number.
-            is_credit: Whether a step that is the last is terminal, whatever ended the episode.
+            env: The environment, as returned by :func:`~ragen.meta.making.make_env`.
+            seed: Seed of the rollouts.
+            policy_storage: A :class:`StepBuffer` or :class:`EpisodeBuffer` (or an object with the same method); created
+                by default.
+            buffer_size: Its capacity in steps.
+            train_tasks: Indices of the training tasks; by default, the environment's.
+            max_trajectory_len: Maximum number of steps of a rollout; by default those of the environment.
+            forward_batch: Rollouts per forward pass of the agent. Rollouts are equal only for the same number.
+            is_credit: Whether the last step is terminal, whatever ended the episode.
 
         Raises:
-            ConfigError: An argument cannot work.
+            ConfigError: An argument is invalid.
         """
         if forward_batch < 1:
             raise ConfigError(f"forward_batch = {forward_batch!r}: expected an integer of at least 1.")
@@ -88,25 +87,24 @@ class Learner:
         self._n_env_steps_total = self._n_rollouts_total = self._successes_in_buffer = self._failures_total = 0
 
     def collect_rollouts(self, num_rollouts: int, random_actions: bool = False) -> int:
-        """Collect rollouts one after the other, in ``train_env``; the steps that they have."""
+        """Collect rollouts one after the other, in ``train_env``; returns their total number of steps."""
         return self.collect_rollouts_parallel(num_rollouts, random_actions)
 
     def collect_rollouts_parallel(
         self, num_rollouts: int, random_actions: bool = False, parallel_env: ParallelEnvManager | None = None
     ) -> int:
-        """Collect rollouts, several at once. What interrupts it has collected nothing.
+        """Collect rollouts, several at once. An interrupted call stores nothing.
 
         Args:
             num_rollouts: How many.
-            random_actions: Whether actions are drawn uniformly, and the agent is not asked.
-            parallel_env: Where they are played; None for one after the other, in ``train_env``.
+            random_actions: Whether actions are drawn uniformly, without the agent.
+            parallel_env: The environments; None for one after the other, in ``train_env``.
 
         Returns:
-            The steps that they have.
+            Their total number of steps.
 
         Raises:
-            InputError: ``num_rollouts`` is no number of rollouts, or one of them has a single step, which buffers of
-                episodes do not take.
+            InputError: ``num_rollouts`` is invalid, or a rollout has a single step, which buffers of episodes refuse.
             EnvError: An environment could not be reset.
         """
         if isinstance(num_rollouts, bool) or not isinstance(num_rollouts, int) or num_rollouts < 0:
@@ -130,10 +128,10 @@ class Learner:
 
         Args:
             tasks: Indices or parameters.
-            seed: What the rollouts follow from.
-            parallel_env: Where they are played; None for ``train_env``.
-            deterministic: Whether the agent does what is likeliest.
-            actor: Who says what to do instead of the agent.
+            seed: Seed of the rollouts.
+            parallel_env: The environments; None for ``train_env``.
+            deterministic: Whether the agent takes the most likely actions.
+            actor: Chooses actions instead of the agent.
         """
         draws = Draws(seed, self._draws.tasks, self.train_tasks, self._draws.action_space, self.max_trajectory_len)
         rollouts = [draws.rollout(index, task=task) for index, task in enumerate(tasks)]
@@ -178,7 +176,7 @@ class Learner:
         return int(action[0]) if isinstance(self._draws.action_space, Discrete) else action
 
     def _add(self, rollout: Rollout, action: np.ndarray, step: Transition) -> bool:
-        """Add a step to its rollout; whether that is over."""
+        """Add a step to its rollout; returns whether the rollout is over."""
         done = step.terminated or step.truncated
         rollout.error = str(step.info.get("env_error", ""))
         if "is_goal_state" in step.info:
@@ -192,7 +190,7 @@ class Learner:
         return done or rollout.is_full
 
     def _keep(self, rollouts: list[Rollout]) -> int:
-        """Store rollouts in order; their steps. One that an environment's failure left with a single step is not."""
+        """Store rollouts in order, except those cut to a single step by a failure; returns the number of steps."""
         is_markov = self.agent_arch == AGENT_ARCHS.Markov
         stored = [rollout for rollout in rollouts if is_markov or not (rollout.error and len(rollout) < 2)]
         if not is_markov and any(len(rollout) < 2 for rollout in stored):
@@ -215,7 +213,7 @@ class Learner:
 
 
 class _Kept:
-    """Gives an environment that there is already, where one is to be built; and it is not closed after it."""
+    """A builder that returns an existing environment, which its user does not close."""
 
     def __init__(self, env: Any) -> None:
         self._env = env
@@ -226,7 +224,7 @@ class _Kept:
 
 
 class _Lent:
-    """An environment that its borrower does not close."""
+    """An environment whose ``close`` does nothing."""
 
     def __init__(self, env: Any) -> None:
         self._env = env

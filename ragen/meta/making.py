@@ -1,4 +1,4 @@
-"""Environments with tasks from their names: one, or many that live in lanes. Tasks are drawn here, once."""
+"""Creates environments with tasks by name: one, or many in workers. Tasks are sampled here, once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ragen.parallel import EnvRng, outer_state_kept
 if TYPE_CHECKING:
     from ragen.meta.manager import ParallelEnvManager
 
-_OF_THE_RUN = ("max_episode_steps", "render_mode")  # arguments of gym.make that say nothing of tasks
+_OF_THE_RUN = ("max_episode_steps", "render_mode")  # arguments of gym.make that do not concern tasks
 _COUNTS = ("n_tasks", "num_train_tasks", "num_eval_tasks")
 
 
@@ -29,11 +29,11 @@ class EnvMaker:
 
     Attributes:
         env_id: Its name with gymnasium.
-        episodes_per_task: See :class:`VariBadWrapper`, as for the next three.
+        episodes_per_task: See :class:`VariBadWrapper`.
         oracle: Whether observations contain the task.
-        start: What is observed between two inner episodes.
+        start: The observation between two inner episodes.
         tasks: The tasks.
-        arguments: What the environment is built with.
+        arguments: Arguments of the environment.
         uses_global_rng: Whether it may draw from the global generators.
     """
 
@@ -60,20 +60,20 @@ def make_env(
     start: Start = "info",
     **kwargs: Any,
 ) -> VariBadWrapper:
-    """An environment whose episodes are several of one task.
+    """An environment in which several episodes of one task form a single episode.
 
     Args:
         env_id: A name that gymnasium knows, such as ``ragen/PointRobot-v0``.
-        episodes_per_task: How many of its episodes are one.
-        seed: Of its tasks, and of its own generator at the first reset.
+        episodes_per_task: Number of inner episodes.
+        seed: Seed of its tasks, and of its own generator at the first reset.
         oracle: Whether observations contain the task.
         start: See :class:`VariBadWrapper`.
-        kwargs: What ``gym.make`` is given; but for ``n_tasks``, or ``num_train_tasks`` and ``num_eval_tasks``, where
-            the environment's class draws tasks on request (``sample_task``), as all of ``ragen/...`` do.
+        kwargs: Arguments of ``gym.make``; except ``n_tasks``, or ``num_train_tasks`` and ``num_eval_tasks``, if the
+            environment's class samples tasks (``sample_task``), as all of ``ragen/...`` do.
 
     Raises:
-        UnknownEnvError: gymnasium knows no such environment.
-        TaskError: So many tasks cannot be had.
+        UnknownEnvError: gymnasium has no such environment.
+        TaskError: The number of tasks is invalid.
     """
     env = _build(_maker(env_id, episodes_per_task, seed, oracle, start, kwargs))
     env.first_seed = seed
@@ -91,21 +91,21 @@ def make_parallel_env(
     settings: Any = None,
     **kwargs: Any,
 ) -> ParallelEnvManager:
-    """Copies of the environment that :func:`make_env` gives, with the same tasks, in lanes.
+    """Copies of the environment of :func:`make_env`, with the same tasks, in workers.
 
     Args:
-        env_id: See :func:`make_env`, as for all that is not here.
-        episodes_per_task: How many of its episodes are one.
-        num_workers: How many copies; copy ``r`` begins with seed ``seed + r``. How many processes they share is
-            ``settings.max_workers``.
-        seed: Of the tasks, and of the copies.
+        env_id: See :func:`make_env`.
+        episodes_per_task: Number of inner episodes.
+        num_workers: Number of copies; copy ``r`` begins with seed ``seed + r``. They share ``settings.max_workers``
+            processes.
+        seed: Seed of the tasks and of the copies.
         oracle: Whether observations contain the task.
-        start: What is observed between two inner episodes.
+        start: The observation between two inner episodes.
         settings: A :class:`~ragen.parallel.Settings`, or a mapping of some of its fields.
-        kwargs: What ``gym.make`` is given.
+        kwargs: Arguments of ``gym.make``.
 
     Raises:
-        ConfigError: An argument cannot work.
+        ConfigError: An argument is invalid.
     """
     from ragen.meta.manager import ParallelEnvManager
 
@@ -140,7 +140,7 @@ def _maker(
 
 
 def _build(maker: EnvMaker) -> VariBadWrapper:
-    """Build one here, as a worker would: what it draws from the global generators is the same in every process."""
+    """Build one here, with the same states of the global generators as in a worker."""
     if not maker.uses_global_rng:
         return maker()
     with outer_state_kept(), EnvRng(0).in_place():

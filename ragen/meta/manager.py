@@ -1,10 +1,10 @@
-"""Many copies of an environment with tasks, addressed one by one or all at once, wherever they live.
+"""Many copies of an environment with tasks, called one by one or all at once.
 
 =========================== ====================================================================================
-``reset``, ``step``         old interface, for one copy or all: reset gives the observation, step four values
-``remotes[i]``              ``send((command, data))``, ``recv()``: what is sent waits, and is played in one exchange
-``reset_some, step_some``   what the learner uses: any of the copies at once, gymnasium's five values
-``EnvEngine``               below all of them: processes, time, failure
+``reset``, ``step``         old interface, for one copy or all: reset returns the observation, step four values
+``remotes[i]``              ``send((command, data))``, ``recv()``: commands are queued, and played in one exchange
+``reset_some, step_some``   the learner's interface: any copies at once, gymnasium's five values
+``EnvEngine``               the layer below: processes, time-outs, failures
 =========================== ====================================================================================
 """
 
@@ -25,18 +25,18 @@ from ragen.parallel import EnvFailed, EnvSet, EnvSpec, Settings, holds_interrupt
 
 
 class ParallelEnvManager(EnvSet):
-    """Copies of an environment; a context manager, and one that is forgotten closes itself.
+    """Copies of an environment; a context manager that also closes itself when it is garbage collected.
 
     Attributes:
-        num_envs: How many copies there are.
-        remotes: One for each copy, as learners use them.
-        workers: What each home of copies has done, the main process first (:class:`~ragen.parallel.LaneStats`).
-        observation_space, action_space: Those of a copy.
-        n_tasks: How many tasks there are; None for an unlimited number.
-        horizon_bamdp: Most steps of a rollout; None if it has no limit.
+        num_envs: Number of copies.
+        remotes: A pipe-like object for each copy.
+        workers: Statistics of the main process, then of each worker (:class:`~ragen.parallel.LaneStats`).
+        observation_space, action_space: The spaces of a copy.
+        n_tasks: Number of tasks; None if unlimited.
+        horizon_bamdp: Maximum number of steps of a rollout; None if it has no limit.
         tasks: The tasks.
-        unwrapped: Stands for the first copy, without its wrappers.
-        closed: Whether it is.
+        unwrapped: A proxy for the first copy without its wrappers.
+        closed: Whether it is closed.
     """
 
     holder = "ParallelEnvManager"
@@ -50,17 +50,17 @@ class ParallelEnvManager(EnvSet):
         tasks: TaskSet | None = None,
         seeds: Sequence[int] | None = None,
     ) -> None:
-        """Make the copies; each is built where it lives, and the first one says what they are like.
+        """Create the copies; each is built in its process, and the first one determines their properties.
 
         Args:
-            env_fns: What builds each copy, closures and lambdas as well.
-            start_method: ``"forkserver"`` or ``"spawn"``; instead of the one in ``settings``.
-            settings: How the engine behaves: ``use_lanes``, ``max_workers``, ``backend``, ``step_timeout`` and so on.
-            tasks: The tasks; those that the first copy says it has by default.
+            env_fns: Builders of the copies; closures and lambdas are allowed.
+            start_method: ``"forkserver"`` or ``"spawn"``; overrides ``settings``.
+            settings: Settings of the engine: ``use_lanes``, ``max_workers``, ``backend``, ``step_timeout`` and so on.
+            tasks: The tasks; by default, the first copy's.
             seeds: Seed of each copy for its first reset.
 
         Raises:
-            ConfigError: An argument cannot work.
+            ConfigError: An argument is invalid.
             EnvError: The first copy cannot be built.
         """
         if not env_fns:
@@ -96,9 +96,9 @@ class ParallelEnvManager(EnvSet):
         """Begin an episode of one copy.
 
         Args:
-            env_idx: Which copy.
-            task: The task: its index, its parameters, or None: drawn here, where the copy does not draw it itself.
-            options: What else its ``reset`` is given.
+            env_idx: Index of the copy.
+            task: The task: its index, its parameters, or None to sample one, here or in the copy.
+            options: Further arguments of its ``reset``.
 
         Returns:
             The observation.
@@ -110,11 +110,11 @@ class ParallelEnvManager(EnvSet):
         return four(self.step_some({env_idx: action})[env_idx])
 
     def get_attr(self, name: str, env_idx: int = 0, subattrs: Sequence[str] | None = None) -> Any:
-        """An attribute of a copy, or of what it wraps.
+        """An attribute of a copy or its wrapped environment.
 
         Args:
             name: Its name.
-            env_idx: Which copy.
+            env_idx: Index of the copy.
             subattrs: Attribute of the attribute, and so on.
 
         Raises:
@@ -130,13 +130,13 @@ class ParallelEnvManager(EnvSet):
         raise EnvError(f"{name} of env {env_idx} is a {found.kind}, which stays where it is: ask for its attributes.")
 
     def call(self, name: str, *arguments: Any, env_idx: int = 0, **keywords: Any) -> Any:
-        """Call a method of a copy, or of what it wraps; what it gives."""
+        """Call a method of a copy or its wrapped environment; returns its result."""
         return _values(self._engine.call([self._known(env_idx)], "method", name, arguments, keywords))[env_idx]
 
     # All copies
 
     def reset_all(self, tasks: Sequence[Any] | None = None) -> list[Any]:
-        """Begin an episode of every copy; their observations.
+        """Begin an episode of every copy; returns their observations.
 
         Args:
             tasks: A task for each; None for all by default.
@@ -155,7 +155,7 @@ class ParallelEnvManager(EnvSet):
         return list(observations), list(rewards), list(dones), list(infos)
 
     def seed(self, seeds: Sequence[int | None]) -> list[None]:
-        """Seed each copy, and what is drawn for it here; holds from its next reset on."""
+        """Seed each copy and the sampling of its tasks; takes effect at its next reset."""
         if len(seeds) != self.num_envs:
             raise InputError(f"{len(seeds)} seeds for {self.num_envs} environments: expected one for each.")
         for index, seed in enumerate(seeds):
@@ -176,9 +176,9 @@ class ParallelEnvManager(EnvSet):
         """Begin episodes of some copies.
 
         Args:
-            options: What the ``reset`` of each is given, ``task`` among it; see :meth:`reset` for that.
-            seeds: Seed of each; by default what :meth:`seed` was given since its last reset, or None to go on with
-                its own generator.
+            options: Arguments of each ``reset``, including ``task``; see :meth:`reset`.
+            seeds: Seed of each; by default the one passed to :meth:`seed` since its last reset, or None to continue
+                with its own generator.
 
         Returns:
             Observations by copy.
@@ -208,7 +208,7 @@ class ParallelEnvManager(EnvSet):
 
     @holds_interrupts
     def try_some(self, command: str, items: Mapping[int, Any]) -> dict[int, Any]:
-        """:meth:`reset_some` or :meth:`step_some`, where each copy's error stands in its result's place."""
+        """:meth:`reset_some` or :meth:`step_some`, with a copy's error in place of its result."""
         fit, results = {}, {}
         drawing: dict[int, np.random.Generator] = {}
         for index, item in items.items():
@@ -226,7 +226,7 @@ class ParallelEnvManager(EnvSet):
 
     @property
     def workers(self) -> list[Any]:
-        """What each home of copies has done, the main process first."""
+        """Statistics of the main process, then of each worker."""
         return self.stats()
 
     def _with_task(
@@ -236,9 +236,9 @@ class ParallelEnvManager(EnvSet):
         seeds: Mapping[int, int | None] | None,
         drawing: dict[int, np.random.Generator],
     ) -> dict[str, Any]:
-        """The options of a copy's reset, with the parameters of its task; drawn where seeds are not the caller's.
+        """The options of a copy's reset, with the parameters of its task, which is sampled here if none is given.
 
-        What it is drawn with goes into ``drawing``: a reset that is interrupted has drawn nothing.
+        The generator used goes into ``drawing``, so that an interrupted reset does not advance it.
         """
         task = given.get("task")
         if task is None and seeds is None:
@@ -302,7 +302,7 @@ class ParallelEnvManager(EnvSet):
 
 
 def _values(results: dict[int, Any]) -> dict[int, Any]:
-    """What came of a call, by env_idx; the first error is raised."""
+    """The results of a call by env_idx; raises the first error."""
     for value in results.values():
         if isinstance(value, Exception):
             raise value

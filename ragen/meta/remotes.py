@@ -1,7 +1,7 @@
-"""The ends of pipes that there are none of: what learners send to copies of an environment, one by one.
+"""Pipe-like objects through which learners send commands to copies of an environment.
 
-What is sent waits. The first ``recv`` plays what waits at all of them in as few exchanges as possible: the first
-command of each, resets and steps in one exchange each, until the one that was asked has its answer.
+Commands are queued. The first ``recv`` plays the queued commands of all copies in as few exchanges as possible: the
+first command of each, with one exchange for resets and one for steps, until the called copy has its answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COMMANDS = ("reset", "step", "get_attr", "seed", "close")
 
 
 class Copies(Protocol):
-    """What a :class:`~ragen.meta.manager.ParallelEnvManager` is to those who speak to its copies one by one."""
+    """The interface of :class:`~ragen.meta.manager.ParallelEnvManager` to its remotes."""
 
     closed: bool
     num_envs: int
@@ -37,7 +37,7 @@ class Copies(Protocol):
 
 
 class Remote:
-    """One copy, spoken to as through a pipe.
+    """One copy, with the interface of a pipe.
 
     ========================================== =============================================
     sent                                       received
@@ -46,12 +46,12 @@ class Remote:
     ``("step", {"action": a})``                ``("transition", (obs, reward, done, info))``
     ``("get_attr", {"attr": n, "subattrs": s})`` ``("attr", value)``
     ``("seed", {"seed": s})``                  ``("done", None)``
-    ``("close", None)``                        nothing; ends this copy's conversation
+    ``("close", None)``                        nothing; ends this connection
     ========================================== =============================================
     """
 
     def __init__(self, manager: Copies, env_idx: int) -> None:
-        """Speak to a copy."""
+        """Connect to a copy."""
         self._manager = manager
         self._env_idx = env_idx
         self.waiting: deque[Command] = deque()
@@ -59,11 +59,11 @@ class Remote:
         self.closed = False
 
     def send(self, message: Command) -> None:
-        """Put a command in line.
+        """Queue a command.
 
         Raises:
-            InputError: There is no such command, or it lacks something.
-            StateError: The conversation is over.
+            InputError: There is no such command, or it lacks an entry.
+            StateError: The remote is closed.
         """
         if self.closed or self._manager.closed:
             raise StateError(f"remote {self._env_idx} is closed.")
@@ -74,10 +74,10 @@ class Remote:
             self.waiting.append((command, data))
 
     def recv(self) -> Command:
-        """The answer to the first command that has not been answered.
+        """The answer to the first unanswered command.
 
         Raises:
-            EnvError: The copy failed at it; the conversation goes on with the next command.
+            EnvError: The copy failed at it; the next command can still be answered.
             StateError: Nothing was sent.
         """
         while not self.answers:
@@ -90,16 +90,16 @@ class Remote:
         return answer
 
     def poll(self, timeout: float | None = 0.0) -> bool:
-        """Whether ``recv`` has something to give; it takes as long as it takes."""
+        """Whether there is a command to answer; ``recv`` may still take long."""
         return bool(self.answers or self.waiting)
 
     def close(self) -> None:
-        """End the conversation; the copy is closed with all others, by the manager."""
+        """Close the remote; the manager closes the copy with all others."""
         self.closed = True
         self.waiting.clear()
 
     def fileno(self) -> int:
-        """There is no descriptor to wait on.
+        """Raise, since there is no descriptor to wait on.
 
         Raises:
             StateError: Always.
@@ -108,10 +108,10 @@ class Remote:
 
 
 class FirstEnv:
-    """The first copy without its wrappers, wherever it lives; its attributes are asked for one by one."""
+    """A proxy for the first copy without its wrappers, which reads attributes from the copy's process."""
 
     def __init__(self, manager: Copies) -> None:
-        """Stand for a manager's first copy."""
+        """Create a proxy for a manager's first copy."""
         self._manager = manager
 
     def __getattr__(self, name: str) -> Any:
@@ -130,7 +130,7 @@ class FirstEnv:
 
 @holds_interrupts
 def exchange(manager: Copies) -> None:
-    """Play the first command that waits at each remote."""
+    """Play the first queued command of each remote."""
     firsts = {index: remote.waiting[0] for index, remote in enumerate(manager.remotes) if remote.waiting}
     resets = {index: data for index, (command, data) in firsts.items() if command == "reset"}
     steps = {index: data["action"] for index, (command, data) in firsts.items() if command == "step"}
@@ -145,7 +145,7 @@ def exchange(manager: Copies) -> None:
 
 
 def _played(manager: Copies, command: str, items: Mapping[int, Any]) -> dict[int, Command | RagenError]:
-    """Answers of copies; where one of them raises, each is asked by itself what it has to say."""
+    """Answers of copies; if one of them raises, the copies are queried one by one."""
     if not items:
         return {}
     done = manager.try_some(command, items)

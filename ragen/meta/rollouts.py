@@ -1,4 +1,4 @@
-"""Rollouts, and what each of them is made of, before it begins and as it goes on."""
+"""Rollouts, the random draws that determine them, and buffers of rollouts."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ FIELDS = ("observations", "actions", "rewards", "terminals", "next_observations"
 
 
 class StepBuffer:
-    """Steps one by one, in order; the oldest make room for new ones.
+    """A buffer of single steps, in order; the oldest are overwritten.
 
     Attributes:
-        size: How many steps there are.
-        capacity: How many there is room for.
+        size: Number of steps in it.
+        capacity: Maximum number of steps.
     """
 
     def __init__(self, capacity: int, observation_dim: int, action_dim: int) -> None:
-        """Make room.
+        """Allocate the buffer.
 
         Args:
-            capacity: Steps.
-            observation_dim: Numbers of an observation.
-            action_dim: Numbers of an action; 1 for a discrete one.
+            capacity: Maximum number of steps.
+            observation_dim: Size of an observation.
+            action_dim: Size of an action; 1 for a discrete one.
         """
         self.capacity = capacity
         self.size = 0
@@ -62,15 +62,15 @@ class StepBuffer:
 
 
 class EpisodeBuffer:
-    """Whole episodes, in order; the oldest make room for new ones.
+    """A buffer of whole episodes, in order; the oldest are dropped.
 
     Attributes:
         episodes: Each with arrays ``(steps, width)`` by field.
-        capacity: Steps that there is room for.
+        capacity: Maximum number of steps.
     """
 
     def __init__(self, capacity: int) -> None:
-        """Make room for so many steps."""
+        """Create a buffer for ``capacity`` steps."""
         self.capacity = capacity
         self.episodes: list[dict[str, np.ndarray]] = []
         self.size = 0
@@ -81,7 +81,7 @@ class EpisodeBuffer:
         """Add an episode: arrays ``(L, d)``, ``(L, a)``, ``(L, 1)``, ``(L, 1)``, ``(L, d)``.
 
         Raises:
-            InputError: It has fewer than two steps, more than there is room for, or arrays of different lengths.
+            InputError: It has fewer than two steps, more than the capacity, or arrays of different lengths.
         """
         values = (observations, actions, rewards, terminals, next_observations)
         episode = {name: np.array(value, np.float32) for name, value in zip(FIELDS, values, strict=True)}
@@ -107,18 +107,18 @@ class EpisodeBuffer:
 
 @dataclass
 class Rollout:
-    """One rollout: everything that is random in it follows from the learner's seed and its index.
+    """One rollout: all its randomness is determined by the learner's seed and its index.
 
     Attributes:
-        index: Its number, over all that the learner has ever collected.
+        index: Its number among all rollouts of the learner.
         task: The task's parameters.
         env_seed: Seed of the environment's reset.
-        noise: ``(steps, action)`` for the agent to draw with, or the actions themselves where they are random.
-        observations: One more than there are steps, once it has begun.
-        actions: As they are stored: an index ``(1,)``, or numbers.
-        rewards: One each step.
+        noise: ``(steps, action)`` noise for the agent's sampling, or the actions themselves if they are random.
+        observations: One more than steps, once it has begun.
+        actions: As stored: an index ``(1,)``, or numbers.
+        rewards: One per step.
         terminals: Whether the step was the last by the rules.
-        successes: How many steps were in a goal state.
+        successes: Number of steps in a goal state.
         error: Why the environment failed, if it did.
     """
 
@@ -138,7 +138,7 @@ class Rollout:
 
     @property
     def is_full(self) -> bool:
-        """Whether it has as many steps as it may have."""
+        """Whether it has the maximum number of steps."""
         return len(self.rewards) >= len(self.noise)
 
     def add(self, action: np.ndarray, step: Transition, terminal: bool) -> None:
@@ -163,14 +163,14 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Draws:
-    """What rollouts are made of.
+    """The random draws of rollouts.
 
     Attributes:
-        seed: What they follow from, with their index.
+        seed: Their seed, combined with the rollout's index.
         tasks: The tasks.
         among: Indices of the tasks to choose from.
-        action_space: Where actions lie.
-        longest: Most steps of a rollout.
+        action_space: The action space.
+        longest: Maximum number of steps of a rollout.
     """
 
     seed: int
@@ -202,5 +202,5 @@ class Draws:
 
 
 def flat(observation: Any) -> np.ndarray:
-    """An observation as numbers in a row."""
+    """An observation as a flat array."""
     return np.asarray(observation, np.float32).reshape(-1)

@@ -1,4 +1,4 @@
-"""The tasks of an environment: drawn once, in the main process, and known by their parameters everywhere else."""
+"""The tasks of an environment: sampled once, in the main process, and identified by their parameters elsewhere."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Sampler = Callable[[np.random.Generator], Any]
 
 @dataclass(frozen=True)
 class TaskSet:
-    """Where tasks come from.
+    """A source of tasks.
 
     Attributes:
-        sample: Draws one; None where the environment draws its tasks itself, and knows them by their index.
-        tasks: The parameters of each task; None for an unlimited number, or where the environment has them.
-        count: How many there are; None for an unlimited number.
-        train: Indices of those to learn from.
-        evaluation: Indices of the others.
+        sample: Samples a task; None if the environment samples its tasks itself, and identifies them by index.
+        tasks: The parameters of each task; None if unlimited, or if the environment has them.
+        count: Number of tasks; None if unlimited.
+        train: Indices of the training tasks.
+        evaluation: Indices of the other tasks.
     """
 
     sample: Sampler | None = None
@@ -35,16 +35,16 @@ class TaskSet:
     def drawn(
         cls, sample: Sampler, seed: int | None, n_tasks: int | None = None, n_train: int | None = None
     ) -> TaskSet:
-        """Draw tasks.
+        """Sample tasks.
 
         Args:
-            sample: Draws one.
-            seed: What they follow from.
-            n_tasks: How many; None for an unlimited number, each drawn when it is needed.
-            n_train: How many of them, the first ones, are to learn from; all by default.
+            sample: Samples a task.
+            seed: The seed.
+            n_tasks: Number of tasks; None for an unlimited number, each sampled when needed.
+            n_train: Number of training tasks, the first ones; all by default.
 
         Raises:
-            TaskError: The numbers cannot be had.
+            TaskError: A number is invalid.
         """
         if n_tasks is None:
             return cls(sample)
@@ -57,11 +57,11 @@ class TaskSet:
 
     @classmethod
     def of_env(cls, count: int | None) -> TaskSet:
-        """Tasks that the environment draws itself; ``count`` of them, known by their index."""
+        """``count`` tasks that the environment samples itself and identifies by index."""
         return cls(count=count, train=range(count or 0))
 
     def parameters(self, task: Any) -> Any:
-        """What ``reset`` is given for a task.
+        """The parameters of a task, for ``reset``.
 
         Args:
             task: Its index, its parameters, or None.
@@ -81,11 +81,11 @@ class TaskSet:
         return int(task) if self.tasks is None else self.tasks[task]
 
     def draw(self, rng: np.random.Generator, among: range | None = None) -> Any:
-        """The parameters of a task: one of the list, or a new one where there is none.
+        """The parameters of a random task: one of the list, or a new one if there is no list.
 
         Args:
-            rng: What to draw from.
-            among: Indices to choose from; those to learn from by default.
+            rng: The generator.
+            among: Indices to choose from; the training tasks by default.
         """
         if self.count is not None:
             chosen = self.train if among is None else among

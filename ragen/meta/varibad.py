@@ -1,7 +1,7 @@
-"""Several episodes of one task as a single episode, in which an agent can learn what the task is.
+"""Several episodes of one task as a single episode, in which an agent can infer the task.
 
-The Bayes-adaptive decision process of VariBAD (Zintgraf et al. 2020, section 2.2): k episodes of at most H steps are
-one of at most k * H, and only its end is an end.
+The Bayes-adaptive decision process of VariBAD (Zintgraf et al. 2020, section 2.2): k episodes of at most H steps form
+one of at most k * H, and only its end is terminal.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
 
     Attributes:
         episodes_per_task: k.
-        horizon_bamdp: Most steps of the whole, k * H; None where the environment has no limit H.
-        n_tasks: How many tasks there are; None for an unlimited number.
+        horizon_bamdp: Maximum number of steps in total, k * H; None if the environment has no limit H.
+        n_tasks: Number of tasks; None if unlimited.
         tasks: The tasks.
-        first_seed: Seed of the next reset, where that is given none.
+        first_seed: Seed of the next reset without a seed.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
             env: The environment.
             episodes_per_task: k, at least 1.
             oracle: Whether observations contain the task.
-            start: What is observed where an inner episode has ended and another begins: ``"info"`` observes its last
-                state, and puts the first one of the next into ``info["start_state"]``; ``"observe"`` the other way
-                round, with the last one in ``info["final_state"]``.
-            tasks: The tasks; those that the environment says it has by default.
+            start: The observation between two inner episodes: ``"info"`` returns the last state, and the next one's
+                first state in ``info["start_state"]``; ``"observe"`` returns the first state, and the last one in
+                ``info["final_state"]``.
+            tasks: The tasks; by default, the environment's.
 
         Raises:
-            ConfigError: An argument cannot work.
+            ConfigError: An argument is invalid.
         """
         super().__init__(env)
         if isinstance(episodes_per_task, bool) or not isinstance(episodes_per_task, int) or episodes_per_task < 1:
@@ -84,10 +84,10 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
         """Begin with the first of k episodes.
 
         Args:
-            task: The task: its index, its parameters, or None for what the environment takes then; may as well be
+            task: The task: its index, its parameters, or None for the environment's default; may also be given as
                 ``options["task"]``.
-            seed: Of the environment's own generator.
-            options: What else the environment's ``reset`` is given.
+            seed: Seed of the environment's own generator.
+            options: Further arguments of the environment's ``reset``.
 
         Raises:
             TaskError: There is no such task.
@@ -109,7 +109,7 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
         return self._observed(state, 0.0), info
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Step; over only once k inner episodes are. ``info["done_mdp"]`` is true where an inner one is."""
+        """Step; the episode ends after k inner ones. ``info["done_mdp"]`` is true at the end of an inner episode."""
         if self._is_box:
             within = np.minimum(np.maximum(np.asarray(action, np.float64), -1.0), 1.0)
             action = (self._middle + self._reach * within).astype(self._action_dtype)
@@ -155,7 +155,7 @@ class VariBadWrapper(gym.Wrapper):  # type: ignore[type-arg]
 
 
 def _episode_steps(env: gym.Env[Any, Any]) -> int | None:
-    """H: the limit of the environment's specification, or what it calls ``_max_episode_steps``."""
+    """H: the limit of the environment's specification, or its ``_max_episode_steps``."""
     if env.spec is not None and env.spec.max_episode_steps is not None:
         return env.spec.max_episode_steps
     try:

@@ -82,7 +82,7 @@ class Limits:
     """How many workers there may be.
 
     Attributes:
-        most: Most workers.
+        most: Maximum number of workers.
         cpus: Processors that main and workers may use.
         round_trip_s: Seconds that a message to a worker and back takes, beyond what it takes between two processes.
         turns: Turns that an episode has at most, where that is known.
@@ -313,7 +313,7 @@ def first_look(
     if given.limits.turns is not None:
         turns = min(turns, given.limits.turns - len(seen.calls))
     if left is not None and not is_reset:
-        turns -= 1  # the present one
+        turns -= 1  # the current one
     given = replace(given, members={tag: given.members[tag] for tag in given.members if tag not in state.now.out})
     plans = [ALL_MAIN, *(_ready(plan, given) for plan in _plans(given))]
 

@@ -199,7 +199,7 @@ class LaneStats:
 
 @dataclass(frozen=True)
 class Gain:
-    """What workers have gained: elapsed time compared with the estimated time of sequential stepping.
+    """The time that workers have saved: elapsed time compared with the estimated time of sequential stepping.
 
     Sequential time is estimated as the sum of the time that each reset and turn took where it was played. If more
     processes played than there are processors, the time in which a turn waited for a processor is excluded, since it
@@ -321,7 +321,7 @@ class Stats:
                     self._passed_s += perf_counter() - self._since
 
     def take_episode(self) -> Episode:
-        """What was measured so far; counting begins anew."""
+        """What was measured so far; counting starts over."""
         self._turns, self._resets = self._seen()
         taken, self.episode = self.episode, Episode()
         return taken
@@ -359,7 +359,7 @@ class Stats:
             self.episode.reset = call
 
     def gain(self, mode: Mode, held: str = "") -> Gain:
-        """What workers have gained since the engine was made; see :class:`Gain` for the arguments."""
+        """The time that workers have saved since the engine was made; see :class:`Gain` for the arguments."""
         played = {home_name(lane): tally for (_, lane), tally in self._tallies.items() if tally.turns or tally.resets}
         workers = sum(name != "main" and not name.startswith(QUARANTINE) for name in played)
         turns, resets = self._seen()

@@ -56,8 +56,8 @@ class EnvCosts:
 
     Attributes:
         build, reset, turn: Seconds, medians.
-        busy: The share of a turn in which it, or a child process of it, computes; the rest it waits. Time in which it
-            waited for a processor of a busy machine is neither.
+        busy: The fraction of a turn in which it, or a child process of it, computes; the rest it waits. Time in which
+            it waited for a processor of a busy machine is neither.
     """
 
     build: float = 0.0

@@ -23,7 +23,7 @@ class MetricsFile(Logger):
 
         Args:
             path: The file.
-            resume: Phase and step to go on from, as ``CheckpointFolder.place_of`` returns them; what an
+            resume: Phase and step to resume from, as ``CheckpointFolder.place_of`` returns them; what an
                 interrupted run wrote after that is dropped, since it will be written again.
         """
         kept = [] if resume is None else [line for line in read_metrics(path) if place_of_line(line) <= resume]

@@ -2,7 +2,7 @@
 
 A group whose members all scored the same says nothing about which reply is better: its advantages are 0. DAPO
 (arXiv:2503.14476) leaves such groups out and samples on until the batch is full again; verl calls this
-``algorithm.filter_groups``. RAGEN (arXiv:2504.20073) keeps the share of groups whose rewards differ most.
+``algorithm.filter_groups``. RAGEN (arXiv:2504.20073) keeps the fraction of groups whose rewards differ most.
 
 RAGEN's two ways are in :mod:`ragen.llm_agent.filtering`.
 """
@@ -43,7 +43,7 @@ class FilterSettings:
         """Read and check the keys.
 
         Raises:
-            ConfigError: A key has a value that cannot work.
+            ConfigError: A key has an invalid value.
         """
         choice(config, "algorithm.filter_groups.metric", "reward", ("reward",))
         return read(cls, config, groups=read_filter(config), scaling=read_scaling(config))

@@ -224,7 +224,7 @@ class Player(Closing):
         return self.proxy.train_es_manager if collected is None else collected.envs
 
     def gain(self) -> Gain:
-        """What workers have gained in training and validation."""
+        """The time that workers have saved in training and validation."""
         collected = [self.proxy.train_parallel_envs, self.proxy.val_parallel_envs]
         if containers := [each.envs for each in collected if each is not None]:
             return sum((container.gain() for container in containers[1:]), containers[0].gain())

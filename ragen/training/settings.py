@@ -56,7 +56,7 @@ class TinyModelSettings:
         """Read and check the keys.
 
         Raises:
-            ConfigError: A key has a value that cannot work.
+            ConfigError: A key has an invalid value.
         """
         settings = read(cls, config)
         if settings.hidden_size % (2 * settings.num_attention_heads):
@@ -77,8 +77,8 @@ class WarmUpSettings:
         groups: Different starts that are demonstrated, split among the tags as the training groups are.
         batch_size: Demonstrations of one step.
         lr: Learning rate; it rises over the first tenth of the steps and falls along a cosine to a twentieth.
-        random: Share of thoughtless replies.
-        malformed: Share of malformed replies.
+        random: Fraction of thoughtless replies.
+        malformed: Fraction of malformed replies.
         seed: Seed of the first demonstrated start.
     """
 
@@ -154,7 +154,7 @@ class UpdateSettings:
         """Read and check the keys.
 
         Raises:
-            ConfigError: A key has a value that cannot work, or asks for what RAGEN's own trainer alone does.
+            ConfigError: A key has an invalid value, or asks for what RAGEN's own trainer alone does.
         """
         refuse_not_done(config, "trainer.backend: tiny")
         clip = number(config, f"{_ACTOR}.clip_ratio", 0.2, 0.0)
@@ -213,7 +213,7 @@ class AnalysisSettings:
         """Read and check the keys.
 
         Raises:
-            ConfigError: One has a value that cannot work, or asks for a batch of its own.
+            ConfigError: One has an invalid value, or asks for a batch of its own.
         """
         for name in ("env_groups", "group_size"):
             asked = setting(config, f"{_ANALYSIS}_{name}", int, None)
@@ -265,7 +265,7 @@ class TrainerSettings:
         test_freq: Steps between two validations; 0: only at the beginning and the end.
         save_freq: Steps between two checkpoints, also while warming up; 0: only at the end and when stopped.
         keep: ``max_ckpt_to_keep``; 0 keeps all.
-        resume: ``resume_mode``: ``auto`` goes on from the newest checkpoint in ``folder``; ``disable`` begins anew, and
+        resume: ``resume_mode``: ``auto`` resumes from the newest checkpoint in ``folder``; ``disable`` starts over, and
             sets aside the checkpoints that are there.
         loggers: ``logger``: names of :data:`ragen.tracking.PACKAGES`.
         project: ``project_name``, for trackers.
@@ -307,7 +307,7 @@ class TrainerSettings:
         """Read and check the keys.
 
         Raises:
-            ConfigError: A key has a value that cannot work, or a logger's package is missing.
+            ConfigError: A key has an invalid value, or a logger's package is missing.
         """
         if Generation.read(config).quirks:
             raise ConfigError(

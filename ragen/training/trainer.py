@@ -171,7 +171,7 @@ class TinyTrainer(Closing):
             yield
 
     def _find(self) -> Found | None:
-        """The checkpoint to go on from, once it is seen to be of the same training."""
+        """The checkpoint to resume from, once it is seen to be of the same training."""
         found = self._checkpoints.newest_readable()
         changed = [] if found is None else differing(found.state["about"], self._about)
         if changed:

@@ -57,7 +57,7 @@ class Trajectory:
         reward: The sum of the environment's rewards, with the sign of ``trainer.reward_sign``.
         score: What it is trained on: rewards and penalties, normalized as the configuration says.
         rows: Its tokens. One row, or several where the model was not shown what it had written token by token.
-        weight: How much it counts in means: 1, or the share of its tree that it stands for.
+        weight: How much it counts in means: 1, or the fraction of its tree that it stands for.
         entropy: The mean entropy of a token, in nats, the mean over its rows; None where it was not asked for.
     """
 

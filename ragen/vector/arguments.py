@@ -25,13 +25,13 @@ def settings_from(
     Args:
         context: Of ``multiprocessing``; workers are never forks of this process.
         worker: Refused: workers here have no loop of their own to replace.
-        max_concurrency: Most environments at work at the same time: one for each worker.
-        workers: Most workers; 0 for none, ``"auto"`` where it was measured to pay, and as many as pay; None for the
-            default.
+        max_concurrency: Maximum number of environments at work at the same time: one for each worker.
+        workers: Maximum number of workers; 0 for none, ``"auto"`` where it was measured to pay, and as many as pay;
+            None for the default.
         others: Further settings of the engine.
 
     Raises:
-        ValueError: An argument cannot work.
+        ValueError: An argument is invalid.
     """
     if worker is not None:
         raise ConfigError("worker: a worker hosts many environments and cannot be replaced; leave it out.")

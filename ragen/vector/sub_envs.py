@@ -50,9 +50,9 @@ class SubEnvs(EnvSet):
         Args:
             specs: What builds them; their ids are their indices.
             settings: The engine's.
-            autoreset: When ended environments begin anew.
+            autoreset: When ended environments start over.
             next_options: Options of an autoreset, by index and number of the episode: a reset begins number 1.
-            next_seed: The seed of an autoreset likewise; None goes on with the environment's generators.
+            next_seed: The seed of an autoreset likewise; None continues with the environment's generators.
         """
         self._hold(specs, settings)
         self.engine = self._engine

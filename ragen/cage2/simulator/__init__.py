@@ -1,14 +1,14 @@
 """CAGE Challenge 2's second scenario as tables: the same network, agents, rewards and observations, in microseconds.
 
-Reading order: ``tables`` (what runs where, which exploit needs what, what is learned where), ``network`` (the state),
-``red`` (what Red's actions do), ``agents`` (which it takes), ``blue`` (Blue's actions, and the table that Blue sees),
-``game`` (one step of all of it). Written from what the original does, which it is compared with by
-``python -m ragen.cage2 compare``; episodes have the same distribution, not the same numbers.
+Reading order: ``tables`` (services, exploits, and what Red learns on each host), ``network`` (the state, and Blue's
+actions and observations), ``red`` (the effects of Red's actions), ``agents`` (Red's strategies), ``game`` (one step of
+the game). It reimplements the original's behavior, with which ``python -m ragen.cage2 compare`` compares it; episodes
+have the same distribution, not the same numbers.
 
-With ``bugs="faithful"`` the original's quirks are kept; with ``"fixed"`` these four are not:
+With ``bugs="faithful"`` the original's bugs are kept; ``"fixed"`` fixes these four:
 
-- after a Restore of Op_Server0, an Impact stops nothing any more (the backup has lost the service's process);
-- Remove never ends sessions that came by SSH (nothing that is noticed of them names their process);
-- a Vsftpd decoy asks for port 21 to be free and opens port 80, so that it may come to stand behind a real web server;
-- the database of User3 listens on port 3389, where nothing asks for one.
+- after a Restore of Op_Server0, an Impact no longer stops the service (the backup lacks the service's process);
+- Remove never ends sessions opened by SSH (their events do not contain the process id);
+- a Vsftpd decoy requires port 21 to be free but opens port 80, possibly behind a real web server;
+- the database of User3 listens on port 3389, where no exploit looks for one.
 """

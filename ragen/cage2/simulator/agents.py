@@ -1,4 +1,4 @@
-"""Which actions Red takes: straight to the operational server, or from host to host, or none at all."""
+"""Red's strategies: straight to the operational server, from host to host, or no action."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ragen.cage2.simulator.red import Move, Outcome
 
 
 class BLine:
-    """Fifteen actions that lead to the operational service; each that fails sends it back to an earlier one."""
+    """A plan of fifteen actions to the operational service; a failed action returns it to an earlier one."""
 
     _BACK_TO = (0, 1, 2, 2, 2, 2, 5, 5, 5, 5, 9, 9, 9, 12, 13)
 
     def __init__(self, rng: random.Random) -> None:
-        """Choose the user's host through which it goes, of those that are not its own."""
+        """Choose the user host through which it goes, other than its own."""
         user = rng.choice([host for host in tables.SUBNETS[tables.USER] if host != FOOTHOLD])
         way = [user, tables.LEADS_TO[user], tables.ENTERPRISE2, tables.OP_SERVER]
         through = [[Move(red.SCAN, host), Move(red.EXPLOIT, host), Move(red.ESCALATE, host)] for host in way]
@@ -44,10 +44,10 @@ class BLine:
 
 
 class Meander:
-    """Takes every host that it knows of, in any order, until it has the operational server."""
+    """Attacks all known hosts in random order, until it has the operational server."""
 
     def __init__(self, rng: random.Random) -> None:
-        """Know nothing."""
+        """Begin without knowledge."""
         self._rng = rng
         self._swept: set[int] = set()
         self._scanned: set[int] = set()
@@ -94,7 +94,7 @@ class Meander:
                 self._exploited.discard(host)
 
     def _lose(self, host: int) -> None:
-        """An exploit failed: take it for a lost way in, and give up all operational hosts, or else all enterprise."""
+        """After a failed exploit: give up its path, and all operational hosts, or else all enterprise ones."""
         self._exploited.discard(host)
         for prefix in ("Op", "Ent"):
             if gone := {each for each in self._escalated if HOSTS[each].startswith(prefix)}:

@@ -1,4 +1,4 @@
-"""One step after the other: Blue acts, Red acts, the step is paid for, and Blue looks."""
+"""The steps of the game: Blue acts, Red acts, the reward is computed, and Blue observes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ragen.cage2.simulator.red import Move, Outcome
 
 
 class EmbeddedGame:
-    """The embedded simulator; see :mod:`ragen.cage2.simulator` for what it keeps of the original.
+    """The embedded simulator; see :mod:`ragen.cage2.simulator`.
 
     Attributes:
-        network: The hosts, with all that Red has and knows.
-        blue: What Blue thinks of them.
+        network: The hosts, with Red's sessions and knowledge.
+        blue: Blue's view of the hosts.
         last_red: Red's last action, and whether success was reported to it.
     """
 
@@ -31,7 +31,7 @@ class EmbeddedGame:
         self.reset(0)
 
     def reset(self, seed: int) -> list[int]:
-        """Begin an episode, all of which follows from the seed and Blue's actions; 52 bits."""
+        """Begin an episode, determined by the seed and Blue's actions; returns 52 bits."""
         rng = random.Random(seed)
         self.network, self.blue = Network(rng, self._is_fixed), Blue()
         self._agent = self._agent_class(rng)
@@ -40,7 +40,7 @@ class EmbeddedGame:
         return self.blue.bits()
 
     def step(self, action: int) -> tuple[list[int], float]:
-        """Play a step: 52 bits, and Blue's reward, at most 0."""
+        """Play a step; returns 52 bits and Blue's reward, at most 0."""
         network = self.network
         cost = self.blue.act(network, action)
         move = self._agent.act(network, self._outcome)
@@ -63,5 +63,5 @@ class EmbeddedGame:
         return self.network.held()
 
     def access_levels(self) -> dict[str, str]:
-        """How far Red is on each host: one of :data:`ragen.cage2.layout.ACCESS_LEVELS` by its name."""
+        """Red's access to each host: one of :data:`ragen.cage2.layout.ACCESS_LEVELS` by host name."""
         return {name: ACCESS_LEVELS[self.network.access(host)] for host, name in enumerate(HOSTS)}

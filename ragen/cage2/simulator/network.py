@@ -1,4 +1,4 @@
-"""The state of the network: sessions, services, what Red knows, and what happened in this step that Blue may notice."""
+"""The state of the network: sessions, services, Red's knowledge, and this step's events that Blue may notice."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ class Session:
     __slots__ = ("is_foothold", "is_known", "is_privileged")
 
     def __init__(self, is_privileged: bool, is_known: bool, is_foothold: bool = False) -> None:
-        """Open it."""
+        """Open a session."""
         self.is_privileged, self.is_known, self.is_foothold = is_privileged, is_known, is_foothold
 
 
 class Events:
-    """What happened on a host in a step.
+    """The events on a host in a step.
 
     Attributes:
-        connections: How many connections were made.
-        ports: To which of its ports.
-        has_shell: Whether one of them carries a shell back to Red.
-        is_after_decoy: Whether Blue put a decoy there before.
+        connections: Number of connections made.
+        ports: The connected ports.
+        has_shell: Whether one of the connections is a reverse shell.
+        is_after_decoy: Whether Blue placed a decoy there before.
     """
 
     __slots__ = ("connections", "has_shell", "is_after_decoy", "ports")
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """Begin without events."""
         self.connections, self.has_shell, self.is_after_decoy = 0, False, False
         self.ports: set[int] = set()
 
@@ -50,24 +50,24 @@ class Events:
 
 
 class Network:
-    """The hosts, and what Red knows of them.
+    """The hosts, and Red's knowledge of them.
 
     Attributes:
-        rng: All chance comes from here.
-        is_fixed: Whether the original's quirks are mended.
-        sessions: Red's, by host.
-        services: What listens, by host, in the order in which it is found.
+        rng: The only source of randomness.
+        is_fixed: Whether the original's bugs are fixed.
+        sessions: Red's sessions by host.
+        services: Listening services by host, in the order in which an exploit finds them.
         has_malware: Whether an analysis of the host finds Red's files.
-        is_service_down: Whether the operational service stands still.
+        is_service_down: Whether the operational service is down.
         can_be_stopped: Whether an Impact stops it.
-        is_service_known: Whether Red knows of it.
-        scanned: Ports that Red saw when it last scanned a host; None where it has not.
-        known_hosts, known_addresses, known_subnets: What Red may act on.
-        events: What happened in this step, by host; only hosts on which something did.
+        is_service_known: Whether Red knows it.
+        scanned: Ports that Red's last scan of a host found; None if it was not scanned.
+        known_hosts, known_addresses, known_subnets: Possible targets of Red.
+        events: This step's events by host; only hosts with events.
     """
 
     def __init__(self, rng: random.Random, is_fixed: bool) -> None:
-        """The network as an episode finds it."""
+        """The network at the start of an episode."""
         self.rng, self.is_fixed = rng, is_fixed
         count = len(HOSTS)
         self.services: list[list[Service]] = [self._original(host) for host in range(count)]
@@ -85,7 +85,7 @@ class Network:
         return list(tables.SERVICES[host])
 
     def events_on(self, host: int) -> Events:
-        """What happened there in this step."""
+        """This step's events on a host."""
         found = self.events.get(host)
         if found is None:
             found = self.events[host] = Events()
@@ -105,7 +105,7 @@ class Network:
         return any(self.sessions[host] for host in tables.ENTERPRISES)
 
     def restore(self, host: int) -> None:
-        """Bring a host back to what it was at the start."""
+        """Restore a host to its initial state."""
         self.sessions[host] = [each for each in self.sessions[host] if each.is_foothold]
         self.services[host] = self._original(host)
         self.has_malware[host] = False
@@ -118,7 +118,7 @@ class Network:
         return [host for host, sessions in enumerate(self.sessions) if sessions]
 
     def access(self, host: int) -> int:
-        """How far Red is on a host: 0 not at all, 1 as a user, 2 privileged."""
+        """Red's access to a host: 0 none, 1 user, 2 privileged."""
         sessions = self.sessions[host]
         return (2 if any(each.is_privileged for each in sessions) else 1) if sessions else 0
 
@@ -128,11 +128,11 @@ class Network:
 
 _SLEEP, _ANALYSE, _REMOVE, _DECOY, _RESTORE = range(5)
 _VSFTPD = layout.DECOYS.index("Vsftpd")
-_MANY = 3  # connections, or ports, from which on they look like more than a scan of one port
+_MANY = 3  # number of connections or ports from which they look like more than a scan of one port
 
 
 def taken_apart(action: int) -> tuple[int, int, int]:
-    """What an action is: its verb, the decoy, and the host; -1 for what it has none of."""
+    """The verb, decoy and host of an action; -1 for missing parts."""
     if action < layout.ANALYSE:
         return _SLEEP, -1, -1
     block, host = divmod(action - layout.ANALYSE, N_HOSTS)
@@ -145,21 +145,21 @@ _ACTIONS = [taken_apart(action) for action in range(layout.N_ACTIONS)]
 
 
 class Blue:
-    """Blue's side of an episode: what it does to the network, and what it has come to think of each host.
+    """Blue's side of an episode: its actions, and its view of each host.
 
     Attributes:
-        thought: How far each host is thought to be compromised, a key of :data:`ragen.cage2.layout.COMPROMISED`.
-        activity: What was seen on each host in the last step, a key of :data:`ragen.cage2.layout.ACTIVITY`.
+        thought: The presumed compromise of each host, a key of :data:`ragen.cage2.layout.COMPROMISED`.
+        activity: The observed activity on each host in the last step, a key of :data:`ragen.cage2.layout.ACTIVITY`.
     """
 
     def __init__(self) -> None:
-        """Think well of all hosts."""
+        """Presume that no host is compromised."""
         self.thought = ["no"] * N_HOSTS
         self.activity = ["none"] * N_HOSTS
         self._analysed = -1
 
     def act(self, network: Network, action: int) -> int:
-        """Carry out an action; what it costs, in tenths."""
+        """Carry out an action; returns its cost in tenths."""
         verb, decoy, host = _ACTIONS[action]
         self._analysed = -1
         if verb == _RESTORE:
@@ -187,7 +187,7 @@ class Blue:
         network.events_on(host).is_after_decoy = True
 
     def look(self, network: Network) -> None:
-        """Monitor: take note of what happened in this step, which is forgotten then."""
+        """Monitor: observe this step's events, and clear them."""
         self.activity = ["none"] * N_HOSTS
         for host, events in network.events.items():
             seen = self.activity[host] = interpreted(events)
@@ -206,9 +206,9 @@ class Blue:
 
 
 def interpreted(events: Events) -> str:
-    """What the activity on a host looks like, by the original's rules.
+    """The apparent activity on a host, by the original's rules.
 
-    A new decoy is an entry of the same list, at its top: it hides a scan, and makes three entries of two connections.
+    A new decoy is the first entry of the same list: it hides a scan, and turns two connections into three entries.
     """
     entries = events.connections + events.is_after_decoy
     if entries >= _MANY and len(events.ports) >= _MANY:

@@ -1,4 +1,4 @@
-"""What Red's actions do."""
+"""The effects of Red's actions."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Move(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What Red learns from its action.
+    """The outcome of an action, as reported to Red.
 
     Attributes:
-        success: Whether success was reported to it; None where nothing was.
+        success: Whether success was reported; None if nothing was.
         found: Whether a scan found anything.
     """
 
@@ -62,7 +62,7 @@ def _sweep(network: Network, subnet: int) -> Outcome:
 
 def _scan(network: Network, host: int) -> Outcome:
     if not network.is_reachable(host):
-        return Outcome(True)  # a scan that gets nowhere is reported as a success, and finds nothing
+        return Outcome(True)  # a scan of an unreachable host is reported as a success without findings
     events, ports = network.events_on(host), set()
     for service in network.services[host]:
         events.connect(service.port)
@@ -77,7 +77,7 @@ def _exploit(network: Network, host: int) -> Outcome:
     if exploit is None or not network.is_reachable(host):
         return Outcome(False)
     service = network.find(host, exploit.port, exploit.kind)
-    if service is None:  # nothing answers, nothing shows
+    if service is None:  # nothing answers, and no event is visible
         return Outcome(False)
     come_in = _guessed if exploit is tables.SSH else _broken_into
     session = come_in(network, host, service)
@@ -114,7 +114,7 @@ def _broken_into(network: Network, host: int, service: tables.Service) -> Sessio
     network.has_malware[host] = True
     is_noticed = network.rng.random() < tables.DETECTED
     if is_noticed:
-        events.connect(0)  # a port of its own, which none of the others is
+        events.connect(0)  # a separate port, unlike all others
         events.has_shell = True
     return Session(service.is_privileged, is_known=is_noticed)
 

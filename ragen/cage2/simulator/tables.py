@@ -1,4 +1,4 @@
-"""The network of CAGE Challenge 2's second scenario: what runs where, what it takes to get in, and what that is worth.
+"""The network of CAGE Challenge 2's second scenario: services, exploits, decoys, and penalties.
 
 Hosts are indices into :data:`ragen.cage2.layout.HOSTS`.
 """
@@ -19,13 +19,13 @@ WINDOWS = frozenset(INDEX[name] for name in ("Enterprise1", "Enterprise2", "User
 
 
 class Service(NamedTuple):
-    """Something that listens on a port.
+    """A service that listens on a port.
 
     Attributes:
-        port: Where.
-        kind: What an exploit has to find there; empty for what no exploit is for.
-        is_privileged: Whether it runs as root or SYSTEM, and so do sessions that come through it.
-        is_decoy: Whether Blue has put it there.
+        port: The port.
+        kind: The kind of service that an exploit targets; empty if there is no exploit.
+        is_privileged: Whether it, and sessions opened through it, run as root or SYSTEM.
+        is_decoy: Whether it is a decoy of Blue.
     """
 
     port: int
@@ -64,7 +64,7 @@ SERVICES: tuple[tuple[Service, ...], ...] = (
     _LINUX_1,
     _LINUX_2,
 )
-"""What listens on each host at the start, in the order in which an exploit finds it."""
+"""The initial services of each host, in the order in which an exploit finds them."""
 
 FIXED_LINUX_1 = tuple(each._replace(port=3390) if each.kind == "sql" else each for each in _LINUX_1)
 
@@ -72,13 +72,13 @@ HAS_GUESSABLE_USER = tuple(name != "Defender" for name in HOSTS)  # "pi" on Linu
 
 
 class Exploit(NamedTuple):
-    """A way in.
+    """An exploit.
 
     Attributes:
-        name: As the original calls it.
-        weight: Which of several Red prefers: the greatest.
-        port: Where it knocks.
-        kind: What has to listen there.
+        name: Its name in the original.
+        weight: Red prefers the exploit with the greatest weight.
+        port: The target port.
+        kind: The kind of service required there.
     """
 
     name: str
@@ -99,25 +99,25 @@ FTP, MAIL, SQL, HTTPS, HTTP, SMB, RDP, SSH = EXPLOITS = (
 )
 """By weight."""
 
-PREFERRED = 0.75  # how often the one of the greatest weight is taken, where there are others
-DETECTED = 0.95  # how often the connection of a new session is noticed
-GUESSES = 10  # connections of an SSH brute force, besides the one that got in
+PREFERRED = 0.75  # probability of the exploit with the greatest weight, if there are others
+DETECTED = 0.95  # probability that the connection of a new session is noticed
+GUESSES = 10  # failed connections of an SSH brute force
 
 
 def options(ports: frozenset[int]) -> tuple[Exploit, ...]:
     """The exploits that Red considers for these open ports, by weight."""
     if not ports & {80, 443}:
-        ports = ports - {SQL.port}  # only ever tried beside a web server
+        ports = ports - {SQL.port}  # only tried together with a web server
     return tuple(each for each in EXPLOITS if each.port in ports)
 
 
 class Decoy(NamedTuple):
-    """What Blue can put on a host.
+    """A decoy that Blue can place on a host.
 
     Attributes:
-        asks: The port that has to be free.
-        service: What then listens.
-        windows: Whether it takes Windows (True) or Linux (False); None for either.
+        asks: The port that must be free.
+        service: The service that then listens.
+        windows: Whether it needs Windows (True) or Linux (False); None for either.
     """
 
     asks: int
@@ -150,14 +150,14 @@ LEADS_TO: dict[int, int] = {
     INDEX["User4"]: ENTERPRISES[0],
     ENTERPRISE2: OP_SERVER,
 }
-"""Whose address is found on a host once Red is privileged there."""
+"""The host whose address Red finds on a host once it is privileged there."""
 
-TELLS_SUBNET = tuple(name != "Defender" for name in HOSTS)  # whether it shows its own subnet then
+TELLS_SUBNET = tuple(name != "Defender" for name in HOSTS)  # whether Red also learns the host's subnet
 
 PENALTY = tuple(
     0 if host == FOOTHOLD else 10 if host in ENTERPRISES or host == OP_SERVER else 1 for host in range(len(HOSTS))
 )
-"""What a privileged session of Red costs Blue at each step, in tenths."""
+"""Blue's penalty per step for a privileged session of Red, in tenths."""
 
-IMPACT_PENALTY = 100  # tenths, at each step that the service is down
+IMPACT_PENALTY = 100  # tenths, for each step in which the service is down
 RESTORE_PENALTY = 10  # tenths

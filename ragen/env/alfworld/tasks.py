@@ -50,7 +50,7 @@ class Game(NamedTuple):
     Attributes:
         domain: In PDDL.
         problem: In PDDL.
-        grammar: What is said, in TextWorld's language, with :data:`GOAL` in the place of the task.
+        grammar: What is said, in TextWorld's language, with :data:`GOAL` in place of the task.
         task: What is to be done, in words.
         kind: The name of the kind of task; "" where a file does not say.
     """
@@ -161,7 +161,7 @@ def domain() -> str:
 
 
 def grammar() -> str:
-    """What ALFWorld says, in TextWorld's language, with :data:`GOAL` in the place of the task."""
+    """What ALFWorld says, in TextWorld's language, with :data:`GOAL` in place of the task."""
     return _package_text("alfred.twl2")
 
 

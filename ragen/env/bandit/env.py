@@ -50,7 +50,7 @@ class UniformStream:
         return self._block[place]
 
     def copy(self) -> UniformStream:
-        """A stream that goes on from here on its own."""
+        """A stream that resumes from here on its own."""
         return copy(self)
 
 

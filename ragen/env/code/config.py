@@ -25,7 +25,7 @@ class CodeEnvConfig:
         families: Of generated problems, by name; None takes all of the levels.
         tests: How many tests a generated problem has; the first two are shown as examples.
         max_tries: Programs that may be tried; the episode is over after the last, or as soon as one is right.
-        reward: ``"share"``: the share of tests that no program has passed before; ``"all"``: 1 when all are passed.
+        reward: ``"share"``: the fraction of tests that no program has passed before; ``"all"``: 1 when all are passed.
         cpu_seconds: Processor time of a program, for all tests together.
         memory_mb: Memory of a program.
         render_mode: ``"text"``.

@@ -160,7 +160,7 @@ def _lines(text: str) -> list[str]:
 
 
 def equal(given: Any, expected: Any) -> bool:
-    """Whether two values are the same: lists and tuples alike, floats nearly, and a truth value is no number."""
+    """Whether two values are the same: lists and tuples alike, floats nearly, and a truth value is not a number."""
     if isinstance(given, list | tuple) and isinstance(expected, list | tuple):
         return len(given) == len(expected) and all(map(equal, given, expected))
     if isinstance(given, dict) and isinstance(expected, dict):
@@ -223,7 +223,7 @@ def generate(seed: int, split: str, levels: Sequence[int], families: Sequence[st
         split: ``"train"`` or another; no problem of one is a problem of the other.
         levels: Of which levels.
         families: Of which families; None takes all of the levels.
-        tests: How many tests it has.
+        tests: Its number of tests.
     """
     return _generated(seed, split, tuple(levels), tuple(families or FAMILIES), tests)
 

@@ -1,4 +1,4 @@
-"""A calculator for what a model wrote: Python's arithmetic, parsed here and never handed to ``eval``.
+"""A calculator for what a model wrote: Python's arithmetic, parsed here and never passed to ``eval``.
 
 Understood are numbers as Python writes them, parentheses, ``+ - * / // % **``, the bit operators, signs, line breaks
 inside parentheses and comments. The value is the one that Python gives, rounding included; names, calls, comparisons

@@ -1,7 +1,7 @@
 """Countdown: one answer, an arithmetic expression that uses each number once and has the target as its value.
 
 The rules are RAGEN's; what is different is that the expression is parsed (see :mod:`ragen.env.countdown.arithmetic`)
-and never handed to ``eval``. Its scores are those that ``eval`` gives for every arithmetic expression.
+and never passed to ``eval``. Its scores are those that ``eval`` gives for every arithmetic expression.
 """
 
 from __future__ import annotations

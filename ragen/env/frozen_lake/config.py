@@ -32,7 +32,7 @@ class FrozenLakeEnvConfig:
 
     Attributes:
         size: Rows, and columns; 2 to 100.
-        p: The share of cells that are frozen and not holes, 0 to 1.
+        p: The fraction of cells that are frozen and not holes, 0 to 1.
         is_slippery: Whether a step may slip to the left or right of where it was meant to go.
         success_rate: How often it does not, 0 to 1; it slips to either side equally often.
         map_seed: The seed of a ``reset()`` that is given none; None draws one. As in RAGEN, a seed that ``reset`` is

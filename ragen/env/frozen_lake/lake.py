@@ -43,7 +43,7 @@ def generate_lake(size: int, frozen: float, seed: int) -> Lake:
 
     Args:
         size: Rows, and columns, at least 2.
-        frozen: The share of frozen cells, 0 to 1.
+        frozen: The fraction of frozen cells, 0 to 1.
         seed: Not negative.
 
     Raises:

@@ -220,7 +220,7 @@ class Session:
     def call(self, kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
         """Make a call; where its connection is lost and nothing can be played twice, again on a new one.
 
-        That is so of a reset, which begins anew in any case, once; and of every call where sessions are kept, until the
+        That is so of a reset, which starts over in any case, once; and of every call where sessions are kept, until the
         time is up.
 
         Raises:

@@ -1,4 +1,4 @@
-"""A sandbox for programs that nobody has read: bubblewrap, a filter of system calls, a warm interpreter.
+"""A sandbox for programs that no one has read: bubblewrap, a filter of system calls, a warm interpreter.
 
 ::
 

@@ -248,7 +248,7 @@ def keep(link, setup, processes):
     os.close(writing)
     os.close(failing)
     told = watch(pid, link, reading, job, processes)
-    if told is None:  # nobody waits for it any more
+    if told is None:  # no one waits for it any more
         os._exit(0)
     header, sent = told
     if failure := os.read(heard, 4096):

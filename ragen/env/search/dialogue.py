@@ -53,8 +53,8 @@ class Verdict(NamedTuple):
         answer: The answer.
         best: The right answer that it is most like; "" where it shares no word with any.
         f1: The F1 score of their words, 1 where they are equal.
-        precision: The share of its words that are right.
-        recall: The share of right words that it has.
+        precision: The fraction of its words that are right.
+        recall: The fraction of right words that it has.
         exact: Whether they are equal.
         success: Whether it counts as right.
         reward: Its reward.

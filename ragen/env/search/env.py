@@ -1,7 +1,7 @@
 """Search: a question, a search engine, and an answer that is compared with the right ones.
 
 What is found follows from the corpus and the query alone, except with a retrieval server: its configuration says that
-episodes cannot be replayed, and the engine goes on from snapshots in which everything that was shown stands.
+episodes cannot be replayed, and the engine resumes from snapshots in which everything that was shown stands.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Relation:
     Attributes:
         of: The kind of entity that has it.
         to: The kind of entity that it leads to, or "" where it leads to a value.
-        phrase: How a question says it, with ``@`` in the place of the entity; no two begin alike.
+        phrase: How a question says it, with ``@`` in place of the entity; no two begin alike.
         sentences: How a passage says it, with ``{s}`` for the entity and ``{o}`` for what it leads to.
         values: What there is to lead to, where ``to`` is "".
     """

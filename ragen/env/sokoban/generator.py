@@ -4,7 +4,7 @@ Two generators are seeded with the seed, Python's ``random.Random`` and numpy's 
 carves the floor, numpy's generator puts player and targets on it, :mod:`~ragen.env.sokoban.reverse_search` pulls the
 boxes away, and last the player may take a few steps. Up to four rooms are tried for a seed.
 
-Where all four fail, RAGEN goes on with a seed from Python's string hash, which differs from process to process. Here
+Where all four fail, RAGEN continues with a seed from Python's string hash, which differs from process to process. Here
 the next seed comes from SHA-256, so a seed's level is the same everywhere.
 """
 

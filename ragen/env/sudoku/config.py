@@ -10,7 +10,7 @@ from ragen.env.checks import is_integer, require
 _TYPE = "sudoku"
 
 BLANK_SHARE = {"easy": 0.4, "medium": 0.5, "hard": 0.6}
-"""The share of cells that each difficulty leaves blank."""
+"""The fraction of cells that each difficulty leaves blank."""
 
 FORMATS = ("simple", "detailed", "with_feedback")
 

@@ -23,7 +23,7 @@ class TerminalEnvConfig:
         families: Of generated tasks, by name; None takes all.
         files: About how many files a generated task begins with.
         max_steps: Commands of an episode; after the last one, what is there is checked.
-        reward: ``"share"``: the share of a task's goals that are reached; ``"all"``: 1 when all are.
+        reward: ``"share"``: the fraction of a task's goals that are reached; ``"all"``: 1 when all are.
         max_output: Characters of a command's output that are shown, from its beginning and its end.
         cpu_seconds: Processor time of a command with all that it starts.
         memory_mb: Memory of all of that together.

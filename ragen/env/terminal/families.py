@@ -496,7 +496,7 @@ def _pack(rng: Random, given: dict[str, Any], size: int) -> tuple[dict[str, Entr
 
 
 def _packed(archive: bytes | None) -> dict[str, bytes] | None:
-    """The files of an archive, whoever made it; None where it cannot be read, or is made to fill the memory."""
+    """The files of an archive, the caller that made it; None where it cannot be read, or is made to fill the memory."""
     if archive is None:
         return None
     try:

@@ -22,7 +22,7 @@ class TextWorldEnvConfig:
         val_games: Different games of the val split, and of the test split.
         hints: Whether the first observation lists the steps to take, instead of the last one alone.
         max_steps: Commands of an episode.
-        reward: ``"share"``: the share of the game's points that a command scores; ``"all"``: 1 when the game is won.
+        reward: ``"share"``: the fraction of the game's points that a command scores; ``"all"``: 1 when the game is won.
         show_admissible: Whether observations list the commands that can be carried out.
         render_mode: ``"text"``.
     """

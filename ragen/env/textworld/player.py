@@ -28,7 +28,7 @@ class _Known:
         self.room = ""
         self.commands: list[str] = []
         self.offered: dict[str, set[str]] = {}
-        self._ways: dict[str, dict[str, str | None]] = {}  # room, then exit: where it leads to, as far as is known
+        self._ways: dict[str, dict[str, str | None]] = {}  # room, then exit: where it leads to, as far as known
         for number, text in enumerate(shown):
             came_from, action = self.room, said[number - 1] if 0 < number <= len(said) else ""
             self.room = (_ROOM.findall(text) or [self.room])[-1]

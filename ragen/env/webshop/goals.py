@@ -1,7 +1,7 @@
 """What is asked for: prices, price limits, instructions, and which goal a seed stands for.
 
 The draws come from one ``random.Random(price_seed)`` in the reference's order: first a price for each product that has
-a range, then a limit for each instruction. The reference draws both from the global generator, which nobody seeded.
+a range, then a limit for each instruction. The reference draws both from the global generator, which no one seeded.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def split_place(count: int, seed: int, mode: str | None) -> int:
     takes them all.
 
     Args:
-        count: How many goals there are.
+        count: Number of goals.
         seed: Any seed from 0; it counts round and round within its part.
         mode: ``"test"``, ``"val"``, or anything else for training.
     """

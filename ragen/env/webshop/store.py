@@ -4,7 +4,7 @@
 
 The manifest says where each section lies and keeps a checksum of every block of the data; the footer, of fixed size,
 says where the manifest lies and keeps its checksum. A reader maps the file into memory: what one process reads is
-there for all others on the machine, and nothing is read that nobody asks for.
+there for all others on the machine, and nothing is read that no one asks for.
 """
 
 from __future__ import annotations

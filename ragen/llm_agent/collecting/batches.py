@@ -66,7 +66,7 @@ class CollectorSettings:
         """Read and check the keys.
 
         Raises:
-            ConfigError: A key has a value that cannot work.
+            ConfigError: A key has an invalid value.
         """
         width = count(config, MAX_PROMPT, None, low=1)
         return read(

@@ -161,7 +161,7 @@ class TrajectoryCollector:
             keeps: Which groups the dynamic loop keeps, by their rewards.
 
         Raises:
-            ConfigError: A key is missing or has a value that cannot work, or there is no chat template.
+            ConfigError: A key is missing or has an invalid value, or there is no chat template.
         """
         self.config, self.tokenizer, self.processor = config, tokenizer, processor
         self.settings = CollectorSettings.read(config)

@@ -62,7 +62,7 @@ def make_environment_manager(config: Any, mode: str) -> EnvironmentManagerBase:
     """The environments of one mode, ``"train"`` or ``"val"``.
 
     Raises:
-        ConfigError: A key is missing or has a value that cannot work.
+        ConfigError: A key is missing or has an invalid value.
     """
     read = _read(config, mode)
     style = _style(config)
@@ -101,7 +101,7 @@ def validate_environment_config(config: Any) -> bool:
         True.
 
     Raises:
-        ConfigError: A key is missing or has a value that cannot work; the message names it.
+        ConfigError: A key is missing or has an invalid value; the message names it.
         UnknownEnvError: An environment type is not known.
     """
     for mode in ("train", "val"):
@@ -124,7 +124,7 @@ def create_single_environment_for_testing(
 
     Raises:
         UnknownEnvError: There is no such type.
-        ConfigError: It has no such field, or a value cannot work.
+        ConfigError: It has no such field, or a value is invalid.
     """
     envs = MultiProcessEnvironmentContainer(env_type, 1, 1, seed, env_kwargs, settings={"use_lanes": False})
     return MANAGERS.get(env_type, EnvironmentManagerBase)(envs, create_projection_function(env_type), env_type)

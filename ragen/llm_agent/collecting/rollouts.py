@@ -159,7 +159,7 @@ class TurnRollouts:
         """Create all parts; if one cannot be created, the others are closed.
 
         Raises:
-            ConfigError: A key is missing or has a value that cannot work.
+            ConfigError: A key is missing or has an invalid value.
         """
         from ragen.llm_agent.collecting.factory import make_environments
 

@@ -52,7 +52,7 @@ class BranchingSettings:
         """Read and check the keys; None where rollouts are chains.
 
         Raises:
-            ConfigError: A key is unknown, has a value that cannot work, or another key cannot be had with it.
+            ConfigError: A key is unknown, has an invalid value, or another key cannot be had with it.
         """
         given = setting(config, "agent_proxy.branching", Mapping, {})
         for name in given:

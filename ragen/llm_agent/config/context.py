@@ -16,7 +16,7 @@ key                                                   default         meaning
 ``agent_proxy.reward_normalization.grouping``         ``state``       ``state``, ``batch`` or ``inductive``
 ``agent_proxy.reward_normalization.method``           ``identity``    or ``mean``, ``mean_std``, ``asym_clip``
 ``agent_proxy.system_prompt``                         the prompts'    the system message; an empty one is left out
-``agent_proxy.prompts``                               null            a file of prompts, in the place of our own
+``agent_proxy.prompts``                               null            a file of prompts, in place of our own
 ``enable_response_mask``                              true            loss on replies alone, not on states as well
 ``actor_rollout_ref.rollout.response_length``         null            tokens of one reply
 ``actor_rollout_ref.rollout.max_model_len``           null            tokens of a context together with its reply
@@ -64,7 +64,7 @@ class ContextSettings:
         use_turn_scores: Whether each turn's reward stands at the end of that turn's reply.
         training_tokens: ``sampled``: training rows are the tokens that were seen and sampled, where they are known, and
             nothing is learned that the model did not write. With ``window_mode`` ``full`` a trajectory is then a row
-            for every stretch of turns whose prompts go on from one another token by token. ``text``: rows are the
+            for every stretch of turns whose prompts resume from one another token by token. ``text``: rows are the
             chats' texts tokenized, one of each trajectory or turn whatever happened, and replies are learned with the
             tag before and the end after them, as RAGEN does it.
         grouping: Which trajectories are normalized together.
@@ -102,7 +102,7 @@ class ContextSettings:
             config: The whole configuration, as a mapping or from OmegaConf.
 
         Raises:
-            ConfigError: A key has a value that cannot work.
+            ConfigError: A key has an invalid value.
         """
         window = setting(config, "agent_proxy.max_context_window", int, -1)
         if window == 0:

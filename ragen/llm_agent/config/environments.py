@@ -104,7 +104,7 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
         mode: ``"train"`` or ``"val"``.
 
     Raises:
-        ConfigError: A key is missing or has a value that cannot work; the message names it.
+        ConfigError: A key is missing or has an invalid value; the message names it.
         UnknownEnvError: An environment type is not known.
     """
     if mode not in ("train", "val"):
@@ -135,7 +135,7 @@ def _section(name: str, config: Any) -> Any:
     """A section as dicts and lists, interpolations resolved; the others are not even looked at.
 
     Raises:
-        ConfigError: It is no mapping.
+        ConfigError: It is not a mapping.
     """
     value = config.get(name) if hasattr(config, "get") else getattr(config, name, None)
     if value is None or isinstance(value, dict):

@@ -145,7 +145,7 @@ class Generation:
             config: The whole configuration.
 
         Raises:
-            ConfigError: A key has a value that cannot work.
+            ConfigError: A key has an invalid value.
         """
         year, quirks = _top(config, "generation", DEFAULTS.year), _top(config, "quirks", DEFAULTS.quirks)
         if str(year) not in map(str, YEARS):

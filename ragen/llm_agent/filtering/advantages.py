@@ -12,8 +12,8 @@ key                                                 weight of a row's advantages
 The first two are of GRPO alone. They are applied in this order, which is RAGEN's.
 
 Where groups are left out, ``actor_rollout_ref.actor.filter_loss_scaling`` multiplies all of them besides: the fewer
-groups were kept, the less a step shall move the model. ``none`` (the default) by nothing, ``linear`` by the share of a
-step's groups that was kept, ``sqrt`` by that share's square root. Penalties for entropy or for leaving the reference
+groups were kept, the less a step shall move the model. ``none`` (the default) by nothing, ``linear`` by the fraction of
+a step's groups that was kept, ``sqrt`` by that share's square root. Penalties for entropy or for leaving the reference
 are left as they are, and so is what a critic learns.
 """
 
@@ -61,7 +61,7 @@ class AdvantageWeights:
         """Read and check the keys.
 
         Raises:
-            ConfigError: One has a value that cannot work, or asks for what the estimator has not.
+            ConfigError: One has an invalid value, or asks for what the estimator has not.
         """
         found, at_top = read(cls, config), setting(config, LENGTH_AT_TOP, bool, False)
         asked = [LENGTH] if found.by_length else [LENGTH_AT_TOP] if at_top else []
@@ -136,7 +136,7 @@ LOSS_SCALE = "rollout/filter_loss_scale"
 """The metric that says by what a step's advantages were multiplied."""
 
 SCALINGS: dict[str, Callable[[float], float]] = {NONE: lambda share: 1.0, "linear": float, "sqrt": math.sqrt}
-"""What the key may be, and the factor that it makes of the share of groups kept."""
+"""What the key may be, and the factor that it makes of the fraction of groups kept."""
 
 
 def read_scaling(config: Any) -> str:

@@ -25,7 +25,7 @@ from ragen.settings import setting
 
 KEY = "trainer.early_stop"
 METRIC = "early_stopped"
-WINDOW = 10  # steps that the first mean is of, and that have to be below a share of it
+WINDOW = 10  # steps that the first mean is of, and that have to be below a fraction of it
 SHARE = 0.1
 LOW_SUCCESS, VALIDATIONS = 0.01, 5
 VARIANCE, SUCCESS, EMPTY = "reward_variance_collapse", "low_validation_success", "empty_filtered_steps"
@@ -64,7 +64,7 @@ class EarlyStop:
         """Read ``trainer.early_stop`` and ``rollout_filter_empty_stop_steps``.
 
         Raises:
-            ConfigError: One has a value that cannot work.
+            ConfigError: One has an invalid value.
         """
         return cls(setting(config, KEY, bool, Generation.read(config).is_2026), read_empty_stop(config))
 

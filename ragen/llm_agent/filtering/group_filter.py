@@ -9,7 +9,7 @@ of RAGEN-2:
 ===========================  ====================  =================================================================
 key                          default               meaning
 ===========================  ====================  =================================================================
-``rollout_filter_strategy``  ``top_p``             ``top_p``, ``top_k`` (a share of all groups), ``top_k_abs`` (a
+``rollout_filter_strategy``  ``top_p``             ``top_p``, ``top_k`` (a fraction of all groups), ``top_k_abs`` (a
                                                    number of groups) or ``min_p`` (not below this share of the best)
 ``rollout_filter_value``     1.0                   the strategy's number
 ``rollout_filter_type``      ``largest``           whether the ``largest`` or the ``smallest`` come first
@@ -18,7 +18,7 @@ key                          default               meaning
                                                    ``entropy`` (the mean over trajectories of a token's mean entropy,
                                                    in nats) or ``entropy_variance`` (their standard deviation)
 ``..include_zero``           true                  whether groups that measure 0 can be chosen at all
-``..top_p_prob_mode``        ``linear``            ``linear``: as many as add up to the share of all there is;
+``..top_p_prob_mode``        ``linear``            ``linear``: as many as add up to the fraction of all there is;
                                                    ``softmax``: likewise of the softmax of the measures
 ``..selection_eps``          0.01                  how much may be missing to that share (``linear``)
 ===========================  ====================  =================================================================
@@ -115,7 +115,7 @@ def kept_metrics(count: int, measures: Sequence[float]) -> dict[str, float]:
     """How many groups are kept, under RAGEN's names.
 
     Args:
-        count: How many are.
+        count: Number of are.
         measures: What was measured of each group.
     """
     return {
@@ -161,7 +161,7 @@ class BestShare:
     """Which groups to train on.
 
     Attributes:
-        ratio: The share of groups to keep, above 0 and up to 1.
+        ratio: The fraction of groups to keep, above 0 and up to 1.
         kind: Which to keep, a name of ``FILTER_TYPES``.
     """
 
@@ -186,7 +186,7 @@ class BestShare:
         """The places of the groups to train on, in their order: at least one, if there is one; of equals the earlier.
 
         Args:
-            measures: What was measured of each group. The share of them is rounded down (RAGEN).
+            measures: What was measured of each group. The fraction of them is rounded down (RAGEN).
         """
         _, sign = FILTER_TYPES[self.kind]
         wanted = max(1, int(self.ratio * len(measures) + EPSILON))
@@ -237,7 +237,7 @@ class GroupFilter:
         """Read and check the keys; None where neither a strategy nor a value is set.
 
         Raises:
-            ConfigError: A key has a value that cannot work.
+            ConfigError: A key has an invalid value.
         """
         keys = {name: filter_key(config, name) for name in ("strategy", "value", "type", "metric", "include_zero")}
         keys |= {name: filter_key(config, name) for name in ("top_p_prob_mode", "selection_eps")}
@@ -334,7 +334,7 @@ def read_filter(config: Any) -> Choice:
     """RAGEN-2's choice where its strategy or value is set, else that of 2025, which by default keeps all groups.
 
     Raises:
-        ConfigError: A key has a value that cannot work, or both ways are asked for.
+        ConfigError: A key has an invalid value, or both ways are asked for.
     """
     newer = GroupFilter.read(config)
     ratio_key, type_key = (filter_key(config, name) for name in ("ratio", "type"))

@@ -45,7 +45,7 @@ class Branch(NamedTuple):
 
 
 class Branches:
-    """The branches of one manager, in the present episode.
+    """The branches of one manager, in the current episode.
 
     Attributes:
         live: Those that were not released, by env_id.

@@ -130,7 +130,7 @@ def checked_seed(seed: Any) -> int | None:
     """A seed given to ``reset``.
 
     Raises:
-        InputError: It is no integer; nothing was reset.
+        InputError: It is not an integer; nothing was reset.
     """
     try:
         return None if seed is None else operator.index(_no_bool(seed))

@@ -138,7 +138,7 @@ def _correct_answers(caches: Sequence[dict[str, Any]], engine: EnvEngine) -> dic
 
 
 def number_of(value: Any, texts: bool = False) -> float | None:
-    """The value as a float; None for what is no number, which makes no metric. A text is one with ``texts`` alone."""
+    """The value as a float; None if it is not a number, and therefore no metric. A text is one with ``texts`` alone."""
     if isinstance(value, str | bytes) and not texts:
         return None
     try:

@@ -476,7 +476,7 @@ def _slots_in(text: str) -> set[str]:
 
 
 def _try_text(node: ast.expr | None) -> str | None:
-    """The text of an expression; None if it is no text with slots."""
+    """The text of an expression; None if it is not a text with slots."""
     try:
         return None if node is None else _text_of(node)
     except _UnknownExpressionError:

@@ -501,7 +501,7 @@ class Facts(NamedTuple):
         actions: What can be done now.
         names: The name of each key.
         past: Its steps, each with ``text_obs`` and ``action``.
-        limit: Most steps to show.
+        limit: Maximum number of steps to show.
     """
 
     task: str

@@ -69,7 +69,7 @@ class InstructionTemplate:
         coordinates: Said where states are coordinates and show no grid.
         actions: The actions that have names.
         action_join: Between two names.
-        limits: How many actions there are.
+        limits: Number of actions.
         turn_limit: How many in a turn.
         episode_limit: How many in an episode.
         limit_join: Between the two.
@@ -130,8 +130,8 @@ class WindowTemplate:
         find_task: Pattern of the task in an episode's first observation.
         find_admissible: Pattern of the admissible actions in the observation of the turn that is asked for.
         find_reply: Pattern of what is shown of an earlier reply; empty, or where it is not found, for the whole reply.
-        clean: Patterns, and what is put in the place of each in every observation, one after the other.
-        longest: Most characters of an earlier observation; 0 for no limit.
+        clean: Patterns, and what is put in place of each in every observation, one after the other.
+        longest: Maximum number of characters of an earlier observation; 0 for no limit.
         cut: Ends an observation that was longer.
     """
 
@@ -205,7 +205,7 @@ class PromptTemplate:
         window: Earlier turns within one message.
         windows: The same for types of environments that have a form of their own, such as ``alfworld``; what one of
             these leaves out is not that of ``window``, but ours.
-        instructions: A tag's ``env_instruction``, in the place of the one that comes with this package.
+        instructions: A tag's ``env_instruction``, in place of the one that comes with this package.
     """
 
     system: str = SYSTEM_PROMPT

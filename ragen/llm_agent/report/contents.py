@@ -89,7 +89,7 @@ class Episode:
         return float(sum(turn["reward"] for turn in self.turns))
 
     def prompt(self, place: int) -> Messages:
-        """The prompt of a turn, as far as it is known.
+        """The prompt of a turn, as far as known.
 
         Args:
             place: Index of the turn, from 0.

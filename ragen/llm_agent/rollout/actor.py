@@ -133,7 +133,7 @@ class BackendActor(Actor):
             tokenizer: Its padding token fills up rows of replies.
 
         Raises:
-            ConfigError: A key of the section has a value that cannot work.
+            ConfigError: A key of the section has an invalid value.
         """
         super().__init__()
         self.backend = backend
@@ -267,7 +267,7 @@ def read_sampling(config: Any, validate: bool) -> Sampling:
     """How replies are to be drawn in training, or at validation, where ``val_kwargs`` come first.
 
     Raises:
-        ConfigError: A key has a value that cannot work.
+        ConfigError: A key has an invalid value.
     """
     default = Sampling()
 

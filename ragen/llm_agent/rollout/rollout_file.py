@@ -5,7 +5,7 @@ nothing twice. ``run.json`` beside it says what was played; a run that would pla
 ``usage.json`` says what all runs of the file have used, in whatever came of it, unfinished and failed episodes too.
 A tree of episodes is written when all of it is over, its root last, and one that is not whole is played anew.
 Episodes that ended because a prompt got no reply are played again; where the actor keeps a journal, ``replies.jsonl``,
-the replies that they and unfinished episodes had got are not asked for again. A run that begins anew puts the files of
+the replies that they and unfinished episodes had got are not asked for again. A run that starts over puts the files of
 another one aside.
 """
 
@@ -152,7 +152,7 @@ class RolloutFile(Closing):
             os.replace(path, self.set_aside / path.name)
 
     def open_journal(self) -> ReplyJournal:
-        """Open the journal of replies, after ``begin``; it goes on with the counts.
+        """Open the journal of replies, after ``begin``; it continues with the counts.
 
         Raises:
             ConfigError: It cannot be written.

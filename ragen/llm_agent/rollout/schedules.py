@@ -13,7 +13,7 @@ schedule      a unit is               the actor is asked                        
 ============= ======================= ============================================ ====================================
 ``Lockstep``  all trajectories        in one batch                                 in the main thread
 ``Streaming`` a trajectory, or a tree request by request (``submit``)              in the main thread, all that arrived
-``Shards``    a share of them         request by request; in a batch for each      in a thread for each unit
+``Shards``    a fraction of them         request by request; in a batch for each      in a thread for each unit
                                       unit; or in batches of several units
 ============= ======================= ============================================ ====================================
 

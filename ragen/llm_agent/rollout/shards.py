@@ -113,7 +113,7 @@ class Shards(Schedule):
             n_jobs: How many shards; None for ``agent_proxy.parallel_n_jobs``.
 
         Raises:
-            ConfigError: A key has a value that cannot work.
+            ConfigError: A key has an invalid value.
         """
         self.n_jobs = setting(config, _JOBS, int, AUTO) if n_jobs is None else n_jobs
         if self.n_jobs != AUTO and self.n_jobs < 1:
@@ -192,7 +192,7 @@ class ParallelRolloutManager(RolloutPlayer):
             n_jobs: How many shards; None for ``agent_proxy.parallel_n_jobs``.
 
         Raises:
-            ConfigError: A key has a value that cannot work.
+            ConfigError: A key has an invalid value.
         """
         self.parallel = Shards(config, n_jobs)
         super().__init__(config, actor_rollout_wg, tokenizer, self.parallel)

@@ -88,7 +88,7 @@ def played_turns(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def write_jsonl(records: Iterable[Mapping[str, Any]], path: Path) -> None:
-    """Write one record a line, in UTF-8, in the place of a file; see :func:`~ragen.files.replacing`."""
+    """Write one record a line, in UTF-8, in place of a file; see :func:`~ragen.files.replacing`."""
     with replacing(path, durable=True) as file:
         for record in records:
             file.write(line_of(record).encode())

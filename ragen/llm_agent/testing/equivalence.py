@@ -156,7 +156,7 @@ def record_episode(
         manager: The manager, open.
         player: Whose inputs to play; equal states must get equal inputs from it.
         turns: Most calls of ``step``; it ends earlier when no environment is active.
-        seed: Handed to ``reset``.
+        seed: Passed to ``reset``.
         before_turn: Called with the manager and the turn's index before each turn, to disturb it.
         recording: What to append to; None begins a new one.
 

@@ -44,9 +44,9 @@ class RandomPlayer:
 
         Args:
             seed: Decides everything.
-            odd: The share of inputs that are spoilt in some way.
-            thoughtful: The share of inputs that follow the environment's scripted policy, where there is one.
-            most: Most actions of an input that is not spoilt.
+            odd: The fraction of inputs that are spoilt in some way.
+            thoughtful: The fraction of inputs that follow the environment's scripted policy, where there is one.
+            most: Maximum number of actions of an input that is not spoilt.
         """
         self._seed = seed
         self._odd = odd

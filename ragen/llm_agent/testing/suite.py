@@ -57,7 +57,7 @@ class Size:
 
     Attributes:
         seeds: Episodes, each of which gives every group a new seed.
-        turns: Most turns of an episode.
+        turns: Maximum number of turns of an episode.
         workers: Worker processes.
         backend: Kind of workers, as in ``es_manager.backend``; a cluster for ``ray`` is there.
         patience: Seconds after which a turn is overdue where a check waits for that; longer than any turn takes.

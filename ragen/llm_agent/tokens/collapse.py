@@ -47,7 +47,7 @@ class CollapseSettings:
         """Read and check the keys.
 
         Raises:
-            ConfigError: One has a value that cannot work.
+            ConfigError: One has an invalid value.
         """
         name = "collapse_detection.num_samples"
         samples = setting(config, name, object, ALL)

@@ -4,7 +4,7 @@ A chat that is written once more and tokenized need not give the tokens that wer
 a template leaves out earlier thoughts, text has many spellings in tokens. A trainer would then compute probabilities
 that no reply was drawn with. So where all of a trajectory's exchanges are known, its rows are made of them alone::
 
-    turn 1   shown a b c               drew d e      The second prompt goes on from all that was shown and drawn:
+    turn 1   shown a b c               drew d e      The second prompt resumes from all that was shown and drawn:
     turn 2   shown a b c d e f g h     drew i j      one row   a b c d e f g h i j   for both replies
                                                      mask      . . . x x . . . x x
 
@@ -103,7 +103,7 @@ def stretches(exchanges: Sequence[Exchange]) -> list[Span]:
 
 
 def exchanged_row(row: Row, exchanges: Sequence[Exchange], reply: Message, body: int = 0) -> TrainingRow:
-    """The row of exchanges of which each goes on from the one before.
+    """The row of exchanges of which each resumes from the one before.
 
     Args:
         row: Their turns.

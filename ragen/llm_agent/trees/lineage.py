@@ -1,6 +1,6 @@
 """Who shares which turns with whom, read from ``parent`` and ``turn`` of rollout caches.
 
-A trajectory is a *leaf*. A *point* is a moment at which several leaves went on from the same turns, named by the
+A trajectory is a *leaf*. A *point* is a moment at which several leaves resumed from the same turns, named by the
 environment that played the turn before (at the reset: by the tree's root) and by how many turns had been played. A
 *segment* is a stretch of one environment's own turns between two points: it is sampled as one, and judged as one.
 
@@ -114,7 +114,7 @@ class Forest:
 
     @cached_property
     def points(self) -> dict[Point, list[int]]:
-        """Every point at which trajectories part, with those that go on from there; who played on comes first."""
+        """Every point at which trajectories part, with those that resume from there; who played on comes first."""
         found: dict[Point, list[int]] = {}
         for node in self.nodes.values():
             if node.parent is not None:
@@ -145,7 +145,7 @@ class Forest:
 
     @cached_property
     def weights(self) -> dict[int, float]:
-        """By environment the share of its tree that a leaf stands for; the leaves of a tree make up 1.
+        """By environment the fraction of its tree that a leaf stands for; the leaves of a tree make up 1.
 
         It is the chance to get there from the root by choosing at every point one of those that go on, all alike. A
         mean over leaves with these weights estimates what a mean over chains does; a plain one would count most what

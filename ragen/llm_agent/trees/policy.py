@@ -37,7 +37,7 @@ class Use(NamedTuple):
     """How far a tree has grown.
 
     Attributes:
-        leaves: How many trajectories it has.
+        leaves: Its number of trajectories.
         tokens: How many tokens its prompts and replies had so far, each once.
     """
 

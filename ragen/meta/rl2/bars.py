@@ -1,6 +1,6 @@
-"""What an agent is measured by: what players who know the kind of game, or the task itself, would get.
+"""Reference scores for an agent: those of baselines that know the kind of game, and of oracles that know the task.
 
-A player is an :class:`~ragen.meta.acting.Actor`: it plays the same environments, with the same seeds, as the agent.
+A baseline is an :class:`~ragen.meta.acting.Actor`: it plays the same environments, with the same seeds, as the agent.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ragen.meta.rollouts import Rollout
 
 
 class Thompson:
-    """Pulls the arm that pays most in a draw from what is believed of each (Thompson 1933), from a uniform prior."""
+    """Thompson sampling (Thompson 1933): pulls the best arm of a posterior sample, from a uniform prior."""
 
     def __init__(self, arms: int, seed: int) -> None:
-        """Believe nothing yet."""
+        """Begin with the prior."""
         self._arms, self._seed = arms, seed
         self._rngs: dict[int, np.random.Generator] = {}
 
@@ -37,10 +37,10 @@ class Thompson:
 
 
 class UCB:
-    """Pulls the arm that might pay most: UCB1 (Auer et al. 2002), each arm once at first."""
+    """UCB1 (Auer et al. 2002): pulls the arm with the highest upper confidence bound, after each arm once."""
 
     def __init__(self, arms: int) -> None:
-        """Know the number of arms."""
+        """Set the number of arms."""
         self._arms = arms
 
     def act(self, rollouts: Sequence[Rollout]) -> list[np.ndarray]:
@@ -58,10 +58,10 @@ class UCB:
 
 
 class Straight:
-    """Knows the goal, and walks straight there: the oracle of point robots."""
+    """The oracle of point robots: knows the goal, and walks straight there."""
 
     def __init__(self, stride: float) -> None:
-        """Know how far a step leads along an axis."""
+        """Set the length of a step along an axis."""
         self._stride = stride
 
     def act(self, rollouts: Sequence[Rollout]) -> list[np.ndarray]:
@@ -76,14 +76,14 @@ class Straight:
 
 
 def tallies(rollout: Rollout, arms: int) -> tuple[np.ndarray, np.ndarray]:
-    """How often each arm has paid, and how often it was pulled."""
+    """The number of rewards and of pulls of each arm."""
     pulled = np.array(rollout.actions, np.int64).reshape(-1)
     wins = np.bincount(pulled, np.array(rollout.rewards), arms)
     return wins, np.bincount(pulled, minlength=arms)
 
 
 def regret(rollouts: Sequence[Rollout]) -> float:
-    """Mean over bandits of what was expected to be lost by not pulling the best arm."""
+    """Mean regret over bandits: the expected loss from not pulling the best arm."""
     lost = [sum(max(each.task) - each.task[int(action[0])] for action in each.actions) for each in rollouts]
     return float(np.mean(lost))
 
@@ -98,7 +98,7 @@ Measure = Callable[[Sequence[Rollout]], float]
 
 
 def bars_of(env_id: str, env: Any, seed: int) -> dict[str, Actor]:
-    """The players that a kind of environment has, by name."""
+    """The baselines of a kind of environment, by name."""
     inner = env.unwrapped
     if "Bandit" in env_id:
         return {"thompson": Thompson(inner.arms, seed), "ucb": UCB(inner.arms)}
@@ -108,7 +108,7 @@ def bars_of(env_id: str, env: Any, seed: int) -> dict[str, Actor]:
 
 
 def measure_of(env_id: str, episodes: int) -> tuple[str, Measure]:
-    """What an agent is measured by, with its name: regret where it is known, else the last inner episode's return."""
+    """The measure of an agent and its name: regret for bandits, else the last inner episode's return."""
     if "Bandit" in env_id:
         return "regret", regret
     return f"return of episode {episodes}", lambda rollouts: episode_returns(rollouts, episodes)[-1]

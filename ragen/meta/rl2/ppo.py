@@ -1,7 +1,7 @@
 """PPO (Schulman et al. 2017) over whole rollouts of an agent with a memory.
 
-A rollout is the unit: its end is an end, whatever ended it, since nothing of the task comes after it. Advantages are
-GAE's (Schulman et al. 2016) from the agent's values before the update.
+A rollout is treated as one episode: its end is terminal, whatever ended it, since no step of the task follows.
+Advantages are GAE's (Schulman et al. 2016) from the agent's values before the update.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ with needs("meta", "an agent of meta-RL"):
 
 @dataclass
 class Batch:
-    """Rollouts side by side, ``(steps, rollouts, ...)``; those that are shorter are padded.
+    """Rollouts as arrays ``(steps, rollouts, ...)``; shorter ones are padded.
 
     Attributes:
-        inputs: Action before, reward before, observation.
-        actions: As the agent gives them.
-        rewards: One each step.
-        mask: 1 where there is a step, else 0.
+        inputs: Previous action, previous reward, observation.
+        actions: As returned by the agent.
+        rewards: One per step.
+        mask: 1 for a step, 0 for padding.
     """
 
     inputs: Tensor
@@ -41,7 +41,7 @@ class Batch:
 
     @classmethod
     def of(cls, episodes: Sequence[dict[str, np.ndarray]], agent: MemoryAgent) -> Batch:
-        """A batch of what an :class:`~ragen.meta.rollouts.EpisodeBuffer` holds."""
+        """A batch of the episodes of an :class:`~ragen.meta.rollouts.EpisodeBuffer`."""
         steps = max(len(each["rewards"]) for each in episodes)
         padded = {name: _padded([each[name] for each in episodes], steps) for name in ("observations", "rewards")}
         mask = _padded([np.ones_like(each["rewards"]) for each in episodes], steps).squeeze(-1)
@@ -59,7 +59,7 @@ class Batch:
 
 
 class PPO:
-    """Improves an agent.
+    """The PPO update of an agent.
 
     Attributes:
         agent: The agent.
@@ -67,18 +67,18 @@ class PPO:
     """
 
     def __init__(self, agent: MemoryAgent, settings: PPOSettings) -> None:
-        """Prepare an agent to be improved."""
+        """Create the optimizer of an agent."""
         self.agent = agent
         self.settings = settings
         self.optimizer = torch.optim.Adam(agent.parameters(), lr=settings.lr, eps=1e-5)
 
     def update(self, episodes: Sequence[dict[str, np.ndarray]], progress: float, seed: Any) -> dict[str, float]:
-        """Improve the agent by rollouts that it has just played.
+        """Update the agent with rollouts that it has just played.
 
         Args:
             episodes: The rollouts.
-            progress: Share of the training that is done, for what is decayed.
-            seed: What the order of rollouts follows from.
+            progress: Completed fraction of the training, for decay schedules.
+            seed: Seed of the order of rollouts.
 
         Returns:
             Means over all its passes.

@@ -1,4 +1,4 @@
-"""A training run: sections and keys of a configuration, with their defaults."""
+"""The configuration of a training run: sections and keys with their defaults."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class EnvSettings:
 
     Attributes:
         id: Its name with gymnasium.
-        episodes_per_task: How many of its episodes are a rollout.
-        start: What is observed between two of them; see :class:`~ragen.meta.varibad.VariBadWrapper`.
-        n_tasks: How many tasks to learn from; None for new ones all the time.
-        arguments: What it is built with.
+        episodes_per_task: Number of its episodes in a rollout.
+        start: The observation between two of them; see :class:`~ragen.meta.varibad.VariBadWrapper`.
+        n_tasks: Number of training tasks; None for a new one in each rollout.
+        arguments: Arguments of the environment.
     """
 
     id: str = "ragen/Bandit-v0"
@@ -39,10 +39,10 @@ class EngineSettings:
     """Where environments live; see :class:`~ragen.parallel.Settings` for all but the first.
 
     Attributes:
-        num_envs: How many of them there are.
+        num_envs: Number of environments.
         use_lanes: Whether they live in worker processes.
-        max_workers: In how many.
-        backend: Of which kind.
+        max_workers: Maximum number of workers.
+        backend: Kind of workers.
     """
 
     num_envs: int = 64
@@ -51,7 +51,7 @@ class EngineSettings:
     backend: str = "process"
 
     def of_engine(self) -> dict[str, Any]:
-        """Those of the engine."""
+        """The settings of the engine."""
         return {"use_lanes": self.use_lanes, "max_workers": self.max_workers, "backend": self.backend}
 
 
@@ -69,7 +69,7 @@ class AgentSettings:
 
 @dataclass(frozen=True)
 class PPOSettings:
-    """How it is improved.
+    """The settings of PPO.
 
     Attributes:
         lr: Learning rate of Adam.
@@ -77,13 +77,13 @@ class PPOSettings:
         reward_scale: Rewards are multiplied by it; values should be of the order of 1, since
             actor and critic share weights.
         gamma, lam: Discount, and GAE's lambda.
-        center_steps: Whether each step's mean advantage over the rollouts is taken off, and with it what the value does
-            not know of time.
-        clip: How far a probability may go from what it was, as a share.
+        center_steps: Whether each step's mean advantage over the rollouts is subtracted, which removes time effects
+            that the value does not capture.
+        clip: PPO's clip range of the probability ratio.
         epochs: Passes over the rollouts of an iteration.
-        minibatches: Steps of the optimizer in each.
+        minibatches: Optimizer steps per pass.
         value_coef, entropy_coef: Weights of half the value's squared error and of the entropy.
-        grad_clip: Largest norm of the gradient.
+        grad_clip: Maximum norm of the gradient.
     """
 
     lr: float = 1e-3
@@ -105,19 +105,19 @@ class RunSettings:
     """A training run.
 
     Attributes:
-        env, engine, agent, ppo: Sections of their own.
-        seed: What everything follows from.
-        iterations: How often rollouts are collected and the agent is improved.
-        rollouts: How many each time.
-        forward_batch: Rollouts that the agent is asked about at once.
+        env, engine, agent, ppo: Subsections.
+        seed: Seed of the whole run.
+        iterations: Number of iterations of collecting rollouts and updating the agent.
+        rollouts: Rollouts per iteration.
+        forward_batch: Rollouts per forward pass of the agent.
         eval_every: Iterations between two evaluations.
-        eval_tasks: Tasks of an evaluation, which are not learned from unless by chance.
+        eval_tasks: Number of tasks of an evaluation, sampled independently of the training tasks.
         save_every: Iterations between two checkpoints.
-        keep: How many checkpoints are kept.
-        threads: Of torch.
+        keep: Number of checkpoints to keep.
+        threads: Threads of torch.
         logger: Names of :data:`ragen.tracking.PACKAGES`; ``metrics.jsonl`` is always written.
-        project_name: For trackers.
-        output_dir: Where everything is written; None for a new folder.
+        project_name: Project name for trackers.
+        output_dir: The output folder; None for a new one.
     """
 
     env: EnvSettings = field(default_factory=EnvSettings)
@@ -138,10 +138,10 @@ class RunSettings:
     output_dir: str | None = None
 
     def __post_init__(self) -> None:
-        """Check what could not work.
+        """Check the values.
 
         Raises:
-            ConfigError: Numbers do not fit together, or there is no such logger.
+            ConfigError: Numbers are inconsistent, or there is no such logger.
         """
         check_loggers(self.logger, "logger")
         if self.ppo.minibatches > self.rollouts:
@@ -150,7 +150,7 @@ class RunSettings:
             )
 
     def learnt(self) -> dict[str, Any]:
-        """What the weights follow from: all that a run which goes on must have in common with the one before."""
+        """The settings that determine the weights, which a resumed run must share with the first one."""
         free = (
             "engine",
             "output_dir",
@@ -166,7 +166,7 @@ class RunSettings:
 
 
 def config_names() -> list[str]:
-    """The names of the configurations that there are."""
+    """The names of the available configurations."""
     return sorted(path.stem for path in _folder().glob("*.yaml"))
 
 
@@ -182,7 +182,7 @@ def load_settings(name: str, overrides: Sequence[str] = ()) -> RunSettings:
         overrides: ``key=value``, keys dotted.
 
     Raises:
-        ConfigError: There is no such file or key, or a value cannot work.
+        ConfigError: There is no such file or key, or a value is invalid.
     """
     path = _folder() / f"{name.removesuffix('.yaml')}.yaml"
     if not path.is_file():

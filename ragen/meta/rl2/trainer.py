@@ -1,7 +1,6 @@
-"""A training run: collect rollouts, improve the agent, measure it, save, and draw how it went.
+"""A training run: collect rollouts, update the agent, evaluate it, save, and plot the learning curve.
 
-Everything follows from the seed and the iteration, so that a run that was stopped and goes on is, to the bit, the one
-that was not.
+Everything is determined by the seed and the iteration, so that a resumed run equals an uninterrupted one, bit for bit.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ with needs("meta", "an agent of meta-RL"):
     from ragen.checkpoints import CheckpointFolder
 
 
-# The picture
+# The plot
 
 
 @needs("meta", "a picture of how it went")
 def draw_curve(path: Path, history: Sequence[Mapping[str, float]], bars: Mapping[str, float], measure: str) -> Path:
-    """Draw a learning curve over environment steps, with what others get as lines across.
+    """Plot a learning curve over environment steps, with reference scores as horizontal lines.
 
     Args:
-        path: Where to.
+        path: The image file.
         history: Metrics of each iteration: ``env_steps``, ``train``, and ``eval`` of some.
-        bars: What others get, by name.
-        measure: The name of what is measured.
+        bars: Reference scores by name.
+        measure: The name of the measure.
 
     Returns:
         ``path``.
@@ -71,7 +70,7 @@ def draw_curve(path: Path, history: Sequence[Mapping[str, float]], bars: Mapping
 
 
 PHASE = "iteration"
-EVALUATION_SEED = 1_000_003  # added to the run's: of the tasks, and of their rollouts
+EVALUATION_SEED = 1_000_003  # added to the run's seed for the evaluation's tasks and rollouts
 
 News = Callable[[int, dict[str, float]], None]
 
@@ -81,14 +80,14 @@ class Trainer:
 
     Attributes:
         settings: Its settings.
-        folder: Where it writes.
-        iteration: How many iterations are done.
-        history: What each was like.
-        bars: What others get on the tasks of the evaluation, by name.
+        folder: The output folder.
+        iteration: Number of finished iterations.
+        history: Metrics of each.
+        bars: Reference scores on the evaluation's tasks, by name.
     """
 
     def __init__(self, settings: RunSettings) -> None:
-        """Build the agent and its environments, and go on from the newest checkpoint if there is one.
+        """Build the agent and its environments, and resume from the newest checkpoint if there is one.
 
         Raises:
             CheckpointError: The checkpoint cannot be read, or is of a run with other settings.
@@ -140,7 +139,7 @@ class Trainer:
 
         Args:
             on_iteration: Called after each iteration with its number and metrics.
-            stops: Is asked after each iteration whether to stop.
+            stops: Called after each iteration; returns whether to stop.
 
         Returns:
             Whether the end was reached.
@@ -164,21 +163,21 @@ class Trainer:
         return True
 
     def evaluate(self) -> float:
-        """What the agent gets on the tasks of the evaluation."""
+        """The agent's score on the evaluation's tasks."""
         seed = self.settings.seed + EVALUATION_SEED
         return self._measure(self._learner.evaluate(self._eval_tasks or (), seed, self._parallel_env))
 
     def gain(self) -> Gain:
-        """What workers have gained in training and evaluation."""
+        """The time that workers have saved in training and evaluation."""
         return self._parallel_env.gain()
 
     def draw(self) -> Path:
-        """Draw the learning curve; where it is."""
+        """Plot the learning curve; returns its path."""
         return draw_curve(self.folder / "learning_curve.png", self.history, self.bars, self._name)
 
     @property
     def measure(self) -> str:
-        """The name of what is measured."""
+        """The name of the measure."""
         return self._name
 
     def _iterate(self) -> dict[str, float]:

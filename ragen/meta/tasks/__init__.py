@@ -1,7 +1,7 @@
-"""Environments whose rules are a task; importing this registers them with gymnasium under ``ragen/...``.
+"""Environments with tasks; importing this module registers them with gymnasium under ``ragen/...``.
 
-Each takes its task from ``reset(options={"task": ...})`` and draws one from its own generator where there is none. Its
-class defines how tasks are drawn (``sample_task``), so that the main process can do it once for all of its copies.
+Each takes its task from ``reset(options={"task": ...})``, and samples one from its own generator if none is given. Its
+class defines how tasks are sampled (``sample_task``), so that the main process can sample them once for all copies.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ IDS = {
     "ragen/HalfCheetahDir-v0": ("locomotion:HalfCheetahDir", 200),
     "ragen/AntDir-v0": ("locomotion:AntDir", 200),
 }
-"""Where each environment is, and how many steps its episodes have."""
+"""The class of each environment, and its number of steps per episode."""
 
 for _name, (_place, _steps) in IDS.items():
     if _name not in registry:

@@ -1,6 +1,6 @@
-"""MuJoCo's half cheetah and ant, rewarded as a task says; they need the extra ``ragen-lanes[meta]``.
+"""MuJoCo's half cheetah and ant with rewards that depend on a task; they need the extra ``ragen-lanes[meta]``.
 
-Rewards are made of what gymnasium's own environments return in ``info``: no model files, no physics of our own.
+Rewards are computed from the ``info`` of gymnasium's environments, whose models and physics are used unchanged.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ log = logging.getLogger(__name__)
 
 
 class Locomotion(TaskEnv):
-    """One of gymnasium's MuJoCo environments whose reward is a task's."""
+    """One of gymnasium's MuJoCo environments with a task's reward."""
 
     of = ""
     """Its name with gymnasium."""
     built_with: ClassVar[Mapping[str, Any]] = {}
-    """What it is built with, by default."""
+    """Its default arguments."""
     metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array", "depth_array"]}  # noqa: RUF012
 
     def __init__(self, **arguments: Any) -> None:
         """Build it.
 
         Args:
-            arguments: What gymnasium's environment is built with, such as ``render_mode``.
+            arguments: Arguments of gymnasium's environment, such as ``render_mode``.
 
         Raises:
             MissingExtraError: MuJoCo is not installed.
@@ -71,12 +71,12 @@ class Locomotion(TaskEnv):
         return shown, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Step, and be rewarded as the task says."""
+        """Step, with the task's reward."""
         shown, _, terminated, truncated, info = self._inner.step(action)
         return shown, float(self._reward(info)), terminated, truncated, info
 
     def render(self) -> Any:
-        """What gymnasium's environment renders."""
+        """Render gymnasium's environment."""
         return self._inner.render()
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class Locomotion(TaskEnv):
 
 
 class HalfCheetahVel(Locomotion):
-    """Run at a wanted speed: a task is a velocity, uniform over [0, 3]."""
+    """Run at a target speed: a task is a velocity, uniform over [0, 3]."""
 
     of = "HalfCheetah-v5"
     built_with: ClassVar[Mapping[str, Any]] = {"ctrl_cost_weight": 0.05}
@@ -120,7 +120,7 @@ class HalfCheetahDir(Locomotion):
 
 
 class AntDir(Locomotion):
-    """Run into a direction: a task is a point of the unit circle.
+    """Run in a direction: a task is a point on the unit circle.
 
     ``forward_backward=True`` draws only the two directions along the x axis.
     """
@@ -155,7 +155,7 @@ def _kept(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _log_warnings() -> None:
-    """Have MuJoCo's warnings logged: on its own it writes them to ``MUJOCO_LOG.TXT`` in the current folder."""
+    """Log MuJoCo's warnings, which it would otherwise write to ``MUJOCO_LOG.TXT`` in the current folder."""
     import mujoco
 
     if mujoco.get_mju_user_warning() is None:
@@ -163,5 +163,5 @@ def _log_warnings() -> None:
 
 
 def _log_warning(text: str) -> None:
-    is_about_model_file = "deprecated" in text  # gymnasium's own, of which the user can change nothing
+    is_about_model_file = "deprecated" in text  # about gymnasium's own file, which the user cannot change
     log.log(logging.DEBUG if is_about_model_file else logging.WARNING, "MuJoCo: %s", text)

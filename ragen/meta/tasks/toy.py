@@ -1,4 +1,4 @@
-"""Small environments with tasks: a bandit, robots that are points, and wind; and what all of them have in common."""
+"""Small environments with tasks: a bandit, point robots and wind; and their base class."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gymnasium.spaces import Box, Discrete
 
 
 class TaskEnv(gym.Env[Any, Any]):
-    """An environment whose rules are a task.
+    """An environment whose rules depend on a task.
 
     Attributes:
-        task: The present task: a number, or a tuple of numbers.
-        task_space: Where :meth:`task_vector` lies.
+        task: The current task: a number, or a tuple of numbers.
+        task_space: The space of :meth:`task_vector`.
     """
 
     uses_global_rng = False
@@ -25,16 +25,16 @@ class TaskEnv(gym.Env[Any, Any]):
 
     @classmethod
     def sample_task(cls, rng: np.random.Generator, **arguments: Any) -> Any:
-        """Draw a task.
+        """Sample a task.
 
         Args:
-            rng: What to draw from.
-            arguments: What the environment is built with; some have a say in its tasks.
+            rng: The generator.
+            arguments: Arguments of the environment, some of which influence its tasks.
         """
         raise NotImplementedError
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode of ``options["task"]``; without it, of the task before, and of a drawn one at first."""
+        """Begin an episode of ``options["task"]``; without it, of the previous task, or initially of a random one."""
         super().reset(seed=seed)
         task = (options or {}).get("task")
         if task is not None:
@@ -44,18 +44,18 @@ class TaskEnv(gym.Env[Any, Any]):
         return self._begin(), {}
 
     def reset_task(self, task: Any) -> None:
-        """Have this task from the next reset on; None draws one."""
+        """Use this task from the next reset on; None samples one."""
         self.task = self._draw() if task is None else task
 
     def task_vector(self) -> np.ndarray:
-        """The task as numbers, which an oracle is shown."""
+        """The task as numbers, for an oracle's observation."""
         return np.atleast_1d(np.asarray(self.task, np.float32))
 
     def _draw(self) -> Any:
         return self.sample_task(self.np_random)
 
     def _begin(self) -> Any:
-        """Begin an episode; the first observation."""
+        """Begin an episode; returns the first observation."""
         raise NotImplementedError
 
 
@@ -63,16 +63,16 @@ class TaskEnv(gym.Env[Any, Any]):
 
 
 class Bandit(TaskEnv):
-    """Pull an arm, get 0 or 1; chances are uniform over [0, 1] (Duan et al. 2016, "RL^2", section 3.1).
+    """A bandit with rewards 0 or 1, of probabilities uniform over [0, 1] (Duan et al. 2016, "RL^2", section 3.1).
 
-    There is nothing to see: the observation is a constant 0.
+    The observation is a constant 0.
     """
 
     def __init__(self, arms: int = 10) -> None:
         """Build it.
 
         Args:
-            arms: How many arms there are.
+            arms: Number of arms.
         """
         self.arms = arms
         self.observation_space = Box(0.0, 1.0, (1,), np.float32)
@@ -81,7 +81,7 @@ class Bandit(TaskEnv):
 
     @classmethod
     def sample_task(cls, rng: np.random.Generator, arms: int = 10, **_: Any) -> tuple[float, ...]:
-        """Chances of the arms, each uniform over [0, 1]."""
+        """Success probabilities of the arms, each uniform over [0, 1]."""
         return tuple(rng.random(arms).tolist())
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -103,14 +103,14 @@ _FAR = 10.0  # no walk of an episode leads this far
 
 
 class PointRobot(TaskEnv):
-    """Rewarded by nearness: minus the distance to the goal. A task is the goal's two coordinates."""
+    """A point that walks to a goal: the reward is minus the distance. A task is the goal's two coordinates."""
 
     radius = 0.2
-    """Distance from the goal within which the point is there."""
+    """Distance from the goal within which it counts as reached."""
     stride = 0.1
-    """How far it walks in a step at most, along each axis."""
+    """Maximum length of a step along each axis."""
     jitter = 0.05
-    """How far from the origin an episode starts at most, along each axis."""
+    """Maximum distance of the start from the origin along each axis."""
 
     def __init__(self) -> None:
         """Build it."""
@@ -150,13 +150,13 @@ class PointRobot(TaskEnv):
 
 
 def moved(place: tuple[float, float], action: Any, stride: float) -> tuple[float, float]:
-    """Where a step leads that is at most a stride along each axis; numbers, which are faster here than arrays."""
+    """The position after a step of at most ``stride`` along each axis; plain numbers are faster here than arrays."""
     along, across = float(action[0]), float(action[1])
     return place[0] + min(max(along, -stride), stride), place[1] + min(max(across, -stride), stride)
 
 
 class SparsePointRobot(PointRobot):
-    """Rewarded with 1 for each step within the radius of the goal, else with 0."""
+    """Reward 1 for each step within the radius of the goal, else 0."""
 
     def _reward(self, distance: float) -> float:
         return float(distance <= self.radius)
@@ -169,7 +169,7 @@ _FARTHEST = 20.0  # no walk of an episode leads this far
 
 
 class Wind(TaskEnv):
-    """Rewarded with 1 for each step at the goal (0, 1). A task is the wind, up to 0.08 a step along each axis."""
+    """Reward 1 for each step at the goal (0, 1). A task is the wind, up to 0.08 per step along each axis."""
 
     goal = (0.0, 1.0)
     radius = 0.03
@@ -190,7 +190,7 @@ class Wind(TaskEnv):
         return along, across
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Walk, and be blown."""
+        """Walk, with the wind added."""
         along, across = moved(self._place, action, self.stride)
         self._place = along + self.task[0], across + self.task[1]
         return np.array(self._place, np.float32), float(self.is_goal_state()), False, False, {}

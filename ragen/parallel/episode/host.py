@@ -33,8 +33,8 @@ class ResetOrder(NamedTuple):
     """One requested reset.
 
     Attributes:
-        env_id: Which environment.
-        seed: Seed of the episode; None goes on with the environment's own generators.
+        env_id: The environment.
+        seed: Seed of the episode; None continues with the environment's own generators.
         options: Further arguments of ``reset``, such as ``{"mode": "train"}``.
     """
 

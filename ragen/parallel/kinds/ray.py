@@ -315,7 +315,7 @@ class AgentClient:
 
     @property
     def is_up(self) -> bool:
-        """Whether the agent answers, as far as is known."""
+        """Whether the agent answers, as far as known."""
         return bool(self.facts) and not self.why
 
     @property
@@ -566,7 +566,7 @@ class RayKind(LaneKind):
 
         Args:
             cluster: Where; it is closed with the kind, and where this raises.
-            most: Most lanes; None for as many as the nodes have room for.
+            most: Maximum number of lanes; None for as many as the nodes have room for.
             startup_timeout: Seconds that an agent may take to be there.
 
         Raises:

@@ -277,7 +277,7 @@ def disconnect() -> None:
 
 
 def expect_answer(address: str | None) -> None:
-    """See to it that a cluster listens at an address, for which Ray itself would wait for minutes.
+    """Ensure that a cluster listens at an address, for which Ray itself would wait for minutes.
 
     Raises:
         LaneStartError: None does.

@@ -94,7 +94,7 @@ class ProcessKind(LaneKind):
             raise LaneStartError(f"cannot start {lane} ({error}).") from error
 
     def close(self) -> None:
-        """End the supervisor, with all that is left of its workers; bounded in time. A later start begins anew."""
+        """End the supervisor, with all that is left of its workers; bounded in time. A later start starts over."""
         with self._lock:
             self._launcher.close()
 

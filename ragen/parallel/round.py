@@ -6,8 +6,8 @@
     +-----------------------------------  loop  ------------------------------------------+
     |  1. an environment that has failed has its value; suspects get a worker of their    |
     |     own, or wait for one                                                            |
-    |  2. each home gets one order: to rebuild what does not stand at the end of its      |
-    |     journal, or else what is asked                                                  |
+    |  2. each home gets one order: if an environment does not stand at the end of its    |
+    |     journal, to rebuild such environments; else what is asked                       |
     |  3. exchange: workers and the main process work at the same time                    |
     |  4. values are kept; each failure is decided on (:mod:`ragen.parallel.recovery`)    |
     +-------------------------------------------------------------------------------------+
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -114,10 +114,9 @@ class Round:
         for lane, records in stale.items():
             if (rebuild := self._rebuild(lane, records)) is not None:
                 orders[lane] = rebuild
-        is_early = bool(stale.keys() - {None})  # for main, which plays at the same time as workers do
+        if orders:  # the others play with them afterwards, at the same time
+            return orders
         for lane, records in ready.items():
-            if lane in stale or (lane is None and is_early):
-                continue
             if lane is None and self.looks:
                 records = self._homes.piece(self._stats.episode, records, self.asked.kind is Reset)
             items = []
@@ -167,7 +166,9 @@ class Round:
         here, replies, idle_s = exchange(requests, partial(self._play_in_main, mine))
         self._idle_s += idle_s
         with self._environments.lock:
-            if mine is not None:
+            if here is None:  # nothing was sent
+                self._still_in_sync(order for lane, order in orders.items() if lane not in replies)
+            elif mine is not None:
                 self._take(None, mine, Answer(*here, IN_MAIN))
             for lane, reply in replies.items():
                 if isinstance(reply, Answer):
@@ -175,6 +176,13 @@ class Round:
                 else:
                     self._has_failures = True
                     self._failures.of_lane(lane, reply, orders[lane], self.asked)
+
+    def _still_in_sync(self, unsent: Iterable[Order]) -> None:
+        """Environments that were to be asked, and were not, stand where they stood."""
+        for order in unsent:
+            if not order.rebuilds:
+                for env_id, *_ in order.items:
+                    self._environments.records[env_id].in_sync = True
 
     def _play_in_main(self, order: Order | None) -> Batch:
         return self._homes.main.run(order, self.asked.timeout_of(order)) if order is not None else _NOTHING

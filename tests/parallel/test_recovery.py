@@ -80,6 +80,26 @@ def test_after_more_kills_than_restarts_environments_are_played_in_quarantine(re
         assert {manager.home(env_id) for env_id in range(8)} == {"worker 0", "worker 1"}
 
 
+@pytest.mark.parametrize("backend", ["process"], indirect=True)
+def test_what_a_worker_lost_while_idle_is_rebuilt_before_the_others_play(tmp_path: Path) -> None:
+    log = tmp_path / "pids"
+    tags = {"Logged": {"env_type": "support.faulty_envs:Logged", "env_config": {"log": str(log)}}}
+    with EnvStateManager(config(tags, [("Logged", 2)], use_multiprocessing=True)) as manager:
+        manager.reset()
+        for turn in range(2):
+            manager.step(inputs([0, 1], turn))
+        killed, other = (lane.pid for lane in manager.lane_stats()[1:])
+        before = log.read_text().split()
+        assert set(before) == {str(killed), str(other)}
+        os.kill(killed, signal.SIGKILL)
+        assert until(lambda: is_over(killed))
+        manager.step(inputs([0, 1], 2))
+        rebuilt = before.count(str(killed))
+        since = log.read_text().split()[len(before) :]
+    assert str(other) in since
+    assert str(other) not in since[:rebuilt]
+
+
 @contextmanager
 def killing(find: Callable[[], list[int]], often: int) -> Iterator[list[int]]:
     """Kill what is found, at random moments, from a thread; the process ids that were killed."""

@@ -96,6 +96,15 @@ class Slow(Walk):
         return super().step(action)
 
 
+class Logged(Walk):
+    """The same walk; each step appends its process id to the file of ``env_config``."""
+
+    def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        with open(self.config["log"], "a") as log:  # short lines, appended whole
+            log.write(f"{os.getpid()}\n")
+        return super().step(action)
+
+
 class Pictures(Walk):
     """The same walk, shown as an image."""
 

@@ -2,6 +2,8 @@
 
 No thread is used. The steps, and what can go wrong at each:
 
+0. A worker that ended while it was idle is found before anything is sent, so that the others do not work through a turn
+   before its environments are rebuilt.
 1. ``Lane.begin`` starts the worker if the lane has none, packs the request and begins to send it. (A request that
    cannot be pickled is found before anything is sent. A dead worker shows as a failed send: see 4.)
 2. While lanes work, the caller does its own share (``meanwhile``).
@@ -63,21 +65,26 @@ _LOCK_PATIENCE = 0.2  # seconds between looks for an interrupt while another thr
 
 def exchange(
     requests: Mapping[Lane, Request], meanwhile: Callable[[], Share]
-) -> tuple[Share, dict[Lane, Reply], float]:
+) -> tuple[Share | None, dict[Lane, Reply], float]:
     """Send each lane its request, call ``meanwhile``, and wait for all replies.
+
+    If a worker has ended since it was last asked, nothing is sent to any lane and ``meanwhile`` is not called.
 
     Args:
         requests: At most one for each lane.
         meanwhile: This process's own share; its long operations let interrupts through.
 
     Returns:
-        The result of ``meanwhile``; for each lane its outcomes, in the order of the request's items, or its failure;
-        and the seconds spent idle. Never waits longer than the deadlines allow.
+        The result of ``meanwhile``, None if it was not called; for each lane its outcomes, in the order of the
+        request's items, or its failure (failures alone if nothing was sent); and the seconds spent idle. Never waits
+        longer than the deadlines allow.
     """
     if not requests:
         return meanwhile(), {}, 0.0
     with locked(requests):
-        return _Exchange().run(requests, meanwhile)
+        begun = _Exchange()
+        ended = begun.find_ended(requests)
+        return (None, ended, 0.0) if ended else begun.run(requests, meanwhile)
 
 
 def wait_readable(descriptors: Iterable[int], seconds: float) -> list[int]:
@@ -91,8 +98,11 @@ def wait_readable(descriptors: Iterable[int], seconds: float) -> list[int]:
 
 
 def ask(requests: Mapping[Lane, Request]) -> dict[Lane, Reply]:
-    """An :func:`exchange` without work of the caller's own."""
-    return exchange(requests, lambda: None)[1]
+    """Send each lane its request, whatever became of the others' workers, and wait for all replies."""
+    if not requests:
+        return {}
+    with locked(requests):
+        return _Exchange().run(requests, lambda: None)[1]
 
 
 @contextlib.contextmanager
@@ -122,6 +132,20 @@ class _Exchange:
         self._replies: dict[Lane, Reply] = {}
         self._idle_s = 0.0
 
+    def find_ended(self, lanes: Iterable[Lane]) -> dict[Lane, Reply]:
+        """Failures of the lanes whose worker has ended since it was last asked, where that shows already."""
+        for lane in lanes:
+            if lane.handle is not None:
+                self._waiting[lane] = lane.handle.fileno()
+                self._watched.register(self._waiting[lane], EVENT_READ, lane)
+        ended: dict[Lane, Reply] = {}
+        for key, _ in self._watched.select(0.0) if self._waiting else ():  # Windows does not wait for none
+            if (failure := key.data.look()) is not None:
+                ended[key.data] = failure
+        if ended:
+            self._watched.close()
+        return ended
+
     def run(
         self, requests: Mapping[Lane, Request], meanwhile: Callable[[], Share]
     ) -> tuple[Share, dict[Lane, Reply], float]:
@@ -141,7 +165,7 @@ class _Exchange:
         return share, {lane: self._replies[lane] for lane in requests}, self._idle_s
 
     def _begin(self, lane: Lane, request: Request) -> None:
-        self._waiting[lane] = -1
+        self._waiting.setdefault(lane, -1)
         try:
             given: Batch | LaneFailure | None = lane.begin(request)
         except CannotTravel as unfit:
@@ -156,17 +180,14 @@ class _Exchange:
         self._replies[lane] = given if isinstance(given, LaneFailure) else Answer(*given, lane.generation)
 
     def _follow(self, lane: Lane) -> None:
-        """Watch the current descriptor of the lane's worker for reading, and for writing if needed."""
+        """Watch the descriptor of the lane's worker for reading, and for writing if needed."""
         assert lane.handle is not None
-        before, now = self._waiting[lane], lane.handle.fileno()
         events = EVENT_READ | EVENT_WRITE if lane.handle.unsent() else EVENT_READ
-        if before == now:
-            self._watched.modify(now, events, lane)
+        if self._waiting[lane] >= 0:
+            self._watched.modify(self._waiting[lane], events, lane)
             return
-        if before >= 0:
-            self._watched.unregister(before)
-        self._waiting[lane] = now
-        self._watched.register(now, events, lane)
+        self._waiting[lane] = lane.handle.fileno()
+        self._watched.register(self._waiting[lane], events, lane)
 
     def _wait(self) -> None:
         """Wait for the next thing to happen: a reply, an end, or a deadline."""

@@ -149,6 +149,15 @@ class Lane:
             return self._died()
         return None
 
+    def look(self) -> LaneFailure | None:
+        """Between two requests: a failure if the worker is dead."""
+        assert self.handle is not None
+        try:
+            self.handle.receive()
+        except WorkerGone:
+            return self._died()
+        return None
+
     def advance(self) -> Batch | LaneFailure | None:
         """Send and receive what can be at once.
 

@@ -55,6 +55,7 @@ MARKERS = {  # where it is: what it needs. A file's own entry counts, not its fo
     "tests/retrofit": ("processes",),
     "tests/nodes": ("processes", "cluster"),
     "tests/training": ("models", "trainer"),
+    "tests/vector": ("processes",),
 }
 NAMED_ONLY = ("slow", "cluster", "install")  # the first is run by hand, the others by CI as well
 FOR_TWO_PROCESSORS = 3  # processes: a third of what tests take is waiting, for workers, deadlines and answers
@@ -79,6 +80,7 @@ def supervisors_that_stay(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
         from support import warm_supervisors
 
         monkeypatch.setattr(kind, "Launcher", warm_supervisors.launcher)
+        warm_supervisors.fork_server()
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from ragen.parallel.kinds.executor import start_fork_server, without_main_script
 from ragen.resources import temporary_folder
 from support.episodes import BACKEND
 from support.leftovers import descriptors, processes, until
+from support.warm_supervisors import fork_server
 
 KINDS = ["process", "executor"]
 
@@ -30,14 +30,9 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(autouse=True, scope="session")
 def what_the_standard_library_keeps() -> None:
-    """Its fork server, resource tracker and shared memory, and a temporary folder: executors want them, and they stay.
-
-    The server is started as executors start it, with what every worker needs imported once: or each one of these tests
-    would wait while its workers import NumPy.
-    """
+    """What executors want and what stays: its fork server, resource tracker, shared memory, and a temporary folder."""
     temporary_folder()
-    with without_main_script():
-        start_fork_server()
+    fork_server()
     for method in ("forkserver", "spawn"):
         context: Any = multiprocessing.get_context(method)
         context.RawArray("b", 1)

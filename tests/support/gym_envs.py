@@ -14,8 +14,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Discrete, Space
 
-from support.leftovers import processes, until
-
 
 class Walk(gym.Env[np.ndarray, int]):
     """Walks at random, by its own generator, in episodes that end at random; tells where it stands."""
@@ -195,6 +193,8 @@ def same_runs(one: Any, other: Any, steps: int, kill_at: Sequence[int] = ()) -> 
 
 def kill(envs: Any) -> None:
     """Kill all workers of a vector environment, as an outsider does, and wait until they are gone."""
+    from support.leftovers import processes, until  # which marks the process that imports it
+
     pids = [home.pid for home in envs.stats() if home.lane != "main" and home.pid]
     assert pids
     for pid in pids:

@@ -3,19 +3,40 @@
 A supervisor is an interpreter of its own, and starting it costs more than all that most tests do with its workers.
 Workers are forks of one that stays as of any other, and end with their pool as ever. What is tested with
 ``@pytest.mark.cold`` has supervisors that start and end with the pool.
+
+A worker imports the module of its environment's class, which for most tests is the test's own module. What such modules
+import is imported once, in the supervisor and in the standard library's fork server: a worker then takes a fifth of the
+time to start. That workers import by themselves what they need is tested with ``cold``, and by programs that tests run.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import chdir
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 
+from ragen.parallel.kinds.executor import start_fork_server, without_main_script
 from ragen.parallel.kinds.process.kind import Launcher
 from ragen.parallel.lanes.handle import Ending
 from support import leftovers
 
+TESTS = Path(__file__).resolve().parents[1]
+PRELOADED = (  # what modules of tests import; none of them starts a thread or changes the process
+    "gymnasium",
+    "pytest",
+    "ragen.vector.lane_vector_env",
+    "support.check_cases",
+    "support.episodes",
+    "support.faulty_envs",
+    "support.forking",
+    "support.gym_envs",
+    "support.meta_envs",
+)
 MOST = 3  # that wait for a test that needs one like them
 ALONE = frozenset({"support.bare_worker"})  # where this is imported, workers are others
 CHANGES = ("PYTEST_CURRENT_TEST", "RAGEN_TESTS_BACKEND")  # change between tests, and mean workers nothing
@@ -83,7 +104,9 @@ def launcher(method: str, preload: Sequence[str], environ: Mapping[str, str]) ->
     """
     if method != "forkserver":
         return Launcher(method, preload, environ)
-    key = (frozenset(environ.items()), ALONE.intersection(preload), *_surroundings())
+    alone = ALONE.intersection(preload)
+    key = (frozenset(environ.items()), alone, *_surroundings())
+    preload = preload if alone else [*preload, *PRELOADED]
     found = _kept.pop(key, None)
     if found is None or not found.launcher.is_alive() or not found.imported.issuperset(preload):
         imported = set(preload) | (found.imported if found is not None else set())
@@ -94,6 +117,18 @@ def launcher(method: str, preload: Sequence[str], environ: Mapping[str, str]) ->
     for other in list(_kept)[:-MOST]:
         _kept.pop(other).let_go()
     return Lease(found)
+
+
+@cache
+def fork_server() -> None:
+    """Start the standard library's, which stays until this process ends, as executors start it."""
+    wanted = ["__main__"]
+    multiprocessing.set_forkserver_preload([*wanted, *PRELOADED])
+    try:
+        with without_main_script(), chdir(TESTS):  # where it finds `support`: it takes no import path from this process
+            start_fork_server()
+    finally:
+        multiprocessing.set_forkserver_preload(wanted)
 
 
 def _surroundings() -> tuple[object, ...]:

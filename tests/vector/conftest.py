@@ -10,21 +10,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ragen.parallel.kinds.executor import start_fork_server, without_main_script
 from ragen.resources import temporary_folder
 from ragen.vector import LaneVectorEnv
 from support.leftovers import descriptors, processes, until
+from support.warm_supervisors import fork_server
 
 
 @pytest.fixture(autouse=True, scope="session")
 def what_the_standard_library_keeps() -> None:
-    """Its fork server, resource tracker and heap of shared memory stay once they were needed.
-
-    The server is started as executors start it, with what every worker needs imported once.
-    """
+    """Its fork server, resource tracker and heap of shared memory stay once they were needed."""
     temporary_folder()
-    with without_main_script():
-        start_fork_server()
+    fork_server()
     context = multiprocessing.get_context("forkserver")
     context.RawArray("b", 1)
     process = context.Process(target=os.getpid)

@@ -266,6 +266,7 @@ def _literal(node: ast.expr, names: Mapping[str, str]) -> str:
     return text if re.fullmatch(r"-?[\d.e_-]+|'[^']*'|None|True|False|\[\]|\{\}", text) else ""
 
 
+@cache
 def keys() -> dict[str, list[Key]]:
     """Every key that is read, by name, sorted; with every place that reads it."""
     found: dict[str, list[Key]] = {}

@@ -191,17 +191,19 @@ def test_what_arrives_together_goes_in_one_call():
 def test_time_inside_an_environment_is_told_apart_from_time_in_line():
     custom = {"Slow": {"env_type": "test_env_service:Slow", "max_actions_per_traj": 30}}
 
-    async def one(service, tag):
-        session = Session(service, tag, 3)
-        await session.open()
-        began = time.perf_counter()
-        await session.play(["a"], 9)
-        waited = time.perf_counter() - began
-        await session.close()
-        return waited, session.busy_s
-
     async def work(service):
-        played = await asyncio.gather(one(service, "Slow"), one(service, "Walk"))
+        sessions = [Session(service, tag, 3) for tag in ("Slow", "Walk")]
+        for session in sessions:
+            await session.open()
+        began = time.perf_counter()
+
+        async def one(session):
+            await session.play(["a"], 9)
+            waited = time.perf_counter() - began
+            await session.close()
+            return waited, session.busy_s
+
+        played = await asyncio.gather(*map(one, sessions))
         return *played, (await service.stats()).metrics()["env_service/inside_s"]
 
     (waited, busy), (in_line, quick), inside = run(work, config(custom, max_workers=1))

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -78,23 +79,22 @@ def test_killed_workers_change_nothing(tmp_path):
 SMALL = {key: int(value) for key, value in (each.split("=") for each in TINY)} | {"simulator": "embedded"}
 
 
-def test_ctrl_c_stops_after_an_update_and_the_same_command_goes_on(tmp_path):
-    command = [sys.executable, "-m", "ragen.cage2", "search", "simulator=embedded", *TINY, "use_multiprocessing=false"]
-    folder = f"checkpoint_dir={tmp_path / 'stopped'}"
-    with subprocess.Popen([*command, "n_workflows=500", folder], stdout=-1, stderr=-1, text=True) as process:
-        try:
-            assert until(lambda: (tmp_path / "stopped" / "search.json").exists() or process.poll() is not None, 90)
-            process.send_signal(signal.SIGINT)
-            said, err = process.communicate(timeout=90)
-        finally:
-            process.kill()
-    assert process.returncode == 130, err
-    assert f"to resume: the same command with {folder}" in said
-    finished = len(state(tmp_path / "stopped"))
+def test_ctrl_c_stops_after_an_update_and_the_same_command_goes_on(tmp_path, capsys):
+    stopped = tmp_path / "stopped"
+
+    def interrupt():
+        if until((stopped / "search.json").exists):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    code = search(stopped, "use_multiprocessing=false", "n_workflows=500")
+    thread.join()
+    assert code == 130 and f"to resume: the same command with checkpoint_dir={stopped}" in capsys.readouterr().out
+    finished = len(state(stopped))
     assert 1 <= finished < 500
-    more = f"n_workflows={finished + 1}"
-    assert search(tmp_path / "stopped", more) == 0
-    assert len(state(tmp_path / "stopped")) == finished + 1
+    assert search(stopped, f"n_workflows={finished + 1}") == 0
+    assert len(state(stopped)) == finished + 1
 
 
 @pytest.mark.parametrize(

@@ -337,9 +337,9 @@ def test_a_real_ctrl_c_leaves_no_process_behind(tmp_path):
             assert [process.stdout.readline() for _ in range(3)] == ["asked\n"] * 3
             family = psutil.Process(process.pid).children(recursive=True)
             os.killpg(process.pid, signal.SIGINT)
-            _, errors = process.communicate(timeout=30)
+            _, errors = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == 130
     assert errors.splitlines()[-2].startswith("interrupted; saved in") and "Traceback" not in errors
-    assert len(family) >= 2 and psutil.wait_procs(family, timeout=10)[1] == []
+    assert len(family) >= 2 and psutil.wait_procs(family, timeout=60)[1] == []

@@ -87,7 +87,7 @@ def test_a_run_that_was_interrupted_goes_on_without_asking_anything_twice(number
     folder, _ = whole
     with chat_server() as server:
         given = interrupting(server, 9, lambda: os.kill(os.getpid(), number))
-        assert run(server, tmp_path, "actor.openai.grace=0.2") == SIGNALS[number]
+        assert run(server, tmp_path, "actor.openai.grace=1") == SIGNALS[number]
         told = capsys.readouterr().err
         assert "and 9 replies" in told and "to resume: python -m ragen.llm_agent.agent_proxy --config-name" in told
         assert used(tmp_path)["requests"] == len(server.bodies)
@@ -151,7 +151,7 @@ def test_a_run_in_shards_keeps_its_replies_too(whole, tmp_path):
     with chat_server() as server:
         given = interrupting(server, 9, lambda: os.kill(os.getpid(), signal.SIGINT))
         shards = ("agent_proxy.use_parallel_rollout=true", "agent_proxy.parallel_n_jobs=3")
-        assert run(server, tmp_path, "actor.openai.grace=0.2", *shards) == 130
+        assert run(server, tmp_path, "actor.openai.grace=1", *shards) == 130
         asked = len(server.bodies)
         server.script = lambda prompt, tries: reply_to(prompt)
         assert run(server, tmp_path) == 0
@@ -162,7 +162,7 @@ def test_a_run_in_shards_keeps_its_replies_too(whole, tmp_path):
 def test_trees_go_on_too_from_the_replies_that_came(tmp_path):
     when = ("when=every_turn", "modes=[val]", "max_leaves=3")
     sampled = "actor_rollout_ref.rollout.val_kwargs={do_sample: true, temperature: 1}"
-    trees = (*(f"agent_proxy.branching.{each}" for each in when), sampled, "actor.openai.grace=0.2")
+    trees = (*(f"agent_proxy.branching.{each}" for each in when), sampled, "actor.openai.grace=1")
     with chat_server(lambda prompt, tries: reply_to(prompt)) as server:
         assert run(server, tmp_path / "whole", *trees) == 0
         requests = len(server.bodies)

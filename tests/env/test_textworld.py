@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 from ragen.env.textworld.config import TextWorldEnvConfig
 from ragen.env.textworld.env import TextWorldEnv
-from ragen.env.textworld.games import choose, seed_of
+from ragen.env.textworld.games import FAMILIES, Chosen, choose, seed_of
 from ragen.env.textworld.player import solve
 from ragen.env.textworld.text import admissible_in, with_admissible, without_trimmings
 from ragen.errors import InputError, StateError
@@ -123,6 +124,23 @@ def test_the_player_follows_a_recipe_and_leaves_what_is_already_as_it_should_be(
     assert solve([first, second, first, first, cut], [*taken, "take knife"]) == "chop red onion with knife"
     said = [*taken, "take knife", "chop red onion with knife"]
     assert solve([first, second, first, first, cut, cut], said) == "prepare meal"
+
+
+@needs_textworld
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_worker_has_parsed_the_rules_of_every_family_before_it_begins(family: str) -> None:
+    for module in TextWorldEnv.preload:
+        importlib.import_module(module)
+    from textworld import GameOptions
+    from textworld.logic import GameLogic
+
+    options = GameOptions()
+    options.seeds = 1
+    rules = FAMILIES[family](Chosen(family, 1, "train", 0, False), 1, options).kb.serialize()["logic"]
+    before = GameLogic.parse.cache_info().hits
+    GameLogic.parse(rules)
+    assert GameLogic.parse.cache_info().hits == before + 1
 
 
 # Promises of every environment

@@ -34,6 +34,7 @@ class TextWorldEnv(Adventure):
 
     config_class = TextWorldEnvConfig
     extra = "textworld"
+    preload = (*Adventure.preload, "ragen.env.textworld.logic")
     action_hint = "a command, such as: go east"
 
     def __init__(self, config: TextWorldEnvConfig | None = None) -> None:

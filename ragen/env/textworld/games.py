@@ -10,6 +10,7 @@ import hashlib
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from random import Random
@@ -107,9 +108,14 @@ def story(chosen: Chosen) -> Path:
     Raises:
         MissingExtraError: TextWorld is not installed.
     """
-    version = metadata.version("textworld")
-    key = {"format": FORMAT, "textworld": version, **chosen._asdict()}
+    key = {"format": FORMAT, "textworld": _version(), **chosen._asdict()}
     return machine_cache("textworld", key, lambda folder: _compile(chosen, folder)) / _STORY
+
+
+@cache
+def _version() -> str:
+    """TextWorld's; read once, since the file is large beside a turn."""
+    return metadata.version("textworld")
 
 
 def _compile(chosen: Chosen, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What agent loops cannot play, found before anything is started."""
+"""Checks, before anything is started, that agent loops can play a configuration."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ragen.settings import read
 
 
 def check_environments(config: Mapping[str, Any]) -> None:
-    """See that agent loops can play the environments, before anything is started.
+    """Check that agent loops can play the environments, before anything is started.
 
     Raises:
-        ConfigError: They cannot; everything that is in the way is named.
+        ConfigError: They cannot; the message lists all reasons.
     """
     refused: list[str] = []
     checks = (
@@ -44,7 +44,7 @@ def check_environments(config: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def noting(told: list[str]) -> Iterator[None]:
-    """Note what is refused within, instead of raising it: all that is refused is to be told at once."""
+    """Collect refusals within the block instead of raising them, so that all are reported together."""
     try:
         yield
     except ConfigError as error:

@@ -1,11 +1,11 @@
-"""The rows that verl's trainer reads: which environment, and from which seed, each prompt group starts.
+"""The rows that verl's trainer reads: the environment and seed of each prompt group.
 
 ``python -m ragen.agent_loop.dataset --config-name _2_sokoban OUT.parquet [key=value ...]``
 
-One row is one group: ``rollout.n`` trajectories are played from it, with the same tag and seed. Row
-``s * env_groups + g`` is group ``g`` of step ``s``, with the tag and the seed that ``EnvStateManager`` gives that group
-at its ``s``-th reset: training seeds count on from ``seed.train``, validation starts from ``seed.val`` each time. A
-row's prompt is never shown to a model; the agent loop writes prompts itself.
+A row is a group: ``rollout.n`` trajectories are played from it, with the same tag and seed. Row ``s * env_groups + g``
+is group ``g`` of step ``s``, with the tag and the seed that ``EnvStateManager`` gives that group at its ``s``-th reset:
+training seeds count on from ``seed.train``, validation starts from ``seed.val`` each time. A row's prompt is never
+shown to a model; the agent loop writes prompts itself.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ragen.llm_agent.config.environments import ManagerConfig, read_config
 from ragen.llm_agent.config.loading import load_config, one_line
 from ragen.llm_agent.manager.inputs import DEFAULT_VAL_SEED, MAX_SEED
 
-STEPS = 200  # where nothing else is said
-_LARGEST_FIRST_SEED = 1_000_000  # of those drawn where seed.train is null
+STEPS = 200  # default
+_LARGEST_FIRST_SEED = 1_000_000  # of the random seed if seed.train is null
 
 
 def rows(config: Any, mode: str = "train", steps: int = 1) -> Iterator[dict[str, Any]]:
@@ -50,7 +50,7 @@ def rows(config: Any, mode: str = "train", steps: int = 1) -> Iterator[dict[str,
 
 
 def write(config: Any, path: Path, mode: str = "train", steps: int = 1) -> int:
-    """Write a data set; the number of rows.
+    """Write a data set; returns the number of rows.
 
     Args:
         config: RAGEN's whole configuration.

@@ -1,7 +1,7 @@
-"""What has happened in one trajectory, in the shape of the environment manager's rollout cache.
+"""The state of one trajectory, in the format of the environment manager's rollout cache.
 
 :class:`~ragen.llm_agent.es_manager.EnvStateManager` keeps such caches for all of its environments; here each agent loop
-keeps its own. The rules are the same, and a test holds the two against each other.
+keeps its own. The rules are the same, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ragen.parallel.episode.turn import Observation, TurnResult
 
 
 class Episode:
-    """One trajectory as it grows.
+    """One trajectory.
 
     Attributes:
         tag: Key of ``custom_envs``.
-        status: How it stands.
+        status: Its status.
         rollout: The rollout cache, as the context manager reads it: ``tag, history, penalty``.
-        turn_scores: For each turn its reward, and the format penalty if it earned that.
+        turn_scores: The reward of each turn, including its format penalty.
     """
 
     def __init__(
@@ -34,15 +34,15 @@ class Episode:
         first: Observation,
         marks_invalid: bool = False,
     ) -> None:
-        """Begin, with the environment just reset.
+        """Begin after the environment's reset.
 
         Args:
             tag: Key of ``custom_envs``.
-            seed: What the environment was reset with.
-            max_actions: Actions that the episode may execute.
+            seed: The seed of the reset.
+            max_actions: Maximum number of actions of the episode.
             format_penalty: Added for a turn with invalid actions.
             first: The first observation.
-            marks_invalid: Whether turns without a valid action are marked, as generation 2026 has them.
+            marks_invalid: Whether turns without a valid action are marked, as in RAGEN's 2026 version.
 
         Raises:
             InputError: The observation is an image.
@@ -67,7 +67,7 @@ class Episode:
 
     @property
     def success(self) -> bool:
-        """Whether it ended well."""
+        """Whether it succeeded."""
         return self.status.terminated and not self.status.truncated
 
     @property
@@ -77,11 +77,11 @@ class Episode:
         return str(played[-1]["info"].get("env_error", "")) if played else ""
 
     def apply(self, reply: ParsedReply, result: TurnResult) -> None:
-        """Take in a turn that was played.
+        """Record a turn.
 
         Args:
-            reply: What the model wrote.
-            result: What came of it.
+            reply: The model's reply.
+            result: Its result.
 
         Raises:
             InputError: The observation is an image.
@@ -108,7 +108,7 @@ class Episode:
         self.rollout["history"].append(self._open_turn(result.observation) | mark)
 
     def metrics(self) -> dict[str, float]:
-        """``<tag>/success``, ``<tag>/num_actions``, and each number of the infos: its sum, divided by the turns."""
+        """``<tag>/success``, ``<tag>/num_actions``, and the mean over turns of each number in the infos."""
         values: dict[str, float] = {}
         for turn in self.rollout["history"][:-1]:
             for key, value in turn["info"].items():
@@ -121,7 +121,7 @@ class Episode:
         return {f"{self.tag}/{key}": value for key, value in metrics.items()}
 
     def _open_turn(self, observation: Observation) -> dict[str, Any]:
-        """A history entry whose turn is still to be played."""
+        """A history entry for a turn not yet played."""
         if not isinstance(observation, str):
             raise InputError(
                 f"the environments of tag {self.tag!r} show images, which agent loops do not put into prompts; "

@@ -1,8 +1,7 @@
-"""RAGEN's filters of groups in verl's configuration: who samples the batches, and what it leaves out.
+"""RAGEN's filters of groups in verl's configuration: the sampler of batches, and its arguments.
 
-verl's V1 trainer makes the class that ``trainer.v1.sampler.custom_sampler`` names, with ``sampler_kwargs``; nothing of
-verl's is patched for it. A choice by entropy needs probabilities, which are there later:
-:mod:`ragen.agent_loop.v1_trainer`.
+verl's V1 trainer creates the class that ``trainer.v1.sampler.custom_sampler`` names, with ``sampler_kwargs``, so verl
+is not patched. A choice by entropy needs probabilities, which are computed later: :mod:`ragen.agent_loop.v1_trainer`.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ SCALING = "filter_loss_scaling"  # its argument beside RAGEN's rollout_filter_*
 
 
 def check_filters(config: Any) -> None:
-    """See that the filters' keys can work.
+    """Check the filters' keys.
 
     Raises:
-        ConfigError: One has a value that cannot.
+        ConfigError: A value is invalid.
     """
     read_filter(config)
     read_empty_stop(config)
@@ -34,14 +33,14 @@ def check_filters(config: Any) -> None:
 
 
 def put_filters(config: Any, verl: DictConfig) -> list[str]:
-    """Have verl sample its batches as RAGEN's filters say, where these can leave any group out.
+    """Configure verl's sampler for RAGEN's filters, if they can drop any group.
 
     Args:
         config: RAGEN's whole configuration.
-        verl: verl's, with all that the user has asked for; changed only where nothing stands against it.
+        verl: verl's, with the user's keys; changed only if there is no conflict.
 
     Returns:
-        Sentences, each with what stands against it.
+        Sentences, each about a conflict.
     """
     choice = read_filter(config)
     if choice.keeps_all():
@@ -74,11 +73,11 @@ def put_filters(config: Any, verl: DictConfig) -> list[str]:
 
 
 def unplaced(verl: DictConfig, manager: str) -> list[str]:
-    """What is asked of a step of training that nothing does where verl's V1 trainer, or our manager, is not used.
+    """Configured features that have no effect without verl's V1 trainer and our manager.
 
     Args:
         verl: verl's configuration, with the section ``ragen``.
-        manager: The class of agent loop managers that has steps do these things.
+        manager: The class of agent loop managers that implements these features.
     """
     asked = {
         "collapse_detection.*_enabled": bool(CollapseSettings.read(verl.ragen)),

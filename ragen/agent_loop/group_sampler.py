@@ -1,9 +1,9 @@
-"""What verl's V1 trainer samples its batches with where RAGEN's filters are set: all groups but those left out.
+"""The sampler of verl's V1 trainer for RAGEN's filters: samples all groups except those filtered out.
 
 verl loads the class by ``trainer.v1.sampler.custom_sampler`` and gives it ``sampler_kwargs``, where
-:mod:`ragen.agent_loop.filters` puts RAGEN's keys. A step's groups are played as ever; those that the choice leaves out
-are taken from the transfer queue before anything is computed of them. verl then fills the batch up with rows that no
-loss counts, to what mini batches and processes divide.
+:mod:`ragen.agent_loop.filters` puts RAGEN's keys. A step's groups are played as usual; those filtered out are removed
+from the transfer queue before anything is computed from them. verl then pads the batch with rows that have no loss, to
+a multiple of mini-batches and processes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import transfer_queue
 
 from ragen.agent_loop.filters import SCALING
-from ragen.agent_loop.step_metrics import EpisodeSummary, episodes_of, tell
+from ragen.agent_loop.step_metrics import EpisodeSummary, add_metrics, episodes_of
 from ragen.errors import CollectError, InputError
 from ragen.extras import needs
 from ragen.llm_agent.filtering.advantages import NONE, SCALINGS, scaling_metrics
@@ -30,13 +30,13 @@ with needs("verl", "verl's agent loop"):
 
 log = logging.getLogger(__name__)
 
-TRAIN = "train"  # verl's name of what steps are made of
-BATCHES = "rollout/filter_batches"  # how many were played for the step
+TRAIN = "train"  # verl's name of the training partition
+BATCHES = "rollout/filter_batches"  # number of batches played for the step
 
 
 @dataclass
 class PlayedGroup:
-    """A group as RAGEN's filters look at it; see :class:`~ragen.llm_agent.filtering.group_filter.Measured`."""
+    """A group as input of RAGEN's filters; see :class:`~ragen.llm_agent.filtering.group_filter.Measured`."""
 
     scores: list[float] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
@@ -45,14 +45,14 @@ class PlayedGroup:
 
 
 class GroupSampler(ReplayBuffer):
-    """verl's replay buffer for synchronous training, of which a training step gets the groups chosen.
+    """verl's replay buffer for synchronous training, which returns only the chosen groups.
 
     Attributes:
-        on_batch: Called with every batch before any of its groups is left out.
+        on_batch: Called with every batch before its groups are filtered.
     """
 
     def __init__(self, *, sampler_kwargs: Any, **kwargs: Any) -> None:
-        """Read what to leave out.
+        """Read the filters' settings.
 
         Args:
             sampler_kwargs: RAGEN's ``rollout_filter_*``, and ``filter_loss_scaling``.
@@ -68,16 +68,16 @@ class GroupSampler(ReplayBuffer):
         self.on_batch: Callable[[Any], None] | None = None
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, Any]]:
-        """A batch, and what there is to log of it.
+        """A batch, and its metrics.
 
         Args:
             global_steps: The training step.
-            partition_id: ``"train"``, or ``"val"``, of which nothing is left out.
+            partition_id: ``"train"``, or ``"val"``, which is not filtered.
             batch_size: How many groups are played for it.
 
         Raises:
-            CollectError: No group was worth training on, in as many batches as may be empty.
-            InputError: Other trajectories are among them than those of RAGEN's environments.
+            CollectError: All groups were filtered out in the maximum number of consecutive batches.
+            InputError: Some trajectories are not of RAGEN's environments.
         """
         if partition_id != TRAIN:
             return super().sample(global_steps, partition_id, batch_size)
@@ -98,11 +98,11 @@ class GroupSampler(ReplayBuffer):
             self._sample_on(batches, batch_size)
         metrics |= self._choice.metrics(list(groups.values()), places) | {BATCHES: batches}
         metrics |= scaling_metrics(self._scaling, metrics)
-        tell(episodes, metrics)
+        add_metrics(episodes, metrics)
         return kept, metrics
 
     def _kept(self, batch: Any, uids: set[str]) -> Any:
-        """A batch's rows of these groups; the others leave the transfer queue."""
+        """A batch's rows of these groups; the others are removed from the transfer queue."""
         stays = [uid_of(key) in uids for key in batch.keys]
         left = [key for key, does in zip(batch.keys, stays, strict=True) if not does]
         if left:
@@ -114,7 +114,7 @@ class GroupSampler(ReplayBuffer):
         )
 
     def _sample_on(self, batches: int, batch_size: int) -> None:
-        """Have another batch played, since nothing was left of this one; RAGEN's trainer leaves the step out."""
+        """Play another batch, since this one was filtered out entirely; RAGEN's trainer skips the step instead."""
         if batches == self._most:
             raise CollectError(
                 f"rollout_filter_* has left out every group of {batches} batches in a row, so there is nothing to "
@@ -126,29 +126,29 @@ class GroupSampler(ReplayBuffer):
 
 
 def uid_of(key: str) -> str:
-    """The group that a row of the transfer queue is of, ``<uid of the group>_<number in the group>_<row>``."""
+    """The group of a transfer-queue row with key ``<uid of the group>_<number in the group>_<row>``."""
     return key.rsplit("_", 2)[0]
 
 
 def groups_of(
     episodes: Sequence[EpisodeSummary], batch: Any, entropies: Mapping[str, float] | None = None
 ) -> dict[str, PlayedGroup]:
-    """The groups of a batch by their uid, in the order of their seeds: not in that in which they were done.
+    """The groups of a batch by uid, ordered by seed rather than by completion.
 
     Args:
         episodes: Its trajectories.
         batch: verl's ``KVBatchMeta``.
-        entropies: The mean entropy of a token of each row, by key, where it is known.
+        entropies: The mean token entropy of each row, by key, if known.
 
     Raises:
-        InputError: Trajectories of other agent loops than RAGEN's are among them.
+        InputError: Some trajectories are of other agent loops than RAGEN's.
     """
     rows: dict[str, list[str]] = defaultdict(list)
     for key in batch.keys:
         rows[key.rpartition("_")[0]].append(key)
     if len(rows) != len(episodes):
         raise InputError(
-            f"{len(rows) - len(episodes)} of {len(rows)} trajectories tell nothing of an environment, so "
+            f"{len(rows) - len(episodes)} of {len(rows)} trajectories have no information about an environment, so "
             "rollout_filter_* cannot be done; set it with the agent loop ragen_env alone."
         )
     where = {"keys": batch.keys, "partition_id": batch.partition_id}

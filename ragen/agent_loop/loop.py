@@ -1,8 +1,8 @@
 """verl's side: the agent loop that plays one trajectory, from its (tag, seed) row to tokens, mask and rewards.
 
 ``config/agent_loop/agent_loops.yaml`` names :class:`RagenEnvLoop` as ``ragen_env``; that is its only registration (see
-:mod:`ragen.agent_loop`). verl makes one object for each trajectory, so what can be shared by all trajectories of a
-process is made once and kept (:func:`shared_parts`).
+:mod:`ragen.agent_loop`). verl creates one object per trajectory, so parts that all trajectories of a process can share
+are created once and cached (:func:`shared_parts`).
 
 RAGEN's own keys are read from the section ``ragen`` of the trainer's configuration, where
 :mod:`ragen.agent_loop.training` puts the whole configuration that the user gave.
@@ -24,7 +24,7 @@ from omegaconf import OmegaConf
 from ragen.agent_loop.episode import Episode
 from ragen.agent_loop.script import Script
 from ragen.agent_loop.session import Service, Session, close_quietly, connect
-from ragen.agent_loop.trail import TokenTrail
+from ragen.agent_loop.tokens import TrajectoryTokens
 from ragen.errors import BackendError, ConfigError, InputError
 from ragen.extras import needs
 from ragen.settings import setting
@@ -36,20 +36,20 @@ with needs("verl", "verl's agent loop"):
 log = logging.getLogger(__name__)
 
 SECTION = "ragen"  # of the trainer's configuration
-WORST = "max_global_steps"  # of what the server reports, the one that counts as of the last reply
-TRIES = 2  # times that the server is asked before it counts as having nothing to say
+WORST = "max_global_steps"  # the server's field of which the last reply's value counts
+TRIES = 2  # requests to the server before an empty reply is accepted
 
 
 @dataclass(frozen=True)
 class SharedParts:
-    """What all trajectories of a process share.
+    """The parts that all trajectories of a process share.
 
     Attributes:
-        script: What the model is told.
-        service: Where environments are.
-        reply_length: The most tokens of one reply.
-        seed: ``agent_loop.seed``, from which the seed of each reply follows; None where replies are drawn freely.
-        trainer_config: Kept, so that its id belongs to nothing else.
+        script: Writes prompts and parses replies.
+        service: The environment service.
+        reply_length: Maximum number of tokens of a reply.
+        seed: ``agent_loop.seed``, from which the seed of each reply is derived; None for unseeded sampling.
+        trainer_config: Kept alive so that its id is not reused.
     """
 
     script: Script
@@ -63,7 +63,7 @@ _shared: dict[int, SharedParts] = {}
 
 
 def shared_parts(trainer_config: Any, tokenizer: Any) -> SharedParts:
-    """The parts for a trainer's configuration, made when the process first asks for them.
+    """The parts for a trainer's configuration, created on first use.
 
     Raises:
         ConfigError: The configuration has no section ``ragen``, or a key of it has an invalid value.
@@ -105,17 +105,17 @@ class RagenEnvLoop(AgentLoopBase):
         """Play a trajectory to its end.
 
         Args:
-            sampling_params: How to sample.
+            sampling_params: The sampling parameters.
             priority: Passed on to the server.
-            **kwargs: The row of the data set, of which ``extra_info`` with ``tag``, ``seed`` and ``mode`` is read.
+            **kwargs: The row of the data set, from which ``extra_info`` with ``tag``, ``seed`` and ``mode`` is read.
 
         Returns:
-            The trajectory as one output; or, where the context shows but the last turns, an output for each turn (which
-            verl's V1 trainer takes).
+            The trajectory as one output; or, if the context shows only the last turns, an output per turn (which verl's
+            V1 trainer accepts).
 
         Raises:
             InputError: The row names no environment, or the first prompt is longer than ``rollout.prompt_length``.
-            BackendError: The server gave no tokens for the first prompt.
+            BackendError: The server returned no tokens for the first prompt.
             RagenError: The environment could not be built, or failed with ``on_env_failure: raise``.
         """
         tag, seed, mode = read_row(kwargs)
@@ -124,58 +124,58 @@ class RagenEnvLoop(AgentLoopBase):
         session = Session(self._parts.service, tag, seed, mode)
         asked: dict[str, Any] = {"request": uuid4().hex, "sampling_params": sampling_params, "priority": priority}
         try:
-            trails, episode = await self._played(session, tag, seed, partial(self._sample, **asked))
+            token_rows, episode = await self._played(session, tag, seed, partial(self._sample, **asked))
         finally:
             await close_quietly(session)
-        return self._outputs(trails, episode, session)
+        return self._outputs(token_rows, episode, session)
 
     async def _played(
-        self, session: Session, tag: str, seed: int, sample: Callable[[TokenTrail, int], Awaitable[list[int]]]
-    ) -> tuple[list[TokenTrail], Episode]:
-        """Play a trajectory's turns, for whose replies ``sample`` is asked; its tokens, and what came of it."""
+        self, session: Session, tag: str, seed: int, sample: Callable[[TrajectoryTokens, int], Awaitable[list[int]]]
+    ) -> tuple[list[TrajectoryTokens], Episode]:
+        """Play a trajectory's turns with replies from ``sample``; returns its tokens and its episode."""
         script = self._parts.script
         with self._waiting():
             opened = await session.open()
         marks = script.settings.generation.is_2026
         episode = Episode(tag, seed, opened.max_actions, script.format_penalty, opened.observation, marks)
-        trails: list[TokenTrail] = []
+        token_rows: list[TrajectoryTokens] = []
         while not episode.is_over and len(episode.turn_scores) < script.max_turn:
-            budget = self._make_room(trails, episode)
+            budget = self._make_room(token_rows, episode)
             if budget < 1:
                 break
-            tokens = await sample(trails[-1], budget)
+            tokens = await sample(token_rows[-1], budget)
             if not tokens:
-                return _answered(trails, tag, seed), episode
+                return _answered(token_rows, tag, seed), episode
             reply = script.read(tokens)
             with self._waiting():
                 result = await session.play(reply.actions, episode.actions_left)
             self._invalid_replies += bool(result.malformed)
             episode.apply(reply, result)
-        return trails, episode
+        return token_rows, episode
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        """Count the time until an environment has answered."""
+        """Measure the time until an environment has answered."""
         before = self._seconds.get("tool_calls", 0.0)
         with simple_timer("tool_calls", self._seconds):
             yield
         self._longest_wait = max(self._longest_wait, self._seconds["tool_calls"] - before)
 
-    def _make_room(self, trails: list[TokenTrail], episode: Episode) -> int:
-        """Put the prompt for the next reply into the last trail, or a new one.
+    def _make_room(self, token_rows: list[TrajectoryTokens], episode: Episode) -> int:
+        """Append the prompt for the next reply to the last row, or to a new one.
 
         Returns:
-            How many tokens the reply may have; less than 1 if there is no room for one, and nothing was put in then.
+            The maximum number of tokens of the reply; less than 1 if there is no room, in which case nothing was added.
         """
         script, length = self._parts.script, self._parts.reply_length
         room = self.rollout_config.response_length
-        if not trails or not script.is_one_row:
-            trails.append(TokenTrail(self._checked(script.prompt(episode.rollout))))
+        if not token_rows or not script.is_one_row:
+            token_rows.append(TrajectoryTokens(self._checked(script.prompt(episode.rollout))))
             return min(length, room)
         context = script.continuation(episode.rollout)
-        left = room - len(trails[-1].response) - len(trails[-1].unsaid(context))
+        left = room - len(token_rows[-1].response) - len(token_rows[-1].unsaid(context))
         if left >= 1:
-            trails[-1].add_context(context)
+            token_rows[-1].add_context(context)
         return min(length, left)
 
     def _checked(self, prompt: list[int]) -> list[int]:
@@ -188,25 +188,25 @@ class RagenEnvLoop(AgentLoopBase):
         return prompt
 
     async def _sample(
-        self, trail: TokenTrail, budget: int, request: str, sampling_params: Mapping[str, Any], priority: int
+        self, row_tokens: TrajectoryTokens, budget: int, request: str, sampling_params: Mapping[str, Any], priority: int
     ) -> list[int]:
-        """Have the server continue a trail; the tokens of the reply, none if it gave none however often asked."""
+        """Have the server continue a row; returns the tokens of the reply, empty if all tries were empty."""
         for _ in range(TRIES):
             with simple_timer("generate_sequences", self._seconds):
                 output = await self.server_manager.generate(
                     request_id=request,
-                    prompt_ids=trail.ids,
+                    prompt_ids=row_tokens.ids,
                     sampling_params={**sampling_params, **self._seed(), "max_tokens": budget},
                     priority=int(priority),
                 )
             self._note(output)
             if tokens := list(output.token_ids[:budget]):
-                trail.add_reply(tokens, output.log_probs[:budget] if output.log_probs else None)
+                row_tokens.add_reply(tokens, output.log_probs[:budget] if output.log_probs else None)
                 return tokens
         return []
 
     def _seed(self) -> dict[str, int]:
-        """The seed of the next reply, which follows from the step, the row, the trajectory and the reply's number."""
+        """The seed of the next reply, derived from the step, the row, the trajectory and the reply's number."""
         base, self._asked = self._parts.seed, self._asked + 1
         if base is None:
             return {}
@@ -214,7 +214,7 @@ class RagenEnvLoop(AgentLoopBase):
         return {"seed": int.from_bytes(digest[:4], "big") >> 1}
 
     def _note(self, output: Any) -> None:
-        """Keep what the server says about a reply."""
+        """Store the server's information about a reply."""
         if output.num_preempted is not None:
             self._preempted = max(0, self._preempted) + output.num_preempted
         for key, value in output.extra_fields.items():
@@ -222,22 +222,22 @@ class RagenEnvLoop(AgentLoopBase):
                 self._server_says[key] = value
 
     def _outputs(
-        self, trails: list[TokenTrail], episode: Episode, session: Session
+        self, token_rows: list[TrajectoryTokens], episode: Episode, session: Session
     ) -> AgentLoopOutput | list[AgentLoopOutput]:
         score = float(sum(episode.turn_scores))
         of_session = {"env_rebuilt": float(session.rebuilt), "env_busy": session.busy_s}
         summary = {**self._summary(episode, score), **of_session}
-        outputs = [self._output(trail, episode, score, summary) for trail in trails]
+        outputs = [self._output(row_tokens, episode, score, summary) for row_tokens in token_rows]
         return outputs[0] if self._parts.script.is_one_row else outputs
 
     def _output(
-        self, trail: TokenTrail, episode: Episode, score: float, summary: Mapping[str, float]
+        self, row_tokens: TrajectoryTokens, episode: Episode, score: float, summary: Mapping[str, float]
     ) -> AgentLoopOutput:
         return AgentLoopOutput(
-            prompt_ids=trail.prompt,
-            response_ids=trail.response,
-            response_mask=trail.mask,
-            response_logprobs=trail.log_probs,
+            prompt_ids=row_tokens.prompt,
+            response_ids=row_tokens.response,
+            response_mask=row_tokens.mask,
+            response_logprobs=row_tokens.log_probs,
             reward_score=score,
             num_turns=2 * len(episode.turn_scores),
             metrics=AgentLoopMetrics(num_preempted=self._preempted, **self._seconds),
@@ -254,7 +254,7 @@ class RagenEnvLoop(AgentLoopBase):
         )
 
     def _summary(self, episode: Episode, score: float) -> dict[str, float]:
-        """What verl averages at validation, and may filter groups by; the same keys for every tag."""
+        """The values that verl averages at validation, and may filter groups by; the same keys for every tag."""
         return {
             "score": score,
             "acc": float(episode.success),
@@ -270,16 +270,16 @@ class RagenEnvLoop(AgentLoopBase):
         }
 
 
-def _answered(trails: list[TokenTrail], tag: str, seed: int) -> list[TokenTrail]:
-    """What there is to train on after a prompt that got no reply: all that the model said before.
+def _answered(token_rows: list[TrajectoryTokens], tag: str, seed: int) -> list[TrajectoryTokens]:
+    """The rows to train on after a prompt without a reply: those of the model's earlier replies.
 
-    Without a token of the model's, verl would drop the reward that stands on the last one, or fail.
+    Without a sampled token, verl would drop the reward on the last one, or fail.
 
     Raises:
-        BackendError: The model has said nothing.
+        BackendError: There is no earlier reply.
     """
-    trails[-1].take_back_context()
-    answered = [trail for trail in trails if trail.response]
+    token_rows[-1].take_back_context()
+    answered = [row_tokens for row_tokens in token_rows if row_tokens.response]
     if not answered:
         raise BackendError(
             f"the model server gave no tokens, asked {TRIES} times, for the first prompt of the trajectory of tag "

@@ -1,7 +1,7 @@
-"""The agent loop manager that verl's V1 trainer makes: verl's own, which has each step do RAGEN's parts too.
+"""The agent loop manager for verl's V1 trainer: verl's own, extended by RAGEN's parts of a training step.
 
-verl loads the class in the trainer's own process, by ``actor_rollout_ref.rollout.agent.agent_loop_manager_class``. The
-trainer has no place for what an agent loop knows, so its methods are extended: :mod:`ragen.agent_loop.v1_trainer`.
+verl loads the class in the trainer's process, by ``actor_rollout_ref.rollout.agent.agent_loop_manager_class``. The
+trainer has no hooks for these parts, so its methods are extended: :mod:`ragen.agent_loop.v1_trainer`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ with needs("verl", "verl's agent loop"):
 
 
 class RagenLoopManager(AgentLoopManagerTQ):
-    """verl's manager; one is enough to have the trainer's steps do RAGEN's parts."""
+    """verl's manager; creating one extends the trainer's steps by RAGEN's parts."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """See ``AgentLoopManagerTQ``; nothing is added to its arguments."""

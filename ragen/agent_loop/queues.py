@@ -1,11 +1,11 @@
-"""The requests that wait for one lane, the thread that asks the engine for them, and how long that may take.
+"""The queue of requests for one lane, the thread that passes them to the engine, and their time-outs.
 
-What a batch costs, and above all that its worker has to wake up, it costs once: a batch is sent when no more requests
-arrive (:data:`GATHER`), and what arrives while the lane is busy is the next one.
+The cost of a batch, above all waking up its worker, is paid once: a batch is sent when no more requests arrive
+(:data:`GATHER`), and requests that arrive while the lane is busy form the next one.
 
-A request has one limit from the moment it arrives. When that has passed, the error says where the time went: *in the
-queue* (the request is withdrawn, and nothing has happened) or *at work* (the lane had begun with the request's batch;
-what becomes of it is not known any more).
+A request has a single deadline from its arrival. When that has passed, the error states where the time went: *in the
+queue* (the request is withdrawn, and had no effect) or *at work* (the lane had begun the request's batch; its outcome
+is unknown).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ragen.parallel.environments import EnvFailed
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import Turn, TurnResult, failed_turn
 
-GATHER = 0.001  # seconds in which others may come along; a batch waits as long as some do
-MOST_GATHERS = 8  # for one batch
-RESETS = 32  # that go in one call, or as many as turns do, and the rest of their groups: turns wait for no longer burst
+GATHER = 0.001  # seconds to wait for further requests; repeated while some arrive
+MOST_GATHERS = 8  # per batch
+RESETS = 32  # resets per call, or as many as turns, plus the rest of their groups, so that turns do not wait long
 
 
 class _Job:
-    """A request on its way."""
+    """A pending request."""
 
     __slots__ = ("asked", "due", "future", "is_kept", "item", "started", "verb")
 
@@ -39,24 +39,24 @@ class _Job:
         self.asked = time.monotonic()
         self.due = self.asked + limit
         self.started: float | None = None
-        self.is_kept = verb == "close"  # done also where no one waits for it any more
+        self.is_kept = verb == "close"  # carried out even if its caller has given up
 
 
 class LaneQueue:
     """Requests for one lane, or for the service's own process; used in one event loop.
 
     Attributes:
-        name: The lane's, or ``"home"``.
-        counts: What was done here.
+        name: The lane's name, or ``"home"``.
+        counts: Statistics of this queue.
     """
 
     def __init__(self, engine: EnvEngine, lane: int | None, raises: bool) -> None:
         """Begin empty.
 
         Args:
-            engine: Where the environments are.
+            engine: The engine of the environments.
             lane: Index of the lane; None for the service's own process.
-            raises: Whether an environment's failure is an exception; else a turn that ends the game.
+            raises: Whether an environment's failure raises, instead of returning a turn that ends the game.
         """
         self._engine = engine
         self._lane = lane
@@ -67,29 +67,29 @@ class LaneQueue:
         self._waiting: list[_Job] = []
         self._at_work: list[_Job] = []
         self._server: asyncio.Task[None] | None = None
-        self._watch: asyncio.TimerHandle | None = None  # for whatever is due first: not a timer for each request
+        self._watch: asyncio.TimerHandle | None = None  # one timer, for the earliest deadline
 
     def __len__(self) -> int:
-        """How many requests wait."""
+        """The number of waiting requests."""
         return len(self._waiting)
 
     async def ask(self, verb: str, item: Any, limit: float) -> Any:
-        """Do something in the next batch; what comes of it.
+        """Add a request to the next batch, and wait for its result.
 
         Args:
             verb: ``"open"``, ``"play"`` or ``"close"``.
-            item: What the verb is about.
-            limit: Seconds after which there is an answer, whatever it is.
+            item: The argument of the verb.
+            limit: Deadline in seconds.
 
         Raises:
-            ServiceTimeoutError: There was none by then.
+            ServiceTimeoutError: There was no result by then.
         """
         job = self.post(verb, item, limit)
         self._watch_until(job.due)
         return await job.future
 
     def post(self, verb: str, item: Any, limit: float = math.inf) -> _Job:
-        """Have something done in the next batch."""
+        """Add a request to the next batch."""
         loop = asyncio.get_running_loop()
         job = _Job(verb, item, loop.create_future(), limit)
         self._waiting.append(job)
@@ -98,7 +98,7 @@ class LaneQueue:
         return job
 
     async def shut_down(self, patience: float) -> None:
-        """End the thread, after what it is at, if that takes no longer than ``patience`` seconds."""
+        """End the thread after its current work, waiting at most ``patience`` seconds."""
         for job in self._waiting:
             job.future.cancel()
         self._waiting.clear()
@@ -108,7 +108,7 @@ class LaneQueue:
         await asyncio.wait([ended], timeout=patience)
 
     def _watch_until(self, due: float) -> None:
-        """Look for overdue requests at this moment of the monotonic clock, if not before."""
+        """Schedule a check for overdue requests at this time of the monotonic clock, or earlier."""
         loop = asyncio.get_running_loop()
         if self._watch is not None:
             if self._watch.when() <= due:
@@ -117,7 +117,7 @@ class LaneQueue:
         self._watch = loop.call_at(due, self._look)
 
     def _look(self) -> None:
-        """Give up what is overdue."""
+        """Give up overdue requests."""
         self._watch = None
         now = time.monotonic()
         asked = [job for job in (*self._waiting, *self._at_work) if not job.future.done()]
@@ -161,7 +161,7 @@ class LaneQueue:
             asked = [(job.verb, job.item) for job in batch]
             try:
                 answers = await loop.run_in_executor(self._thread, self._work, asked)
-            except RuntimeError:  # the thread was ended by shut_down: nothing of this batch has happened
+            except RuntimeError:  # shut_down has ended the thread: this batch had no effect
                 for job in batch:
                     job.future.cancel()
                 return
@@ -170,7 +170,7 @@ class LaneQueue:
             _settle(batch, answers)
 
     async def _gather(self) -> None:
-        """Let more requests come along, until none does any more."""
+        """Wait while further requests arrive."""
         for _ in range(MOST_GATHERS):
             before = len(self._waiting)
             await asyncio.sleep(GATHER)
@@ -178,7 +178,7 @@ class LaneQueue:
                 return
 
     def _take(self) -> list[_Job]:
-        """The next batch: all that waits, but of many resets the first, with those that a copy of these serves."""
+        """The next batch: all waiting requests, but of many resets only the first ones and their groups."""
         batch: list[_Job] = []
         later: list[_Job] = []
         groups: set[Any] = set()
@@ -199,7 +199,7 @@ class LaneQueue:
         return batch
 
     def _work(self, batch: list[tuple[str, Any]]) -> list[Any]:
-        """In the lane's thread: what is asked, one engine call for each kind; exceptions are answers like others."""
+        """In the lane's thread: carry out a batch, one engine call per kind; exceptions are returned as results."""
         answers: list[Any] = [None] * len(batch)
         for verb, work in (("open", self._open), ("play", self._play), ("close", self._close)):
             places = [place for place, (asked, _) in enumerate(batch) if asked == verb]
@@ -209,7 +209,7 @@ class LaneQueue:
         return answers
 
     def _close(self, numbers: list[int]) -> list[float]:
-        """Close environments; the seconds that were spent inside each."""
+        """Close environments; returns the seconds that were spent inside each."""
         self._engine.remove(numbers)
         seconds = self._engine.stats_book.take_each(numbers)
         self.counts.inside_s += sum(seconds)
@@ -225,7 +225,7 @@ class LaneQueue:
         return [self._shown(observations[spec.env_id]) for spec, _, _ in asked]
 
     def _shown(self, observation: Any) -> Any:
-        """What a just reset environment shows; of one that failed nothing, or why, if it cannot be built."""
+        """The observation after a reset; for a failed environment "", or its error if that is to be raised."""
         if not isinstance(observation, EnvFailed):
             return observation
         self.counts.failed += 1
@@ -247,7 +247,7 @@ class LaneQueue:
 
 
 def _caught(work: Callable[[list[Any]], list[Any]], items: list[Any]) -> list[Any]:
-    """What comes of a batch; an exception stands for every item."""
+    """The results of a batch; an exception is the result of every item."""
     try:
         return work(items)
     except Exception as error:
@@ -255,7 +255,7 @@ def _caught(work: Callable[[list[Any]], list[Any]], items: list[Any]) -> list[An
 
 
 def _settle(batch: Sequence[_Job], answers: Sequence[Any]) -> None:
-    """Hand each job its answer, unless no one waits for it any more."""
+    """Set the result of each job, unless its caller has given up."""
     for job, answer in zip(batch, answers, strict=True):
         if job.future.done():
             continue

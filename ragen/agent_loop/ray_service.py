@@ -1,4 +1,4 @@
-"""The environment service behind Ray: an actor on each node, and how processes that play find it and ask it.
+"""The environment service behind Ray: an actor on each node, and the client with which processes call it.
 
     a process that plays                              ServiceActor, one a node
     RemoteService                                       EnvService
@@ -7,18 +7,19 @@
       exchange(requests 41-44)  ------------------>
                                 <------------------       answers 1, 2, 4, 5, ...
 
-There is nothing between the two but this one call of Ray's. It brings requests and waits for answers, to these or to
-earlier ones; the next call of the same process sends the one before home with what there is. So a call carries a
-handful of turns, a slow environment holds up no one's answers, and at most one call of a process waits. What is asked
-within :data:`PACE` of the last call travels together: a call costs both processes a good part of a millisecond.
+The two communicate only through this Ray call. It carries requests and waits for answers to these or earlier ones; the
+process's next call makes the previous one return with the answers available. So a call carries several turns, a slow
+environment delays no other answers, and at most one call per process waits. Requests within :data:`PACE` of the last
+call are sent together, since a call costs both processes a good part of a millisecond.
 
-The actor is detached: it is made by whichever process asks first, under a name that all on the node work out alike, and
-outlives it. A process that plays, or has played, always has a call under way; one that has not called for :data:`ALIVE`
-is gone, and its environments are closed. An actor without callers ends after :data:`LINGER`.
+The actor is detached: the first process that needs it creates it, under a name that all processes on the node derive
+alike, and it outlives that process. A process that plays, or has played, always has a call in progress; one that has
+not called for :data:`ALIVE` seconds is considered gone, and its environments are closed. An actor without callers ends
+after :data:`LINGER` seconds.
 
-A service that is gone, or that leaves a call unanswered for ``agent_loop.service_timeout`` and
-is ended for that, is looked up again, which makes another one, empty, on this node or on another; trajectories play
-their environments again there (:mod:`ragen.agent_loop.session`).
+If a service is gone, or was ended because it left a call unanswered for ``agent_loop.service_timeout``, the next
+look-up creates another, empty one on this node or on another; trajectories replay their environments there
+(:mod:`ragen.agent_loop.session`).
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ from ragen.settings import read
 
 log = logging.getLogger(__name__)
 
-PACE = 0.02  # seconds from one call of a process to the next: what is asked meanwhile travels together
-SETTLE = 0.005  # seconds that a first answer waits for others to come along
-POLL = 10.0  # seconds that a call waits for answers at most
+PACE = 0.02  # seconds between two calls of a process; requests in between are sent together
+SETTLE = 0.005  # seconds that the first answer waits for others
+POLL = 10.0  # maximum seconds that a call waits for answers
 ALIVE = 60.0  # seconds after which a process that has not called is gone
 LINGER = 30.0  # seconds without a caller after which the service ends
 FIRST = 120.0  # the same, before the first caller has come
@@ -64,7 +65,7 @@ Answer = tuple[int, bool, Any]  # number, whether it is a result, result or exce
 
 @dataclass
 class _Caller:
-    """A process that plays here."""
+    """A process that uses this service."""
 
     name: str
     heard: float = field(default_factory=time.monotonic)
@@ -80,7 +81,7 @@ class _Caller:
             asyncio.get_running_loop().call_later(SETTLE, self._settle)
 
     def _settle(self) -> None:
-        if self.outbox:  # no other call has taken it meanwhile
+        if self.outbox:  # not yet taken by another call
             self.wake()
 
     def wake(self) -> None:
@@ -88,7 +89,7 @@ class _Caller:
             self.waiting.set_result(None)
 
     async def collect(self, patience: float) -> list[Answer]:
-        """The answers that are there, or come first; none if the next call is there first, or after so many seconds."""
+        """The available answers, or the next ones; empty if another call arrives first, or after ``patience`` s."""
         self.wake()
         if not self.outbox:
             mine = self.waiting = asyncio.get_running_loop().create_future()
@@ -102,20 +103,20 @@ class _Caller:
 
 
 class ServiceActor:
-    """An :class:`~ragen.agent_loop.service.EnvService`, its callers, and what ends it."""
+    """An :class:`~ragen.agent_loop.service.EnvService` with its callers and its lifetime."""
 
     def __init__(
         self, config: Mapping[str, Any], end: Callable[[], None] | None = None, linger: float = LINGER
     ) -> None:
-        """Make the service.
+        """Create the service.
 
         Args:
             config: RAGEN's whole configuration as plain dicts.
-            end: Ends this process; Ray's actor of this process is ended if left out.
+            end: Ends this process; by default, ends its Ray actor.
             linger: Seconds without a caller after which the service ends.
 
         Raises:
-            ConfigError: The configuration cannot work.
+            ConfigError: The configuration is invalid.
         """
         self._service = EnvService(config)
         self._callers: dict[str, _Caller] = {}
@@ -126,23 +127,23 @@ class ServiceActor:
         self._watching: asyncio.Task[None] | None = None
 
     async def watch(self) -> None:
-        """Part with callers that are gone, and end where there is none; the first call begins it."""
+        """Remove callers that are gone, and end without callers; started by the first call."""
         if self._watching is None:
             self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     async def exchange(self, name: str, packed: bytes, patience: float) -> bytes:
-        """Take requests, wait for answers.
+        """Accept requests, and wait for answers.
 
         Args:
-            name: The caller's, which no other has.
-            packed: A list of requests, pickled.
-            patience: Seconds to wait at most.
+            name: The caller's unique name.
+            packed: A pickled list of requests.
+            patience: Maximum seconds to wait.
 
         Returns:
-            A list of answers, pickled, in the order in which they came.
+            A pickled list of answers, in order of completion.
 
         Raises:
-            SessionLostError: The service is about to end; nothing was begun.
+            SessionLostError: The service is about to end; nothing was started.
         """
         if self._is_ending:
             raise SessionLostError("this environment service has been idle for a while and is about to end.")
@@ -158,15 +159,15 @@ class ServiceActor:
             caller.heard = time.monotonic()
 
     async def leave(self, name: str) -> None:
-        """Close what a caller has left open, and forget it; the last one's leaving is the service's end, in a while."""
+        """Close a caller's environments, and forget it; after the last one has left, the service ends after a while."""
         await self._part_with(name, was_lost=False)
 
     async def stats(self) -> ServiceStats:
-        """What this service has done so far."""
+        """The service's statistics."""
         return await self._service.stats()
 
     async def shut_down(self) -> None:
-        """Close everything; the process is left to its maker."""
+        """Close everything, but do not end the process."""
         self._is_ending = True
         if self._watching is not None:
             self._watching.cancel()
@@ -181,7 +182,7 @@ class ServiceActor:
         except Exception as error:
             answer = (number, False, error)
         finally:
-            caller.tasks.discard(asyncio.current_task())  # type: ignore[arg-type]  # it is one
+            caller.tasks.discard(asyncio.current_task())  # type: ignore[arg-type]  # never None here
         caller.put(answer)
 
     async def _part_with(self, name: str, was_lost: bool = True) -> None:
@@ -200,7 +201,7 @@ class ServiceActor:
         while True:
             await asyncio.sleep(WATCH)
             now = time.monotonic()
-            stood_still = max(now - before - 5 * WATCH, 0.0)  # this process did not run: no caller could be heard
+            stood_still = max(now - before - 5 * WATCH, 0.0)  # this process was suspended, and could receive no call
             before = now
             self._deserted += stood_still
             for caller in list(self._callers.values()):
@@ -219,7 +220,7 @@ class ServiceActor:
 
 
 def _packed(answers: list[Answer]) -> bytes:
-    """Answers as bytes; one that cannot travel is replaced by an error that says so."""
+    """Answers as bytes; one that cannot be pickled is replaced by an error."""
     try:
         if all(is_result for _, is_result, _ in answers):
             return pickle.dumps(answers, pickle.HIGHEST_PROTOCOL)
@@ -245,18 +246,18 @@ def _end_actor() -> None:
     ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
 
-# In a process that plays
+# In a client process
 
 
 class RemoteService:
-    """A node's service, for all who play in this process; see :class:`~ragen.agent_loop.session.Service`."""
+    """The client of a node's service, for all of this process; see :class:`~ragen.agent_loop.session.Service`."""
 
     def __init__(self, config: Mapping[str, Any], node: str | None = None) -> None:
-        """Know which service is meant; the first request looks it up.
+        """Set the service; the first request looks it up.
 
         Args:
             config: RAGEN's whole configuration as plain dicts.
-            node: Ray's id of the node whose service is asked first; this process's own if left out.
+            node: Ray's id of the node whose service is tried first; by default, this process's node.
 
         Raises:
             ConfigError: A key of ``agent_loop`` has an invalid value.
@@ -266,7 +267,7 @@ class RemoteService:
         self._node = node
         self._connection: _Connection | None = None
         self._connecting: asyncio.Task[_Connection] | None = None
-        self._misses = 0  # look-ups in a row that led to no service that answers
+        self._misses = 0  # consecutive look-ups without an answering service
 
     async def open(self, tag: str, seed: int, mode: str = "train", *, is_again: bool = False) -> Opened:
         """See :meth:`ragen.agent_loop.service.EnvService.open`."""
@@ -289,7 +290,7 @@ class RemoteService:
         return stats
 
     async def shut_down(self) -> None:
-        """Leave the service; when all have left, it ends."""
+        """Disconnect from the service, which ends after all clients have left."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.leave()
@@ -309,7 +310,7 @@ class RemoteService:
         return await asyncio.shield(connecting)
 
     async def _connect(self) -> _Connection:
-        """Look a service up, or make one, and wait until it answers."""
+        """Look up or create a service, and wait until it answers."""
         if self._connection is not None and not self._connection.has_answered:
             self._misses += 1
         actor = None
@@ -319,18 +320,18 @@ class RemoteService:
         except _gone() as error:
             self._misses += 1
             if isinstance(error, TimeoutError) and actor is not None:
-                _kill(actor)  # it may wait for its node to have room, and nothing would end it
+                _kill(actor)  # it may wait for resources of its node, and nothing else would end it
             raise SessionLostError(f"the environment service could not be reached: {_in_a_line(error)}") from error
         self._misses, self._connection = 0, _Connection(actor, self.limits)
         return self._connection
 
 
 class _Connection:
-    """What goes to one actor from one event loop, until either is gone.
+    """The connection of one event loop to one actor.
 
     Attributes:
         loop: The event loop.
-        error: Why nothing can be asked any more; None while it can.
+        error: Why the connection is closed; None while it is open.
         has_answered: Whether the actor has ever answered a request.
         actor: The actor's handle.
     """
@@ -350,18 +351,18 @@ class _Connection:
         self._calls: set[asyncio.Task[None]] = set()
 
     async def ask(self, verb: str, arguments: tuple[Any, ...], keywords: dict[str, Any], limit: float) -> Any:
-        """Ask for something; what comes of it.
+        """Call a method of the service, and wait for its result.
 
         Args:
             verb: Method of the service.
             arguments: Its arguments.
             keywords: Its keyword arguments.
-            limit: Seconds within which the service answers, if it can: that it is late, too, is an answer.
+            limit: Seconds within which a live service answers, if only with a time-out error.
 
         Raises:
             SessionLostError: The service is gone.
-            ServiceTimeoutError: The service lives, and has not answered.
-            RagenError: What the method has raised.
+            ServiceTimeoutError: The service is alive, but has not answered.
+            RagenError: The method raised it.
         """
         if self.error is not None:
             raise SessionLostError(self.error)
@@ -378,7 +379,7 @@ class _Connection:
             self._pending.pop(number, None)
 
     async def leave(self) -> None:
-        """Say goodbye, and ask nothing more."""
+        """Notify the service, and close the connection."""
         is_first = self.error is None
         self.fail("this process has left its environment service.")
         if is_first:
@@ -386,7 +387,7 @@ class _Connection:
                 await asyncio.wait_for(_result(self.actor.leave.remote(self._name)), self._limits.service_timeout)
 
     def fail(self, text: str) -> None:
-        """Have all requests fail: the service is gone."""
+        """Fail all requests, since the service is gone."""
         if self.error is not None:
             return
         self.error = text
@@ -406,7 +407,7 @@ class _Connection:
             future.set_exception(ServiceTimeoutError(text))
 
     def _schedule(self) -> None:
-        """Have what is unsent sent, no sooner than :data:`PACE` after what was sent last."""
+        """Schedule sending the unsent requests, at least :data:`PACE` seconds after the last ones."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self.loop.call_later(max(0.0, self._sent_at + PACE - self.loop.time()), self._send)
@@ -420,7 +421,7 @@ class _Connection:
             call.add_done_callback(self._calls.discard)
 
     async def _exchange(self, requests: list[Request]) -> None:
-        """Bring requests, hand out the answers that come back, and wait for others with the next call."""
+        """Send requests, distribute the returned answers, and wait for others with the next call."""
         try:
             payload, poll = pickle.dumps(requests, pickle.HIGHEST_PROTOCOL), min(POLL, self._limits.service_timeout)
             call = self.actor.exchange.remote(self._name, payload, poll)
@@ -445,19 +446,19 @@ class _Connection:
                 future.set_result(value)
             else:
                 future.set_exception(value)
-        if len(self._calls) == 1:  # none is under way after this one
+        if len(self._calls) == 1:  # this is the last one in progress
             self._schedule()
 
 
 def find_service(config: Mapping[str, Any], limits: ServiceSettings, node: str | None = None, misses: int = 0) -> Any:
-    """The handle of a service's actor, which is made now if there is none.
+    """The handle of a service's actor, which is created if needed.
 
     Args:
         config: RAGEN's whole configuration as plain dicts.
-        limits: What it says of services.
-        node: Ray's id of the node that it is to be on; this process's own if left out.
-        misses: How often in a row this has led to no service that answers. From the second time on other nodes are
-            tried as well, in turns.
+        limits: The limits of services.
+        node: Ray's id of the actor's node; by default, this process's node.
+        misses: Number of consecutive look-ups without an answering service. From the second on, other nodes are tried
+            too, in turn.
     """
     import ray
 
@@ -471,12 +472,12 @@ def find_service(config: Mapping[str, Any], limits: ServiceSettings, node: str |
 
 
 def node_actor(config: Mapping[str, Any], node: str | None = None, cpus: float = 0.0) -> Any:
-    """The handle of a node's service, which is made now if there is none.
+    """The handle of a node's service, which is created if needed.
 
     Args:
         config: RAGEN's whole configuration as plain dicts.
-        node: Ray's id of the node; this process's own if left out.
-        cpus: What the actor asks Ray for.
+        node: Ray's id of the node; by default, this process's node.
+        cpus: Processors that the actor claims.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -492,7 +493,7 @@ def node_actor(config: Mapping[str, Any], node: str | None = None, cpus: float =
             scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node, soft=False),
             num_cpus=cpus,
             max_concurrency=_CONCURRENCY,
-            max_restarts=0,  # a look-up makes another one, if there is still a process that asks
+            max_restarts=0,  # the next look-up creates another one
         )
         .remote(config)
     )
@@ -505,14 +506,14 @@ def actor_name(config: Mapping[str, Any], node: str) -> str:
 
 
 def namespace() -> str:
-    """Where services' names stand: a job's own, so that no job ever finds those of another."""
+    """The Ray namespace of services: one per job, so that jobs do not find each other's services."""
     import ray
 
     return f"ragen_{ray.get_runtime_context().get_job_id()}"
 
 
 def _kill(actor: Any) -> None:
-    """End an actor, if it is there."""
+    """End an actor if it exists."""
     import ray
 
     with suppress(Exception):
@@ -520,7 +521,7 @@ def _kill(actor: Any) -> None:
 
 
 def _gone() -> tuple[type[BaseException], ...]:
-    """The exceptions that say that an actor is not there, will not be, or does not answer."""
+    """The exceptions for an actor that is gone, cannot start, or does not answer."""
     from ray.exceptions import ActorUnschedulableError, RayActorError, RaySystemError
 
     return (TimeoutError, SessionLostError, RayActorError, ActorUnschedulableError, RaySystemError)
@@ -532,7 +533,7 @@ def _in_a_line(error: BaseException) -> str:
 
 
 def _result(reference: Any) -> Coroutine[Any, Any, Any]:
-    """What Ray's reference stands for, as a coroutine."""
+    """The value of a Ray reference, as a coroutine."""
 
     async def awaited() -> Any:
         return await reference

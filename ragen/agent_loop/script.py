@@ -1,8 +1,8 @@
-"""What the model is told in a trajectory, and how its replies are read: the context manager's own parts, put together.
+"""Prompts of a trajectory, and parsing of its replies, made of the context manager's parts.
 
-A rollout by ``LLMAgentProxy`` and one by verl's agent loops thus show a model the same words. They differ in one thing:
-the proxy writes every prompt anew, with earlier replies tidied up, while a trajectory that is trained as one row
-(``context_window_mode: full`` without a window) keeps earlier replies token by token as the model sampled them.
+Rollouts by ``LLMAgentProxy`` and by verl's agent loops therefore show a model the same text, with one difference: the
+proxy writes every prompt anew, with cleaned earlier replies, while a trajectory that is trained as one row
+(``context_window_mode: full`` without a window) keeps earlier replies token by token as sampled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ragen.llm_agent.prompting.conversation import ConversationBuilder, Row, Tag
 from ragen.llm_agent.prompting.replies import ControlTokens, ParsedReply, ReplyParser
 from ragen.llm_agent.tokens.encoding import ChatEncoder, ReplyMarker
 
-_REPLY = "zqreplyqz"  # stands for a reply where only what follows it is of interest
+_REPLY = "zqreplyqz"  # placeholder for a reply when only the text after it matters
 
 
 class Script:
@@ -25,12 +25,12 @@ class Script:
 
     Attributes:
         settings: The context manager's settings.
-        max_turn: The most turns of a trajectory.
+        max_turn: Maximum number of turns of a trajectory.
         format_penalty: Added for a turn with invalid actions.
     """
 
     def __init__(self, config: Any, tokenizer: Any) -> None:
-        """Read the keys that the context manager reads, and learn the chat template.
+        """Read the context manager's keys, and analyze the chat template.
 
         Args:
             config: RAGEN's whole configuration.
@@ -58,14 +58,14 @@ class Script:
 
     @property
     def is_one_row(self) -> bool:
-        """Whether a trajectory is trained as one row, and not each of its turns as one."""
+        """Whether a trajectory is trained as one row rather than one row per turn."""
         return self.settings.window_mode == FULL and self.settings.window is None
 
     def prompt(self, rollout: dict[str, Any]) -> list[int]:
         """The tokens of the whole prompt for a trajectory's open turn, as the context manager writes it.
 
         Args:
-            rollout: The rollout cache. Of one that is too long, the oldest turns are left out.
+            rollout: The rollout cache. If it is too long, the oldest turns are dropped.
 
         Raises:
             ConfigError: The rollout's tag is not a key of ``custom_envs``.
@@ -87,10 +87,10 @@ class Script:
     def continuation(self, rollout: dict[str, Any]) -> list[int]:
         """The tokens between the last reply's text and the reply to the open turn.
 
-        They begin with what ends a reply and end with what begins one.
+        They begin with the end of a reply and end with the start of the next one.
 
         Args:
-            rollout: The rollout cache, with at least one turn that was played.
+            rollout: The rollout cache, with at least one played turn.
         """
         self._learn_tag(rollout["tag"])
         *earlier, asked = self._conversations.messages(prompt_rows([rollout], None)[0])
@@ -102,7 +102,7 @@ class Script:
         return self._tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def read(self, tokens: list[int]) -> ParsedReply:
-        """Read a reply: its tokens to text, and the text to actions."""
+        """Parse a reply: decode its tokens, and parse the text into actions."""
         return self._parser.parse(self._tokenizer.decode(tokens, skip_special_tokens=True))
 
     def _encode(self, row: Row) -> list[int]:

@@ -1,4 +1,4 @@
-"""The environment service: it owns lanes and the environments in them, and plays turns for the caller that asks.
+"""The environment service: owns lanes with environments, and plays turns for its callers.
 
     agent loops (coroutines)                         service (one event loop)
     open / play / close  ------------------>  +----------------------------------+
@@ -8,17 +8,17 @@
                                               |  home    -> thread -+            |
                                               +----------------------------------+
 
-There is one engine (:mod:`ragen.parallel.engine`), and for each lane a thread that asks it, so that a slow environment
-holds up no other lane. What arrives while a lane is busy, or together, goes to the engine as one call.
+There is one engine (:mod:`ragen.parallel.engine`), and one thread per lane that calls it, so that a slow environment
+delays no other lane. Requests that arrive together, or while a lane is busy, are passed to the engine as one call.
 Time-outs, recovery, quarantine, journals and crash reports are the engine's. Members of a group (same tag and seed)
-share a lane, as far as that leaves the lanes even, so that a group is reset once and copied.
+share a lane, if that keeps the lanes balanced, so that a group is reset once and copied.
 
-``es_manager.use_multiprocessing: false`` leaves out the lanes; types in ``sequential_env_types`` live at *home*, in the
-service's own process. ``auto`` means lanes here: the round trip to one is short beside a model's answer.
+``es_manager.use_multiprocessing: false`` disables lanes; types in ``sequential_env_types`` live at *home*, in the
+service's own process. ``auto`` means lanes here, since a round trip is short compared to a model's answer.
 
-The class knows nothing of Ray, of callers' processes, or of how they reach it: :mod:`ragen.agent_loop.ray_service` is
-one door to it. Environments of a caller that is gone are the door's business (:meth:`EnvService.close_all_of`); one
-that was not asked for in an hour is closed here.
+The class is independent of Ray and of callers' processes: :mod:`ragen.agent_loop.ray_service` is one interface to it,
+which also closes the environments of a caller that is gone (:meth:`EnvService.close_all_of`); an environment that was
+not used for an hour is closed here.
 """
 
 from __future__ import annotations
@@ -47,18 +47,17 @@ from ragen.settings import read
 
 log = logging.getLogger(__name__)
 
-IDLE = 3600.0  # seconds after which an environment that no one asked for is closed
+IDLE = 3600.0  # seconds after which an unused environment is closed
 Group = tuple[str, int, str]  # tag, seed and mode
 _ENGINE_SECTIONS = ("es_manager", "custom_envs")
 
 
 class SessionKey(NamedTuple):
-    """What an open environment is asked for with; no two environments ever have the same one.
+    """The unique key of an open environment.
 
     Attributes:
-        service: Drawn anew by each service, so that one that was started again knows no key of the one before it, which
-            had given out the same numbers.
-        number: The environment's, within its service.
+        service: A random number of the service, so that a restarted service does not accept keys of its predecessor.
+        number: The environment's number within its service.
     """
 
     service: str
@@ -66,12 +65,12 @@ class SessionKey(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A trajectory's environment, just reset.
+    """A trajectory's environment after its reset.
 
     Attributes:
-        session: Key to ask for it with.
-        observation: What it shows.
-        max_actions: Actions that the episode may execute.
+        session: Its key.
+        observation: The first observation.
+        max_actions: Maximum number of actions of the episode.
     """
 
     session: SessionKey
@@ -80,7 +79,7 @@ class Opened(NamedTuple):
 
 
 class EnvService:
-    """Opens, plays and closes environments, many at a time; all methods are coroutines of one event loop."""
+    """Opens, plays and closes environments concurrently; all methods are coroutines of one event loop."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Read the settings; workers start with the first environment.
@@ -93,7 +92,7 @@ class EnvService:
             ConfigError: A key of ``es_manager`` or ``agent_loop`` has an invalid value.
         """
         self.limits = read(ServiceSettings, config)
-        self._blueprints = _Blueprints(config)
+        self._entries = _EnvEntries(config)
         self._settings = read_config(config, "train")
         self._name = secrets.token_hex(8)
         self._sessions: dict[SessionKey, _Session] = {}
@@ -121,12 +120,12 @@ class EnvService:
             is_again: Whether it was open in a service that was lost; counted, and nothing else.
 
         Raises:
-            ConfigError: The tag's entry cannot work.
-            ServiceFullError: As many environments are open as there may be; nothing was built.
-            ServiceTimeoutError: It was not open in time; nothing of it is left.
+            ConfigError: The tag's entry is invalid.
+            ServiceFullError: The maximum number of environments is open; nothing was built.
+            ServiceTimeoutError: It was not opened in time, and was removed.
             EnvError: The environment could not be built.
         """
-        entry = self._blueprints.entry(tag)
+        entry = self._entries.entry(tag)
         await self._sweep()
         self._check_room(tag, seed)
         group = (tag, seed, mode)
@@ -135,7 +134,7 @@ class EnvService:
         self._add(key, session)
         self._counts.opened += 1
         self._counts.rebuilt += is_again
-        spec = replace(entry.spec, env_id=key.number, group_id=self._blueprints.number(tag, mode))
+        spec = replace(entry.spec, env_id=key.number, group_id=self._entries.number(tag, mode))
         try:
             observation = await session.queue.ask("open", (spec, seed, mode), self.limits.open_limit)
         except ServiceTimeoutError:
@@ -160,10 +159,10 @@ class EnvService:
             The result. Of an environment that failed for good, one that ends the game, with ``info["env_error"]``.
 
         Raises:
-            SessionLostError: There is no such environment: the service is another one than the one that opened it; or
-                no one waited for its last turn to the end, so that no one knows where it stands.
-            InputError: The environment is at its turn, or this is not its next turn.
-            ServiceTimeoutError: The turn was not played in time, whether it waited or was begun.
+            SessionLostError: There is no such environment: another service opened it, or the caller gave up its last
+                turn, so that its state is unknown.
+            InputError: The environment is playing a turn, or this is not its next turn.
+            ServiceTimeoutError: The turn was not played in time, whether it was queued or started.
             RagenError: The environment failed with ``on_env_failure: raise``.
         """
         open_session = self._session(session)
@@ -180,10 +179,10 @@ class EnvService:
         return result
 
     async def close(self, session: SessionKey) -> float:
-        """Close an environment; one that is not open is passed over.
+        """Close an environment; one that is not open is ignored.
 
         Returns:
-            Seconds that were spent inside it, building and resets included; waiting in line is not. 0 if not open.
+            Seconds spent inside it, including building and resets but not queueing. 0 if not open.
         """
         closed = self._remove(session)
         if closed is None:
@@ -192,11 +191,11 @@ class EnvService:
         return seconds
 
     def close_all_of(self, caller: str, was_lost: bool) -> int:
-        """Have all environments of a caller closed; how many there were.
+        """Close all environments of a caller; returns their number.
 
         Args:
-            caller: Who has opened them.
-            was_lost: Whether the caller is gone without a word.
+            caller: The caller that opened them.
+            was_lost: Whether the caller is gone without having left.
         """
         keys = [key for key, session in self._sessions.items() if session.caller == caller]
         for key in keys:
@@ -253,7 +252,7 @@ class EnvService:
         return session
 
     def _forget(self, key: SessionKey) -> None:
-        """Have an environment closed when its lane comes to it."""
+        """Queue the closing of an environment."""
         session = self._remove(key)
         if session is not None:
             session.queue.post("close", session.number)
@@ -262,7 +261,7 @@ class EnvService:
         return LaneQueue(self._engine, lane, self._settings.engine.on_env_failure == "raise")
 
     def _queue_for(self, spec: EnvSpec, group: Group) -> LaneQueue:
-        """The lane where a group's members are, until it has its even share of them; then the emptiest one."""
+        """The lane of a group's members until it has its share of them; then the emptiest one."""
         settings = self._settings
         if settings.engine.use_lanes is False or spec.env_type in settings.engine.sequential_env_types:
             return self._home
@@ -274,7 +273,7 @@ class EnvService:
         return begun[-1] if begun else min(self._queues, key=lambda queue: self._loads[queue])
 
     async def _sweep(self) -> None:
-        """Close what no one asks for any more, though the caller that opened it lives."""
+        """Close unused environments of live callers."""
         now = time.monotonic()
         if now - self._swept < IDLE / 10:
             return
@@ -315,8 +314,8 @@ class _Session:
         return not self.is_at_its_turn and now - self.since > IDLE
 
 
-class _Blueprints:
-    """What builds an environment of each tag, read when a tag is first asked for."""
+class _EnvEntries:
+    """The entry of each tag, read on first use."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config: dict[str, Any] = {name: config.get(name) for name in _ENGINE_SECTIONS}
@@ -324,7 +323,7 @@ class _Blueprints:
         self._group_numbers: dict[tuple[str, str], int] = {}
 
     def entry(self, tag: str) -> EnvEntry:
-        """The tag's entry, with a configuration object of its own each time."""
+        """The tag's entry, with a new configuration object each time."""
         if tag not in self._entries:
             part = {"env_groups": 1, "group_size": 1, "env_configs": {"tags": [tag], "n_groups": [1]}}
             es_manager = {**self._config["es_manager"], "train": part}
@@ -333,5 +332,5 @@ class _Blueprints:
         return replace(entry, spec=replace(entry.spec, config=copy.deepcopy(entry.spec.config)))
 
     def number(self, tag: str, mode: str) -> int:
-        """What tells the groups of this tag and mode from others of the same seed."""
+        """A number that distinguishes groups of this tag and mode from others with the same seed."""
         return self._group_numbers.setdefault((tag, mode), len(self._group_numbers))

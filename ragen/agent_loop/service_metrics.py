@@ -1,6 +1,6 @@
-"""What the services of a cluster have done since one last looked, for a trainer's log.
+"""Metrics of a cluster's environment services since the last reading, for a trainer's log.
 
-A trainer, or whatever process of the same Ray job, makes one :class:`ServiceMeter` and reads it once a step::
+A trainer, or any process of the same Ray job, creates a :class:`ServiceMeter` and reads it once per step::
 
     meter = ServiceMeter(config)
     logger.log({**metrics, **meter.read()}, step=step)
@@ -16,23 +16,23 @@ from ragen.agent_loop.service_stats import ServiceStats, together
 
 
 class ServiceMeter:
-    """Reads all services of a configuration, one a node; makes none."""
+    """Reads all services of a configuration, one per node; creates none."""
 
     def __init__(self, config: Mapping[str, Any], patience: float = 10.0) -> None:
-        """Begin with what is done from now on, and what running services have done before.
+        """Begin; the first reading includes what running services have done before.
 
         Args:
             config: RAGEN's whole configuration as plain dicts, the same that the agent loops have.
-            patience: Seconds to wait for services in all; one that does not answer is left out until it does.
+            patience: Total seconds to wait for services; one that does not answer is skipped.
         """
         self._config = config
         self._patience = patience
         self._last: dict[str, ServiceStats] = {}
 
     def read(self) -> dict[str, float]:
-        """Numbers to log of what was done since the last time; names begin with ``env_service/``, times in seconds.
+        """Metrics since the last reading; names begin with ``env_service/``, times are in seconds.
 
-        A service that has ended in between takes what it did since the last time with it.
+        The activity of a service that has ended since the last reading is lost.
         """
         steps = []
         for stats in all_stats(self._config, self._patience):
@@ -42,11 +42,11 @@ class ServiceMeter:
 
 
 def all_stats(config: Mapping[str, Any], patience: float = 10.0) -> list[ServiceStats]:
-    """What the services of all nodes have done, each since it was made; those that do not answer are left out.
+    """The statistics of all nodes' services since their creation; those that do not answer are skipped.
 
     Args:
         config: RAGEN's whole configuration as plain dicts.
-        patience: Seconds to wait for them in all.
+        patience: Total seconds to wait.
     """
     import ray
     from ray.exceptions import RayError
@@ -56,7 +56,7 @@ def all_stats(config: Mapping[str, Any], patience: float = 10.0) -> list[Service
         if node["Alive"]:
             try:
                 actor = ray.get_actor(actor_name(config, node["NodeID"]), namespace())
-            except ValueError:  # no one plays there
+            except ValueError:  # the node has no service
                 continue
             references.append(actor.stats.remote())
     ready, _ = ray.wait(references, num_returns=len(references), timeout=patience) if references else ([], [])

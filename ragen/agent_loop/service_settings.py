@@ -1,4 +1,4 @@
-"""What ``agent_loop`` says of the environment service: how many environments, and how long anybody waits for it."""
+"""The keys of ``agent_loop`` for the environment service: its capacity and time-outs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class ServiceSettings:
 
     Attributes:
         max_sessions: Maximum number of environments that are open at a time in one service.
-        queue_timeout: What a request may wait for its lane, beside the time that its turn or reset may take.
-        service_timeout: How long a service may leave a call unanswered before another takes its place.
-        cpus: What a service's actor asks Ray for.
-        step_timeout, reset_timeout: What a turn or a reset may take, see :class:`~ragen.parallel.settings.Settings`.
+        queue_timeout: Time that a request may wait for its lane, in addition to that of its turn or reset.
+        service_timeout: Time after which a service that leaves a call unanswered is replaced.
+        cpus: Processors that a service's actor claims from Ray.
+        step_timeout, reset_timeout: Time-outs of a turn and a reset, see :class:`~ragen.parallel.settings.Settings`.
     """
 
     SECTION: ClassVar[str] = "agent_loop"
@@ -30,10 +30,10 @@ class ServiceSettings:
 
     @property
     def open_limit(self) -> float:
-        """Seconds after which the caller that opens an environment has an answer, whatever it is."""
+        """Seconds within which opening an environment is answered."""
         return self.reset_timeout + self.queue_timeout
 
     @property
     def play_limit(self) -> float:
-        """Seconds after which the caller that plays a turn has an answer, whatever it is."""
+        """Seconds within which a turn is answered."""
         return self.step_timeout + self.queue_timeout

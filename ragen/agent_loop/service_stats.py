@@ -1,7 +1,7 @@
-"""What a service has done, and what of it a trainer logs.
+"""The statistics of a service, and the metrics derived from them.
 
-Everything but ``sessions`` and ``waiting`` only grows, so that the difference of two moments tells what happened in
-between (:meth:`ServiceStats.since`): a trainer asks once a step.
+All fields except ``sessions`` and ``waiting`` only grow, so that the difference of two readings covers the time in
+between (:meth:`ServiceStats.since`): a trainer reads them once per step.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from ragen.parallel.stats import LaneStats
 
 PREFIX = "env_service/"
 _SHORTEST = 1e-4  # seconds; the first bin holds all that is shorter
-_BINS = 56  # each longer than the one before by the factor below: up to some hours
+_BINS = 56  # each wider than the one before by the factor below: up to some hours
 _FACTOR = math.sqrt(2)
 _MOMENTS = ("sessions", "waiting")
 
 
 @dataclass
 class Times:
-    """Durations, in bins of which each ends at 1.41 times the end of the one before.
+    """A histogram of durations, in bins with upper limits that grow by a factor of 1.41.
 
     Attributes:
-        count: How many there were.
+        count: Number of durations.
         total: Their sum, in seconds.
-        bins: How many there were of each length.
+        bins: Number of durations in each bin.
     """
 
     count: int = 0
@@ -34,14 +34,14 @@ class Times:
     bins: list[int] = field(default_factory=lambda: [0] * _BINS)
 
     def add(self, seconds: float, times: int = 1) -> None:
-        """Count a duration, if so told several times."""
+        """Count a duration ``times`` times."""
         place = 0 if seconds <= _SHORTEST else math.ceil(math.log(seconds / _SHORTEST, _FACTOR))
         self.bins[min(place, _BINS - 1)] += times
         self.count += times
         self.total += seconds * times
 
     def quantile(self, share: float) -> float:
-        """Seconds that this share of the durations did not exceed, to the end of its bin; 0 if there were none."""
+        """The quantile in seconds, rounded up to the end of its bin; 0 without durations."""
         seen = 0
         for place, number in enumerate(self.bins):
             seen += number
@@ -51,38 +51,38 @@ class Times:
 
     @property
     def mean(self) -> float:
-        """Their mean in seconds; 0 if there were none."""
+        """The mean in seconds; 0 without durations."""
         return self.total / self.count if self.count else 0.0
 
     def plus(self, other: Times, sign: int = 1) -> Times:
-        """Both together; with ``sign=-1`` what is left without the other."""
+        """The sum of both; with ``sign=-1`` the difference."""
         bins = [mine + sign * theirs for mine, theirs in zip(self.bins, other.bins, strict=True)]
         return Times(self.count + sign * other.count, self.total + sign * other.total, bins)
 
 
 @dataclass
 class ServiceStats:
-    """What a service has done.
+    """The statistics of a service.
 
     Attributes:
-        service: Which service it is: no other one has the same.
-        sessions: Environments that are open now.
-        waiting: Requests that wait for their lanes now.
+        service: Its unique id.
+        sessions: Number of open environments.
+        waiting: Number of requests that wait for their lanes.
         opened: Environments opened so far.
         turns: Turns played so far.
-        batches: Calls of the engine that turns went in.
+        batches: Number of engine calls with turns.
         largest: Maximum number of turns that went in one call.
         failed: Turns and resets of environments that failed for good.
-        refused: Environments that were not opened since too many were.
-        late_in_queue: Requests given up while they waited for their lane.
-        late_at_work: Requests given up after their lane had begun with them.
-        callers_lost: Callers that were gone without a word.
-        abandoned: Environments closed since their callers were gone, or never asked for them again.
-        rebuilt: Environments that callers had opened anew after they had lost a service.
-        queued: How long requests waited for their lanes.
-        worked: How long the engine's calls took, for each request in them.
-        inside_s: Seconds spent inside environments that were closed.
-        lanes: What each home has done, see :class:`~ragen.parallel.stats.LaneStats`.
+        refused: Environments not opened because too many were open.
+        late_in_queue: Requests that timed out while they waited for their lane.
+        late_at_work: Requests that timed out after their lane had started them.
+        callers_lost: Callers that were gone without having left.
+        abandoned: Environments closed because their callers were gone, or no longer used them.
+        rebuilt: Environments that callers reopened after they had lost a service.
+        queued: Durations that requests waited for their lanes.
+        worked: Durations of the engine's calls, for each request in them.
+        inside_s: Seconds spent inside closed environments.
+        lanes: Statistics of each worker, see :class:`~ragen.parallel.stats.LaneStats`.
     """
 
     service: str = ""
@@ -110,27 +110,27 @@ class ServiceStats:
         return sum(lane.restarts for lane in self.lanes)
 
     def since(self, earlier: ServiceStats) -> ServiceStats:
-        """What has been done since an earlier moment of the same service; moments, ``largest`` and ``lanes`` stay."""
+        """The difference to an earlier reading of the same service; gauges, ``largest`` and ``lanes`` are kept."""
         grown = {name: getattr(self, name) - getattr(earlier, name) for name in _growing()}
         queued, worked = self.queued.plus(earlier.queued, -1), self.worked.plus(earlier.worked, -1)
         return replace(self, **grown, queued=queued, worked=worked)
 
     def plus(self, other: ServiceStats) -> ServiceStats:
-        """Both together, with the lanes of this one."""
+        """The sum of both, with the lanes of this one."""
         summed = {name: getattr(self, name) + getattr(other, name) for name in (*_MOMENTS, *_growing())}
         queued, worked = self.queued.plus(other.queued), self.worked.plus(other.worked)
         return replace(self, **summed, largest=max(self.largest, other.largest), queued=queued, worked=worked)
 
     def metrics(self) -> dict[str, float]:
-        """Numbers to log, by name; times in seconds."""
+        """Metrics by name; times in seconds."""
         return together([self])
 
 
 def together(services: Sequence[ServiceStats]) -> dict[str, float]:
-    """Numbers to log of several services, one a node: sums, and times over all requests.
+    """Metrics of several services, one per node: sums, and times over all requests.
 
     Args:
-        services: What each has done, of a step (:meth:`ServiceStats.since`) or in all.
+        services: The statistics of each, for a step (:meth:`ServiceStats.since`) or in total.
     """
     values: dict[str, float] = {"services": len(services)}
     for name in (*_MOMENTS, *_growing(), "restarts"):
@@ -146,6 +146,6 @@ def together(services: Sequence[ServiceStats]) -> dict[str, float]:
 
 
 def _growing() -> list[str]:
-    """The names of the numbers that only grow."""
+    """The names of the fields that only grow."""
     others = ("service", *_MOMENTS, "largest", "queued", "worked", "lanes")
     return [each.name for each in fields(ServiceStats) if each.name not in others]

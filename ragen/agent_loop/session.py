@@ -1,8 +1,8 @@
-"""One trajectory's environment, as its agent loop has it, and how the service that owns it is found.
+"""A trajectory's environment as seen by its agent loop, and the choice of the service that owns it.
 
-With Ray there is one service on each node (:mod:`ragen.agent_loop.ray_service`), which the node's agent loops share.
-None of them is precious: should its process die, or its node, each session opens its environment again wherever there
-is a service, and plays the turns it remembers. What every turn gave is compared; what the agent loop sees is the same.
+With Ray there is one service per node (:mod:`ragen.agent_loop.ray_service`), which the node's agent loops share. If a
+service's process or node is lost, each session reopens its environment on another service, and replays its recorded
+turns. The results are compared, so that the agent loop notices no difference.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 KINDS = ("ray", "local")
-PAUSES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # seconds to wait each time that a call finds its service dead
+PAUSES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # seconds to wait after each consecutive loss of a service
 
 
 class Service(Protocol):
-    """What a session needs of a service; see :class:`~ragen.agent_loop.service.EnvService`."""
+    """The interface of a service to sessions; see :class:`~ragen.agent_loop.service.EnvService`."""
 
     async def open(self, tag: str, seed: int, mode: str = "train", *, is_again: bool = False) -> Opened:
         """Build and reset an environment; ``is_again`` if it was open in a service that was lost."""
@@ -36,23 +36,23 @@ class Service(Protocol):
         """Play one turn."""
 
     async def close(self, session: SessionKey) -> float:
-        """Close an environment; the seconds that were spent inside it."""
+        """Close an environment; returns the seconds spent inside it."""
 
 
 class Session:
     """An environment for the length of one episode.
 
     Attributes:
-        rebuilt: How often it had to be opened anew.
-        busy_s: Seconds spent inside it, known once it is closed; what was lost with a service counts as played again.
+        rebuilt: Number of times it was reopened.
+        busy_s: Seconds spent inside it, known once it is closed; after a lost service, those of the replay.
     """
 
     def __init__(self, service: Service, tag: str, seed: int, mode: str = "train") -> None:
-        """Know which environment is meant; :meth:`open` builds it."""
+        """Set the environment; :meth:`open` builds it."""
         self._service = service
         self._order = (tag, seed, mode)
         self._key: SessionKey | None = None
-        self._is_known = True  # where the environment stands
+        self._is_known = True  # whether the environment's state is known
         self._first: Any = None
         self._played: list[tuple[Turn, tuple[Any, ...]]] = []
         self.rebuilt = 0
@@ -62,10 +62,10 @@ class Session:
     def resumed(
         cls, service: Service, order: tuple[str, int, str], first: Any, played: Sequence[tuple[Turn, Sequence[Any]]]
     ) -> Session:
-        """An episode that was played before; its environment is built, and its turns played again, by the next turn.
+        """A session that continues an earlier episode; its next turn builds the environment and replays its turns.
 
         Args:
-            service: Where the environment will be.
+            service: The service of the environment.
             order: Its tag, seed and mode.
             first: :attr:`first` of the session that played it.
             played: :attr:`played` of it.
@@ -95,14 +95,13 @@ class Session:
         """Play the next turn.
 
         Args:
-            actions: What the model asked for.
+            actions: The model's actions.
             actions_left: Actions that the episode still allows.
 
         Raises:
             RagenError: See :meth:`~ragen.agent_loop.service.EnvService.play`.
-            DivergenceError: The service was lost, and the environment gave other things when it was played again.
-            ServiceTimeoutError: The turn has no result in time. It may be asked for once more, on an environment that
-                is opened anew for it.
+            DivergenceError: The service was lost, and the environment's replay differed.
+            ServiceTimeoutError: The turn has no result in time. It may be retried, on a reopened environment.
         """
         turn, index = Turn(tuple(actions), actions_left), len(self._played)
         if not self._is_known:
@@ -116,7 +115,7 @@ class Session:
         return result
 
     async def close(self) -> None:
-        """Close the environment, if there is one and its service lives."""
+        """Close the environment, if there is one and its service is alive."""
         key, self._key = self._key, None
         if key is None:
             return
@@ -148,7 +147,7 @@ class Session:
         return await self._service.play(self._key, index, turn.actions, turn.actions_left)
 
     async def _rebuild(self) -> None:
-        """Open the environment again and play what was played."""
+        """Reopen the environment and replay its turns."""
         self.rebuilt += 1
         again = await self._opened()
         self._is_known = True
@@ -166,7 +165,7 @@ class Session:
 
 
 def _recorded(result: TurnResult) -> tuple[Any, ...]:
-    """What a turn gave, small enough to keep: of a failed one, the digest is None."""
+    """The compact record of a turn; the digest of a failed one is None."""
     *others, digest = RAGEN.record(result)
     return (*others, None if digest is None else state_hash(digest))
 
@@ -183,7 +182,7 @@ def connect(config: Mapping[str, Any]) -> Service:
     kind = service_kind(config)
     if kind == "local":
         return EnvService(config)
-    read_config(config, "train")  # what cannot work is said here, not by an actor that does not start
+    read_config(config, "train")  # raises here rather than in an actor that does not start
     return RemoteService(config)
 
 
@@ -193,5 +192,5 @@ def service_kind(config: Any) -> str:
 
 
 async def close_quietly(session: Session) -> None:
-    """Close a session to the end, also where the trajectory is being canceled."""
+    """Close a session completely, even if the trajectory is being canceled."""
     await asyncio.shield(session.close())

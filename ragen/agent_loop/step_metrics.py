@@ -1,4 +1,4 @@
-"""What a training step's trajectories say of their environments, tag by tag; verl's own metrics mix all tags.
+"""Metrics of a training step's environments by tag; verl's own metrics mix all tags.
 
 =============================  ======================================================================
 metric                         mean over the tag's episodes of the step, unless it says otherwise
@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from ragen.llm_agent.evaluation.statistics import solved_in_group
 
 PREFIX = "envs"
-TOLD = 0.1  # share of an environment's episodes that fail before it is told on the console
+WARN_FROM = 0.1  # fraction of failed episodes of a tag from which a warning is printed
 
 _MEANS = {
     "success": "success",
@@ -47,7 +47,7 @@ class EpisodeSummary(NamedTuple):
 
     Attributes:
         tag: Key of ``custom_envs``.
-        group: Which group of trajectories of equal tag and seed it is of.
+        group: Its group of trajectories with the same tag and seed.
         numbers: The ``reward_extra_info`` of :class:`~ragen.agent_loop.loop.RagenEnvLoop`.
         error: Why its environment failed for good; "" if it did not.
         seed: Its seed.
@@ -74,7 +74,7 @@ def failing_tags(episodes: Iterable[EpisodeSummary]) -> list[str]:
     told = []
     for tag, played in sorted(_by_tag(episodes).items()):
         failed = [episode for episode in played if episode.numbers["env_failed"]]
-        if len(failed) > TOLD * len(played):
+        if len(failed) > WARN_FROM * len(played):
             told.append(
                 f"environments of tag {tag!r} failed in {len(failed)} of {len(played)} episodes of this step, which "
                 f"count as errors and teach little; the first says: {_first_line(failed[0].error)} Look at the failure "
@@ -110,15 +110,15 @@ def _first_line(text: str) -> str:
     return line if line.endswith(".") else f"{line}."
 
 
-def tell(episodes: Sequence[EpisodeSummary], metrics: dict[str, Any]) -> None:
-    """Put the metrics of a step's episodes with the others; tags whose environments fail are told on the console."""
+def add_metrics(episodes: Sequence[EpisodeSummary], metrics: dict[str, Any]) -> None:
+    """Add the metrics of a step's episodes, and print a warning for tags whose environments fail."""
     metrics.update(metrics_by_tag(episodes))
     for sentence in failing_tags(episodes):
         print(f"WARNING: {sentence}", flush=True)  # where verl prints its metrics
 
 
 def episodes_of(batch: Any) -> list[EpisodeSummary]:
-    """What the transfer queue has of a step's trajectories; one whose turns are rows of their own counts once.
+    """A step's trajectories in the transfer queue; one with a row per turn counts once.
 
     Args:
         batch: verl's ``KVBatchMeta``, of keys ``<uid of the group>_<number in the group>_<row>``.
@@ -139,7 +139,7 @@ def episodes_of(batch: Any) -> list[EpisodeSummary]:
 
 
 def summary_of(trajectory: str, extra: Any) -> EpisodeSummary | None:
-    """A trajectory as its agent loop told of it; None for another agent loop's, which plays no environment.
+    """The summary of a trajectory by its agent loop; None for another agent loop's, which plays no environment.
 
     Args:
         trajectory: ``<uid of the group>_<number in the group>``.

@@ -1,16 +1,15 @@
 """Starts verl's own trainer on RAGEN's environments: ``python train.py --config-name _2_sokoban trainer.backend=verl``.
 
-What verl is given is composed of four layers, each over the one before:
+verl's configuration is composed of four layers, each of which overrides the one before:
 
 1. verl's ``ppo_trainer``, as installed;
-2. ``config/agent_loop/trainer.yaml``, what the agent loop needs and what makes a sensible run;
-3. lengths and paths, worked out from RAGEN's keys;
-4. the user's own ``actor_rollout_ref``, ``algorithm``, ``data``, ``trainer``, ...; keys that verl does not know are
-   refused.
+2. ``config/agent_loop/trainer.yaml``, the requirements of the agent loop and sensible defaults;
+3. lengths and paths, derived from RAGEN's keys;
+4. the user's own ``actor_rollout_ref``, ``algorithm``, ``data``, ``trainer``, ...; keys unknown to verl are refused.
 
-The user's whole configuration goes along as the section ``ragen``, where the agent loop and the environment service
-read it: verl's own sections take no foreign keys. The result is written to ``<output_dir>/verl.yaml``, from which the
-stock command runs the same training, on a cluster as well::
+The user's whole configuration is included as the section ``ragen``, where the agent loop and the environment service
+read it, since verl's own sections accept no other keys. The result is written to ``<output_dir>/verl.yaml``, from which
+the standard command runs the same training, also on a cluster::
 
     python -m verl.trainer.main_ppo --config-path <output_dir> --config-name verl
 """
@@ -27,9 +26,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragen.agent_loop import dataset
-from ragen.agent_loop.adopting import READ_HERE, asked_of_verl
 from ragen.agent_loop.checks import check_environments, noting
 from ragen.agent_loop.filters import put_filters, unplaced
+from ragen.agent_loop.verl_keys import READ_HERE, sort_keys
 from ragen.errors import ConfigError, install_command
 from ragen.extras import missing
 from ragen.llm_agent.config.context import FULL, MAX_MODEL_LEN, RESPONSE_LENGTH, ContextSettings
@@ -51,7 +50,7 @@ log = logging.getLogger(__name__)
 FOLDER = "agent_loop"  # below the folder of configurations
 PROMPT_LENGTH = 1024
 FILE = "verl.yaml"
-SAID = "agent_loop.said"  # keys that were said on the command line
+SAID = "agent_loop.said"  # keys that were given on the command line
 MANAGER = "ragen.agent_loop.manager.RagenLoopManager"
 
 
@@ -82,10 +81,10 @@ def start(config: Any) -> None:
 
 
 def check_packages() -> None:
-    """See that what agent loops need is installed.
+    """Check that the packages for agent loops are installed.
 
     Raises:
-        ConfigError: Something is missing.
+        ConfigError: A package is missing.
     """
     if lacking := missing("verl"):
         raise ConfigError(
@@ -95,7 +94,7 @@ def check_packages() -> None:
 
 
 def trainer_config(config: Any) -> DictConfig:
-    """The configuration that verl gets for a training on RAGEN's environments.
+    """The configuration of verl for a training on RAGEN's environments.
 
     Args:
         config: RAGEN's whole configuration.
@@ -118,7 +117,7 @@ def trainer_config(config: Any) -> DictConfig:
     ours = OmegaConf.merge(OmegaConf.load(config_directory() / FOLDER / "trainer.yaml"), fitting)
     written = dict(_leaves(_written(config, sections)))
     said = setting(config, SAID, Sequence, ())
-    asked = asked_of_verl(sections, written, _stock_leaves(), dict(_leaves(_written(ours))), said)
+    asked = sort_keys(sections, written, _stock_leaves(), dict(_leaves(_written(ours))), said)
     OmegaConf.set_struct(verl, False)
     verl["ragen"] = {**ragen, **_context_keys(sections)}
     verl = OmegaConf.merge(verl, ours, _following(config, asked.values))
@@ -147,7 +146,7 @@ def trainer_config(config: Any) -> DictConfig:
 
 
 def lengths(config: Any) -> dict[str, Any]:
-    """How long prompts and responses are in verl, and what else follows from RAGEN's keys.
+    """The lengths of prompts and responses for verl, and other values derived from RAGEN's keys.
 
     Raises:
         ConfigError: The lengths do not fit into the model's context.
@@ -179,7 +178,7 @@ def lengths(config: Any) -> dict[str, Any]:
 
 
 def check_trainer(trainer: DictConfig) -> None:
-    """See that verl accepts its configuration, and that this machine can run it.
+    """Check that verl accepts its configuration, and that this machine can run it.
 
     Raises:
         ConfigError: It does not, or cannot.
@@ -195,7 +194,7 @@ def check_trainer(trainer: DictConfig) -> None:
     except (AssertionError, ValueError, HydraException) as error:
         raise ConfigError(f"verl refuses this configuration: {one_line(error)}") from error
     if os.environ.get("RAY_ADDRESS") or os.environ.get("VERL_PLATFORM"):
-        return  # what this machine has says nothing about where the training runs
+        return  # the training runs on other machines
     engine = trainer.actor_rollout_ref.rollout.name
     if engine in ("vllm", "sglang") and importlib.util.find_spec(engine) is None:
         raise ConfigError(
@@ -221,7 +220,7 @@ def _has_flash_attention() -> bool:
 
 
 def prepare(trainer: DictConfig) -> Path:
-    """Write the data sets and the trainer's configuration to the output folder; the configuration's path.
+    """Write the data sets and the trainer's configuration to the output folder; returns the configuration's path.
 
     Raises:
         ConfigError: They cannot be written.
@@ -237,7 +236,7 @@ def prepare(trainer: DictConfig) -> Path:
 
 
 def loosened(overrides: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Overrides for Hydra in which verl's keys need no ``+``, though RAGEN's files do not have them.
+    """Overrides for Hydra in which verl's keys need no ``+``, although RAGEN's files lack them.
 
     Args:
         overrides: ``key=value`` as the user typed them.
@@ -260,7 +259,7 @@ def _whole(trainer: DictConfig) -> dict[str, Any]:
 
 
 def _resolved(config: Any) -> dict[str, Any]:
-    """The configuration as plain dicts, its folders absolute: other processes and nodes work elsewhere."""
+    """The configuration as plain dicts, with absolute paths for other processes and nodes."""
     plain = plain_sections(config, {*known_sections(), *verl_sections()})
     plain["output_dir"] = str(Path(setting(config, "output_dir", str, "outputs")).absolute())
     reports = setting(config, "es_manager.crash_report_dir", str, None)
@@ -270,7 +269,7 @@ def _resolved(config: Any) -> dict[str, Any]:
 
 
 def _context_keys(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of verl's sections that are read here, with RAGEN's meaning."""
+    """The keys in verl's sections that are read here, with RAGEN's meaning."""
     from omegaconf import OmegaConf
 
     rollout = _section(_section(asked, "actor_rollout_ref"), "rollout")
@@ -286,7 +285,7 @@ def _context_keys(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A section; an empty one where something else stands, which verl is asked about like any other key."""
+    """A section, or an empty one if it is not a mapping, which verl then refuses like any other key."""
     value = config.get(name)
     return value if isinstance(value, Mapping) else {}
 
@@ -301,7 +300,7 @@ def _leaves(section: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any
 
 
 def _free_mappings(verl: DictConfig) -> tuple[str, ...]:
-    """Where keys may be added: what goes to Ray or an engine as it is, and stands there as an empty mapping."""
+    """The keys whose mappings accept new keys: empty mappings that are passed to Ray or an engine unchanged."""
     from omegaconf import OmegaConf
 
     plain: Any = OmegaConf.to_container(verl)
@@ -309,7 +308,7 @@ def _free_mappings(verl: DictConfig) -> tuple[str, ...]:
 
 
 def _following(config: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What follows from RAGEN's keys where the user did not ask for something else."""
+    """The values derived from RAGEN's keys, unless the user set them."""
     following: dict[str, Any] = {}
     path = setting(config, "model_path", str, None) or asked.get("actor_rollout_ref.model.path")
     if path is not None and "critic.model.path" not in asked:
@@ -318,7 +317,7 @@ def _following(config: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _set(verl: DictConfig, key: str, value: Any, free: Sequence[str]) -> list[str]:
-    """Set a key; why verl does not take it, as a list of one sentence, or of none."""
+    """Set a key; returns the reason why verl refuses it as a list of one sentence, or an empty list."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -333,7 +332,7 @@ def _set(verl: DictConfig, key: str, value: Any, free: Sequence[str]) -> list[st
 
 
 def _written(config: Any, sections: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A configuration as it was written, interpolations unresolved; of the sections named, or all."""
+    """The named sections of a configuration, or all, with interpolations unresolved."""
     from omegaconf import OmegaConf
 
     plain: Any = OmegaConf.to_container(OmegaConf.create(config), resolve=False)
@@ -347,7 +346,7 @@ def _stock_leaves() -> dict[str, Any]:
 
 @cache
 def _stock() -> DictConfig:
-    """The ``ppo_trainer`` that verl was installed with, composed once."""
+    """The installed verl's ``ppo_trainer``, composed once."""
     return load_config("ppo_trainer", directory=_verl_directory())
 
 

@@ -1,18 +1,18 @@
-"""RAGEN's parts of a training step under verl's V1 trainer, which has no place for them (checked with 0.9.1).
+"""RAGEN's parts of a training step in verl's V1 trainer, which has no hooks for them (checked with 0.9.1).
 
-Four of its methods are extended, once, when :class:`~ragen.agent_loop.manager.RagenLoopManager` is made::
+Four of its methods are extended, once, when :class:`~ragen.agent_loop.manager.RagenLoopManager` is created::
 
-    on_sample_begin     groups that the sampler leaves out are looked at too
+    on_sample_begin     also records groups that the sampler filters out
     _balance_batch      rows are put in order; thoughts are measured (collapse_detection); groups are chosen by entropy
     _compute_advantage  advantages are weighed: filter_loss_scaling, and ragen.llm_agent.filtering.advantages
     _compute_metrics    what environments did, by tag; early stops; tables
 
-Rows come from the transfer queue in the order in which trajectories were done, which no two runs share. They are put in
-that of the data set here, so that what is computed of them does not depend on how fast environments were.
+Rows come from the transfer queue in the order of completion, which differs between runs. They are sorted here as in the
+data set, so that results do not depend on the speed of environments.
 
-Everything is read from the section ``ragen`` of the trainer's configuration. What is remembered from step to step (the
-moving averages of collapse detection, what early stops have seen) is not in verl's checkpoints: a resumed training
-begins it anew, as RAGEN's does.
+Everything is read from the section ``ragen`` of the trainer's configuration. State between steps (the moving averages
+of collapse detection, the history of early stops) is not in verl's checkpoints: a resumed training starts without it,
+as RAGEN's does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from uuid import uuid4
 
 from ragen.agent_loop.group_sampler import GroupSampler, groups_of, uid_of
 from ragen.agent_loop.script import Script
-from ragen.agent_loop.step_metrics import PREFIX, EpisodeSummary, episodes_of, tell
+from ragen.agent_loop.step_metrics import PREFIX, EpisodeSummary, add_metrics, episodes_of
 from ragen.errors import CollectError
 from ragen.extras import needs
 from ragen.llm_agent.evaluation.collapse import CollapseDetector, Played, Thought
@@ -59,15 +59,15 @@ _VALIDATED = re.compile(r"val-aux/(?P<tag>.+)/success/mean@\d+")
 
 
 class Steps:
-    """What is remembered from step to step of one training.
+    """The state of one training between steps.
 
     Attributes:
         collapse: Measures thoughts.
-        stop: Says when to stop.
-        weights: Of advantages.
-        choice: Of groups by entropy; None where they are not chosen by it.
+        stop: Decides when to stop.
+        weights: Weights of advantages.
+        choice: Choice of groups by entropy; None if they are not chosen by it.
         tables: Which of them are written.
-        episodes: All that the step played, where groups were left out of it.
+        episodes: All episodes of the step, if groups were filtered out.
     """
 
     def __init__(self, config: Any, tokenizer: Any) -> None:
@@ -96,11 +96,11 @@ class Steps:
     # Thoughts
 
     def forget(self) -> None:
-        """A new step begins."""
+        """Begin a new step."""
         self.episodes, self._played = [], ([], [], 0)
 
     def note(self, batch: Any) -> None:
-        """Remember what a batch played before any of its groups is left out."""
+        """Record a batch's episodes before its groups are filtered."""
         self.episodes += episodes_of(batch)
 
     def note_thoughts(self, batch: Any) -> None:
@@ -126,7 +126,7 @@ class Steps:
 
         Args:
             trainer: verl's.
-            batch: Some of its rows, on which those that are scored are modeled.
+            batch: Some of its rows, used as templates for the scored ones.
             balance: verl's own ``_balance_batch``.
         """
         if not self._played[1]:
@@ -141,9 +141,10 @@ class Steps:
     # Groups by entropy
 
     def chosen(self, trainer: Any, batch: Any, metrics: dict[str, Any], balance: Callable[..., Any]) -> Any:
-        """A batch's rows of the groups that are chosen by entropy; the others leave the transfer queue.
+        """A batch's rows of the groups chosen by entropy; the others are removed from the transfer queue.
 
-        The probabilities are computed twice, as in RAGEN: of all groups here, and of those chosen by verl's own step.
+        The probabilities are computed twice, as in RAGEN: for all groups here, and for the chosen ones by verl's own
+        step.
 
         Raises:
             CollectError: No group is left.
@@ -181,7 +182,7 @@ class Steps:
     # Advantages
 
     def weigh(self, trainer: Any, batch: Any, scale: float) -> dict[str, float]:
-        """Multiply the advantages of a batch's rows where they lie, in the transfer queue; what to log of it."""
+        """Multiply the advantages of a batch's rows in the transfer queue; returns metrics."""
         if not self.weights and scale == 1:
             return {}
         where = {"keys": batch.keys, "partition_id": batch.partition_id}
@@ -197,7 +198,7 @@ class Steps:
         return told
 
     def _weights(self, trainer: Any, batch: Any) -> tuple[list[float], dict[str, float]]:
-        """The weight of each row; 0 of those that fill the batch up, which have no advantage."""
+        """The weight of each row; 0 for padding rows, which have no advantage."""
         scores = "token_level_rewards" if trainer.config.algorithm.use_kl_in_reward else "rm_scores"
         real = [not tag.get("is_padding", False) for tag in batch.tags]
         keys = [key for key, is_real in zip(batch.keys, real, strict=True) if is_real]
@@ -212,12 +213,12 @@ class Steps:
     # The end of a step
 
     def ended(self, trainer: Any, kept: Sequence[EpisodeSummary], metrics: Mapping[str, Any]) -> dict[str, float]:
-        """A step is over: its tables are written. What to log where the training is to stop; nothing before.
+        """End a step and write its tables; returns metrics if the training should stop, otherwise nothing.
 
         Args:
             trainer: verl's.
             kept: The trajectories that were trained on.
-            metrics: The step's.
+            metrics: The step's metrics.
         """
         groups: dict[str, list[float]] = defaultdict(list)
         for episode in sorted(self.episodes or kept, key=lambda each: (each.seed, each.tag)):
@@ -235,13 +236,13 @@ class Steps:
 
 
 def spans(mask: Sequence[int]) -> list[tuple[int, int]]:
-    """Where a row's replies begin and end."""
+    """The start and end of each reply in a row."""
     edges = [at for at, (one, other) in enumerate(zip([0, *mask], [*mask, 0], strict=True)) if bool(one) != bool(other)]
     return list(zip(edges[::2], edges[1::2], strict=True))
 
 
 def copied(batch: Any) -> Any:
-    """A batch that verl may put in another order."""
+    """A copy of a batch, which verl may reorder."""
     return queue.KVBatchMeta(
         partition_id=batch.partition_id,
         keys=list(batch.keys),
@@ -259,11 +260,11 @@ def cross_log_probs(
 ) -> torch.Tensor:
     """The actor's summed log-probability of each thought after each prompt, float64 ``(thoughts, prompts)``.
 
-    The pairs are rows of the transfer queue for as long as it takes; verl gives them to the actor as it gives its own.
+    The pairs are temporary rows of the transfer queue, which verl passes to the actor like its own.
 
     Args:
         trainer: verl's.
-        batch: Rows on which they are modeled.
+        batch: Rows used as templates.
         balance: verl's own ``_balance_batch``.
         prompts: Token ids.
         thoughts: Token ids.
@@ -308,7 +309,7 @@ def cross_log_probs(
 
 
 def in_order(batch: Any) -> Any:
-    """A batch whose rows are in the order of the data set: by seed and tag, by their number in the group, by turn."""
+    """A batch with its rows in the order of the data set: by seed and tag, number in the group, and turn."""
     starts = {episode.group: (episode.seed, episode.tag) for episode in episodes_of(batch)}
 
     def place(key: str) -> tuple[Any, ...]:
@@ -321,17 +322,17 @@ def in_order(batch: Any) -> Any:
     return ordered
 
 
-# Where verl's methods are extended
+# Extending verl's methods
 
 
 def extend(trainer: type) -> None:
-    """Have a class of trainers do RAGEN's parts too; a second time changes nothing.
+    """Extend a class of trainers by RAGEN's parts; a second call has no effect.
 
     Args:
         trainer: verl's ``PPOTrainer``.
 
     Raises:
-        ConfigError: It has not the methods that this package extends.
+        ConfigError: It lacks a method that this package extends.
     """
     from ragen.errors import ConfigError
 
@@ -356,7 +357,7 @@ def _extended(inner: Callable[..., Any], around: Callable[..., Any]) -> Callable
 
 
 def steps_of(trainer: Any) -> Steps:
-    """What one training remembers."""
+    """The state of one training."""
     steps = getattr(trainer, _STEPS, None)
     if steps is None:
         section = OmegaConf.to_container(trainer.config.ragen, resolve=True)
@@ -398,7 +399,7 @@ def entropies_of(batch: Any) -> dict[str, float]:
         return {}
     fields = ["entropy", "response_mask"]
     data = queue.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
-    if set(fields) - set(data.keys()):  # verl can take the server's probabilities, of which it has no entropies
+    if set(fields) - set(data.keys()):  # with the server's probabilities, verl has no entropies
         return {}
     pairs = list(zip(data["entropy"].unbind(), data["response_mask"].unbind(), strict=True))
     rollouts = len({key.rpartition("_")[0] for key in keys})
@@ -420,12 +421,12 @@ def _metrics(
 ) -> Any:
     result = inner(self, batch, metrics, *args, **kwargs)
     episodes = episodes_of(batch)
-    if not any(name.startswith(f"{PREFIX}/") for name in metrics):  # the sampler has told of all, left out or not
-        tell(episodes, metrics)
+    if not any(name.startswith(f"{PREFIX}/") for name in metrics):  # unless the sampler has logged all groups
+        add_metrics(episodes, metrics)
     steps = steps_of(self)
     if told := steps.ended(self, episodes, metrics):
         metrics |= told
-        self.total_training_steps = self.global_steps  # what verl's loop looks at before the next step
+        self.total_training_steps = self.global_steps  # verl's loop checks it before the next step
         print(f"stopped after step {self.global_steps}: {REASONS[steps.stop.kind or '']}.", flush=True)
         every = self.config.trainer.save_freq
         if every > 0 and self.global_steps % every:

@@ -1,4 +1,4 @@
-"""What an agent loop tells the model and reads from it, held against the context manager; and the trail of tokens."""
+"""What an agent loop tells the model and reads from it, held against the context manager; and the row_tokens of tokens."""
 
 import re
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ragen.agent_loop.script import Script
-from ragen.agent_loop.trail import TokenTrail
+from ragen.agent_loop.tokens import TrajectoryTokens
 from ragen.errors import ConfigError, InputError
 from ragen.llm_agent.ctx_manager import ContextManager
 from ragen.llm_agent.tokenizer import load_tokenizer
@@ -53,13 +53,13 @@ def prompt_of(manager, cache):
 
 
 def trail_of(script, reader, tokenizer, turns):
-    """The trail of a trajectory of some turns, its open one asked for."""
-    trail = TokenTrail(script.prompt(rollout(0)))
+    """The row_tokens of a trajectory of some turns, its open one asked for."""
+    row_tokens = TrajectoryTokens(script.prompt(rollout(0)))
     for number in range(turns):
         end = [tokenizer.eos_token_id]
-        trail.add_reply(tokenizer(REPLIES[number], add_special_tokens=False)["input_ids"] + end)
-        trail.add_context(script.continuation(rollout(number + 1, parser=reader)))
-    return trail
+        row_tokens.add_reply(tokenizer(REPLIES[number], add_special_tokens=False)["input_ids"] + end)
+        row_tokens.add_context(script.continuation(rollout(number + 1, parser=reader)))
+    return row_tokens
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
@@ -74,13 +74,15 @@ def test_a_trail_reads_like_the_context_managers_prompt_at_every_turn(thinks):
     tokenizer = load_tokenizer()
     script, manager, reader = both(tokenizer, f"agent_proxy.enable_think={thinks}")
     replies = [re.sub("^.*</think><answer>", "", reply) for reply in REPLIES] if not thinks else REPLIES
-    trail = TokenTrail(script.prompt(rollout(0)))
+    row_tokens = TrajectoryTokens(script.prompt(rollout(0)))
     for number in range(2):
-        trail.add_reply(tokenizer(replies[number], add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id])
+        row_tokens.add_reply(
+            tokenizer(replies[number], add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
+        )
         cache = rollout(number + 1, replies, parser=reader)
-        trail.add_context(script.continuation(cache))
-        assert tokenizer.decode(trail.ids) == tokenizer.decode(prompt_of(manager, cache))
-        assert trail.ids == prompt_of(manager, cache)
+        row_tokens.add_context(script.continuation(cache))
+        assert tokenizer.decode(row_tokens.ids) == tokenizer.decode(prompt_of(manager, cache))
+        assert row_tokens.ids == prompt_of(manager, cache)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
@@ -89,10 +91,10 @@ def test_under_any_chat_template_the_model_is_told_the_same_after_its_reply(fami
     script, manager, reader = both(tokenizer)
     cache = rollout(1, parser=reader)
     told = tokenizer.decode(prompt_of(manager, cache)).rpartition("Up || Left</answer>")[2]
-    trail = TokenTrail(script.prompt(rollout(0)))
-    trail.add_reply(tokenizer(REPLIES[0], add_special_tokens=False)["input_ids"])
-    trail.add_context(script.continuation(cache))
-    said = tokenizer.decode(trail.ids).rpartition("Up || Left</answer>")[2]
+    row_tokens = TrajectoryTokens(script.prompt(rollout(0)))
+    row_tokens.add_reply(tokenizer(REPLIES[0], add_special_tokens=False)["input_ids"])
+    row_tokens.add_context(script.continuation(cache))
+    said = tokenizer.decode(row_tokens.ids).rpartition("Up || Left</answer>")[2]
     assert said == told
     assert "Turn 2:" in said
 
@@ -126,7 +128,7 @@ def test_a_reply_that_was_cut_off_is_closed_before_the_next_turn():
     tokenizer = load_tokenizer()
     script, _, reader = both(tokenizer)
     context = script.continuation(rollout(1, parser=reader))
-    cut, whole = TokenTrail([1]), TokenTrail([1])
+    cut, whole = TrajectoryTokens([1]), TrajectoryTokens([1])
     reply = tokenizer("left</think><answer>Up", add_special_tokens=False)["input_ids"]
     cut.add_reply(reply)
     whole.add_reply([*reply, tokenizer.eos_token_id])
@@ -139,13 +141,13 @@ def test_a_reply_that_was_cut_off_is_closed_before_the_next_turn():
 
 
 def test_a_trail_knows_log_probabilities_only_where_the_server_told_them_all():
-    trail = TokenTrail([7])
-    trail.add_reply([1, 2], [-0.5, -0.25])
-    trail.add_context([3])
-    trail.add_reply([4], [-1.0])
-    assert trail.log_probs == [-0.5, -0.25, 0.0, -1.0]
-    trail.add_reply([5])
-    assert trail.log_probs is None
+    row_tokens = TrajectoryTokens([7])
+    row_tokens.add_reply([1, 2], [-0.5, -0.25])
+    row_tokens.add_context([3])
+    row_tokens.add_reply([4], [-1.0])
+    assert row_tokens.log_probs == [-0.5, -0.25, 0.0, -1.0]
+    row_tokens.add_reply([5])
+    assert row_tokens.log_probs is None
 
 
 @pytest.mark.parametrize("mode", ["limited_multi_turn", "single_turn"])

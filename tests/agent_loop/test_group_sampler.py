@@ -118,7 +118,7 @@ def test_a_training_without_a_group_to_train_on_ends_after_the_allowed_batches(q
 def test_trajectories_of_other_agent_loops_cannot_be_measured(queue):
     queue.add(SCORES)
     queue.add({"other": [0.0, 0.0]}, extra={"reward_extra_info": {}})
-    with pytest.raises(InputError, match="2 of 8 trajectories tell nothing of an environment"):
+    with pytest.raises(InputError, match="2 of 8 trajectories have no information about an environment"):
         sampler(value=0.9).sample(1, "train", 4)
 
 

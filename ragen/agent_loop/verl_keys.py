@@ -1,9 +1,9 @@
-"""What the user's configuration asks of verl: verl's own defaults left out, RAGEN's keys told apart, refusals gathered.
+"""The user's keys for verl: separated from verl's defaults and from RAGEN's own keys, with all refusals collected.
 
-A configuration of RAGEN's holds keys in verl's sections that verl has not: its trainer is an older verl's, changed.
-Those that change nothing are read over and told once; those that would change what is learned, and that verl's trainer
-does not do, are refused. A configuration that includes verl's ``ppo_trainer`` holds all of verl's defaults: what is
-there as verl has it counts as not said, unless it was said on the command line.
+RAGEN's configurations have keys in verl's sections that verl lacks, since RAGEN's trainer is a modified older one. Keys
+without an effect are ignored with one log message; keys that would change the training, but that verl's trainer does
+not implement, are refused. A configuration that includes verl's ``ppo_trainer`` holds all of verl's defaults: a value
+equal to verl's counts as unset, unless it was given on the command line.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ OF_RAGEN: dict[str, Any] = {
     f"{_TRAINER}gradient_analysis_only": False,
     f"{_TRAINER}exit_after_gradient_analysis": False,
 }
-"""RAGEN's keys in verl's sections: the one value that can be read over, or any."""
+"""RAGEN's keys in verl's sections: the only value that can be ignored, or any."""
 
 _REASONS = dict.fromkeys(
     (f"{_TRAINER}gradient_analysis_mode", f"{_TRAINER}gradient_analysis_only"),
     "; verl's update_actor takes a step of the optimizer with every gradient (TrainingWorker.train_mini_batch in "
     "verl/workers/engine_workers.py), so none can only be looked at. trainer.backend=tiny does it",
 )
-"""Why a key is refused, where there is more to say."""
+"""Additional reasons why a key is refused."""
 
-_RAGENS_TOO = ("algorithm.adv_estimator",)  # what RAGEN's own files say, though verl says the same
+_RAGENS_TOO = ("algorithm.adv_estimator",)  # keys that RAGEN's files set to verl's default
 READ_HERE = (
     f"{_ROLLOUT}response_length",
     f"{_TRAINER}backend",
@@ -58,17 +58,17 @@ READ_HERE = (
     tables.GROUPS,
     *(f"{_ROLLOUT}{PREFIX}{name}" for name in NAMES),
 )
-"""Keys (and beginnings of keys) in verl's sections that this package reads itself."""
+"""Keys (and prefixes of keys) in verl's sections that this package reads itself."""
 
 
 @dataclass
-class Asked:
-    """What a configuration asks of verl.
+class VerlKeys:
+    """The keys of a configuration for verl.
 
     Attributes:
-        values: What to set, by verl's keys.
-        ignored: Keys that are read over.
-        refused: Sentences, each with a key that cannot be done.
+        values: Values to set, by verl's keys.
+        ignored: Ignored keys.
+        refused: Sentences, each about an unsupported key.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -76,23 +76,23 @@ class Asked:
     refused: list[str] = field(default_factory=list)
 
 
-def asked_of_verl(
+def sort_keys(
     resolved: Mapping[str, Any],
     written: Mapping[str, Any],
     stock: Mapping[str, Any],
     ours: Mapping[str, Any],
     said: Collection[str] = (),
-) -> Asked:
-    """Sort the leaves of the user's sections that verl has.
+) -> VerlKeys:
+    """Classify the leaves of the user's sections that verl has.
 
     Args:
-        resolved: Those sections, with interpolations resolved.
-        written: What stands there by dotted key, interpolations unresolved.
-        stock: What stands in verl's own configuration, likewise.
-        ours: What is put over verl's own before the user's.
-        said: Keys that were said on the command line.
+        resolved: These sections, with interpolations resolved.
+        written: Their values by dotted key, with interpolations unresolved.
+        stock: The values of verl's own configuration, likewise.
+        ours: The values that override verl's own before the user's.
+        said: Keys given on the command line.
     """
-    asked = Asked()
+    asked = VerlKeys()
     said = {*said, *_RAGENS_TOO}
     came_along = len(written.keys() & stock.keys()) > len(stock) / 2
     for key, text in written.items():
@@ -102,7 +102,7 @@ def asked_of_verl(
         for part in key.split("."):
             value = value[part]
         if value is None and ours.get(key) is not None:
-            continue  # RAGEN fills these in later; what stands here is worked out already
+            continue  # RAGEN fills these in later; the values here are already computed
         if key in OF_RAGEN:
             harmless = OF_RAGEN[key]
             if harmless is _ANY or value == harmless:

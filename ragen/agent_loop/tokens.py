@@ -1,7 +1,7 @@
-"""A trajectory in tokens: what the model sampled stays as it was sampled, with what it was told in between.
+"""A trajectory in tokens: the model's replies exactly as sampled, with the context between them.
 
-``response_mask`` is 1 exactly on sampled tokens. Nothing is tokenized twice: turning a reply into text and back could
-give other tokens than the model drew, and with them other probabilities in training than in the rollout.
+``response_mask`` is 1 exactly on sampled tokens. Nothing is tokenized twice: decoding a reply and encoding it again
+could yield different tokens, and therefore different probabilities in training than in the rollout.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-class TokenTrail:
-    """The tokens of one trajectory: a prompt, and then replies and context in turn.
+class TrajectoryTokens:
+    """The tokens of one trajectory: a prompt, then alternately replies and context.
 
     Attributes:
         prompt: The tokens before the first reply.
@@ -33,11 +33,11 @@ class TokenTrail:
 
     @property
     def log_probs(self) -> list[float] | None:
-        """For each token of ``response`` its log-probability, 0 where it was not sampled; None if not all are known."""
+        """The log-probability of each token of ``response``, 0 if it was not sampled; None if not all are known."""
         return self._log_probs if self._knows_log_probs else None
 
     def add_reply(self, tokens: Sequence[int], log_probs: Sequence[float] | None = None) -> None:
-        """Put in what the model sampled.
+        """Append a reply.
 
         Args:
             tokens: The sampled tokens, the end token included if there is one.
@@ -50,10 +50,10 @@ class TokenTrail:
         self._log_probs += log_probs if known and log_probs else [0.0] * len(tokens)
 
     def unsaid(self, context: Sequence[int]) -> list[int]:
-        """The part of a context that is still to be put in.
+        """The part of a context that is not yet included.
 
-        A context begins with the token that ends a reply. A reply that ends with it has said it already; one that was
-        cut off has not.
+        A context begins with the token that ends a reply. A complete reply already ends with it; one that was cut off
+        does not.
 
         Args:
             context: The tokens between a reply's text and the next reply.
@@ -63,14 +63,14 @@ class TokenTrail:
         return list(context[said:])
 
     def add_context(self, tokens: Sequence[int]) -> None:
-        """Put in what the model is told, as far as the last reply has not said it already."""
+        """Append a context, without the part that the last reply already includes."""
         unsaid = self.unsaid(tokens)
         self.response += unsaid
         self.mask += [0] * len(unsaid)
         self._log_probs += [0.0] * len(unsaid)
 
     def take_back_context(self) -> None:
-        """Take out what the model was told after its last reply, where it gave none to that."""
+        """Remove the context after the last reply, if the model gave no reply to it."""
         while self.mask and not self.mask[-1]:
             for column in (self.response, self.mask, self._log_probs):
                 column.pop()

@@ -1,7 +1,8 @@
 """The command ``python train.py [--config-name NAME] [key=value ...]``.
 
-``trainer.backend`` says who trains: ``tiny`` is :mod:`ragen.training.trainer`, a model from nothing on a CPU; ``verl``
-is verl's own trainer. Each is a module with a function that takes the composed configuration; it is imported only then.
+``trainer.backend`` selects the trainer: ``tiny`` is :mod:`ragen.training.trainer`, which trains a model from scratch on
+a CPU; ``verl`` is verl's own trainer. Each is a function of the composed configuration in a module that is imported
+only when used.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from ragen.llm_agent.config.loading import find_config, load_config, one_line, s
 
 PROG = "python train.py"
 DEFAULT_CONFIG = "base"  # of train.py, as in RAGEN
-LAPTOP_CONFIG = "tiny"  # of `ragen train`, which should do something where there is no GPU
+LAPTOP_CONFIG = "tiny"  # of `ragen train`, which must work without a GPU
 BACKEND = "trainer.backend"
 
 BACKENDS = {
     "tiny": "ragen.training.trainer:train",
     "verl": "ragen.agent_loop.training:start",
 }
-"""Who can train: ``trainer.backend`` to a function of the configuration. What it returns may have ``finished``."""
+"""The trainers: functions of the configuration by ``trainer.backend``. Their result may have ``finished``."""
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -50,13 +51,13 @@ def _run(config: Any) -> int:
 
 
 def composed(name: str, overrides: Sequence[str], folder: str | None = None, further: str | None = None) -> Any:
-    """The configuration; ``trainer.backend`` and, where verl trains, any key of its sections need no ``+``.
+    """The configuration; ``trainer.backend`` and, with verl, any key of its sections need no ``+``.
 
     Args:
         name: The configuration's name.
         overrides: ``key=value`` in Hydra's syntax.
-        folder: Where it lies; None is the package's own folder.
-        further: Where to look for what is not there.
+        folder: Its folder; None for the package's own.
+        further: A further folder to search.
 
     Raises:
         ConfigError: It cannot be composed.
@@ -65,7 +66,7 @@ def composed(name: str, overrides: Sequence[str], folder: str | None = None, fur
     try:
         config = load_config(name, overrides, folder, further)
     except ConfigError:
-        find_config(name, folder, further)  # whose error says which configuration was meant
+        find_config(name, folder, further)  # its error suggests configurations with similar names
         from ragen.agent_loop.training import loosened, verl_sections
 
         config = load_config(name, loosened(overrides, verl_sections()), folder, further)
@@ -80,10 +81,10 @@ def composed(name: str, overrides: Sequence[str], folder: str | None = None, fur
 
 
 def trainer(config: Any) -> Callable[[Any], Any]:
-    """The function that trains as ``trainer.backend`` says; verl's where the key is absent.
+    """The function that ``trainer.backend`` selects; verl's by default.
 
     Raises:
-        ConfigError: There is no such trainer, or what it needs is not installed.
+        ConfigError: There is no such trainer, or its packages are not installed.
     """
     name = setting(config, BACKEND, str, "verl")
     if name not in BACKENDS:
@@ -100,4 +101,4 @@ def trainer(config: Any) -> Callable[[Any], Any]:
 
 
 main = main_of(parser, PROG, _run, composed, on_cut=partial(signal.raise_signal, signal.SIGINT))
-"""Runs the command; its exit code: 0, 1 if training failed, 2 for a bad configuration, 130 where it was stopped."""
+"""Runs the command; returns the exit code: 0, 1 if training failed, 2 for an invalid configuration, 130 if stopped."""

@@ -1,4 +1,4 @@
-"""``metrics.jsonl``: every step's metrics, from which a run goes on, and the learning curve that is drawn from it."""
+"""``metrics.jsonl``: every step's metrics, and the learning curve plotted from them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MetricsFile(Logger):
     """One JSON object a line, with ``phase`` and ``step``, on disk at once."""
 
     def __init__(self, path: Path, resume: Place | None = None) -> None:
-        """Begin the file anew, or go on behind the lines up to a step.
+        """Start a new file, or continue an old one after a step.
 
         Args:
             path: The file.
@@ -41,7 +41,7 @@ class MetricsFile(Logger):
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics file; none where it is not there, and without a last line that was cut off."""
+    """The lines of a metrics file, without an incomplete last one; empty if the file does not exist."""
     if not path.is_file():
         return []
     lines = []
@@ -58,7 +58,7 @@ def place_of_line(line: Mapping[str, Any]) -> Place:
     return PHASES.index(line["phase"]), int(line["step"])
 
 
-# The picture
+# The plot
 
 
 Points = tuple[list[int], list[float]]
@@ -71,22 +71,22 @@ def points(lines: Sequence[dict[str, Any]], name: str) -> Points:
 
 
 def curve_names(lines: Sequence[dict[str, Any]], prefix: str) -> list[str]:
-    """The success rates there are: of all tags together first, then tag by tag."""
+    """The names of success rates: of all tags together first, then by tag."""
     names = {name for line in lines for name in line if name.startswith(prefix) and name.endswith("/success")}
     return sorted(names, key=lambda name: (name != f"{prefix}success", name))
 
 
 @needs("train", "a picture of how it went")
 def draw_curve(metrics: Path, picture: Path, title: str = "") -> bool:
-    """Draw success over steps of training, and reward and entropy beside it.
+    """Plot success over training steps, and reward and entropy beside it.
 
     Args:
         metrics: A ``metrics.jsonl``.
         picture: The PNG to write.
-        title: What to write above.
+        title: The plot's title.
 
     Returns:
-        Whether it was drawn: not before there is anything to show.
+        Whether it was drawn; False without data.
     """
     lines = read_metrics(metrics)
     names = curve_names(lines, "val/")

@@ -1,4 +1,4 @@
-"""What a run shows on the terminal: a progress bar on standard error, and a line per validation on standard output."""
+"""The terminal output of a run: a progress bar on standard error, and a line per validation on standard output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SHOWN = {
 
 
 class _News(ProgressColumn):
-    """What the last step gave, or that the run will stop: the bar asks, since a signal's handler must not print."""
+    """The last step's metrics, or a notice that the run will stop; polled, since signal handlers must not print."""
 
     def __init__(self, stop: StopRequest) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Display:
         lines, bar = (
             Console(stderr=error, markup=False, emoji=False, highlight=False, quiet=quiet) for error in (False, True)
         )
-        self.console = bar if lines.is_terminal and bar.is_terminal else lines  # else lines would run into the bar
+        self.console = bar if lines.is_terminal and bar.is_terminal else lines  # else lines would overwrite the bar
         self._bar = Progress(
             TextColumn("{task.description:>8}"),
             BarColumn(),
@@ -80,7 +80,7 @@ class Display:
         self._begun[phase] = done, total, LogLines()
 
     def advance(self, phase: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Say that a step is done."""
+        """Show that a step is done."""
         news = "  ".join(text.format(metrics[name]) for name, text in _SHOWN.items() if name in metrics)
         self._bar.update(self._tasks[phase], completed=step, news=news)
         before, total, lines = self._begun[phase]

@@ -1,10 +1,9 @@
-"""Which groups are worth training on, and how long to go on sampling until there are enough of them.
+"""Selecting the groups to train on, and sampling until there are enough of them.
 
-A group whose members all scored the same says nothing about which reply is better: its advantages are 0. DAPO
-(arXiv:2503.14476) leaves such groups out and samples on until the batch is full again; verl calls this
-``algorithm.filter_groups``. RAGEN (arXiv:2504.20073) keeps the fraction of groups whose rewards differ most.
-
-RAGEN's two ways are in :mod:`ragen.llm_agent.filtering`.
+A group whose members all have the same score gives no learning signal: its advantages are 0. DAPO (arXiv:2503.14476)
+drops such groups and samples until the batch is full again; verl calls this ``algorithm.filter_groups``. RAGEN
+(arXiv:2504.20073) keeps the fraction of groups whose rewards differ most. RAGEN's two methods are in
+:mod:`ragen.llm_agent.filtering`.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from ragen.llm_agent.filtering.group_filter import BestShare, Choice, read_filte
 from ragen.settings import choice, key, read
 from ragen.training.trajectories import Group
 
-EPSILON = 1e-6  # scores that differ by less are the same
+EPSILON = 1e-6  # scores that differ by less count as equal
 
 
 @dataclass(frozen=True)
 class FilterSettings:
-    """What to do about groups that teach little.
+    """The settings of group filters.
 
     Attributes:
-        enable: Whether groups without variance are left out, and sampling goes on in their place.
-        max_batches: Sampling stops after this many batches; 0 or less: not before there are enough groups.
-        groups: RAGEN's choice of groups, after that.
-        scaling: By what advantages are multiplied where that choice leaves groups out.
+        enable: Whether groups without variance are dropped and replaced by further sampling.
+        max_batches: Maximum number of batches to sample; 0 or less for no limit.
+        groups: RAGEN's choice of groups, applied after that.
+        scaling: The scaling of advantages if that choice drops groups.
     """
 
     enable: bool = key(False, "algorithm.filter_groups.enable")
@@ -50,7 +49,7 @@ class FilterSettings:
 
 
 def has_variance(group: Group) -> bool:
-    """Whether a group's scores differ; a group of one is compared with nothing and counts as if they did (DAPO)."""
+    """Whether a group's scores differ; true for a group of one (as in DAPO)."""
     return len(group.members) == 1 or max(group.scores) - min(group.scores) > EPSILON
 
 
@@ -59,10 +58,10 @@ class Sample:
     """The groups of one training step.
 
     Attributes:
-        groups: Those to train on; none where no group had variance.
-        played: All that were played for it.
-        batches: In how many batches.
-        chosen: What RAGEN's choice measured, and the factor for the advantages where one is asked for.
+        groups: The groups to train on; empty if no group had variance.
+        played: All groups played for it.
+        batches: Number of batches played.
+        chosen: The measurements of RAGEN's choice, and the factor for advantages if configured.
     """
 
     groups: list[Group]
@@ -72,11 +71,11 @@ class Sample:
 
     @property
     def loss_scale(self) -> float:
-        """What the groups' advantages are multiplied by."""
+        """The factor of the groups' advantages."""
         return self.chosen.get(LOSS_SCALE, 1.0)
 
     def metrics(self) -> dict[str, float]:
-        """How much was played and kept."""
+        """Metrics about the groups played and kept."""
         return {
             "filter/batches": self.batches,
             "filter/groups_played": len(self.played),
@@ -93,14 +92,14 @@ def sample_groups(
     settings: FilterSettings,
     with_entropies: Callable[[Sequence[Group]], Sequence[Group]] = lambda groups: groups,
 ) -> Sample:
-    """Play batches of groups until enough are worth training on, or as many batches as allowed.
+    """Play batches until there are enough groups with variance, or up to the maximum number of batches.
 
-    Enough is as many as one batch has; what is left over is not kept for the next step, whose policy is another.
+    As many groups as in one batch are enough; surplus groups are not kept for the next step, whose policy differs.
 
     Args:
         play: Plays one batch.
-        settings: What to leave out.
-        with_entropies: Has a model say how uncertain it was; asked where groups are chosen by that.
+        settings: The settings of the filters.
+        with_entropies: Adds the model's entropies; called only if groups are chosen by them.
     """
     played: list[Group] = []
     useful: list[Group] = []

@@ -1,7 +1,8 @@
-"""RAGEN-2's analysis of gradients: what groups whose scores differ little, and much, each have the model learn.
+"""RAGEN-2's gradient analysis: gradients of groups by the variance of their scores.
 
-A step's groups are sorted by the standard deviation of their scores and cut into buckets. For each of them, and for all
-together, the gradient of each term of the loss is computed, and no step is taken. Nothing that is learned changes.
+A step's groups are sorted by the standard deviation of their scores and divided into buckets. For each bucket, and for
+all groups together, the gradient of each term of the loss is computed without an optimizer step, so the training is
+unaffected.
 
 ==========================================  ============================================================================
 ``grad_norm/<bucket>/..``                   of the bucket (``all``, ``bucket_1``, ..: the least variance first)
@@ -28,15 +29,15 @@ if TYPE_CHECKING:
     from ragen.training.trajectories import Group
     from ragen.training.updates import Learner
 
-_EDGES = (0, 1, 2, 3, 4, 5)  # of the fixed buckets, each up to the next, the last without end
+_EDGES = (0, 1, 2, 3, 4, 5)  # lower limits of the fixed buckets; the last one has no upper limit
 
 
 def buckets_of(spreads: Sequence[float], settings: AnalysisSettings) -> dict[str, list[int]]:
-    """The places of the groups in each bucket; those that are empty are left out.
+    """The indices of the groups in each nonempty bucket.
 
     Args:
         spreads: The standard deviation of each group's scores.
-        settings: How they are cut. What equal buckets leave over is in the last one.
+        settings: The kind of buckets. The remainder of equal buckets is in the last one.
     """
     places = list(range(len(spreads)))
     if settings.mode == FIXED:
@@ -56,8 +57,8 @@ def analyse(
     """The metrics of a step's buckets, ``grad_norm/..``.
 
     Args:
-        learner: Computes gradients, and forgets them.
-        batch: The step's rows as they are learned from, with advantages.
+        learner: Computes gradients, and discards them.
+        batch: The step's rows with advantages.
         groups: Their groups.
         settings: The buckets.
     """

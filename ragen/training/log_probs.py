@@ -1,10 +1,10 @@
-"""Log-probabilities, entropies and values of the tokens that a model chose; all other tokens get 0.
+"""Log-probabilities, entropies and values of the tokens that a model sampled; all other tokens get 0.
 
-The hidden states that they are predicted from are computed with every prompt that rows share only once.
+Hidden states of prompts that rows share are computed only once.
 
-The members of a group begin with the same prompt, and prompts are longer than replies. Rows are cut before the last
-token of their first prompt; what stands before is computed once for all rows that have it, and its keys and values are
-what the rest of each row attends to::
+The members of a group begin with the same prompt, and prompts are longer than replies. Rows are split before the last
+token of their first prompt; the part before is computed once for all rows that share it, and the rest of each row
+attends to its keys and values::
 
     a b c|d E F           a b c -.->  d E F
     a b c|d G h I J              '->  d G h I J
@@ -34,13 +34,13 @@ with needs("train", "`ragen train`"):
 
 @dataclass(frozen=True)
 class SplitRows:
-    """Rows cut into the beginnings that they share and the rest of each.
+    """Rows split into shared beginnings and the rest of each.
 
     Attributes:
-        beginnings: Different lists of tokens.
-        owners: For each row the place of its beginning.
-        rests: For each row its other tokens but the last, from which nothing is predicted.
-        chosen: For each token of the rests whether the token after it was chosen.
+        beginnings: Distinct lists of tokens.
+        owners: The index of each row's beginning.
+        rests: The other tokens of each row without the last one, from which nothing is predicted.
+        chosen: For each token of the rests, whether the next token was sampled.
     """
 
     beginnings: list[list[int]]
@@ -64,7 +64,7 @@ class SplitRows:
 
 
 def hidden_of_chosen(body: Any, batch: TrainingBatch) -> Tensor:
-    """The last layer's output before every chosen token, ``(chosen tokens, width)``, row by row.
+    """The last layer's output before every sampled token, ``(sampled tokens, width)``, row by row.
 
     Args:
         body: A decoder without its output layer.
@@ -87,7 +87,7 @@ def hidden_of_chosen(body: Any, batch: TrainingBatch) -> Tensor:
 
 
 def _read(body: Any, beginnings: Sequence[Sequence[int]]) -> tuple[DynamicCache, Tensor]:
-    """Keys and values of beginnings, and which of the columns are tokens, int64 ``(beginnings, tokens)``."""
+    """Keys and values of beginnings, and their attention mask, int64 ``(beginnings, tokens)``."""
     ids, seen = left_padded(beginnings, 0, torch.int64), left_padded(_ones(beginnings), 0, torch.int64)
     cache = DynamicCache()
     if ids.shape[1]:
@@ -113,14 +113,15 @@ def _right_padded(rows: Sequence[Sequence[int]]) -> Tensor:
 def log_probs_and_entropies(
     model: PreTrainedModel, batch: TrainingBatch, temperature: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """Of every chosen token its log-probability, and the entropy of what it was drawn from.
+    """The log-probability of every sampled token, and the entropy of its distribution.
 
-    The output layer is computed for the chosen tokens alone: with prompts longer than replies that saves most of it.
+    The output layer is computed only for sampled tokens, which saves most of its cost if prompts are longer than
+    replies.
 
     Args:
         model: A causal language model.
         batch: The rows.
-        temperature: Divides the logits, as it did when the tokens were drawn.
+        temperature: The sampling temperature, which divides the logits.
 
     Returns:
         Two float32 tensors ``(rows, tokens - 1)``.
@@ -135,7 +136,7 @@ def log_probs_and_entropies(
 
 
 def values(critic: ValueModel, batch: TrainingBatch) -> Tensor:
-    """The critic's value before every chosen token, float32 ``(rows, tokens - 1)``."""
+    """The critic's value before every sampled token, float32 ``(rows, tokens - 1)``."""
     chosen = batch.response_mask.bool()
     return _placed(critic(hidden_of_chosen(critic.body, batch)).float(), chosen)
 

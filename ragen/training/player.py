@@ -1,4 +1,4 @@
-"""Plays rollouts with the model that learns, and makes groups of token rows of them."""
+"""Plays rollouts with the model in training, and converts them to groups of token rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from verl import DataProto
 
 
-_BATCH_SIZE = 256  # prompts of one call of generate; a model this small has room for many
+_BATCH_SIZE = 256  # prompts per call of generate, for a model this small
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Played:
     """One batch of rollouts.
 
     Attributes:
-        groups: What to train on.
-        metrics: The environments' metrics, as ``formulate_rollouts`` averages them, and ``split_trajectories``, the
-            share of trajectories that are several rows, since a prompt did not show an earlier reply as it was sampled.
-        seconds: What the rollout spent its time on.
-        thoughts: Those of trajectories that share no turns, where they were asked for.
-        texts: Of each trajectory its first prompt, what followed, and its score, where they were asked for.
+        groups: The groups to train on.
+        metrics: The environments' metrics, as averaged by ``formulate_rollouts``, and ``split_trajectories``, the
+            fraction of trajectories with several rows, because a prompt did not contain an earlier reply as sampled.
+        seconds: Seconds by activity of the rollout.
+        thoughts: The thoughts of trajectories that share no turns, if requested.
+        texts: The first prompt, the rest and the score of each trajectory, if requested.
     """
 
     groups: list[Group]
@@ -53,11 +53,10 @@ class Played:
 
 
 def check_settings(config: Any) -> None:
-    """See that rollouts can be trained on.
+    """Check that rollouts can be trained on.
 
     Raises:
-        ConfigError: They are not whole trajectories in the tokens that were sampled, or a reward cannot be negated
-            after it was normalized.
+        ConfigError: They are not whole trajectories of sampled tokens, or normalized rewards would have to be negated.
     """
     settings = ContextSettings.read(config)
     if settings.window_mode != FULL:
@@ -86,7 +85,7 @@ def check_settings(config: Any) -> None:
 
 
 def _check_branching(config: Any, sign: int) -> None:
-    """See that trees can be learned from as the rest of the configuration says.
+    """Check that the configuration supports training on trees.
 
     Raises:
         ConfigError: They cannot.
@@ -113,19 +112,19 @@ class Player(Closing):
     A context manager; ``close`` may be called twice.
 
     Attributes:
-        backend: Draws replies; ``backend.batches`` with its seed decides what it draws next.
+        backend: Samples replies; ``backend.batches`` and its seed determine the next samples.
         proxy: Plays the rollouts.
-        sign: Of the rewards, ``trainer.reward_sign``.
+        sign: The sign of rewards, ``trainer.reward_sign``.
     """
 
     def __init__(self, config: Any, model: PreTrainedModel, tokenizer: Any, seed: int) -> None:
-        """Check everything; environments are made by :meth:`prepare` or the first rollout.
+        """Check everything; environments are created by :meth:`prepare` or the first rollout.
 
         Args:
             config: The whole configuration.
-            model: Answers.
+            model: The model.
             tokenizer: Its tokenizer.
-            seed: Decides what is drawn.
+            seed: Seed of the sampling.
         """
         check_settings(config)
         self.backend = HfBackend(model, tokenizer, batch_size=_BATCH_SIZE, seed=seed, share_prompts=True)
@@ -136,10 +135,10 @@ class Player(Closing):
         self._rollouts = 0
 
     def prepare(self) -> None:
-        """Make the environments for training and for validation now.
+        """Create the environments for training and for validation.
 
         Raises:
-            ConfigError: Their part of the configuration cannot work.
+            ConfigError: Their part of the configuration is invalid.
         """
         self.proxy.prepare()
         self.proxy.prepare(val=True)
@@ -188,7 +187,7 @@ class Player(Closing):
         return [Group(f"{self._rollouts}/{group_id}", found) for group_id, found in members.items()]
 
     def _trajectory(self, rollouts: DataProto, places: list[int]) -> Trajectory:
-        """The trajectory whose rows stand at some places."""
+        """The trajectory whose rows have these indices."""
         columns = rollouts.non_tensor_batch
         rows = [self._signed(rollouts, place) for place in places]
         counted = len(rows) if self._turn_scores else 1  # otherwise each row has the whole trajectory's score
@@ -210,7 +209,7 @@ class Player(Closing):
 
     @property
     def seed_counter(self) -> int:
-        """How far the seeds of training have come."""
+        """The offset of the training seeds."""
         return self._counting.seed_counter
 
     @seed_counter.setter
@@ -219,7 +218,7 @@ class Player(Closing):
 
     @property
     def _counting(self) -> Any:
-        """What counts the seeds: the environments that training rollouts are played in."""
+        """The holder of the seed counter: the environments of training rollouts."""
         collected = self.proxy.train_parallel_envs
         return self.proxy.train_es_manager if collected is None else collected.envs
 
@@ -252,6 +251,6 @@ def success_metrics(played: Sequence[Played], tags: Sequence[str]) -> dict[str, 
 
 
 def tree_totals(played: Sequence[Played]) -> dict[str, float]:
-    """What the trees of some rollouts came to, ``tree/..``; nothing where they were chains."""
+    """Metrics of the trees of rollouts, ``tree/..``; empty if nothing was branched."""
     names = [name for name in played[0].metrics if name.startswith("tree/")]
     return {name: sum(one.metrics[name] for one in played) for name in names if all(name in p.metrics for p in played)}

@@ -1,4 +1,4 @@
-"""What ``report.html`` shows of a training run: how success went, where the time went, what the model does now."""
+"""The ``report.html`` of a training run: success over time, where the time went, and current trajectories."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _THOUGHTS = (
 
 
 class RunReport:
-    """Gathers, rollout by rollout, what the report shows; its timeline is that of this process.
+    """Collects the report's content, rollout by rollout; its timeline is that of this process.
 
     Attributes:
         path: The file to write.
     """
 
     def __init__(self, proxy: LLMAgentProxy, folder: Path, title: str, facts: Mapping[str, Any]) -> None:
-        """Begin now; from here on the proxy records what each lane does.
+        """Begin recording; from now on the proxy records what each worker does.
 
         Args:
             proxy: Plays the rollouts.
-            folder: The run's, with its metrics.
-            title: Of the page.
-            facts: What to know about the run.
+            folder: The run's folder, with its metrics.
+            title: The page's title.
+            facts: Facts about the run.
         """
         proxy.record_lanes = True
         self.path = folder / REPORT_FILE
@@ -51,13 +51,13 @@ class RunReport:
 
     @contextmanager
     def served(self, words: Callable[[], str]) -> Iterator[str]:
-        """Serve the page within a block, as it was written last.
+        """Serve the last written page within a block.
 
         Args:
-            words: Says how far the training is; called from another thread.
+            words: Returns the progress of the training; called from another thread.
 
         Yields:
-            The address at which it is looked at.
+            The address of the page.
 
         Raises:
             ConfigError: It cannot be served.
@@ -72,7 +72,7 @@ class RunReport:
             yield
 
     def add_rollout(self, val: bool) -> None:
-        """A rollout is over; the trajectories of the last validation are shown."""
+        """Add a finished rollout; the trajectories of the last validation are shown."""
         for span in self._proxy.timeline.spans:
             self._timeline.add(span)
         self._timeline.marks += self._proxy.timeline.marks
@@ -80,7 +80,7 @@ class RunReport:
             self._report = replace(self._report, episodes=report_of(self._proxy, "val").episodes)
 
     def write(self) -> None:
-        """Write the page as far as the run has come; an older one stays where this process did nothing."""
+        """Write the page of the run so far; an older one is kept if this process did nothing."""
         if not self._timeline.spans:
             return
         kinds = dict.fromkeys(span.kind for span in self._timeline.spans)
@@ -109,11 +109,11 @@ def history(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
     """The lines of a metrics file as :class:`~ragen.llm_agent.report.Report` wants its history.
 
     Args:
-        lines: As ``read_metrics`` gives them.
+        lines: The result of ``read_metrics``.
 
     Returns:
-        For each step of training its number, what was validated, success and reward in training as those of a tag
-        ``in training``, and what was measured of thoughts.
+        For each training step its number, validation metrics, success and reward in training under the tag ``in
+        training``, and metrics of thoughts.
     """
     return [_step(line) for line in lines if line["phase"] == TRAIN]
 

@@ -1,7 +1,7 @@
-"""The keys that ``trainer.backend: tiny`` reads, checked once and given types, before torch is imported.
+"""The keys of ``trainer.backend: tiny``, checked and typed before torch is imported.
 
-They are those of the run (``trainer``), of the model (``tiny_model``), of its warm-up (``warm_up``), of how a batch
-becomes a step of GRPO or PPO (by verl's names), and of the analysis of gradients.
+They concern the run (``trainer``), the model (``tiny_model``), its warm-up (``warm_up``), the update by GRPO or PPO
+(with verl's names), and the gradient analysis.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class TinyModelSettings:
         num_hidden_layers: Layers.
         num_attention_heads: Heads of each layer.
         intermediate_size: Width of the layers' inner part.
-        max_position_embeddings: The longest context, in tokens.
-        initializer_range: Standard deviation of the first weights. At this size the usual 0.02 hardly learns.
+        max_position_embeddings: Maximum context length in tokens.
+        initializer_range: Standard deviation of the initial weights. At this size the usual 0.02 hardly learns.
         rope_theta: Base of the rotary position embedding. A small one distinguishes neighbors in a short context; with
             the usual 10000 this model does not learn to read a grid.
     """
@@ -70,12 +70,12 @@ class TinyModelSettings:
 
 @dataclass(frozen=True)
 class WarmUpSettings:
-    """How the model is warmed up; the keys are those under ``warm_up``.
+    """The settings of the warm-up; the keys are those under ``warm_up``.
 
     Attributes:
-        steps: Steps of the optimizer; 0 skips the warm-up.
-        groups: Different starts that are demonstrated, split among the tags as the training groups are.
-        batch_size: Demonstrations of one step.
+        steps: Optimizer steps; 0 skips the warm-up.
+        groups: Number of distinct initial states in the demonstrations, split among the tags like the training groups.
+        batch_size: Demonstrations per step.
         lr: Learning rate; it rises over the first tenth of the steps and falls along a cosine to a twentieth.
         random: Fraction of thoughtless replies.
         malformed: Fraction of malformed replies.
@@ -103,7 +103,7 @@ _ACTOR = "actor_rollout_ref.actor"
 
 @dataclass(frozen=True)
 class UpdateSettings:
-    """How a batch becomes a step; names and defaults are verl's.
+    """The settings of updates; names and defaults are verl's.
 
     Attributes:
         estimator: ``algorithm.adv_estimator``: ``grpo``, ``rloo``, or ``gae``, which makes it PPO with a critic.
@@ -111,21 +111,21 @@ class UpdateSettings:
         gamma: Discount from token to token, for ``gae``.
         lam: GAE's lambda.
         lr: The actor's learning rate.
-        critic_lr: The critic's.
-        grad_clip: Gradients with a larger norm are scaled down to it.
-        epochs: How often the batch is gone through.
-        mini_batch_size: Rows of one step of the optimizer.
-        max_tokens: Tokens of a micro-batch, padding included.
+        critic_lr: The critic's learning rate.
+        grad_clip: Maximum norm of gradients.
+        epochs: Number of passes over the batch.
+        mini_batch_size: Rows per optimizer step.
+        max_tokens: Maximum number of tokens of a micro-batch, including padding.
         clip_ratio_low: PPO's clip range below 1.
         clip_ratio_high: PPO's clip range above 1.
-        aggregation: How token losses become one.
-        entropy_coeff: How much entropy counts against the loss.
-        use_kl_loss: Whether to hold the model near the one that the steps began with.
-        kl_loss_coef: How much.
-        kl_loss_type: How it is estimated.
-        cliprange_value: How far the critic's values may move in a step.
-        temperature: At which replies are drawn.
-        weights: By what advantages are multiplied; see :mod:`ragen.llm_agent.filtering.advantages`.
+        aggregation: The aggregation of token losses.
+        entropy_coeff: Coefficient of the entropy bonus.
+        use_kl_loss: Whether to add a KL penalty to the initial model.
+        kl_loss_coef: Its coefficient.
+        kl_loss_type: Its estimator.
+        cliprange_value: Clip range of the critic's values.
+        temperature: The sampling temperature.
+        weights: Weights of advantages; see :mod:`ragen.llm_agent.filtering.advantages`.
     """
 
     estimator: str = key("grpo", "algorithm.adv_estimator", allowed=ESTIMATORS)
@@ -164,7 +164,7 @@ class UpdateSettings:
 
 
 def _temperature(config: Any) -> float:
-    """The rollouts' temperature, if training can compute the probabilities that replies are drawn with."""
+    """The rollouts' temperature, if training can compute the probabilities with which replies are sampled."""
     rollout = "actor_rollout_ref.rollout"
     if not setting(config, f"{rollout}.do_sample", bool, True):
         raise ConfigError(f"configuration key '{rollout}.do_sample' is False; training needs sampled replies.")
@@ -190,14 +190,14 @@ QUANTILE, FIXED = BUCKET_MODES = ("quantile", "fixed_rv")
 
 @dataclass(frozen=True)
 class AnalysisSettings:
-    """When gradients are looked at, and in which buckets; keys are RAGEN's.
+    """The settings of the gradient analysis; keys are RAGEN's.
 
     Attributes:
         is_on: ``gradient_analysis_mode``.
         every: Steps between two analyses; the first step is one. 0 for none.
-        only: ``gradient_analysis_only``: nothing is learned.
-        ends: ``exit_after_gradient_analysis``: the run ends after the first.
-        buckets: How many buckets there are with ``quantile``, or as many as there are groups.
+        only: ``gradient_analysis_only``: the model is not updated.
+        ends: ``exit_after_gradient_analysis``: the run ends after the first analysis.
+        buckets: Number of buckets with ``quantile``, at most the number of groups.
         mode: ``quantile``, of equal size, or ``fixed_rv``: standard deviations from 0 to 1, 1 to 2, .. and above 5.
     """
 
@@ -225,10 +225,10 @@ class AnalysisSettings:
         return read(cls, config)
 
     def is_due(self, step: int) -> bool:
-        """Whether a step's gradients are looked at.
+        """Whether a step's gradients are analyzed.
 
         Args:
-            step: From 1.
+            step: The step, from 1.
         """
         return self.is_on and self.every > 0 and (step - 1) % self.every == 0
 
@@ -256,28 +256,28 @@ DECISIVE = (
 
 @dataclass(frozen=True)
 class TrainerSettings:
-    """How long to train, what to write and where; names are verl's where verl has them.
+    """The settings of a run; names are verl's if verl has them.
 
     Attributes:
-        folder: ``output_dir``: checkpoints, metrics and the learning curve go there.
-        seed: Decides the first weights, what is drawn and in which order it is learned.
+        folder: ``output_dir``, the folder of checkpoints, metrics and the learning curve.
+        seed: Determines the initial weights, the sampling, and the order of training rows.
         steps: ``total_training_steps`` after the warm-up.
         test_freq: Steps between two validations; 0: only at the beginning and the end.
         save_freq: Steps between two checkpoints, also while warming up; 0: only at the end and when stopped.
         keep: ``max_ckpt_to_keep``; 0 keeps all.
         resume: ``resume_mode``: ``auto`` resumes from the newest checkpoint in ``folder``; ``disable`` starts over, and
-            sets aside the checkpoints that are there.
+            moves existing checkpoints aside.
         loggers: ``logger``: names of :data:`ragen.tracking.PACKAGES`.
         project: ``project_name``, for trackers.
         report: Whether to write ``report.html``; see :mod:`ragen.llm_agent.report`.
-        is_live: Whether to serve it while the training goes on.
-        threads: Of torch. One is fastest for a model as small as this.
+        is_live: Whether to serve it during the training.
+        threads: Threads of torch. One is fastest for a model as small as this.
         model: The model's size.
-        warm_up: How it is warmed up.
-        filters: Which groups are trained on.
-        updates: How.
-        tables: Which tables are written.
-        analysis: When gradients are looked at, bucket by bucket.
+        warm_up: The warm-up.
+        filters: The group filters.
+        updates: The updates.
+        tables: The tables to write.
+        analysis: The gradient analysis.
         collapse: ``collapse_detection``: whether thoughts depend on prompts, measured every few steps.
     """
 
@@ -332,9 +332,9 @@ class TrainerSettings:
 
 
 def about_training(config: Any) -> dict[str, Any]:
-    """All that decides what is learned and how it is measured, as flat keys.
+    """The settings that determine the training and its measurements, as flat keys.
 
-    How long to train, what to write and how often, and what only decides how fast, is left out.
+    The length of the training, its output, and settings that only affect speed are excluded.
 
     Raises:
         ConfigError: A key cannot be read.

@@ -1,4 +1,4 @@
-"""A Qwen2 small enough to learn on a laptop, with random weights of its own, and a critic on the same body."""
+"""A randomly initialized Qwen2 small enough to train on a laptop, and a critic with the same body."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def build_model(settings: TinyModelSettings, tokenizer: Any, seed: int) -> Qwen2
 
     Args:
         settings: Its size.
-        tokenizer: Says how many tokens there are, and which end a reply and fill up rows.
-        seed: Decides the weights; torch's global random numbers stay as they are.
+        tokenizer: Determines the vocabulary size, and the end and padding tokens.
+        seed: Seed of the weights; torch's global generator is unchanged.
     """
     config = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -45,15 +45,15 @@ def build_model(settings: TinyModelSettings, tokenizer: Any, seed: int) -> Qwen2
 
 
 def frozen_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy of a model that is never trained."""
+    """A frozen copy of a model."""
     return copy.deepcopy(model).eval().requires_grad_(False)
 
 
 class ValueModel(nn.Module):
-    """Predicts at every token the score that is still to come: a model's body, copied, and one output, at first 0."""
+    """Predicts the remaining score at every token: a copy of a model's body with one output, initially 0."""
 
     def __init__(self, actor: PreTrainedModel) -> None:
-        """Start from what the actor knows."""
+        """Copy the actor's body."""
         super().__init__()
         self.body = copy.deepcopy(actor.get_decoder())
         self.head = nn.Linear(actor.config.hidden_size, 1)

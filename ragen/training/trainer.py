@@ -1,8 +1,8 @@
-"""Trains the tiny model: warm-up, then rollouts and updates in turn, with checkpoints from which it goes on exactly.
+"""Trains the tiny model: warm-up, then alternating rollouts and updates, with checkpoints for exact resumption.
 
-What a step does is a function of the configuration, the weights and optimizers, the number of the step, the counter of
-environment seeds, and the counter of answered batches, from which the sampler's random numbers follow. A checkpoint has
-all of these, so a run that was stopped and resumed gives the same weights and metrics, to the bit, as one that was not.
+A step depends only on the configuration, the weights and optimizers, the step's number, the counter of environment
+seeds, and the counter of answered batches, from which the sampling seeds are derived. A checkpoint has all of these, so
+a resumed run has the same weights and metrics, bit for bit, as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ CURVE_FILE = "learning_curve.png"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended.
+    """The outcome of a run.
 
     Attributes:
-        finished: Whether all steps are done, or an early stop came; else a stop was asked for.
-        folder: Where its files are.
-        validations: The steps of training at which it was validated in this process, with what came of it.
+        finished: Whether all steps are done, or the run stopped early; False if it was interrupted.
+        folder: The output folder.
+        validations: Validation metrics of this process, by training step.
         early_stop: Why it ended before its last step, a key of ``early_stop.REASONS``; None if it did not.
     """
 
@@ -68,15 +68,15 @@ class Outcome:
 
 
 def train(config: Any, quiet: bool = False) -> Outcome:
-    """Train as the configuration says, until the last step is done or a stop is asked for.
+    """Train according to the configuration, until the last step is done or a stop is requested.
 
     Args:
         config: The whole configuration.
         quiet: Print nothing.
 
     Raises:
-        ConfigError: The configuration cannot work; nothing was built.
-        RagenError: Training failed; the newest checkpoint is still there.
+        ConfigError: The configuration is invalid; nothing was built.
+        RagenError: Training failed; the newest checkpoint is unaffected.
     """
     settings = TrainerSettings.read(config)
     with StopRequest() as stop, torch_threads(settings.threads), TinyTrainer(config, settings, stop, quiet) as trainer:
@@ -87,24 +87,24 @@ class TinyTrainer(Closing):
     """One run; a context manager.
 
     Attributes:
-        model: The model that learns.
+        model: The model.
         player: Plays rollouts with it.
-        learner: Updates it; None while it is still warming up.
-        step: How many steps of training are done.
+        learner: Updates it; None during the warm-up.
+        step: Number of finished training steps.
     """
 
     def __init__(self, config: Any, settings: TrainerSettings, stop: StopRequest, quiet: bool = False) -> None:
-        """Check everything, and make model and environments.
+        """Check everything, and create model and environments.
 
         Args:
             config: The whole configuration.
-            settings: What was read of it.
-            stop: Asked after every step whether to go on.
+            settings: The settings read from it.
+            stop: Checked after every step.
             quiet: Print nothing.
 
         Raises:
             ConfigError: The checkpoints are of a run with another configuration.
-            CheckpointError: There are checkpoints, and none can be read.
+            CheckpointError: There are checkpoints, but none can be read.
         """
         self._config = config
         self._settings = settings
@@ -134,7 +134,7 @@ class TinyTrainer(Closing):
             self._loggers.close()
 
     def run(self) -> Outcome:
-        """Go on from the newest checkpoint, or begin; see :func:`train`."""
+        """Resume from the newest checkpoint, or start; see :func:`train`."""
         settings = self._settings
         _make_folder(settings.folder)
         seed_everything(settings.seed)
@@ -162,7 +162,7 @@ class TinyTrainer(Closing):
 
     @contextmanager
     def _served(self) -> Iterator[None]:
-        """A block in which the report is served, where that is asked for."""
+        """Serve the report within the block, if configured."""
         if self._report is None or not self._settings.is_live:
             yield
             return
@@ -171,7 +171,7 @@ class TinyTrainer(Closing):
             yield
 
     def _find(self) -> Found | None:
-        """The checkpoint to resume from, once it is seen to be of the same training."""
+        """The checkpoint to resume from, checked to be of the same training."""
         found = self._checkpoints.newest_readable()
         changed = [] if found is None else differing(found.state["about"], self._about)
         if changed:
@@ -207,7 +207,7 @@ class TinyTrainer(Closing):
     # The two phases
 
     def _warm_up(self, state: Mapping[str, Any] | None) -> bool:
-        """Warm up; whether it came to its end."""
+        """Warm up; returns whether it finished."""
         if state is not None and state["phase"] == TRAIN:
             return True
         settings = self._settings.warm_up
@@ -231,7 +231,7 @@ class TinyTrainer(Closing):
         return self._warm_steps >= settings.steps and not self._stop.wanted
 
     def _train(self, state: Mapping[str, Any] | None) -> bool:
-        """Improve the model by reward; whether it came to its end."""
+        """Train by reinforcement learning; returns whether it finished."""
         settings = self._settings
         learner = self.learner = Learner(self.model, settings.updates, settings.seed)
         if state is not None and state["phase"] == TRAIN:
@@ -260,7 +260,7 @@ class TinyTrainer(Closing):
 
     @property
     def _ends_early(self) -> bool:
-        """Whether there is a reason to end before the last step."""
+        """Whether to stop before the last step."""
         analysis = self._settings.analysis
         has_analysed = analysis.ends and any(map(analysis.is_due, range(1, self.step + 1)))
         return self._early.kind is not None or has_analysed
@@ -292,7 +292,7 @@ class TinyTrainer(Closing):
         return batches[-1].groups
 
     def _measured(self, played: Played) -> dict[str, float]:
-        """Whether thoughts depend on prompts, where this step is measured: before anything is left out, or learned."""
+        """Collapse metrics, if this step is measured: before groups are filtered, and before the update."""
         if played.thoughts is None:
             return {}
         scorer = HfScorer(self.model, self._tokenizer, "the policy", self._settings.updates.temperature)
@@ -308,7 +308,7 @@ class TinyTrainer(Closing):
         return nullcontext() if self._report is None else self._report.learning()
 
     def _update(self, learner: Learner, sample: Sample) -> dict[str, float]:
-        """Learn from a sample; nothing where it has nothing to learn from."""
+        """Update the model with a sample; does nothing if it is empty."""
         if not any(member.rows for member in all_members(sample.groups)):
             return {"train/rows": 0.0}
         batch = training_batch(sample.groups, self._tokenizer.pad_token_id)
@@ -321,7 +321,7 @@ class TinyTrainer(Closing):
         return logged | learner.update(batch, self.step, sample.loss_scale)
 
     def _with_entropies(self, learner: Learner, groups: Sequence[Group]) -> list[Group]:
-        """Groups whose members know how uncertain the model was."""
+        """Groups with entropies of their members."""
         batch = training_batch(groups, self._tokenizer.pad_token_id)
         rows: dict[int, list[float]] = {}
         for episode, row in zip(batch.episodes, learner.entropies(batch), strict=True):
@@ -408,7 +408,7 @@ class TinyTrainer(Closing):
 
 
 def _uncertain(member: Trajectory, rows: Sequence[float] | None) -> Trajectory:
-    """A trajectory with its entropy, the mean over its rows; one without rows was never uncertain."""
+    """A trajectory with its entropy, the mean over its rows; 0 without rows."""
     return replace(member, entropy=fmean(rows) if rows else 0.0)
 
 
@@ -418,7 +418,7 @@ def _is_due(step: int, every: int) -> bool:
 
 @contextmanager
 def _no_progress_bar() -> Iterator[None]:
-    """Keep transformers from drawing a progress bar of its own across ours."""
+    """Disable the progress bar of transformers, which would interfere with ours."""
     shown = hf_logging.is_progress_bar_enabled()
     hf_logging.disable_progress_bar()
     try:

@@ -15,19 +15,19 @@ with needs("train", "`ragen train`"):
     import torch
     from torch import Tensor
 
-_SIMILAR = 1.25  # how much longer than the shortest first prompt of a micro-batch another may be
+_SIMILAR = 1.25  # maximum ratio of the lengths of first prompts in a micro-batch
 
 
 @dataclass(frozen=True)
 class TrainingBatch:
-    """Rows to train on, as verl's algorithms want them.
+    """Rows to train on, in the format of verl's algorithms.
 
-    Column t of ``response_mask``, ``rewards`` and everything in ``columns`` speaks of the token after token t.
+    Column t of ``response_mask``, ``rewards`` and everything in ``columns`` refers to token t + 1.
 
     Attributes:
         input_ids: int64 ``(rows, tokens)``, padded on the left.
         attention_mask: int64 ``(rows, tokens)``.
-        response_mask: float32 ``(rows, tokens - 1)``, 1 at tokens that the model chose and that are learned here.
+        response_mask: float32 ``(rows, tokens - 1)``, 1 at sampled tokens that this row trains on.
         rewards: float32 ``(rows, tokens - 1)``, what verl calls ``token_level_rewards``.
         uids: The group of each row.
         episodes: The trajectory of each row, numbered through the batch; most have one row.
@@ -53,7 +53,7 @@ class TrainingBatch:
         return self.attention_mask.sum(-1).tolist()
 
     def first_prompt(self, row: int) -> list[int]:
-        """A row's tokens before the first that the model chose, its whole where it chose none."""
+        """A row's tokens before the first sampled one; all tokens if none was sampled."""
         start = self.input_ids.shape[1] - int(self.attention_mask[row].sum())
         chosen = self.response_mask[row].nonzero()
         return self.input_ids[row, start : int(chosen[0]) + 1 if len(chosen) else None].tolist()
@@ -63,7 +63,7 @@ class TrainingBatch:
         return replace(self, columns={**self.columns, **columns})
 
     def select(self, rows: Sequence[int]) -> TrainingBatch:
-        """Some of the rows, without the padding that they all have."""
+        """Some of the rows, without their common padding."""
         index = torch.tensor(rows, dtype=torch.int64)
         start = self.input_ids.shape[1] - int(self.attention_mask[index].sum(-1).max())
         return TrainingBatch(
@@ -82,11 +82,11 @@ class TrainingBatch:
         return [row for row, episode in enumerate(self.episodes) if row == 0 or episode != self.episodes[row - 1]]
 
     def micro_batches(self, rows: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-        """Rows in batches whose first prompts are of similar length, those with the same one side by side.
+        """Rows in batches whose first prompts have similar lengths, with equal prompts adjacent.
 
         Args:
             rows: The rows.
-            max_tokens: The most tokens of a batch, padding included; a single row may have more.
+            max_tokens: Maximum number of tokens of a batch, including padding; a single row may have more.
         """
         lengths, prompts = self.lengths, {row: self.first_prompt(row) for row in rows}
         pending: list[int] = []
@@ -105,7 +105,7 @@ def training_batch(groups: Sequence[Group], pad_id: int) -> TrainingBatch:
 
     Args:
         groups: At least one, with rows.
-        pad_id: Fills up the rows.
+        pad_id: The padding token.
     """
     members = [(group.uid, member) for group in groups for member in group.members]
     origins = [(episode, uid, member) for episode, (uid, member) in enumerate(members) for _ in member.rows]
@@ -123,7 +123,7 @@ def training_batch(groups: Sequence[Group], pad_id: int) -> TrainingBatch:
 
 
 def _advantages(rows: Sequence[TokenRow]) -> dict[str, Tensor]:
-    """The rows' own advantages as a column; none where one has none."""
+    """The rows' own advantages as a column; empty if any row has none."""
     known = [row.advantages for row in rows if row.advantages is not None]
     if len(known) < len(rows):
         return {}
@@ -139,7 +139,7 @@ def batch_of_rows(rows: Sequence[TokenRow], pad_id: int) -> TrainingBatch:
 
 
 def left_padded(rows: Sequence[Sequence[float]], filler: float, dtype: torch.dtype) -> Tensor:
-    """Rows as one tensor ``(rows, longest)``, the filler before those that are shorter."""
+    """Rows as one tensor ``(rows, longest)``, padded on the left with ``filler``."""
     width = max(map(len, rows))
     tensor = torch.full((len(rows), width), filler, dtype=dtype)
     for place, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""What is trained on: trajectories as rows of tokens, in groups that started alike."""
+"""The training data: trajectories as rows of tokens, in groups with the same initial state."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TokenRow:
-    """Tokens, and which of them the model chose.
+    """A row of tokens, with the mask of sampled ones.
 
     Attributes:
         ids: The tokens.
-        mask: For each token, 1 if the model chose it and it is learned here, else 0.
-        scores: For each token, the score that stands on it.
-        advantages: For each token its advantage, where the rollout says it; else None.
+        mask: For each token, 1 if it was sampled and this row trains on it, else 0.
+        scores: The score of each token.
+        advantages: The advantage of each token, if the rollout has them; else None.
     """
 
     ids: list[int]
@@ -32,7 +32,7 @@ class TokenRow:
 
         Args:
             rollouts: The batch.
-            place: Which row.
+            place: Index of the row.
             scores: The batch's column of scores.
         """
         batch = rollouts.batch
@@ -40,7 +40,7 @@ class TokenRow:
         after_first = seen[1:]
         mask, found = (batch[name][place][after_first].tolist() for name in ("loss_mask", scores))
         ids = batch["input_ids"][place][seen].tolist()
-        lead = len(ids) - len(mask)  # 1 where the row is the longest: then nothing speaks of its first token
+        lead = len(ids) - len(mask)  # 1 for the longest row, whose first token has no column
         advantages = None
         if "advantages" in set(batch.keys()):
             advantages = [0.0] * lead + batch["advantages"][place][after_first].tolist()
@@ -52,13 +52,13 @@ class Trajectory:
     """One episode.
 
     Attributes:
-        env_id: Where it was played.
+        env_id: Its environment.
         tag: The environment's tag.
         reward: The sum of the environment's rewards, with the sign of ``trainer.reward_sign``.
         score: What it is trained on: rewards and penalties, normalized as the configuration says.
-        rows: Its tokens. One row, or several where the model was not shown what it had written token by token.
-        weight: How much it counts in means: 1, or the fraction of its tree that it stands for.
-        entropy: The mean entropy of a token, in nats, the mean over its rows; None where it was not asked for.
+        rows: Its tokens. One row, or several if prompts did not contain earlier replies token by token.
+        weight: Its weight in means: 1, or its fraction of its tree.
+        entropy: The mean token entropy in nats, averaged over its rows; None if not requested.
     """
 
     env_id: int
@@ -72,10 +72,10 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class Group:
-    """Trajectories from the same start.
+    """Trajectories with the same initial state.
 
     Attributes:
-        uid: Different for every group that was ever played.
+        uid: A unique id.
         members: The trajectories.
     """
 
@@ -84,22 +84,22 @@ class Group:
 
     @property
     def scores(self) -> list[float]:
-        """What its members are trained on."""
+        """The scores of its members."""
         return [member.score for member in self.members]
 
     @property
     def rewards(self) -> list[float]:
-        """What its members earned."""
+        """The rewards of its members."""
         return [member.reward for member in self.members]
 
     @property
     def lengths(self) -> list[int]:
-        """How many tokens the model chose in each of its members."""
+        """The number of sampled tokens of each member."""
         return [sum(sum(row.mask) for row in member.rows) for member in self.members]
 
     @property
     def entropies(self) -> list[float]:
-        """How uncertain the model was in each of its members, where that is known."""
+        """The entropies of its members, if known."""
         return [member.entropy for member in self.members if member.entropy is not None]
 
 

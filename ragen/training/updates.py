@@ -1,7 +1,7 @@
 """One step of GRPO or PPO: verl's advantages, policy loss and aggregation, on a model in this process.
 
-A batch is cut twice. *Mini-batches* are what the optimizer steps on. *Micro-batches* are what fits into memory; every
-loss is divided by the mini-batch's counts, so that their number changes nothing.
+A batch is split twice. The optimizer takes a step per *mini-batch*. *Micro-batches* fit into memory; every loss is
+divided by the mini-batch's counts, so that their number does not affect the result.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ with needs("train", "`ragen train`"):
     from ragen.ppo import optimiser_step
 
 
-_ENTROPY = "entropy_sum"  # of a step's tokens, in nats
+_ENTROPY = "entropy_sum"  # sum over a step's tokens, in nats
 
 
 def advantages_and_returns(batch: TrainingBatch, settings: UpdateSettings) -> tuple[Tensor, Tensor]:
-    """What verl's estimator makes of the scores.
+    """Advantages and returns by verl's estimator.
 
-    Estimators that compare trajectories see each of them once, also those whose tokens make several rows; what they
-    find holds for all its rows.
+    Estimators that compare trajectories see each of them once, even if its tokens form several rows; the result applies
+    to all its rows.
 
     Args:
-        batch: With ``columns["values"]`` for ``gae``.
-        settings: Which estimator.
+        batch: A batch, with ``columns["values"]`` for ``gae``.
+        settings: Selects the estimator.
 
     Returns:
-        Two tensors ``(rows, tokens - 1)``; only what stands at chosen tokens means anything.
+        Two tensors ``(rows, tokens - 1)``; only the values at sampled tokens are meaningful.
     """
     from verl.trainer.ppo import core_algos
 
@@ -58,22 +58,22 @@ def advantages_and_returns(batch: TrainingBatch, settings: UpdateSettings) -> tu
 
 
 class Learner:
-    """The model that learns, with all that learning needs.
+    """The model with optimizer, reference model and critic.
 
     Attributes:
         model: The actor.
         optimizer: Its optimizer.
-        reference: The model as it was at first; None without ``use_kl_loss``.
+        reference: The initial model; None without ``use_kl_loss``.
         critic: Predicts scores; None unless the estimator is ``gae``.
     """
 
     def __init__(self, model: PreTrainedModel, settings: UpdateSettings, seed: int) -> None:
-        """Start learning with a model as it is now.
+        """Start training a model.
 
         Args:
-            model: It is changed in place.
-            settings: How to learn.
-            seed: Decides the order of rows.
+            model: The model, which is modified in place.
+            settings: The settings of updates.
+            seed: Seed of the order of rows.
         """
         from verl.workers.config import ActorConfig
 
@@ -89,7 +89,7 @@ class Learner:
                 self.critic.parameters(), lr=settings.critic_lr, betas=(0.9, 0.99), weight_decay=0.0
             )
         self._verl = ActorConfig(
-            strategy="fsdp",  # verl wants a name; nothing is sharded here
+            strategy="fsdp",  # verl requires a name; nothing is sharded here
             rollout_n=1,
             ppo_micro_batch_size_per_gpu=1,
             clip_ratio_low=settings.clip_ratio_low,
@@ -97,15 +97,15 @@ class Learner:
         )
 
     def update(self, batch: TrainingBatch, step: int, scale: float = 1.0) -> dict[str, float]:
-        """Learn from one batch.
+        """Update the model with one batch.
 
         Args:
             batch: Rows with masks, rewards and groups.
-            step: The number of the step; with the seed it decides the order of rows.
-            scale: What the advantages are multiplied by; what a critic learns is not.
+            step: The number of the step; determines the order of rows together with the seed.
+            scale: Factor of the advantages; it does not apply to the critic.
 
         Returns:
-            Metrics, named as verl names them.
+            Metrics with verl's names.
         """
         batch, logged = self.prepared(batch, scale)
         found = [
@@ -122,7 +122,7 @@ class Learner:
         )
 
     def prepared(self, batch: TrainingBatch, scale: float = 1.0) -> tuple[TrainingBatch, dict[str, float]]:
-        """The batch with all that a step learns from, advantages weighed, and what to log of the weights."""
+        """The batch with all columns for a step, including weighted advantages, and metrics of the weights."""
         batch, weights = self._prepared(batch), self.settings.weights
         advantages, logged = batch.columns["advantages"], dict[str, float]()
         if weights:
@@ -132,7 +132,7 @@ class Learner:
         return batch.with_columns(advantages=advantages * scale), logged
 
     def entropies(self, batch: TrainingBatch) -> list[list[float]]:
-        """The entropy of what each chosen token was drawn from, in nats, row by row."""
+        """The entropy of the distribution of each sampled token, in nats, row by row."""
 
         def compute(part: TrainingBatch) -> Tensor:
             return log_probs_and_entropies(self.model, part, self.settings.temperature)[1]
@@ -141,7 +141,7 @@ class Learner:
         return [row[mask.bool()].tolist() for row, mask in zip(found, batch.response_mask, strict=True)]
 
     def _prepared(self, batch: TrainingBatch) -> TrainingBatch:
-        """The batch with all that has to be known before the weights change."""
+        """The batch with all columns that must be computed before the weights change."""
         columns = {} if self._is_one_step(batch) else {"old_log_probs": self.log_probs(batch)}
         if self.reference is not None:
             columns["reference_log_probs"] = self._log_probs_of(self.reference, batch)
@@ -149,17 +149,17 @@ class Learner:
             critic = self.critic
             columns["values"] = without_gradient(lambda part: values(critic, part), batch, self.settings.max_tokens)
         batch = batch.with_columns(**columns)
-        if "advantages" in batch.columns:  # rollouts of trees bring their own
+        if "advantages" in batch.columns:  # from rollouts of trees
             return batch
         advantages, returns = advantages_and_returns(batch, self.settings)
         return batch.with_columns(advantages=advantages, returns=returns)
 
     def _is_one_step(self, batch: TrainingBatch) -> bool:
-        """Whether the batch is learned from in one step: then the old probabilities are those of that step itself."""
+        """Whether the batch takes a single optimizer step, whose own probabilities are then the old ones."""
         return self.settings.epochs == 1 and len(batch) <= self.settings.mini_batch_size
 
     def log_probs(self, batch: TrainingBatch) -> Tensor:
-        """The model's log-probabilities of a batch's chosen tokens, ``(rows, tokens - 1)``."""
+        """The model's log-probabilities of a batch's sampled tokens, ``(rows, tokens - 1)``."""
         return self._log_probs_of(self.model, batch)
 
     def _log_probs_of(self, model: PreTrainedModel, batch: TrainingBatch) -> Tensor:
@@ -175,7 +175,7 @@ class Learner:
             yield order[start : start + self.settings.mini_batch_size]
 
     def _step(self, batch: TrainingBatch, rows: list[int]) -> dict[str, float]:
-        """One step of the optimizers; its metrics."""
+        """One step of the optimizers; returns its metrics."""
         metrics: dict[str, float] = defaultdict(float)
         tokens = int(batch.response_mask[rows].sum())
         counts = {"dp_size": 1, "batch_num_tokens": max(1, tokens), "global_batch_size": len(rows)}
@@ -193,7 +193,7 @@ class Learner:
         return metrics
 
     def _actor_gradient(self, part: TrainingBatch, counts: dict[str, int], share: float) -> dict[str, float]:
-        """Add a micro-batch's gradient to the actor's; its part of the mini-batch's metrics."""
+        """Add a micro-batch's gradient to the actor's; returns its part of the mini-batch's metrics."""
         terms, found, entropy_sum = self._terms(part, counts)
         loss = terms["policy"] - self.settings.entropy_coeff * terms["entropy"]
         metrics = {name: value * share for name, value in found.items()}
@@ -227,7 +227,7 @@ class Learner:
         return terms, found, (entropies.detach() * mask).sum().item()
 
     def gradients(self, batch: TrainingBatch) -> tuple[dict[str, float], dict[str, float]]:
-        """The terms of a batch's loss as they stand in it, and the norm of the gradient of each; nothing is learned.
+        """The terms of a batch's loss with their coefficients, and the norm of each one's gradient, without an update.
 
         Returns:
             ``policy``, ``entropy`` and, with ``use_kl_loss``, ``kl``; and ``task``, ``entropy`` and ``kl``.
@@ -250,7 +250,7 @@ class Learner:
     def _critic_gradient(
         self, critic: ValueModel, part: TrainingBatch, counts: dict[str, int], share: float
     ) -> dict[str, float]:
-        """Add a micro-batch's gradient to the critic's; its part of the mini-batch's metrics."""
+        """Add a micro-batch's gradient to the critic's; returns its part of the mini-batch's metrics."""
         from verl.trainer.ppo import core_algos
 
         loss, clipped = core_algos.compute_value_loss(
@@ -266,14 +266,14 @@ class Learner:
         return {"critic/vf_loss": loss.item(), "critic/vf_clipfrac": float(clipped) * share}
 
     def state_dict(self) -> dict[str, Any]:
-        """All that :meth:`load_state_dict` needs to go on exactly."""
+        """The state for an exact resumption by :meth:`load_state_dict`."""
         return {name: part.state_dict() for name, part in self._parts().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` gave.
+        """Restore a result of :meth:`state_dict`.
 
         Raises:
-            KeyError, RuntimeError, ValueError: It is of another model or other settings.
+            KeyError, RuntimeError, ValueError: It belongs to another model or to other settings.
         """
         for name, part in self._parts().items():
             part.load_state_dict(state[name])

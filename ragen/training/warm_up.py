@@ -1,8 +1,7 @@
-"""The model learns to answer at all, from demonstrations that scripted players give in the same environments.
+"""Supervised warm-up: the model learns the format of replies from demonstrations of scripted players.
 
-Demonstrations come from the same rollout loop as everything else: ``LLMAgentProxy`` with the scripted backend. Some of
-them are thoughtless on purpose (``warm_up.random``), so that the model learns good and bad ways to answer, and leaves
-something to improve by reward.
+Demonstrations come from the usual rollout loop: ``LLMAgentProxy`` with the scripted backend. Some of them are random on
+purpose (``warm_up.random``), so that reinforcement learning has something to improve.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ with needs("train", "`ragen train`"):
 
 
 def demonstrations(config: Any, tokenizer: Any, settings: WarmUpSettings) -> list[TokenRow]:
-    """Play the demonstrations; the same for the same configuration.
+    """Play the demonstrations; deterministic for a configuration.
 
     Args:
         config: The whole configuration.
         tokenizer: The model's.
-        settings: How many, and how good.
+        settings: Their number and quality.
     """
     from verl import DataProto
 
@@ -48,7 +47,7 @@ def demonstrations(config: Any, tokenizer: Any, settings: WarmUpSettings) -> lis
 
 
 def demonstration_config(config: Any, settings: WarmUpSettings) -> Any:
-    """The configuration that demonstrations are played with: many groups of one, learned with the tags of replies."""
+    """The configuration of demonstrations: many groups of one, with the tags of replies included in the loss."""
     from omegaconf import OmegaConf
 
     config = OmegaConf.create(plain_sections(config, known_sections()))
@@ -84,15 +83,15 @@ class WarmUp:
         seed: int = 0,
         max_tokens: int = 16_384,
     ) -> None:
-        """Take the model and what it is to learn.
+        """Prepare the warm-up.
 
         Args:
-            model: It is changed in place.
+            model: The model, which is modified in place.
             rows: The demonstrations.
-            settings: How to learn.
-            pad_id: Fills up rows.
-            seed: Decides which demonstrations each step sees.
-            max_tokens: The most tokens of a micro-batch.
+            settings: The settings of the warm-up.
+            pad_id: The padding token.
+            seed: Seed of the order of demonstrations.
+            max_tokens: Maximum number of tokens of a micro-batch.
         """
         self.model = model
         self.settings = settings
@@ -103,10 +102,10 @@ class WarmUp:
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=0.0)
 
     def step(self, number: int) -> dict[str, float]:
-        """Learn from one batch.
+        """Train on one batch.
 
         Args:
-            number: The number of the step, from 0; with the seed it decides which demonstrations are seen.
+            number: The number of the step, from 0; determines the demonstrations together with the seed.
 
         Returns:
             ``warm_up/loss`` (mean negative log-probability of a reply's token, in nats), ``warm_up/lr`` and
@@ -135,14 +134,14 @@ class WarmUp:
         return self.settings.lr * rising * falling
 
     def state_dict(self) -> dict[str, Any]:
-        """All that :meth:`load_state_dict` needs to go on exactly."""
+        """The state for an exact resumption by :meth:`load_state_dict`."""
         return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` gave.
+        """Restore a result of :meth:`state_dict`.
 
         Raises:
-            KeyError, RuntimeError, ValueError: It is of another model.
+            KeyError, RuntimeError, ValueError: It belongs to another model.
         """
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])

@@ -1,4 +1,4 @@
-"""What an agent loop tells the model and reads from it, held against the context manager; and the row_tokens of tokens."""
+"""Prompts and parsed replies of an agent loop, compared with the context manager's; and the tokens of a trajectory."""
 
 import re
 

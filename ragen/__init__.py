@@ -1,8 +1,8 @@
 """RAGEN-compatible environments, and rollouts that step them in worker processes.
 
-Three floors, imports only point down: ``ragen.llm_agent`` (prompts, models, ``DataProto``) uses ``ragen.parallel``
-(processes, time, failure), which uses ``ragen.env`` (games). Importing ``ragen`` itself imports none of them.
-``ragen.frames`` reads finished runs as data frames; see :mod:`ragen.llm_agent.evaluation.frames`.
+There are three layers, and imports only point down: ``ragen.llm_agent`` (prompts, models, ``DataProto``) uses
+``ragen.parallel`` (processes, time-outs, failures), which uses ``ragen.env`` (environments). Importing ``ragen`` itself
+imports none of them. ``ragen.frames`` reads finished runs as data frames; see :mod:`ragen.llm_agent.evaluation.frames`.
 """
 
 from importlib import import_module

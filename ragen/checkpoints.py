@@ -1,7 +1,7 @@
-"""Checkpoints on disk: written whole or not at all, found again by their names.
+"""Checkpoints on disk: written atomically, and found by their names.
 
-A checkpoint is one file, ``<phase>_<step>.pt``, of tensors and plain values; reading it runs no code that it may bring.
-The phases of a run follow one another in the order in which its folder is given them.
+A checkpoint is one file, ``<phase>_<step>.pt``, of tensors and plain values; reading it runs no code from it. The
+phases of a run follow one another in the order in which its folder is given them.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Found(NamedTuple):
     """A checkpoint that was read.
 
     Attributes:
-        path: Where it lies.
-        state: What it has.
-        damaged: The newer ones, which cannot be read.
+        path: Its path.
+        state: Its content.
+        damaged: Newer checkpoints that cannot be read.
     """
 
     path: Path
@@ -49,18 +49,18 @@ class CheckpointFolder:
     """The checkpoints of one run.
 
     Attributes:
-        folder: Where they lie.
-        phases: The phases of the run, in their order.
-        keep: How many of the newest are kept; 0 keeps all.
+        folder: Their folder.
+        phases: The phases of the run, in order.
+        keep: Number of the newest to keep; 0 keeps all.
     """
 
     def __init__(self, folder: Path, phases: Sequence[str], keep: int = 0) -> None:
-        """Look at a folder, which need not exist yet."""
+        """Open a folder, which need not exist yet."""
         self.folder, self.phases, self.keep = folder, tuple(phases), keep
         self._name = re.compile(rf"({'|'.join(phases)})_(\d+)\.pt")
 
     def save(self, phase: str, step: int, state: dict[str, Any]) -> Path:
-        """Write a checkpoint, and remove those that are too old.
+        """Write a checkpoint, and remove the oldest ones beyond ``keep``.
 
         Args:
             phase: One of the folder's phases.
@@ -68,7 +68,7 @@ class CheckpointFolder:
             state: Tensors and plain values; random states are added to it.
 
         Raises:
-            CheckpointError: It cannot be written; older ones are still there.
+            CheckpointError: It cannot be written; older ones are unaffected.
         """
         path = self.folder / f"{phase}_{step:06d}.pt"
         content = {**state, "version": VERSION, "phase": phase, "step": step, "random": random_states()}
@@ -81,15 +81,15 @@ class CheckpointFolder:
         return path
 
     def latest(self) -> Path | None:
-        """The newest checkpoint; None where there is none."""
+        """The newest checkpoint; None if there is none."""
         paths = self._paths()
         return paths[-1] if paths else None
 
     def newest_readable(self) -> Found | None:
-        """The newest checkpoint that can be read; None where there is no checkpoint.
+        """The newest readable checkpoint; None if there is no checkpoint.
 
         Raises:
-            CheckpointError: There are some, and none of them can be read.
+            CheckpointError: There are checkpoints, but none can be read.
         """
         errors: list[CheckpointError] = []
         paths = self._paths()[::-1]
@@ -107,7 +107,7 @@ class CheckpointFolder:
         return None
 
     def put_away(self, paths: Sequence[Path]) -> None:
-        """Give damaged checkpoints names that are none of a checkpoint."""
+        """Rename damaged checkpoints so that they are no longer found."""
         for path in paths:
             os.replace(path, path.with_name(f"{path.name}.damaged"))
 
@@ -119,14 +119,14 @@ class CheckpointFolder:
         """
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch raises whatever the damage makes it raise
+        except Exception as error:  # torch may raise anything for a damaged file
             raise CheckpointError(f"the checkpoint {path} cannot be read: {one_line(error)[:200]}") from error
         if not isinstance(content, dict) or content.get("version") != VERSION:
             raise CheckpointError(f"{path} is not a checkpoint of this version of the package.")
         return content
 
     def set_aside(self) -> None:
-        """Give the folder another name, so that a run that starts over has one of its own."""
+        """Rename the folder, so that a run that starts over gets a new one."""
         if self.latest() is not None:
             number = 1
             while (aside := self.folder.with_name(f"{self.folder.name}.{number}")).exists():
@@ -151,14 +151,14 @@ class CheckpointFolder:
 
 
 def seed_everything(seed: int) -> None:
-    """Set the global random numbers of Python, NumPy and torch to a beginning."""
+    """Seed the global generators of Python, NumPy and torch."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
 
 
 def random_states() -> dict[str, Any]:
-    """The states of the global random numbers of Python, NumPy and torch, as plain values and a tensor."""
+    """The states of the global generators of Python, NumPy and torch, as plain values and a tensor."""
     version, internal, gauss = random.getstate()
     name, keys, *rest = np.random.get_state(legacy=True)
     return {
@@ -169,7 +169,7 @@ def random_states() -> dict[str, Any]:
 
 
 def restore_random_states(states: dict[str, Any]) -> None:
-    """Set the global random numbers back to what :func:`random_states` gave."""
+    """Restore the states of :func:`random_states`."""
     version, internal, gauss = states["python"]
     random.setstate((version, tuple(internal), gauss))
     name, keys, *rest = states["numpy"]

@@ -9,11 +9,11 @@ T = TypeVar("T")
 
 
 class Closing(ABC):
-    """Is closed when its ``with`` block is over, however that ends."""
+    """A context manager that is closed at the end of its ``with`` block."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what it holds; may be called twice."""
+        """Release its resources; may be called twice."""
 
     def __enter__(self: T) -> T:
         return self

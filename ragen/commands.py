@@ -1,4 +1,4 @@
-"""What commands have in common: how they refuse, and how Ctrl-C stops them after what is under way."""
+"""Shared behavior of commands: error messages, and a graceful stop by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ragen.errors import RagenError, did_you_mean
 P = ParamSpec("P")
 
 FAILED, REFUSED, STOPPED = 1, 2, 130
-"""Exit codes: what was asked for failed; the arguments cannot work; Ctrl-C."""
+"""Exit codes: failure, invalid arguments, Ctrl-C."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class CommandParser(ArgumentParser):
-    """An ``ArgumentParser`` that suggests the option that was meant.
+    """An ``ArgumentParser`` that suggests similar options.
 
     Attributes:
-        settings: Returns what is given as ``key=value``, which may have been meant too: dotted keys and their defaults.
+        settings: Returns the keys that are given as ``key=value`` with their defaults, which are suggested too.
     """
 
     settings: Callable[[], Mapping[str, Any]] = staticmethod(dict)
@@ -40,7 +40,7 @@ class CommandParser(ArgumentParser):
         super().error(message)
 
     def _meant(self, word: str) -> str:
-        """Asks whether an option was meant, or the ``key=value`` that has its name."""
+        """A suggestion: an option, or the ``key=value`` with its name."""
         name, _, value = word.partition("=")
         options = {option: option for action in self._actions for option in action.option_strings}
         for key, default in reversed([*self.settings().items()]):
@@ -50,7 +50,7 @@ class CommandParser(ArgumentParser):
 
 
 class LogLines:
-    """The lines that a log gets in place of a progress bar: one now and then, and none on a terminal."""
+    """Progress lines for logs in place of a progress bar: written now and then, and never on a terminal."""
 
     def __init__(self, stream: TextIO | None = None, every: float = 30.0) -> None:
         """Begin now.
@@ -65,13 +65,13 @@ class LogLines:
         self._last = self._start
 
     def report(self, text: str, done: int, total: int, before: int = 0) -> None:
-        """Write a line where one is due: the time so far, how much is done, the time left, and a text.
+        """Write a line if one is due: elapsed time, progress, remaining time, and a text.
 
         Args:
-            text: The news.
-            done: Steps that are done.
-            total: Steps that are wanted.
-            before: Steps that were done when this began.
+            text: The text.
+            done: Number of finished steps.
+            total: Total number of steps.
+            before: Steps that were already finished at the beginning.
         """
         now = time.monotonic()
         if not self.is_log or now - self._last < self._every:
@@ -88,9 +88,9 @@ def clock(seconds: float) -> str:
 
 
 def typed(command: str) -> str:
-    """What to type for a command whose module is in ``ragen.tools``, such as ``ragen replay``.
+    """The command line for a command whose module is in ``ragen.tools``, such as ``ragen replay``.
 
-    A checkout that this package was put into has the module, and not the command ``ragen``.
+    A retrofitted checkout has the module, but not the command ``ragen``.
 
     Args:
         command: The command's name.
@@ -100,7 +100,7 @@ def typed(command: str) -> str:
 
 
 def refusing(main: Callable[P, int]) -> Callable[P, int]:
-    """Have a command that raises a ``RagenError`` say it in a line on standard error, and return ``REFUSED``."""
+    """Decorate a command to print a ``RagenError`` as a line on standard error, and to return ``REFUSED``."""
 
     @wraps(main)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> int:
@@ -116,13 +116,13 @@ def refusing(main: Callable[P, int]) -> Callable[P, int]:
 def command(
     parser: Callable[[str], ArgumentParser], prog: str
 ) -> Callable[[Callable[[Namespace, str], int]], Callable[..., int]]:
-    """Make a command's ``main`` of the function that does its work, which imports what that needs.
+    """Make a command's ``main`` from a function that does the work, and that imports its dependencies.
 
-    So help, completions and misspelt options cost no import, and refusals look alike. For commands that take a
-    configuration there is :func:`ragen.llm_agent.config.command_line.main_of`.
+    Help, completions and misspelled options therefore import nothing, and errors look alike. For commands with a
+    configuration, use :func:`ragen.llm_agent.config.command_line.main_of`.
 
     Args:
-        parser: Makes the command line, under a name.
+        parser: Creates the parser for a program name.
         prog: The program's name.
 
     Returns:
@@ -142,16 +142,16 @@ def command(
 
 
 class StopRequest:
-    """While it is entered, the first SIGINT or SIGTERM sets ``wanted``, and the next one raises KeyboardInterrupt.
+    """A context manager in which the first SIGINT or SIGTERM sets ``wanted``, and the next raises KeyboardInterrupt.
 
-    In another thread than the main one it does nothing, since signals reach only that one.
+    It has no effect outside the main thread, since only that one handles signals.
 
     Attributes:
-        wanted: Whether a stop was asked for.
+        wanted: Whether a stop was requested.
     """
 
     def __init__(self) -> None:
-        """No stop was asked for yet."""
+        """Begin without a request."""
         self.wanted = False
         self._before: dict[int, Any] = {}
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 DISTRIBUTION = "ragen-lanes"
-"""What a package index knows this package by; its distribution ``ragen`` belongs to another project."""
+"""The name of this package on an index, where ``ragen`` belongs to another project."""
 
 
 def install_command(extra: str = "") -> str:
-    """What to type for this package with one of its extras, in a clone of the repository.
+    """The command that installs this package with one of its extras, in a clone of the repository.
 
     Args:
         extra: The extra's name; empty for none.
@@ -23,12 +23,12 @@ def install_command(extra: str = "") -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], shown: Callable[[str], str] = str, cutoff: float = 0.6) -> str:
-    """`` Did you mean 'sokoban'?``, to follow the sentence that refuses a name; "" where no known name is near.
+    """`` Did you mean 'sokoban'?``, to follow an error message; "" if no known name is similar.
 
     Args:
-        name: What was given.
-        known: What there is.
-        shown: How the nearest one would be given.
+        name: The given name.
+        known: The known names.
+        shown: Formats the suggested name.
         cutoff: How similar a name must be, from 0 to 1.
     """
     return suggestion(shown(each) for each in nearest(name, known, cutoff))
@@ -62,7 +62,7 @@ def add_note(error: BaseException, text: str) -> None:
 
 
 def in_short(value: Any, limit: int = 80) -> str:
-    """A value as messages show it: its ``repr``, or the first ``limit`` characters of it and how many there are."""
+    """A value for messages: its ``repr``, or the first ``limit`` characters and the total number."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
 
@@ -157,12 +157,12 @@ class OpenEnvError(EnvError):
     """An OpenEnv server could not be reached, did not answer in time, or answered a call with an error."""
 
     def __init__(self, message: str, code: str = "") -> None:
-        """Keep the code.
+        """Store the code.
 
         Args:
             message: What happened.
-            code: The server's, such as ``CAPACITY_REACHED``; ``LOST`` without a connection, ``TIMEOUT`` without an
-                answer in time; empty for an answer that cannot be read.
+            code: The server's code, such as ``CAPACITY_REACHED``; ``LOST`` for a lost connection, ``TIMEOUT`` for no
+                answer in time; empty for an unreadable answer.
         """
         super().__init__(message)
         self.code = code

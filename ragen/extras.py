@@ -1,7 +1,7 @@
-"""Packages that only some of the package needs: which extra brings them, and what an import says that misses one.
+"""Optional dependencies: the extras that install them, and the error for a missing one.
 
-``pip install .`` brings the engine, environments, managers, rollouts, evaluations, vector environments and tools. What
-else there is imports under :func:`needs`::
+``pip install .`` installs the engine, environments, managers, rollouts, evaluations, vector environments and tools.
+Everything else imports its dependencies under :func:`needs`::
 
     with needs("train", "training"):
         import torch
@@ -26,8 +26,8 @@ class Extra(NamedTuple):
     """An extra of this distribution.
 
     Attributes:
-        purpose: What it is for, after "to".
-        packages: What it brings, as imported; pip's name where that is another is in :data:`DISTRIBUTIONS`.
+        purpose: Its purpose, as text that follows "to".
+        packages: The packages that it installs, by import name; different names for pip are in :data:`DISTRIBUTIONS`.
     """
 
     purpose: str
@@ -61,7 +61,7 @@ EXTRAS = {
     "textworld": Extra("play games of TextWorld", ("textworld", "jericho")),
     "webshop": Extra("prepare another WebShop catalogue", ("spacy",)),
 }
-"""By name. Extras for the project's own development are not among them."""
+"""The extras by name, without those for the project's own development."""
 
 DISTRIBUTIONS = {
     "huggingface_hub": "huggingface-hub",
@@ -70,19 +70,19 @@ DISTRIBUTIONS = {
     "transfer_queue": "TransferQueue",
     "stable_baselines3": "stable-baselines3",
 }
-"""The name that pip knows a package by, where it is imported by another."""
+"""Pip's names of packages with a different import name."""
 
 
 @contextmanager
 def needs(extra: str, what: str) -> Iterator[None]:
-    """Let imports of a block, or of a function that this decorates, name the extra that brings what is missing.
+    """A context manager or decorator in which a failed import raises an error that names the missing extra.
 
     Args:
         extra: A key of :data:`EXTRAS`.
         what: What needs the packages, in the singular; the message begins with it.
 
     Raises:
-        MissingExtraError: A package that the extra brings is not installed.
+        MissingExtraError: A package of the extra is not installed.
     """
     try:
         yield
@@ -94,7 +94,7 @@ def needs(extra: str, what: str) -> Iterator[None]:
 
 
 def check_installed(extra: str, what: str) -> None:
-    """Look whether an extra's packages are installed; nothing is imported.
+    """Check that an extra's packages are installed; nothing is imported.
 
     Args:
         extra: A key of :data:`EXTRAS`.
@@ -116,10 +116,10 @@ def _not_installed(extra: str, what: str, packages: Sequence[str]) -> MissingExt
 
 
 def package_folder(package: str) -> Path:
-    """Where a package is installed; it is not imported.
+    """The folder where a package is installed; it is not imported.
 
     Raises:
-        ModuleNotFoundError: It is not installed; :func:`needs` names the extra that brings it.
+        ModuleNotFoundError: It is not installed; :func:`needs` names its extra.
     """
     found = find_spec(package)
     if found is None or not found.submodule_search_locations:

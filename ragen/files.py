@@ -1,4 +1,4 @@
-"""Files that are there either as they were or whole, whenever the process that writes them is killed."""
+"""Atomic writing of files: a killed process leaves either the old or the complete new file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import IO
 
 
 def why_no_folder(folder: Path, error: OSError) -> str:
-    """Why a folder cannot be written to, and what to do, in the words of a message.
+    """Why a folder cannot be written to, and what to do, for a message.
 
     Args:
         folder: The folder.
-        error: What the system said.
+        error: The system's error.
     """
     for path in (folder, *folder.parents):
         if path.exists():
@@ -28,15 +28,15 @@ def why_no_folder(folder: Path, error: OSError) -> str:
 
 
 def new_folder(parent: Path | str) -> Path:
-    """Make a folder named after this second, or after it and a number where another process has that one.
+    """Create a folder named after the current second, with a number if that name is taken.
 
     ``parent/2026-05-17/14-03-59``, ``parent/2026-05-17/14-03-59-2``, ..
 
     Args:
-        parent: Where; made if it does not exist.
+        parent: Its parent; created if needed.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: It cannot be created.
     """
     now = datetime.now()
     day = Path(parent) / now.strftime("%Y-%m-%d")
@@ -51,14 +51,14 @@ def new_folder(parent: Path | str) -> Path:
 
 @contextmanager
 def replacing(path: Path, durable: bool = False) -> Iterator[IO[bytes]]:
-    """Write a file that takes its place when the block is over; nothing is left behind where the block raises.
+    """Write a file that replaces ``path`` at the end of the block; if the block raises, nothing is left behind.
 
     Args:
-        path: The file; its folder is made if it does not exist.
-        durable: Whether to wait until it is on the disk, so that it outlives the machine too.
+        path: The file; its folder is created if needed.
+        durable: Whether to wait until it is on the disk, so that it survives a crash of the machine.
 
     Raises:
-        OSError: It cannot be written; what was there before still is.
+        OSError: It cannot be written; the old file is unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
@@ -75,6 +75,6 @@ def replacing(path: Path, durable: bool = False) -> Iterator[IO[bytes]]:
 
 
 def write_whole(path: Path, text: str, durable: bool = False) -> None:
-    """Write a text in UTF-8 in place of a file; see :func:`replacing`."""
+    """Replace a file with a text in UTF-8; see :func:`replacing`."""
     with replacing(path, durable) as file:
         file.write(text.encode())

@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are asked for, so that importing the package itself costs nothing."""
+"""Lazy imports: names of a package are imported on first access, so that importing the package costs nothing."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 
 def attach(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """What a package takes as its ``__getattr__`` and ``__dir__`` (PEP 562).
+    """The ``__getattr__`` and ``__dir__`` of a package (PEP 562).
 
     Args:
         package: Its ``__name__``.
-        modules: Each name that it gives, with the module below it that has it.
+        modules: The submodule of each name that it exports.
     """
 
     def __getattr__(name: str) -> Any:

@@ -1,9 +1,9 @@
-"""What happens to a command whose output is no longer read: ``ragen doctor | head -1``.
+"""Handling of closed output, as in ``ragen doctor | head -1``.
 
-Python raises BrokenPipeError then, wherever it happens to write, and libraries make other errors of it. A command that
-only prints ends quietly, with ``CLOSED``, as SIGPIPE would end it. One that has work to finish (rows to write, replies
-that were paid for) goes on without printing, and ends with the same exit code where all went well; or it stops as
-Ctrl-C stops it.
+Python raises BrokenPipeError in whatever code writes next, and libraries turn it into other errors. A command that only
+prints ends quietly, with ``CLOSED``, as SIGPIPE would end it. A command with work to finish (rows to write, replies
+already paid for) continues without printing, and ends with the same exit code if it succeeds; or it stops as after
+Ctrl-C.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 CLOSED = 141
-"""Exit code where who read the output wants no more, as a shell reports SIGPIPE."""
+"""Exit code after the output was closed, as a shell reports SIGPIPE."""
 
 SECRET_NAME = re.compile(
     r"(api|access|secret)[-_.]?key|authorization|password|passwd|credential|secret|(^|[-_.])token$", re.I
 )
-"""What the name of a setting that holds a secret looks like."""
+"""Pattern of the names of settings that hold secrets."""
 _USER = re.compile(r"^(\W*\w+://)?.*@", re.S)
 _QUERY = re.compile(r"[?#].*", re.S)
 _LONGEST_LINE = 1000  # characters
@@ -32,14 +32,14 @@ _MOST_LINES = 200
 
 
 def printable(text: str, longest: int = _LONGEST_LINE) -> str:
-    r"""A text from elsewhere (a server, a model, an environment) as a terminal may show it.
+    r"""A text from an untrusted source (a server, a model, an environment) made safe for a terminal.
 
-    Escape sequences could set a terminal's title, clear it or hide what stands there. Control characters and those
-    that only change the direction or the look of others are shown as escapes such as ``\x1b``.
+    Escape sequences could set a terminal's title, clear it or hide its content. Control characters, and characters that
+    only change the direction or look of others, are shown as escapes such as ``\x1b``.
 
     Args:
-        text: The text. Line breaks and tabs stay.
-        longest: The most characters of one line; of a longer one, how many it has is said.
+        text: The text. Line breaks and tabs are kept.
+        longest: Maximum number of characters per line; a longer line is truncated, with its length.
     """
     lines = [_printable_line(line, longest) for line in text.split("\n")]
     if len(lines) > _MOST_LINES:
@@ -62,12 +62,12 @@ def _shown(character: str) -> str:
 
 
 def shown_address(url: str) -> str:
-    """An address as messages and files may show it: what stands before its host, and its query, are left out."""
+    """An address for messages and files, without credentials and query."""
     return _QUERY.sub("?***", _USER.sub(r"\1***@", url))
 
 
 def shown_override(word: str) -> str:
-    """A word of a command, such as ``key=value``, as messages and files may show it: without what may be a secret."""
+    """A word of a command, such as ``key=value``, for messages and files, without possible secrets."""
     key, equals, value = word.partition("=")
     if equals and SECRET_NAME.search(key) and not key.endswith("api_key_env"):
         return f"{key}=***"
@@ -75,7 +75,7 @@ def shown_override(word: str) -> str:
 
 
 class PrintableFormatter(logging.Formatter):
-    """Formats log records so that a terminal may show them; see :func:`printable`."""
+    """Formats log records safely for a terminal; see :func:`printable`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record's text, its traceback included."""
@@ -83,18 +83,18 @@ class PrintableFormatter(logging.Formatter):
 
 
 class Watched:
-    """A stream of text that notices when it is no longer read; all else is the stream's own.
+    """A text stream that detects when it was closed by its reader; everything else is delegated.
 
     Attributes:
-        is_cut: Whether it is no longer read.
+        is_cut: Whether the reader has closed it.
     """
 
     def __init__(self, stream: Any, on_cut: Callable[[], None] | None = None) -> None:
-        """Write to a stream.
+        """Wrap a stream.
 
         Args:
-            stream: Such as ``sys.stdout``.
-            on_cut: Called when it is no longer read; from then on nothing is written. None raises BrokenPipeError.
+            stream: The stream, such as ``sys.stdout``.
+            on_cut: Called when the reader has closed it; from then on nothing is written. None raises BrokenPipeError.
         """
         self._stream, self._on_cut = stream, on_cut
         self.is_cut = False
@@ -103,7 +103,7 @@ class Watched:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write a text; its length."""
+        """Write a text; returns its length."""
         with self._noticed():
             self._stream.write(text)
         return len(text)
@@ -114,7 +114,7 @@ class Watched:
             self._stream.writelines(lines)
 
     def flush(self) -> None:
-        """Hand on what was written."""
+        """Flush the stream."""
         with self._noticed():
             self._stream.flush()
 
@@ -132,7 +132,7 @@ class Watched:
 
 
 def silence(stream: Any) -> None:
-    """Let what is still written to a stream, now or when the process ends, go nowhere."""
+    """Discard everything written to a stream from now on."""
     with contextlib.suppress(OSError, AttributeError, io.UnsupportedOperation):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:
@@ -143,17 +143,17 @@ def silence(stream: Any) -> None:
 
 @contextlib.contextmanager
 def output_watched(on_cut: Callable[[], None] | None = None) -> Iterator[Watched]:
-    """Watch standard output, and standard error, for the length of a block.
+    """Watch standard output and standard error within the block.
 
-    Python has None for one that was closed before the start (``>&-``); there is one that goes nowhere, in the block.
-    Log records that reach standard error because logging is not configured are made :func:`printable`.
+    A stream that was closed before the start (``>&-``), for which Python has None, is replaced by one that discards
+    everything. Log records that reach standard error because logging is not configured are made :func:`printable`.
 
     Args:
-        on_cut: Called when standard output is no longer read. None raises BrokenPipeError where either is written;
-            else the block goes on in silence.
+        on_cut: Called when the reader has closed standard output, after which the block continues silently. None raises
+            BrokenPipeError on the next write to either.
 
     Yields:
-        What stands for standard output.
+        The replacement of standard output.
     """
     before = sys.stdout, sys.stderr
     with open(os.devnull, "w", encoding="utf-8") as nowhere:

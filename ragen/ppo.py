@@ -1,8 +1,8 @@
 """Proximal policy optimization (Schulman et al. 2017): advantages, losses, and one step of the optimizer.
 
-Every recipe of this package learns with these; what differs between them is theirs: how a batch is laid out, what is
-normalized, and in which order it is passed over. Language models are the exception for losses and advantages, which
-are verl's there (per token, with its ways of aggregation); their optimizer step is this one.
+All recipes of this package use these functions; they differ in the layout of batches, in normalization, and in the
+order of passes. Language models are an exception: their losses and advantages are verl's (per token, with its
+aggregation modes), but their optimizer step is this one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Losses(NamedTuple):
     """The parts of PPO's loss for a batch; scalars.
 
     Attributes:
-        policy: Of the clipped surrogate objective, equation 7 of the paper, negated.
+        policy: The negated clipped surrogate objective, equation 7 of the paper.
         value: Mean squared error of the values.
         entropy: Mean entropy of the policy.
     """
@@ -30,7 +30,7 @@ class Losses(NamedTuple):
     entropy: Tensor
 
     def total(self, value_coef: float, entropy_coef: float) -> Tensor:
-        """What is minimized: the policy's and the weighted value's loss, less the weighted entropy."""
+        """The total loss: policy loss plus weighted value loss minus weighted entropy."""
         return self.policy + value_coef * self.value - entropy_coef * self.entropy
 
 
@@ -44,17 +44,17 @@ def losses(
     clip: float,
     mask: Tensor | None = None,
 ) -> Losses:
-    """The parts of the loss. All tensors are of one shape.
+    """The parts of the loss. All tensors have the same shape.
 
     Args:
-        log_probs: Of the actions, under the policy as it is now.
-        old_log_probs: The same under the policy that chose them.
-        advantages: Of the actions.
-        entropies: Of the policy where they were chosen.
-        values: The critic's.
-        returns: What these should be.
-        clip: How far a probability may go from what it was, as a share.
-        mask: 1 for what counts, else 0; None if everything does.
+        log_probs: Log-probabilities of the actions under the current policy.
+        old_log_probs: Log-probabilities under the policy that chose them.
+        advantages: Advantages of the actions.
+        entropies: Entropies of the policy in the states.
+        values: The critic's values.
+        returns: Targets of the values.
+        clip: Clip range of the probability ratio.
+        mask: 1 for entries that count, else 0; None if all count.
     """
     ratio = (log_probs - old_log_probs).exp()
     gains = torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
@@ -66,13 +66,13 @@ def gae(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float)
 
     Args:
         rewards: ``(steps, rollouts)``.
-        values: Of the states in which the actions were chosen, likewise.
-        mask: 1 for a step, 0 behind the end of a rollout, likewise.
+        values: Values of the states in which the actions were chosen, likewise.
+        mask: 1 for a step, 0 after the end of a rollout, likewise.
         gamma: Discount of a step.
         lam: The estimator's lambda.
 
     Returns:
-        Advantages ``(steps, rollouts)``; 0 behind the end.
+        Advantages ``(steps, rollouts)``; 0 after the end.
     """
     advantages = torch.zeros_like(rewards)
     carried, after = torch.zeros_like(rewards[0]), torch.zeros_like(rewards[0])
@@ -84,15 +84,15 @@ def gae(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float)
 
 
 def optimiser_step(optimizer: torch.optim.Optimizer, model: nn.Module, grad_clip: float) -> float:
-    """Step along the gradient that has been accumulated, and forget it.
+    """Take a step with the accumulated gradient, and clear it.
 
     Args:
-        optimizer: Of the model.
-        model: Whose gradient it is.
-        grad_clip: The largest norm that a gradient keeps.
+        optimizer: The model's optimizer.
+        model: The model.
+        grad_clip: Maximum norm of the gradient.
 
     Returns:
-        The norm before clipping. A gradient that is not finite is not stepped along.
+        The norm before clipping. If it is not finite, no step is taken.
     """
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), grad_clip)
     if torch.isfinite(norm):

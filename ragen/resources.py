@@ -1,11 +1,11 @@
-"""What environments of one process, or of one machine, share: temporary files, one browser, one cache.
+"""Resources that environments of a process or a machine share: temporary files, a browser, a cache.
 
     temporary_folder()                     a folder that is removed with this process, however it ends
     worker_resource(key, build, close)     one browser, sandbox, prover or JVM for all environments of this process
     machine_cache(name, key, build)        a folder that is built once for all processes of this machine
 
-All three work alike in a worker, in the main process, and in a script that starts no worker at all. A worker also has
-``tempfile`` use its temporary folder (``TMPDIR``), so that the files of libraries go with it.
+All three work the same in a worker, in the main process, and in a script without workers. In a worker, ``tempfile``
+uses its temporary folder too (``TMPDIR``), so that files of libraries are removed with it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CACHE_VARIABLE = "RAGEN_CACHE"
 BUILD_TIMEOUT = 3600.0  # seconds to wait for another process that builds the same folder
 
 _PREFIX = "ragen-"
-_MARKER = ".removed-by-ragen"  # a file in every folder that may be swept: no folder of a user's has it
+_MARKER = ".removed-by-ragen"  # a file that marks folders that may be removed
 _POLL = 0.05  # seconds between two looks at a lock
 _registry_lock = threading.RLock()
 
@@ -61,10 +61,10 @@ _shared: dict[Hashable, _Shared] = {}
 
 
 class Lease(Generic[T]):
-    """One environment's hold on a resource that all environments of its process share."""
+    """One environment's lease on a resource that all environments of its process share."""
 
     def __init__(self, key: Hashable, shared: _Shared) -> None:
-        """Made by :func:`worker_resource`."""
+        """Created by :func:`worker_resource`."""
         self._key, self._shared = key, shared
         self._is_held = True
 
@@ -73,8 +73,8 @@ class Lease(Generic[T]):
         """The resource.
 
         Raises:
-            ResourceError: It was released, discarded, or closed since. An environment that lets this error pass is
-                rebuilt by the engine, and acquires the resource anew.
+            ResourceError: It was released, discarded, or closed. An environment that does not catch this error is
+                rebuilt by the engine, and acquires the resource again.
         """
         if not self._is_held or self._shared.is_gone:
             raise ResourceError(f"resource {self._key!r} was closed or discarded; acquire it again (worker_resource).")
@@ -82,7 +82,7 @@ class Lease(Generic[T]):
         return value
 
     def release(self) -> None:
-        """Give the hold back; the resource is closed with the last one. May be called twice."""
+        """Release the lease; the resource is closed with the last one. May be called twice."""
         with _registry_lock:
             if not self._is_held:
                 return
@@ -94,9 +94,9 @@ class Lease(Generic[T]):
         _close(gone)
 
     def discard(self) -> None:
-        """Give back a resource that is broken: it is closed now, and the next environment to acquire it builds it anew.
+        """Discard a broken resource: it is closed now, and rebuilt when it is next acquired.
 
-        Other environments that hold it get a :class:`ResourceError` when they next ask for its value.
+        Other environments that hold it get a :class:`ResourceError` when they next access its value.
         """
         with _registry_lock:
             self._is_held = False
@@ -112,24 +112,22 @@ class Lease(Generic[T]):
 
 
 def worker_resource(key: Hashable, build: Callable[[], T], close: Callable[[T], None] | None = None) -> Lease[T]:
-    """Acquire what all environments of this process share: built by the first, closed with the last.
+    """Acquire a resource that all environments of this process share: built by the first, closed with the last.
 
-    Counting holds, instead of keeping the resource until the process ends, gives every process the same rule: a browser
-    that no environment of the main process needs any more is not kept until the program ends. What is still held when
-    a worker or the program ends is closed then; what a killed worker has started is killed with it, and the worker that
-    takes its place builds its own.
+    Leases are counted, so that, for example, a browser that no environment of the main process needs is not kept until
+    the program ends. Resources still held at the end of a worker or of the program are closed then; processes started
+    by a killed worker are killed with it, and its replacement builds its own resources.
 
     Args:
-        key: What the resource is known by in this process, with everything that it is made from, such as
-            ``("chromium", path)``.
-        build: Makes the resource. Called once, while other threads that acquire the same key wait.
-        close: Ends the resource. It is given what ``build`` returned.
+        key: The key of the resource in this process, including all its parameters, such as ``("chromium", path)``.
+        build: Creates the resource. Called once, while other threads that acquire the same key wait.
+        close: Closes the resource; its argument is the result of ``build``.
 
     Returns:
         A lease: use ``lease.value``, and call ``lease.release()`` in the environment's ``close()``.
 
     Raises:
-        Exception: What ``build`` raises. The next call tries again.
+        Exception: ``build`` raised it. The next call tries again.
     """
     while True:
         with _registry_lock:
@@ -150,13 +148,13 @@ def worker_resource(key: Hashable, build: Callable[[], T], close: Callable[[T], 
 
 
 def held_leases() -> int:
-    """How many leases on resources of this process are not released yet."""
+    """The number of unreleased leases in this process."""
     with _registry_lock:
         return sum(shared.leases for shared in _shared.values())
 
 
 def close_resources() -> None:
-    """Close all resources of this process, the latest first; errors of theirs are not raised."""
+    """Close all resources of this process, the latest first; their errors are not raised."""
     with _registry_lock:
         left = [_take(key, shared) for key, shared in reversed(list(_shared.items()))]
     for gone in left:
@@ -165,7 +163,7 @@ def close_resources() -> None:
 
 
 def _take(key: Hashable, shared: _Shared) -> _Shared | None:
-    """Take a resource out, for its one closing; None if another call has."""
+    """Remove a resource from the registry to close it; None if another call has removed it."""
     if shared.is_gone:
         return None
     shared.is_gone = True
@@ -183,21 +181,21 @@ def _close(gone: _Shared | None) -> None:
 
 
 class TemporaryFolder:
-    """A folder that goes with its owner, and is swept later if its owner was killed.
+    """A folder that is removed with its owner, or later if its owner was killed.
 
-    A lock on the folder itself says that it is in use: the system takes it back when the last process that has its
-    descriptor has ended. A process that makes such a folder removes the marked ones beside it that no process holds any
-    more. The mark comes after the lock, so that a folder which could not be locked is never swept.
+    A lock on the folder itself marks it as in use: the system releases it when the last process with its descriptor has
+    ended. A process that creates such a folder removes marked sibling folders that no process holds. The mark is
+    written after locking, so that a folder that could not be locked is never removed.
 
     Attributes:
         path: The folder.
     """
 
     def __init__(self) -> None:
-        """Make it where the system has its temporary files, and sweep what killed processes have left there.
+        """Create it in the system's temporary folder, and remove folders of killed processes there.
 
         Raises:
-            OSError: It cannot be made.
+            OSError: It cannot be created.
         """
         parent = _system_temporary or tempfile.gettempdir()
         _sweep(parent)
@@ -208,32 +206,32 @@ class TemporaryFolder:
                 (self.path / _MARKER).touch()
 
     def fileno(self) -> int | None:
-        """The descriptor that holds the lock, for a process that shares the folder; None where there are no locks."""
+        """The descriptor that holds the lock, for a process that shares the folder; None without locks."""
         return self._descriptor
 
     def remove(self) -> None:
-        """Remove it with all that is in it; may be called twice."""
+        """Remove it with its content; may be called twice."""
         remove_tree(self.path)
         self.let_go()
 
     def let_go(self) -> None:
-        """Stop holding the lock: it belongs to another process, such as the one that this one is a fork of."""
+        """Close the lock without removing the folder, which belongs to another process, such as a fork's parent."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
 
 
 _own_folder: TemporaryFolder | None = None  # the main process's
-_given_folder: Path | None = None  # a worker's, which others remove
-_system_temporary = ""  # where a worker would have its temporary files without that
+_given_folder: Path | None = None  # a worker's, which another process removes
+_system_temporary = ""  # the system's temporary folder in a worker
 
 
 def temporary_folder() -> Path:
     """The folder for this process's temporary files.
 
-    A worker's is removed when the worker ends or is killed. Another process's is made by the first call, and removed
-    when the program ends, or, if it is killed, by the next program that uses one. In a worker ``tempfile`` uses it by
-    itself; elsewhere it is not changed, since the program's own files would be removed too: write
+    A worker's is removed when the worker ends or is killed. That of another process is created by the first call, and
+    removed when the program ends, or, if it is killed, by the next program that uses one. In a worker ``tempfile`` uses
+    it automatically; elsewhere it does not, since the program's own files would be removed too: write
     ``tempfile.mkdtemp(dir=temporary_folder())``.
 
     Raises:
@@ -249,7 +247,7 @@ def temporary_folder() -> Path:
 
 
 def use_temporary_folder(path: str) -> None:
-    """In a worker: have this folder, which another process removes, for all temporary files; made if it can be."""
+    """In a worker: use this folder, which another process removes, for all temporary files; created if possible."""
     global _given_folder, _system_temporary
     _system_temporary = tempfile.gettempdir()
     with contextlib.suppress(OSError):
@@ -263,7 +261,7 @@ def use_temporary_folder(path: str) -> None:
 
 @contextlib.contextmanager
 def environment_variable(name: str, value: str) -> Iterator[None]:
-    """Within the block, this process and the programs that it starts have this value of an environment variable."""
+    """Set an environment variable for this process and its child processes within the block."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:
@@ -276,7 +274,7 @@ def environment_variable(name: str, value: str) -> Iterator[None]:
 
 
 def remove_tree(path: str | os.PathLike[str]) -> None:
-    """Remove a folder with all that is in it, also where its files forbid that to their own user; never raises."""
+    """Remove a folder with its content, even if its permissions forbid it; never raises."""
     shutil.rmtree(path, ignore_errors=True)
     if os.path.islink(path) or not os.path.isdir(path):
         return
@@ -294,7 +292,7 @@ def _allow(folder: str | os.PathLike[str]) -> None:
 
 
 def _sweep(parent: str) -> None:
-    """Remove the folders in here that were made by processes of this user which were killed."""
+    """Remove the folders of this user's killed processes in ``parent``."""
     if fcntl is None:
         return
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
@@ -326,17 +324,17 @@ def _lock_folder(path: Path, shared: bool) -> int | None:
     return descriptor
 
 
-# What all processes of a machine share
+# Cache shared by all processes of a machine
 
 
 def cache_folder() -> Path:
-    """The folder for what is kept between programs, made if it does not exist.
+    """The cache folder, created if needed.
 
-    ``RAGEN_CACHE``, else ``$XDG_CACHE_HOME/ragen``, else ``~/.cache/ragen``; where that cannot be written to, a folder
-    of this user's beside the temporary files.
+    ``RAGEN_CACHE``, else ``$XDG_CACHE_HOME/ragen``, else ``~/.cache/ragen``; if that is not writable, a folder of this
+    user in the system's temporary folder.
 
     Raises:
-        CacheError: ``RAGEN_CACHE`` names a folder that cannot be written to, or there is none at all.
+        CacheError: ``RAGEN_CACHE`` names a folder that is not writable, or no folder is writable.
     """
     places = cache_places()
     for path in places:
@@ -347,7 +345,7 @@ def cache_folder() -> Path:
 
 
 def cache_places() -> list[Path]:
-    """Where :func:`cache_folder` looks, in that order; nothing is made."""
+    """The folders that :func:`cache_folder` tries, in order; nothing is created."""
     asked = os.environ.get(CACHE_VARIABLE)
     if asked:
         return [Path(asked).expanduser().absolute()]
@@ -366,7 +364,7 @@ def _is_usable(path: Path) -> bool:
 
 
 def _is_private(path: Path) -> bool:
-    """Whether a folder where everybody may make folders is this user's own."""
+    """Whether a folder in a world-writable place belongs to this user."""
     found = path.lstat()
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
 
@@ -374,22 +372,22 @@ def _is_private(path: Path) -> bool:
 def machine_cache(name: str, key: Any, build: Callable[[Path], object]) -> Path:
     """A folder that is built once for all processes of this machine, and kept between programs.
 
-    The first process that asks builds it, under a lock, while the others wait; it appears under its name only when it
-    is whole. A builder that raises or is killed leaves nothing that another process could take for a result.
+    The first process builds it under a lock, while the others wait; it appears under its name only when it is complete.
+    A builder that raises or is killed leaves nothing that another process could mistake for a result.
 
     Args:
-        name: What it belongs to, such as ``"alfworld"``: a folder of this name holds all that has it.
-        key: Plain data (texts, numbers, lists, dicts) that names everything the content depends on: parameters, seeds,
-            the versions of what builds it. Another key is another folder; old ones are never removed.
-        build: Fills an empty folder, which it is given; it must give the same for the same key.
+        name: The name of the group, such as ``"alfworld"``, under which its folders are stored.
+        key: Plain data (texts, numbers, lists, dicts) with everything that determines the content: parameters, seeds,
+            versions of the builder. Each key has its own folder; old ones are never removed.
+        build: Fills an empty folder; must be deterministic for a key.
 
     Returns:
         The folder. Treat it as read-only.
 
     Raises:
-        CacheError: There is no place for it, or another process builds for more than an hour.
+        CacheError: No folder is writable, or another process builds for more than an hour.
         TypeError: The key is not plain data.
-        Exception: What ``build`` raises. The next call tries again.
+        Exception: ``build`` raised it. The next call tries again.
     """
     if not re.fullmatch(r"[\w][\w.-]*", name):
         raise CacheError(f"machine_cache: {name!r} is not a valid folder name; use letters, digits, '_', '-' and '.'.")
@@ -411,7 +409,7 @@ def machine_cache(name: str, key: Any, build: Callable[[Path], object]) -> Path:
             try:
                 part.rename(folder)
             except OSError:
-                if not folder.is_dir():  # else another process has built it, where there are no locks
+                if not folder.is_dir():  # else another process has built it, on a system without locks
                     raise
         finally:
             if part.exists():
@@ -420,7 +418,7 @@ def machine_cache(name: str, key: Any, build: Callable[[Path], object]) -> Path:
 
 
 def _write_out(folder: Path) -> None:
-    """Wait until all files are on the disk: a machine that loses its power keeps names sooner than contents."""
+    """Sync all files to disk: after a power failure, names may survive without contents."""
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
             with contextlib.suppress(OSError), path.open("rb") as file:  # one that its builder may not read
@@ -429,12 +427,12 @@ def _write_out(folder: Path) -> None:
 
 @contextlib.contextmanager
 def machine_lock(path: Path, timeout: float = BUILD_TIMEOUT) -> Iterator[None]:
-    """Hold a lock between the processes of this machine, and between threads of one.
+    """Hold a lock shared by the processes of this machine and their threads.
 
-    The system takes it back from a process that ends. Where there are no such locks (Windows) it is not waited for.
+    The system releases it when a process ends. On systems without such locks (Windows) it has no effect.
 
     Args:
-        path: The lock's file, which stays; its folder has to be there.
+        path: The lock's file, which is not removed; its folder must exist.
         timeout: Seconds to wait.
 
     Raises:

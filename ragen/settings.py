@@ -1,7 +1,7 @@
-"""Configuration: the one reader of keys, settings as dataclasses, and what is said of a value that cannot work.
+"""Configuration: reading of keys, settings as dataclasses, and messages for invalid values.
 
-A configuration is Hydra's, or nested mappings. A key is dotted: ``agent_proxy.max_turn``. Settings are dataclasses, and
-their fields say where they stand and which values work::
+A configuration is Hydra's, or nested mappings. A key is dotted: ``agent_proxy.max_turn``. Settings are dataclasses,
+whose fields define their keys and valid values::
 
     @dataclass(frozen=True)
     class WarmUpSettings:
@@ -11,9 +11,8 @@ their fields say where they stand and which values work::
 
     settings = read(WarmUpSettings, config)
 
-OmegaConf is asked where it has something to say: of interpolations, of what is mandatory, of the types that only it
-has. Its structured configs are not used to check values: they take ``"5"`` for 5 and ``yes`` for true in silence, and
-know neither bounds, nor choices, nor tuples.
+OmegaConf handles interpolations, mandatory values, and its own types. Its structured configs are not used to check
+values: they silently accept ``"5"`` for 5 and ``yes`` for true, and support neither bounds, nor choices, nor tuples.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _REQUIRED: Any = object()
 _ABSENT: Any = object()
 _ITS_TURN: Any = object()  # OmegaConf's
 _OF_MANAGERS = ("es_manager", "custom_envs", "seed")
-"""Sections whose messages read ``key = value: expected ..``, as those of the settings' own constructors do."""
+"""Sections whose messages read ``key = value: expected ..``, like those of the settings' constructors."""
 _EXAMPLES = {
     "actor.model": "gpt-4o-mini, and for a server of your own actor.base_url=http://localhost:8000/v1",
     "actor.base_url": "http://localhost:8000/v1",
@@ -60,7 +59,7 @@ _KINDS = {
 def config_directory() -> Path:
     """The folder of the configurations that come with the package.
 
-    In a checkout this is ``config/`` at the top of the repository, else ``ragen/config/``, where it is installed.
+    In a checkout this is ``config/`` at the top of the repository, else the installed ``ragen/config/``.
     """
     package = Path(str(resources.files("ragen")))
     repository = package.resolve().parent
@@ -73,12 +72,12 @@ def config_directory() -> Path:
 
 
 def refused(key: str, value: Any, expected: str) -> ConfigError:
-    """The error of a key whose value cannot work.
+    """The error for a key with an invalid value.
 
     Args:
-        key: Dotted.
-        value: What it is.
-        expected: What would work.
+        key: The dotted key.
+        value: The value.
+        expected: A description of valid values.
     """
     value = Shown("null") if value is None else value
     if key.partition(".")[0] in _OF_MANAGERS:
@@ -87,15 +86,15 @@ def refused(key: str, value: Any, expected: str) -> ConfigError:
 
 
 def refuse_unknown(given: Iterable[Any], known: Collection[str], where: str = "") -> None:
-    """See that all keys of a section are known.
+    """Check that all keys of a section are known.
 
     Args:
         given: The keys.
-        known: Those that there are.
-        where: Stands before them in the message, such as ``"ppo."``.
+        known: The known keys.
+        where: Prefix of the keys in the message, such as ``"ppo."``.
 
     Raises:
-        ConfigError: One is not; the message says which was probably meant.
+        ConfigError: A key is unknown; the message suggests a similar one.
     """
     for name in map(str, given):
         if name not in known:
@@ -104,21 +103,21 @@ def refuse_unknown(given: Iterable[Any], known: Collection[str], where: str = ""
 
 
 def function_at(name: str, where: str) -> Any:
-    """A function by its place, as users name one of their own.
+    """A user's function by its import path.
 
     Args:
         name: ``package.module:function``.
-        where: What asks for it; messages begin with it, such as ``"--reward"``.
+        where: The option or key that names it, such as ``"--reward"``; messages begin with it.
 
     Raises:
-        ConfigError: It cannot be imported, or is no function.
+        ConfigError: It cannot be imported, or is not a function.
     """
     module, colon, function = name.partition(":")
     if not (module and colon and function):
         raise ConfigError(f"{where} is {name!r}; expected PACKAGE.MODULE:FUNCTION.")
     try:
         found = getattr(import_module(module), function)
-    except Exception as error:  # whatever the module does when it is imported
+    except Exception as error:  # the module may raise anything on import
         raise ConfigError(
             f"{where} is {name!r}, which cannot be imported: {type(error).__name__}: {one_line(error)}; expected "
             "PACKAGE.MODULE:FUNCTION in a module of this folder or an installed one."
@@ -129,7 +128,7 @@ def function_at(name: str, where: str) -> Any:
 
 
 def one_line(error: BaseException) -> str:
-    """An exception's message as one line of text, its class's name where it has none."""
+    """An exception's message as one line of text, or its class's name if it has none."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
@@ -155,12 +154,12 @@ def setting(config: Any, key: str, kind: Kind, default: Any = _REQUIRED) -> Any:
     Args:
         config: The whole configuration.
         key: Such as ``agent_proxy.max_turn``.
-        kind: The type that the value must have; an int is taken where a float is wanted.
-        default: What to return where the key or a section above it is absent or null.
+        kind: The required type; an int is accepted for a float.
+        default: Returned if the key or a section above it is absent or null.
 
     Raises:
         ConfigError: The key is missing and has no default, or its value is of another type, or not a finite number; or
-            what stands above it is not a section.
+            its parent is not a section.
     """
     value = _value_at(config, key)
     if value is None or value is _ABSENT:
@@ -186,9 +185,9 @@ def number(config: Any, key: str, default: D, low: float | None = None, high: fl
     Args:
         config: The whole configuration.
         key: The key.
-        default: The value where the key is absent.
-        low: The smallest value that works.
-        high: The largest value that works.
+        default: The value if the key is absent.
+        low: The minimum.
+        high: The maximum.
 
     Raises:
         ConfigError: The value is not a number, or out of bounds.
@@ -213,7 +212,7 @@ def choice(config: Any, key: str, default: Any, allowed: Collection[Any]) -> Any
     """A value at a dotted key, one of those allowed.
 
     Raises:
-        ConfigError: It is none of them.
+        ConfigError: It is not one of them.
     """
     value = setting(config, key, object, default)
     for each in allowed:
@@ -244,7 +243,7 @@ def texts(config: Any, key: str, default: Any, allowed: Collection[str] | None =
 
 
 def section(config: Any, key: str) -> dict[str, Any]:
-    """A section as plain Python; empty where the key is absent or null.
+    """A section as plain Python; empty if the key is absent or null.
 
     Raises:
         ConfigError: It is not a section.
@@ -278,7 +277,7 @@ def _lists() -> tuple[type, ...]:
     return list, tuple, ListConfig
 
 
-# Where values stand
+# Finding values
 
 
 def _above(key: str) -> list[str]:
@@ -288,7 +287,7 @@ def _above(key: str) -> list[str]:
 
 
 def _value_at(config: Any, key: str) -> Any:
-    """The value at a dotted key, interpolations resolved, sections and lists as OmegaConf's; ``_ABSENT`` if none is."""
+    """The value at a dotted key, interpolations resolved, containers as OmegaConf's; ``_ABSENT`` if there is none."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -313,7 +312,7 @@ def _value_at(config: Any, key: str) -> Any:
 
 
 def _walk(config: Any, key: str) -> Any:
-    """What stands in plain mappings, which are not made OmegaConf's: with a trainer's sections, that takes long."""
+    """The value in plain mappings, which are not converted to OmegaConf's, since that is slow for large ones."""
     from omegaconf import OmegaConf
 
     at = ""
@@ -337,7 +336,7 @@ def _section_name(key: str) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether OmegaConf would give the value as it is, wherever it stands."""
+    """Whether OmegaConf would return the value unchanged."""
     if type(value) is dict:
         return all(type(key) is str and _is_plain(inner) for key, inner in value.items())
     if type(value) is list:
@@ -348,7 +347,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _missing_message(key: str, error: Exception) -> str | None:
-    """What to say where a key is ``???``, or names one that is; None where it is something else that is wrong."""
+    """The message for a key that is ``???``, or refers to one; None for other errors."""
     from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryValue
 
     if not isinstance(error, MissingMandatoryValue | InterpolationToMissingValueError):
@@ -373,14 +372,14 @@ def key(
     allowed: Collection[Any] | None = None,
     is_seconds: bool = False,
 ) -> Any:
-    """A field of settings: its default, where it stands in a configuration, and which values work.
+    """A field of settings: its default, its key in a configuration, and its valid values.
 
     Args:
-        default: Where the key is absent or null.
-        at: The dotted key; empty for the field's own name in the section of its class.
-        low: The smallest value that works.
-        high: The largest value that works.
-        allowed: The values that work.
+        default: The value if the key is absent or null.
+        at: The dotted key; empty for the field's name in the section of its class.
+        low: The minimum.
+        high: The maximum.
+        allowed: The allowed values.
         is_seconds: Whether it is a number of seconds greater than 0.
     """
     rules = {"at": at, "low": low, "high": high, "allowed": allowed, "is_seconds": is_seconds}
@@ -393,9 +392,9 @@ def read(kind: type[T], config: Any, **known: Any) -> T:
     """Settings from a configuration.
 
     Args:
-        kind: A dataclass whose fields are made with :func:`key`; ``SECTION`` is that of keys without a section.
+        kind: A dataclass whose fields are created by :func:`key`; ``SECTION`` is the section of keys without one.
         config: The whole configuration.
-        known: Fields that are worked out elsewhere, or defaults in place of the class's: ``default_NAME``.
+        known: Fields computed elsewhere, or defaults instead of the class's: ``default_NAME``.
 
     Raises:
         ConfigError: A key has an invalid value.
@@ -442,11 +441,11 @@ def _kinds_of(hint: Any) -> tuple[Any, ...]:
     return (typing.get_origin(hint) or hint,)
 
 
-# Files of their own
+# Settings from files
 
 
 def load_settings(kind: type[T], path: Path, overrides: Sequence[str] = ()) -> T:
-    """Settings from a YAML file that has nothing else; see :func:`settings_of`.
+    """Settings from a YAML file that holds only them; see :func:`settings_of`.
 
     Args:
         kind: The dataclass.
@@ -471,10 +470,10 @@ def settings_of(kind: type[T], values: Any, where: str = "") -> T:
     Args:
         kind: The dataclass.
         values: A mapping; keys that it lacks keep their defaults.
-        where: Stands before its keys in messages, such as ``"ppo."``.
+        where: Prefix of its keys in messages, such as ``"ppo."``.
 
     Raises:
-        ConfigError: There is no such key, or a value has another type or cannot work.
+        ConfigError: There is no such key, or a value has the wrong type or is invalid.
     """
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where.rstrip('.')} = {values!r}: expected a section.")
@@ -489,7 +488,7 @@ def settings_of(kind: type[T], values: Any, where: str = "") -> T:
 
 
 def _check(name: str, value: Any, rules: Mapping[str, Any]) -> None:
-    """See that a value keeps to the rules of its field; see :func:`key`."""
+    """Check a value against the rules of its field; see :func:`key`."""
     allowed, low, high = rules["allowed"], rules["low"], rules["high"]
     if allowed is not None and value not in allowed:
         raise ConfigError(f"{name} = {value!r}: expected one of {', '.join(map(str, allowed))}.")
@@ -501,7 +500,7 @@ def _typed(value: Any, hint: Any, key: str) -> Any:
     if dataclasses.is_dataclass(hint):
         return settings_of(typing.cast(type, hint), value, f"{key}.")
     kinds = _kinds_of(hint)
-    if float in kinds and isinstance(value, str):  # YAML takes 1e-3 for a text
+    if float in kinds and isinstance(value, str):  # YAML reads 1e-3 as text
         with contextlib.suppress(ValueError):
             value = float(value)
     if float in kinds and isinstance(value, int) and not isinstance(value, bool):

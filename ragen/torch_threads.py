@@ -1,4 +1,4 @@
-"""How many threads torch computes on: how a sum is split over them decides how it is rounded."""
+"""The number of threads of torch, which affects the rounding of sums."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Have torch compute on so many threads for the length of a block."""
+    """Set the number of torch's threads within the block."""
     import torch
 
     before = torch.get_num_threads()

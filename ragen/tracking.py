@@ -6,8 +6,8 @@
         loggers.log({"train/success": 0.5}, step=1)
         loggers.log_table("val/generations", ["input", "output", "score"], rows, step=1)
 
-A run is named after its folder. What a recipe needs itself, such as the metrics that a resumed run resumes from, is in
-its own files and not here. Tables go to every tracker that has them, and to :class:`TableFiles`.
+A run is named after its folder. Data that a recipe needs itself, such as the metrics from which a run resumes, is
+stored in its own files. Tables go to every tracker that supports them, and to :class:`TableFiles`.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from ragen.errors import ConfigError, install_command
 from ragen.files import write_whole
 
 METRICS_FILE = "metrics.jsonl"
-"""Where a training of ours writes what it measures, a line a step."""
+"""The file of a training's metrics, with one line per step."""
 PACKAGES = {"console": "", "tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio", "mlflow": "mlflow"}
-"""Names of loggers, and the package that each needs; ``console`` is what commands print anyway."""
+"""Names of loggers, and the package that each needs; ``console`` stands for the commands' own output."""
 
 _IN_TRAIN = ("tensorboard", "wandb")
 _NOT_IN_MLFLOW = re.compile(r"[^\w\-./ ]")
 
 
 class Logger(Protocol):
-    """What metrics are written to. Derive from it: a logger without tables leaves them out."""
+    """A destination of metrics. Derive from it; a logger without tables ignores them."""
 
     def log(self, metrics: Mapping[str, float], step: int, phase: str = "train") -> None:
         """Write one step's metrics.
@@ -43,7 +43,7 @@ class Logger(Protocol):
         Args:
             metrics: Numbers by name.
             step: The step.
-            phase: What the step counts, where a run has several phases that each count from 1.
+            phase: The phase of the step, if a run has several phases whose steps each start at 1.
         """
 
     def log_table(
@@ -52,15 +52,15 @@ class Logger(Protocol):
         """Write a table of one step.
 
         Args:
-            name: The table's.
-            columns: Their names.
-            rows: A cell for each column: texts, numbers, truths.
+            name: The table's name.
+            columns: The names of its columns.
+            rows: Rows with a cell for each column: texts, numbers, booleans.
             step: The step.
             phase: See :meth:`log`.
         """
 
     def close(self) -> None:
-        """Write what is still to be written."""
+        """Write pending data."""
 
 
 class TensorBoard(Logger):
@@ -83,9 +83,9 @@ class TensorBoard(Logger):
 
 
 class WandbRun(Logger):
-    """A run of Weights & Biases, or of trackio, which has the same functions.
+    """A run of Weights & Biases, or of trackio, which has the same API.
 
-    ``WANDB_MODE=offline`` keeps the former on this machine; trackio does so by default.
+    With ``WANDB_MODE=offline``, the former stores the run on this machine; trackio does so by default.
     """
 
     def __init__(self, package: str, project: str = "", name: str = "", is_begun: bool = False, **options: Any) -> None:
@@ -93,10 +93,10 @@ class WandbRun(Logger):
 
         Args:
             package: ``wandb`` or ``trackio``.
-            project: What the run belongs to.
+            project: The run's project.
             name: Its name.
-            is_begun: Whether this process has begun one already, which is written to and not ended here.
-            **options: For the package's ``init``.
+            is_begun: Whether this process has already begun a run, which is used and not ended here.
+            **options: Options of the package's ``init``.
 
         Raises:
             ConfigError: No user is logged in, or the service does not answer.
@@ -136,10 +136,10 @@ class WandbRun(Logger):
 
 
 class MLflowRun(Logger):
-    """A run of MLflow, where ``MLFLOW_TRACKING_URI`` says."""
+    """A run of MLflow on the server of ``MLFLOW_TRACKING_URI``."""
 
     def __init__(self, folder: Path, project: str, is_begun: bool = False) -> None:
-        """Begin a run in the experiment of this name, or take the one that this process has begun already."""
+        """Begin a run in the experiment of this name, or use the one that this process has already begun."""
         import mlflow
 
         self._mlflow, self._is_begun = mlflow, is_begun
@@ -150,7 +150,7 @@ class MLflowRun(Logger):
         self._run = mlflow.start_run(run_name=folder.name)
 
     def log(self, metrics: Mapping[str, float], step: int, phase: str = "train") -> None:
-        """See :meth:`Logger.log`; characters that MLflow takes in no name, such as ``@``, become ``_``."""
+        """See :meth:`Logger.log`; characters that MLflow does not allow in names, such as ``@``, become ``_``."""
         named = {_NOT_IN_MLFLOW.sub("_", name): float(value) for name, value in metrics.items()}
         self._mlflow.log_metrics(named, step=step, run_id=self._run.info.run_id)
 
@@ -169,14 +169,14 @@ class MLflowRun(Logger):
 
 
 class TableFiles(Logger):
-    """Tables as plain files: ``tables/<name>.jsonl`` of a folder, an object a row with ``phase`` and ``step``."""
+    """Tables as plain files: ``tables/<name>.jsonl`` in a folder, an object per row with ``phase`` and ``step``."""
 
     def __init__(self, folder: Path, keeps: Callable[[Mapping[str, Any]], bool] = lambda line: True) -> None:
         """Write below a folder.
 
         Args:
-            folder: The run's.
-            keeps: Says which rows of an earlier run stay, where one goes on.
+            folder: The run's folder.
+            keeps: Returns whether to keep a row of an earlier run that is resumed.
         """
         self._folder = folder / "tables"
         for path in sorted(self._folder.glob("*.jsonl")):
@@ -199,7 +199,7 @@ OPENED: dict[str, Callable[[Path, str], Logger]] = {
     "trackio": lambda folder, project: WandbRun("trackio", project, folder.name),
     "mlflow": MLflowRun,
 }
-"""What makes each logger of a run's folder and the project's name."""
+"""The factory of each logger, from a run's folder and the project's name."""
 
 
 class Loggers(Closing):
@@ -229,12 +229,12 @@ class Loggers(Closing):
 
 
 def open_loggers(names: Sequence[str], folder: Path, project: str = "ragen") -> Loggers:
-    """Begin a run with each of some trackers.
+    """Begin a run with each of several trackers.
 
     Args:
         names: Keys of :data:`PACKAGES`.
-        folder: The run's, after which it is named; it is made if it does not exist.
-        project: What the run belongs to.
+        folder: The run's folder, which names the run; created if needed.
+        project: The run's project.
 
     Raises:
         ConfigError: A tracker cannot begin a run; the others were closed.
@@ -255,7 +255,7 @@ def begun_loggers(names: Sequence[str], folder: Path) -> Loggers:
     """Write to the runs that another package has begun in this process, as verl does, and to plain files.
 
     Args:
-        names: Of its loggers; those that are no keys of :data:`PACKAGES` are left out.
+        names: The names of its loggers; those that are not in :data:`PACKAGES` are ignored.
         folder: For :class:`TableFiles`.
     """
     begun: list[Logger] = [WandbRun(name, is_begun=True) for name in ("wandb", "trackio") if name in names]
@@ -264,11 +264,11 @@ def begun_loggers(names: Sequence[str], folder: Path) -> Loggers:
 
 
 def check_loggers(names: Sequence[str], key: str) -> None:
-    """Check names of loggers, and that their packages are there.
+    """Check names of loggers, and that their packages are installed.
 
     Args:
-        names: What a configuration asks for.
-        key: Its key.
+        names: The configured names.
+        key: Their configuration key.
 
     Raises:
         ConfigError: There is no such logger, or its package is not installed.

@@ -1,4 +1,4 @@
-"""What environments and configurations written for RAGEN import from ``ragen.utils``."""
+"""Functions that environments and configurations written for RAGEN import from ``ragen.utils``."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 
 @contextmanager
 def all_seed(seed: int | None) -> Iterator[None]:
-    """Seed the global generators of ``random`` and ``numpy.random`` for a block, and put them back after it.
+    """Seed the global generators of ``random`` and ``numpy.random`` within the block, and restore them after it.
 
     Args:
-        seed: 0 to 2**32 - 1; None draws one from the system.
+        seed: 0 to 2**32 - 1; None takes one from the system.
 
     Raises:
-        ValueError: The seed is out of numpy's range; the generators are as before.
+        ValueError: The seed is out of numpy's range; the generators are unchanged.
     """
     before, numpy_before = random.getstate(), np.random.get_state()
     try:
@@ -30,7 +30,7 @@ def all_seed(seed: int | None) -> Iterator[None]:
 
 
 def register_resolvers() -> None:
-    """Let configurations compute: ``${mul:2,3}``, ``${int_div:7,2}``, ``${not:true}``; may be called twice."""
+    """Register arithmetic resolvers: ``${mul:2,3}``, ``${int_div:7,2}``, ``${not:true}``; may be called twice."""
     from omegaconf import OmegaConf  # workers import environments, and no omegaconf
 
     resolvers = {

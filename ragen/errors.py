@@ -54,7 +54,7 @@ def suggestion(names: Iterable[str]) -> str:
 
 
 def add_note(error: BaseException, text: str) -> None:
-    """Add a text that is shown below an error's message; before Python 3.11 it is kept, and not shown."""
+    """Add a note to an error, shown below its message; before Python 3.11 it is stored but not shown."""
     if hasattr(error, "add_note"):
         error.add_note(text)
     else:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     import torch
     from verl import DataProto
 
-USE_PARALLEL_ENVS = "use_parallel_envs"
-
 
 class RowPlaces:
     """The trajectory and the group of each row of a collected batch.

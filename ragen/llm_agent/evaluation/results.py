@@ -243,12 +243,6 @@ def _share(value: float | None) -> str:
     return "" if value is None else f"{value:.1%}"
 
 
-def result_table(results: Sequence[TagResult]) -> Table:
-    """All columns of :func:`result_columns` as one table, however wide."""
-    (table,) = tables_of("Results", [result.tag for result in results], result_columns(results), _UNBOUNDED)
-    return table
-
-
 def usage_line(usage: Mapping[str, float]) -> str:
     """Counts as words, such as ``12 requests, 3 retries, 5,120 prompt tokens, $0.0042``."""
     words = [f"{count:,.0f} {_noun(name, count)}" for name, count in usage.items() if name != "cost"]

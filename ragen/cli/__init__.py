@@ -1,5 +1,5 @@
-"""The command ``ragen``: one name for what the package does in a terminal.
+"""The command ``ragen``, with a subcommand for everything that the package does in a terminal.
 
-``ragen COMMAND --help`` has an example of each. A command's module is imported when it is asked for, and what that
-needs when it is run, so that help, refusals and completions come at once. ``python -m ragen`` is the same.
+``ragen COMMAND --help`` has an example of each. A command's module is imported when the command is used, and its
+dependencies when it runs, so that help, errors and completions are immediate. ``python -m ragen`` is equivalent.
 """

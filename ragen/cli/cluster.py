@@ -1,7 +1,7 @@
-"""The command ``ragen cluster``: can environments be played on the nodes of a Ray cluster, and if not, why not.
+"""The command ``ragen cluster``: checks whether the nodes of a Ray cluster can play environments, and why not.
 
-On each node an agent is placed, as for lanes, and a worker of it loads the classes that the configuration names; their
-environments are not built, nothing is claimed, and all of it has ended when the command has.
+An agent is placed on each node, as for workers, and one of its workers loads the configuration's environment classes.
+Environments are not built, no resources are claimed, and everything ends with the command.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEFAULT_CONFIG = "base"
 SOUND, UNSOUND = 0, 1
 FAR_OFF = 1.0  # seconds of clock skew beyond which logs of several nodes cannot be read together
 _LOOK = 0.02  # seconds between looks whether agents are up
-_WIDTH = 120  # columns of a table that is read in a log too
+_WIDTH = 120  # columns of the table, also in logs
 COLUMNS = ("node", "address", "reachable", "versions", "code", "workers now", "round trip", "clock")
 
 
@@ -50,7 +50,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 
 def run(config: Any) -> int:
-    """Look at the cluster of a configuration, and print what was found; the exit code."""
+    """Check the cluster of a configuration, and print the findings; returns the exit code."""
     from ragen.llm_agent.config.environments import read_config
 
     managed = read_config(config, "train")
@@ -70,21 +70,21 @@ def run(config: Any) -> int:
 
 
 main = main_of(parser, PROG, run)
-"""Runs the command. Exit codes: 0 where all nodes can be used, 1 where one cannot or there is no such cluster, 2 for a
-configuration that cannot work."""
+"""Runs the command. Exit codes: 0 if all nodes can be used, 1 if one cannot or there is no such cluster, 2 for an
+invalid configuration."""
 
 
 @dataclass(frozen=True)
 class NodeReport:
-    """What was found out about a node.
+    """The findings about a node.
 
     Attributes:
-        node: Which one.
-        why: Why no worker can live there, in words that follow its name; "" where one did.
-        differences: What is installed there in another version than here, in words.
-        seats: For how many workers there is room now, by what each of them claims.
-        round_trip_s: Seconds that a call there and back takes; None where the node was not reached.
-        skew_s: Seconds by which its clock is ahead of ours; None where it was not reached.
+        node: The node.
+        why: Why no worker can run there, in words that follow its name; "" if one did.
+        differences: Packages with other versions than here, in words.
+        seats: Number of workers for which there is room now, according to their claims.
+        round_trip_s: Round-trip time of a call in seconds; None if the node was not reached.
+        skew_s: Seconds by which its clock is ahead of ours; None if it was not reached.
         missing: Why classes of environments cannot be loaded there, by tag.
     """
 
@@ -111,12 +111,12 @@ def inquire(cluster: ray_cluster.RayCluster, specs: Iterable[EnvSpec], settings:
     """Place an agent on each node, start a worker there, and have it load the classes of environments.
 
     Args:
-        cluster: Whose nodes.
-        specs: One for each tag, with ids of their own; their environments are not built.
-        settings: Time-outs. No call takes longer than twice the ``startup_timeout``, and a little.
+        cluster: The cluster.
+        specs: One for each tag, with unique ids; their environments are not built.
+        settings: Time-outs. No call takes much longer than twice the ``startup_timeout``.
 
     Returns:
-        A report for each node that is asked for.
+        A report for each selected node.
     """
     nodes, specs = cluster.nodes(), list(specs)
     tags = {spec.env_id: spec.tag for spec in specs}
@@ -193,7 +193,7 @@ def _cells(report: NodeReport) -> Iterator[str]:
 
 
 def lines_of(reports: Sequence[NodeReport]) -> Iterator[str]:
-    """What is wrong with nodes, and what should be known of the cluster, a line each."""
+    """Problems of nodes and notes about the cluster, one line each."""
     for report in reports:
         name = f"node {report.node.name}"
         if report.why:

@@ -1,4 +1,4 @@
-"""Which commands there are, and where each of them lives."""
+"""The list of commands and their modules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Command(NamedTuple):
     """A command of ``ragen``.
 
     Attributes:
-        name: What is typed after ``ragen``.
+        name: Its name, typed after ``ragen``.
         summary: One line for the list of commands.
         module: Has ``parser(prog)``, and ``main(argv, prog)``, which returns the exit code.
     """
@@ -23,7 +23,7 @@ class Command(NamedTuple):
 
     @property
     def prog(self) -> str:
-        """How help and messages call it."""
+        """Its name in help and messages."""
         return f"ragen {self.name}"
 
     def parser(self) -> ArgumentParser:
@@ -31,7 +31,7 @@ class Command(NamedTuple):
         return import_module(self.module).parser(self.prog)
 
     def run(self, argv: Sequence[str]) -> int:
-        """Run it with what follows its name; the exit code."""
+        """Run it with these arguments; returns the exit code."""
         return import_module(self.module).main(list(argv), self.prog)
 
 

@@ -1,8 +1,8 @@
 """The command ``ragen completion SHELL``: a script with which the shell completes commands, options, names and keys.
 
-The script asks ``ragen completion words -- WORD ...`` at every tab: the words typed so far after ``ragen``, the last
-one being the one to complete. So what is offered is what is there: configurations of the folder that the line names,
-keys of the configuration, environment types that are registered.
+At every tab, the script runs ``ragen completion words -- WORD ...`` with the words typed so far after ``ragen``, of
+which the last one is to be completed. Completions are therefore always current: configurations of the folder on the
+line, keys of the configuration, and registered environment types.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ end
 complete -c ragen -a '(__ragen_words)'
 """,
 }
-"""A script for each shell that is known."""
+"""The script for each supported shell."""
 
 WHERE = {
     "bash": 'eval "$(ragen completion bash)"  in ~/.bashrc',
@@ -92,13 +92,13 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 
 def words_for(typed: Sequence[str]) -> list[str]:
-    """What the last word may become.
+    """The completions of the last word.
 
     Args:
-        typed: The words after ``ragen``; the last is the one to complete, and may be empty.
+        typed: The words after ``ragen``; the last one is to be completed, and may be empty.
 
     Returns:
-        Whole words that begin as it does, sorted. None where it is a file's name, which the shell knows better.
+        Sorted completions. Empty for a file name, which the shell completes itself.
     """
     *before, word = typed or [""]
     if not before:
@@ -123,7 +123,7 @@ def _option(parser: argparse.ArgumentParser, word: str) -> argparse.Action | Non
 
 
 def _values(option: argparse.Action, words: Sequence[str]) -> list[str]:
-    """What may follow an option: nothing that is known where it is a number or a file."""
+    """The possible values of an option; empty for numbers and files."""
     if option.choices is not None:
         return [str(choice) for choice in option.choices]
     if option.dest != "config_name":
@@ -135,12 +135,12 @@ def _values(option: argparse.Action, words: Sequence[str]) -> list[str]:
 
 
 def _given(words: Sequence[str], flags: Sequence[str]) -> str | None:
-    """What an option was given on the line."""
+    """The value of an option on the line."""
     return next((value for flag, value in pairwise(words) if flag in flags), None)
 
 
 def _arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """What may stand where no option does."""
+    """The possible positional arguments."""
     command = words[0]
     if command in TYPED:
         from ragen.env.registry import REGISTERED_ENVS

@@ -1,6 +1,6 @@
-"""The command ``ragen doctor``: what is installed, what this machine can do, what is missing, and what to type.
+"""The command ``ragen doctor``: shows what is installed, what works on this machine, and how to fix problems.
 
-Packages are looked up and not imported; a worker of each kind is started and ended.
+Packages are looked up without importing them; a worker of each kind is started and ended.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _MARKS = {"ok": "ok", "note": "note", "bad": "MISSING"}
 
 
 class Line(NamedTuple):
-    """One thing that was looked at.
+    """One finding.
 
     Attributes:
-        topic: What.
+        topic: The topic.
         status: ``"ok"``; ``"note"``, worth knowing; ``"bad"``, nothing works without it.
-        text: What was found.
-        cure: What to type or to change; "" where nothing has to be done.
+        text: The finding.
+        cure: A command or change that fixes it; "" if nothing needs fixing.
     """
 
     topic: str
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
         prog: The program's name.
 
     Returns:
-        The exit code: 0, or 1 where something is missing that nothing works without.
+        The exit code: 0, or 1 if something essential is missing.
     """
     parser(prog).parse_args(argv)
     code = SOUND
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 
 def versions() -> Iterator[Line]:
-    """Python, this package, and what it needs."""
+    """Python, this package, and its dependencies."""
     yield Line("ragen", "ok", f"{ragen.__version__} in {Path(ragen.__file__).parent}")
     yield Line("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.release()}")
     for package in NEEDED:
@@ -89,7 +89,7 @@ def versions() -> Iterator[Line]:
 
 
 def extras() -> Iterator[Line]:
-    """What may be installed besides, extra by extra."""
+    """Optional dependencies by extra."""
     for name, extra in EXTRAS.items():
         if lacking := missing(name):
             text = f"not installed: {', '.join(lacking)}; required to {extra.purpose}"
@@ -112,7 +112,7 @@ def installed(package: str) -> str | None:
 
 
 def machine() -> Iterator[Line]:
-    """Processors, memory, and what the system shows of processes."""
+    """Processors, memory, and access to ``/proc``."""
     import psutil
 
     from ragen.parallel.settings import default_workers
@@ -155,7 +155,7 @@ def _files() -> Iterator[Line]:
 
 
 def workers() -> Iterator[Line]:
-    """How workers can be started, and whether one does."""
+    """The available kinds of workers, and whether one starts."""
     import multiprocessing
 
     from ragen.parallel.settings import START_METHODS
@@ -179,7 +179,7 @@ def _process_kind() -> Line:
 
 
 def _started(backend: str) -> Line:
-    """Whether a worker of a kind plays a turn, and how soon."""
+    """Whether a worker of a kind can reset an environment, and how fast."""
     from ragen.env.registry import resolve_env
     from ragen.errors import RagenError
     from ragen.parallel import EnvEngine, EnvFailed, EnvSpec, Settings
@@ -201,7 +201,7 @@ def _started(backend: str) -> Line:
 
 
 def sandboxes() -> Iterator[Line]:
-    """Whether programs and commands can be shut in, and what is missing for it."""
+    """Whether sandboxes for programs and commands work, and what is missing."""
     from ragen.env import sandbox
     from ragen.env.sandbox import PROGRAMS, SHELL
     from ragen.errors import SandboxError
@@ -222,7 +222,7 @@ def sandboxes() -> Iterator[Line]:
 
 
 def browsers() -> Iterator[Line]:
-    """Whether there is a browser for web pages that can be shut in; it is not started, which takes seconds."""
+    """Whether a sandboxed browser is available; it is not started, since that takes seconds."""
     from ragen.env.miniwob import browser
 
     if lacks := browser.missing():

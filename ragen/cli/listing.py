@@ -1,7 +1,7 @@
-"""The command ``ragen list``: environments, configurations and backends, with what a turn costs and what is missing.
+"""The command ``ragen list``: environments with the cost of a turn, configurations, and backends.
 
-Prices of cheap environments are measured while the list is made. What a class declares to be heavy or to wait is not
-played for a list: ``ragen check TYPE`` measures it.
+The cost of cheap environments is measured for the list. Environments whose classes declare that they are heavy or wait
+are not played; ``ragen check TYPE`` measures them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ragen.commands import CommandParser, command
 
 PROG = "ragen list"
 TOPICS = ("environments", "configurations", "backends")
-_TURNS = 24  # that are timed of each environment
+_TURNS = 24  # timed turns of each environment
 _DECLARED = {"heavy": "heavy (declared)", "io": "waits (declared)"}
 
 
@@ -51,7 +51,7 @@ def main(options: argparse.Namespace, prog: str) -> int:
 
 
 def environments() -> Iterator[tuple[str, ...]]:
-    """Each registered type: its name, what a turn costs, and what it is."""
+    """Each registered type: its name, the cost of a turn, and its description."""
     from ragen.env.registry import REGISTERED_ENVS, resolve_env
     from ragen.errors import RagenError, install_command
     from ragen.extras import missing
@@ -69,7 +69,7 @@ def environments() -> Iterator[tuple[str, ...]]:
 
 
 def price(env_class: Any, config_class: Any) -> str:
-    """What a turn costs, in words: measured where the class does not declare that it is dear."""
+    """The cost of a turn in words, measured unless the class declares that it is heavy."""
     from ragen.parallel.stats import duration
 
     hint = getattr(env_class, "cost_hint", None)
@@ -77,7 +77,7 @@ def price(env_class: Any, config_class: Any) -> str:
         return _DECLARED[hint]
     try:
         return f"{duration(_median_turn(env_class(config_class() if config_class else None)))} a turn"
-    except Exception as error:  # whatever an environment of somebody else's raises
+    except Exception as error:  # third-party environments may raise anything
         return f"cannot be played: {type(error).__name__}"
 
 
@@ -95,7 +95,7 @@ def _median_turn(env: Any) -> float:
 
 
 def configurations() -> Iterator[tuple[str, ...]]:
-    """Each configuration of the package: its name, and what its first line says."""
+    """Each configuration of the package: its name, and its first line."""
     from ragen.llm_agent.config.loading import config_names
     from ragen.settings import config_directory
 
@@ -107,7 +107,7 @@ def configurations() -> Iterator[tuple[str, ...]]:
 
 
 def backends() -> Iterator[tuple[str, ...]]:
-    """Each backend that may answer prompts, and each that may hold environments: name, key, and what is missing."""
+    """Each backend for models and for workers: name, key, and missing packages."""
     from ragen.errors import install_command
     from ragen.extras import EXTRAS, missing
     from ragen.llm_agent.backends import BACKENDS as ACTORS

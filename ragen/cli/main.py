@@ -1,4 +1,4 @@
-"""``ragen COMMAND ...``: finds the command, and lets it run."""
+"""``ragen COMMAND ...``: finds and runs the command."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-        argv: What follows the program's name; None takes it from the command line.
+        argv: The arguments; None takes those of the process.
 
     Returns:
-        The command's exit code; 2 where there is no such command, 130 after Ctrl-C.
+        The command's exit code; 2 for an unknown command, 130 after Ctrl-C.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # so that `ragen check my_game:MyGame` finds what lies here, as `python -m` does
+        sys.path.append(os.getcwd())  # so that `ragen check my_game:MyGame` finds local modules, like `python -m`
     output: Watched | None = None
     try:
         with output_watched() as output:
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MissingExtraError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE_ERROR
-    except KeyboardInterrupt:  # while a command is still starting; one that runs says more
+    except KeyboardInterrupt:  # while a command is still starting; a running one handles it itself
         print("interrupted", file=sys.stderr)
         return STOPPED
     except BrokenPipeError:  # such as `ragen doctor | head -1`
@@ -65,7 +65,7 @@ def _run(words: list[str]) -> int:
 
 
 def help_text() -> str:
-    """What ``ragen --help`` says."""
+    """The text of ``ragen --help``."""
     listed = "\n".join(f"  {command.name:<{_WIDTH}}  {command.summary}" for command in COMMANDS.values())
     return (
         "usage: ragen COMMAND ...\n\n"

@@ -1,6 +1,6 @@
-"""The command ``ragen new NAME``: an environment, its test and its configuration, to begin with.
+"""The command ``ragen new NAME``: writes a template environment with a test and a configuration.
 
-The game that is written works: the test passes as it is, and the configuration plays. Nothing is overwritten.
+The template works: its test passes, and its configuration can be played. Nothing is overwritten.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ es_manager:
 """
 
 FILES = {"$module.py": _ENVIRONMENT, "test_$module.py": _TEST, "$module.yaml": _CONFIG}
-"""What is written, by the name of the file."""
+"""The templates by file name."""
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -152,7 +152,7 @@ def main(options: argparse.Namespace, prog: str) -> int:
     """Run the command.
 
     Returns:
-        The exit code: 0, or 2 where the name cannot be used or a file is there already.
+        The exit code: 0, or 2 if the name is invalid or a file already exists.
     """
     paths = write(options.name, options.folder)
     print(f"written: {', '.join(map(str, paths))}")
@@ -170,14 +170,14 @@ def write(name: str, folder: Path) -> list[Path]:
     """Write the files.
 
     Args:
-        name: Of the module.
-        folder: Where to; it is made if it does not exist.
+        name: Name of the module.
+        folder: The folder; created if needed.
 
     Returns:
         Their paths: the environment, its test, its configuration.
 
     Raises:
-        ConfigError: The name is no module's, or one of the files is there; nothing was written.
+        ConfigError: The name is not valid for a module, or one of the files exists; nothing was written.
     """
     if not name.isidentifier() or keyword.iskeyword(name):
         meant = re.sub(r"\W+", "_", name).strip("_").lower()

@@ -1,4 +1,4 @@
-"""Kinds of game beside RAGEN's own: gymnasium's, and what their observations, generators and shared memory need."""
+"""Kinds of game other than RAGEN's: gymnasium's, with support for their observations, generators and shared memory."""
 
 from __future__ import annotations
 

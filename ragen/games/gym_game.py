@@ -1,8 +1,8 @@
-"""Gymnasium's games: environments whose ``step`` gives five values; older ones are in :mod:`ragen.games.gym_old`.
+"""Gymnasium's games: environments whose ``step`` returns five values; older ones are in :mod:`ragen.games.gym_old`.
 
 An episode may begin within a turn: gymnasium's vector environments reset a sub-environment in the step after its
-episode's end, or in the very step that ends it. Both happen here, where the environment lives, and what the journal of
-the new episode needs (the digest of its first observation, the generators' states before it) comes back with the turn.
+episode's end, or in the step that ends it. Both happen here, in the environment's process, and the data for the new
+episode's journal (the digest of its first observation, the generators' states before it) is returned with the turn.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ NEVER, NOW, AT_END = range(
 )  # when the next episode begins: not in this turn, instead of it, or as it ends the last one
 
 DESCRIBE, CHECK, READ, IS_WRAPPED = "ragen:describe", "ragen:check", "ragen:read", "ragen:is_wrapped"
-"""What a vector environment asks besides methods."""
+"""Attributes that a vector environment reads."""
 NOT_TO_CALL = ("reset", "step", "close", "_setattr", "_check_spaces")
 
 
 class Shown(NamedTuple):
-    """What an environment shows after a reset, or at the end of an episode.
+    """An observation after a reset, or at the end of an episode.
 
     Attributes:
-        observation: Of its observation space.
-        info: What it reports besides.
+        observation: An element of the observation space.
+        info: Its info.
     """
 
     observation: Any
@@ -46,14 +46,14 @@ class Shown(NamedTuple):
 
 
 class GymTurn(NamedTuple):
-    """What is asked for a turn.
+    """The request of a turn.
 
     Attributes:
-        action: Of the environment's action space.
+        action: An element of the action space.
         begins: Whether and when the next episode begins: :data:`NEVER`, :data:`NOW`, :data:`AT_END`.
-        seed: What its reset is given, should it begin.
-        options: Likewise.
-        place: Where the observation may be left in shared memory.
+        seed: The seed of that episode's reset.
+        options: The options of that episode's reset.
+        place: Where the observation may be stored in shared memory.
     """
 
     action: Any
@@ -74,16 +74,16 @@ class Began(NamedTuple):
 
 
 class GymResult(NamedTuple):
-    """What a turn gave.
+    """The result of a turn.
 
     Attributes:
-        observation: What the environment shows now.
-        reward: As the environment gave it.
-        terminated: Whether the episode has ended by itself.
-        truncated: Whether it was cut short.
-        info: What the environment reports besides.
-        digest: What stands for the observation in the journal.
-        final: What the last episode ended with, where the next one began in the same turn.
+        observation: The current observation.
+        reward: The environment's reward.
+        terminated: Whether the episode has terminated.
+        truncated: Whether it was truncated.
+        info: The environment's info.
+        digest: The observation's digest for the journal.
+        final: The last observation of the previous episode, if the next one began in the same turn.
         began: Whether an episode began in this turn.
     """
 
@@ -98,12 +98,12 @@ class GymResult(NamedTuple):
 
 
 class Description(NamedTuple):
-    """What a vector environment has to know of its sub-environments; pickled, since spaces may be of any class.
+    """The properties of a sub-environment for its vector environment; pickled, since spaces may be of any class.
 
     Attributes:
         spaces: Observation space and action space.
-        metadata: The environment's.
-        render_mode: The environment's.
+        metadata: The environment's metadata.
+        render_mode: The environment's render mode.
     """
 
     spaces: bytes
@@ -112,18 +112,18 @@ class Description(NamedTuple):
 
 
 class IsMethod(NamedTuple):
-    """Stands for what was read where it can be called."""
+    """A placeholder for an attribute that is callable."""
 
 
 class GymGame(Game):
-    """Environments with ``reset(seed=, options=)`` and a ``step(action)`` of five values."""
+    """Environments with ``reset(seed=, options=)`` and a ``step(action)`` that returns five values."""
 
     recorded = ("reward", "terminated", "truncated", "digest")
     begins_in_turns = True
     record = staticmethod(operator.itemgetter(1, 2, 3, 5))  # type: ignore[assignment]  # no method where each call counts
 
     def build(self, spec: EnvSpec) -> Any:
-        """Call what builds it, with a configuration of its own if there is one."""
+        """Build it, with a copy of its configuration if there is one."""
         return spec.env_class() if spec.config is None else spec.env_class(copied(spec.config))
 
     def reset(self, env: Any, seed: int | None, options: Options) -> Shown:
@@ -132,7 +132,7 @@ class GymGame(Game):
         return named(Shown, (detached(observation), detached_info(info)))
 
     def shown(self, env: Any, seed: int | None, options: Options) -> tuple[Any, Any]:
-        """Reset it; observation and info, as the environment gives them."""
+        """Reset it; returns the environment's observation and info."""
         returned = env.reset(seed=seed, options=copied(options))
         is_pair = isinstance(returned, tuple) and len(returned) == 2
         if not (is_pair and (type(returned[1]) is dict or isinstance(returned[1], Mapping))):
@@ -140,14 +140,14 @@ class GymGame(Game):
         return returned
 
     def play(self, env: Any, turn: GymTurn) -> GymResult:
-        """Play a turn, or begin an episode instead of it, or as it ends the last one."""
+        """Play a turn, or begin an episode instead, or at the end of the last one."""
         if turn[1] == NOW:
             began, observation, info = self._begin(env, turn[2], turn[3])
             return self._result(turn, (observation, 0.0, False, False, info), None, began)
         return self.stepped(env, turn, self.step(env, detached(turn[0])))
 
     def stepped(self, env: Any, turn: GymTurn, values: Any) -> GymResult:
-        """The result of a turn whose step gave these five values; begins an episode if it is to."""
+        """The result of a turn whose step returned these five values; begins an episode if requested."""
         try:
             observation, reward, terminated, truncated, info = values
             terminated, truncated = bool(terminated), bool(truncated)
@@ -174,15 +174,15 @@ class GymGame(Game):
         return named(Began, (before,)), *self.shown(env, seed, options)
 
     def step(self, env: Any, action: Any) -> Any:
-        """Step it; observation, reward, terminated, truncated and info."""
+        """Step it; returns observation, reward, terminated, truncated and info."""
         return env.step(action)
 
     def has_snapshots(self, env: Any) -> bool:
-        """Whether it, and all its wrappers, declare some or have ready-made ones."""
+        """Whether it and all its wrappers declare snapshots or have built-in support."""
         return snapshots.can_save(env)
 
     def saves_midway(self, env: Any) -> bool:
-        """Not Atari's."""
+        """True except for Atari."""
         return snapshots.are_midway(env)
 
     def save(self, env: Any) -> Any:
@@ -194,7 +194,7 @@ class GymGame(Game):
         snapshots.load(env, state)
 
     def generator_state(self, env: Any) -> Any:
-        """Those of ``np_random``, of spaces, and of generators in attributes; None where another one decides."""
+        """The states of ``np_random``, spaces, and generators in attributes; None if another one decides."""
         return None if snapshots.has_native_generator(env) else super().generator_state(env)
 
     def start(self, action: GymTurn, result: GymResult) -> EpisodeStart | None:
@@ -205,11 +205,11 @@ class GymGame(Game):
         return named(EpisodeStart, (action.seed, action.options, result.digest, began.before))
 
     def digest(self, observation: Shown) -> Any:
-        """That of the observation; what an info has may be a time of the clock."""
+        """The digest of the observation, without the info, which may contain clock times."""
         return digest_of(observation.observation)
 
     def without_place(self, action: GymTurn) -> GymTurn:
-        """A turn that leaves its observation nowhere."""
+        """The turn without shared memory for its observation."""
         return action._replace(place=None)
 
     def apply(self, env: Any, change: Change) -> Any:
@@ -232,24 +232,24 @@ class GymGame(Game):
         found = _get(env, name)
         return found(*change.arguments, **change.keywords) if callable(found) else found
 
-    # What a vector environment has to know
+    # Properties for vector environments
 
     def spaces(self, env: Any) -> tuple[Any, Any]:
         """Its observation space and its action space, of gymnasium's classes."""
         return env.observation_space, env.action_space
 
     def describe(self, env: Any) -> Description:
-        """What a vector environment has to know of one of its sub-environments."""
+        """The properties of a sub-environment for its vector environment."""
         metadata, mode = getattr(env, "metadata", None) or {}, getattr(env, "render_mode", None)
         return Description(dumped(self.spaces(env)), dumped(dict(metadata)), mode)
 
     def check(self, env: Any, is_same: bool, spaces: bytes) -> tuple[bool, bool]:
-        """Whether an environment's observation space and action space are those that others have.
+        """Whether an environment's observation space and action space match those of others.
 
         Args:
             env: The environment.
-            is_same: Whether observation spaces have to be equal; else their shapes and types have.
-            spaces: The others', pickled.
+            is_same: Whether observation spaces must be equal; otherwise only their shapes and types.
+            spaces: The pickled spaces of the others.
         """
         from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 
@@ -263,7 +263,7 @@ GYM = GymGame()
 
 
 def detached_reward(env: Any, reward: Any) -> Any:
-    """A reward of an unusual type, which shares nothing with the environment.
+    """A reward of an unusual type, copied so that it shares no memory with the environment.
 
     Raises:
         ReturnError: It is not a number.

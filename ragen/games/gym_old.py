@@ -1,7 +1,6 @@
-"""Games of the older interface, that of ``gym`` before its version 0.26; nothing here needs that package.
+"""Games with the older interface of ``gym`` before version 0.26; that package is not needed.
 
-Their spaces may be of ``gym``'s own classes, which gymnasium does not know: they are recognized by the names of these,
-and made anew.
+Their spaces may be of ``gym``'s own classes, unknown to gymnasium: these are recognized by name and converted.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from ragen.parallel.episode.values import copied, options_taken
 
 
 class GymOldGame(GymGame):
-    """Environments whose ``reset`` gives an observation alone, and ``step`` four values.
+    """Environments whose ``reset`` returns only an observation, and ``step`` four values.
 
-    A seed is given by ``seed(seed)`` where ``reset`` does not take one, and of the options those that ``reset`` takes,
-    such as ``task``. What was cut short says so in ``info["TimeLimit.truncated"]``. A ``reset`` that gives an info
-    besides, or a ``step`` of five values, is taken as it is.
+    The seed is passed by ``seed(seed)`` if ``reset`` does not accept one; of the options, those that ``reset`` accepts
+    are passed, such as ``task``. Truncation is read from ``info["TimeLimit.truncated"]``. A ``reset`` that also returns
+    an info, or a ``step`` that returns five values, is supported too.
     """
 
     def shown(self, env: Any, seed: int | None, options: Options) -> tuple[Any, Any]:
-        """Reset it; observation and info."""
+        """Reset it; returns observation and info."""
         taken = options_taken(type(env).reset)
         given = {key: value for key, value in copied(dict(options or {})).items() if taken is None or key in taken}
         if seed is not None:
@@ -36,7 +35,7 @@ class GymOldGame(GymGame):
         return shown if _is_pair(shown) else (shown, {})
 
     def step(self, env: Any, action: Any) -> Any:
-        """Step it; its end is split as in the five values."""
+        """Step it; returns five values, with its end split into terminated and truncated."""
         values = env.step(action)
         try:
             if len(values) == 5:
@@ -51,7 +50,7 @@ class GymOldGame(GymGame):
         """Its observation space and its action space.
 
         Raises:
-            EnvError: One is of a class that is not known.
+            EnvError: One is of an unknown class.
         """
         return space_of(env.observation_space), space_of(env.action_space)
 
@@ -60,10 +59,10 @@ GYM_OLD = GymOldGame()
 
 
 def space_of(space: Any) -> Any:
-    """A space of gymnasium's like one of ``gym``'s; itself if it is gymnasium's already.
+    """Convert a space of ``gym``'s to gymnasium's; returns gymnasium's spaces unchanged.
 
     Raises:
-        EnvError: Its class is not known.
+        EnvError: Its class is unknown.
     """
     import gymnasium.spaces as known
 

@@ -1,11 +1,11 @@
-"""Memory that the main process and its workers share, for observations that are too large for a pipe.
+"""Memory shared by the main process and its workers, for observations that are too large for a pipe.
 
-A shared buffer has two rows for each environment. A turn is given the one to write, and it is the one that does not
-hold what the environment showed last: a turn that fails, is interrupted, or is played again after its worker was killed
-half-way through writing, harms nothing that was shown before.
+A shared buffer has two rows for each environment. A turn writes to the row that does not hold the last observation, so
+a turn that fails, is interrupted, or is replayed after its worker was killed while writing, never corrupts an earlier
+observation.
 
-The memory belongs to a descriptor of the main process and is gone with the last process that has it mapped, however
-that ended. Workers find it by the main process's number and the descriptor's.
+The memory belongs to a descriptor of the main process and is freed with the last process that has mapped it. Workers
+open it by the main process's id and the descriptor's number.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from ragen.games.values import detached
 
 _numbers = itertools.count(1)
 
-IN_BUFFER = "ragen:in buffer"  # stands for an observation that lies in its row
+IN_BUFFER = "ragen:in buffer"  # placeholder for an observation stored in its row
 
 
 class BufferAddress(NamedTuple):
-    """Where a buffer is, and what it holds.
+    """The address and layout of a buffer.
 
     Attributes:
-        path: A file to map.
-        number: Of the buffer: descriptors are used again.
-        envs: How many have rows.
-        shape: Of one observation.
-        dtype: Likewise, as text.
+        path: The file to map.
+        number: The buffer's number, since descriptors are reused.
+        envs: Number of environments with rows.
+        shape: Shape of an observation.
+        dtype: Its dtype, as text.
     """
 
     path: str
@@ -47,15 +47,15 @@ class SharedBuffer:
     """A shared buffer of this process.
 
     Attributes:
-        address: For workers.
+        address: Its address for workers.
         rows: An array of shape ``(2, envs, *shape)``.
     """
 
     def __init__(self, envs: int, shape: tuple[int, ...], dtype: str) -> None:
-        """Make the memory; none is used before it is written.
+        """Allocate the memory; pages are used only when they are written.
 
         Raises:
-            OSError: There is none to be had.
+            OSError: It cannot be allocated.
         """
         self._descriptor = os.memfd_create("ragen observations", os.MFD_CLOEXEC)
         path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
@@ -64,7 +64,7 @@ class SharedBuffer:
         self.rows = _mapped(self._descriptor, self.address)
 
     def close(self) -> None:
-        """Give it up; arrays that were handed out stay as they are."""
+        """Release it; arrays returned earlier remain valid."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -72,12 +72,12 @@ class SharedBuffer:
 
 
 class Place(NamedTuple):
-    """Where a turn may leave its observation.
+    """Where a turn may store its observation.
 
     Attributes:
-        address: Of the buffer.
+        address: The buffer's address.
         slot: Which of the two rows.
-        env: Whose rows.
+        env: Index of the environment.
     """
 
     address: BufferAddress
@@ -86,13 +86,13 @@ class Place(NamedTuple):
 
 
 def left(observation: Any, place: Place) -> Any:
-    """Leave an observation at its place, if it is what was expected there; else a copy of it."""
+    """Store an observation at its place if its shape and dtype match; otherwise return a copy of it."""
     address = place.address
     if type(observation) is not np.ndarray or observation.shape != address.shape or observation.dtype != address.dtype:
         return detached(observation)
     try:
         attached(address)[place.slot, place.env] = observation
-    except OSError:  # where processes may not see each other's descriptors
+    except OSError:  # processes may not access each other's descriptors here
         return detached(observation)
     return IN_BUFFER
 

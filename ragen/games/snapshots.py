@@ -1,12 +1,11 @@
-"""Snapshots of gymnasium's environments: those that declare ``save`` and ``load``, and ready-made ones.
+"""Snapshots of gymnasium's environments: of classes that declare ``save`` and ``load``, and built-in ones.
 
-Ready-made are MuJoCo's (the state of the integrator, and all that was computed from it) and Atari's: ALE clones its
-state with its generator, which is in C++ and can be saved in no other way. It does not clone the action that was
-executed last, which a sticky action repeats; so snapshots of Atari are of the moment after a reset alone.
+Built-in are MuJoCo's (the state of the integrator, and everything computed from it) and Atari's: ALE clones its state
+with its generator, which is in C++ and can be saved in no other way. It does not clone the last executed action, which
+a sticky action repeats, so snapshots of Atari are taken only after a reset.
 
-A snapshot holds one state for each layer: of the environment, and of the wrappers around it. A wrapper of gymnasium's
-is what it has in its attributes; any other wrapper has to declare ``save`` and ``load`` too, since it may hold anything
-anywhere.
+A snapshot holds one state per layer: the environment and each of its wrappers. The state of gymnasium's wrappers is in
+their attributes; any other wrapper must declare ``save`` and ``load`` too, since its state may be anywhere.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 _WRAPPERS = ("gymnasium.wrappers.", "ale_py.")
-_BUILT = ("env", "spec", "action_space", "observation_space", "metadata")  # of which a newly built one has its own
+_BUILT = ("env", "spec", "action_space", "observation_space", "metadata")  # attributes that building sets
 
 
 class _Ready(NamedTuple):
@@ -27,17 +26,17 @@ class _Ready(NamedTuple):
 
 
 def can_save(env: Any) -> bool:
-    """Whether there are snapshots of an environment, with all of its wrappers."""
+    """Whether snapshots of an environment and all its wrappers are supported."""
     return all(_of(layer) is not None for layer in _layers(env))
 
 
 def has_native_generator(env: Any) -> bool:
-    """Whether a generator decides its episodes that Python does not see: Atari's."""
+    """Whether a native generator, inaccessible from Python, decides its episodes: Atari's."""
     return _is_atari(_layers(env)[-1])
 
 
 def are_midway(env: Any) -> bool:
-    """Whether snapshots may be of any moment, and not of the one after a reset alone."""
+    """Whether snapshots may be taken at any time, not only after a reset."""
     return all(_known(layer).is_midway for layer in _layers(env))
 
 
@@ -47,7 +46,7 @@ def save(env: Any) -> list[Any]:
 
 
 def load(env: Any, states: list[Any]) -> None:
-    """Put back what :func:`save` gave, in an environment that was built alike."""
+    """Restore a result of :func:`save` in an identically built environment."""
     for layer, state in zip(_layers(env), states, strict=True):
         _known(layer).load(layer, state)
 
@@ -66,7 +65,7 @@ def _known(layer: Any) -> _Ready:
 
 
 def _of(layer: Any) -> _Ready | None:
-    """How a layer is saved; None where that is not known."""
+    """How a layer is saved; None if unknown."""
     kind = type(layer)
     if {"save", "load"} <= vars(kind).keys():
         return _Ready(lambda each: each.save(), lambda each, state: each.load(state))
@@ -118,13 +117,13 @@ def _load_mujoco(env: Any, state: Any) -> None:
     mujoco.mj_setState(env.model, env.data, integrated, mujoco.mjtState.mjSTATE_INTEGRATION)
     mujoco.mj_forward(env.model, env.data)
     mujoco.mj_setState(env.model, env.data, integrated, mujoco.mjtState.mjSTATE_INTEGRATION)
-    for name, array in _arrays(env.data):  # what was computed before the last integration, as rewards look at it
+    for name, array in _arrays(env.data):  # values computed before the last integration, which rewards use
         if name in computed and computed[name].shape == array.shape:
             array[...] = computed[name]
 
 
 def _arrays(data: Any) -> list[tuple[str, np.ndarray]]:
-    """What a simulation holds in arrays of a fixed size."""
+    """The arrays of a simulation, all of a fixed size."""
     names = [name for name in dir(data) if not name.startswith(("_", "efc_", "iefc_", "contact"))]
     found = [(name, value) for name in names if isinstance(value := getattr(data, name, None), np.ndarray)]
     return [(name, value) for name, value in found if value.size and value.flags.writeable]

@@ -1,7 +1,7 @@
-"""Observations and infos of gymnasium's environments, whatever their space: copies of them, and what stands for them.
+"""Copies and digests of observations and infos of gymnasium's environments, for any space.
 
-An environment may hand out the same array again and again, or the very one that it plays with; what leaves it is
-therefore copied at once. A journal keeps a digest of each observation: the bytes themselves where they are few.
+An environment may return the same array repeatedly, or one that it uses internally, so returned values are copied at
+once. A journal keeps a digest of each observation, or the bytes themselves if they are few.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import numpy as np
 
 from ragen.parallel.episode.values import IMMUTABLE, copied
 
-FIXED = IMMUTABLE | {np.float64, np.float32, np.int64, np.int32, np.bool_}  # kinds of numbers, which cannot change
+FIXED = IMMUTABLE | {np.float64, np.float32, np.int64, np.int32, np.bool_}  # immutable types
 NUMBERS = FIXED - {complex, str, bytes, type(None)}  # such as rewards are
-SHORT = 64  # bytes that are as short as a digest with its object
+SHORT = 64  # bytes up to which the content replaces a digest
 _OF_NUMPY = (np.ndarray, np.generic)
-_LONG = 4096  # bytes of an array from which two checksums stand for it
+_LONG = 4096  # bytes of an array from which its digest consists of two checksums
 
 
 def detached(value: Any) -> Any:
-    """A copy that shares nothing with the value; the value itself where it cannot change."""
+    """A copy that shares no memory with the value; the value itself if it is immutable."""
     kind = type(value)
     if kind is np.ndarray and not value.dtype.hasobject:
         return value.copy()
@@ -37,12 +37,12 @@ def detached(value: Any) -> Any:
 
 
 def detached_info(info: Any) -> Any:
-    """An info likewise; itself if nothing in it can change."""
+    """A copy of an info; the info itself if it is immutable throughout."""
     return detached(info) if info else ({} if type(info) is dict else info)
 
 
 def digest_of(observation: Any) -> Any:
-    """What stands for an observation in a journal: bytes, equal only for equal observations."""
+    """The digest of an observation for the journal: bytes, equal only for equal observations."""
     if type(observation) is np.ndarray and observation.nbytes > _LONG and observation.flags.c_contiguous:
         # two checksums are enough of a hash here, and cost a fifth of one
         pixels: Any = observation.reshape(-1).view(np.uint8)
@@ -90,7 +90,7 @@ def _form(dtype: Any, shape: tuple[int, ...]) -> bytes:
 
 
 def dumped(value: Any) -> bytes:
-    """A value in bytes that any process can load; instances of classes of the main script too."""
+    """A value pickled so that any process can load it, including instances of classes of the main script."""
     try:
         return pickle.dumps(value, protocol=5)
     except Exception:  # classes that only the main script, or a function, defines

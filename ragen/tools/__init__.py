@@ -1,1 +1,1 @@
-"""Tools around the engine: is an environment fit (``check``), what failed and how to play it again (``replay``)."""
+"""Tools for the engine: checking environments (``check``), and replaying failures (``replay``)."""

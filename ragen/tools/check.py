@@ -1,12 +1,11 @@
-"""``ragen check TYPE|module:Class [key=value ...]``: is an environment fit for worker processes?
+"""``ragen check TYPE|module:Class [key=value ...]``: checks whether an environment works in worker processes.
 
-``ragen check URL [URL2]`` looks at an OpenEnv server instead: :mod:`ragen.tools.server_check`.
+``ragen check URL [URL2]`` checks an OpenEnv server instead: :mod:`ragen.tools.server_check`.
 
-An environment is played in workers, never in this process, under deadlines: that it hangs or takes its process down is
-a finding like another. The same episodes are played again on a second object, on one that has played before, on a copy
-made for a group if its class declares how to copy, and in another process with another hash seed and another local
-date; where something differs there, what it depends on is found out by changing one thing at a time. Random numbers,
-leaks, memory and costs are looked at as well.
+The environment is played in workers, never in this process, with deadlines, so that hanging or crashing is an ordinary
+finding. The same episodes are replayed on a second object, on a used one, on a copy made for a group if its class
+supports snapshots, and in another process with a different hash seed and local date; if something differs there, the
+cause is isolated by changing one condition at a time. Random numbers, leaks, memory and costs are checked as well.
 
 Exit codes: 0 nothing to fix, 1 something must be fixed first, 2 the arguments are wrong.
 """
@@ -43,22 +42,22 @@ def check_parallel(
     timeout: float = 30.0,
     budget: float = 3.0,
 ) -> CheckReport:
-    """Find out whether an environment can be stepped in worker processes, and whether that pays.
+    """Check whether an environment can be stepped in worker processes, and whether that pays off.
 
     Args:
         env: A class, a registered name, or a ``"package.module:Class"`` path.
         config: The environment's configuration object, or a mapping of its fields.
         seeds: How many episodes to compare.
-        turns: Turns of each.
-        actions: What to play where the environment has no action names; generic texts if not given.
-        timeout: Seconds that one reset or turn may take.
-        budget: Seconds for the first playing of the episodes and for each measurement; what is slower is cut short.
+        turns: Turns per episode.
+        actions: Actions to play if the environment has no action names; generic texts by default.
+        timeout: Time-out of a reset or turn in seconds.
+        budget: Seconds for the first run of the episodes and for each measurement; slower ones are cut short.
 
     Returns:
-        What was found, and which line to put into the configuration.
+        The findings, and the recommended line of the configuration.
 
     Raises:
-        ConfigError: The configuration does not fit.
+        ConfigError: The configuration does not match the environment.
         UnknownEnvError: There is no such environment.
     """
     spec = _spec_of(env, config)
@@ -111,7 +110,7 @@ def parser(prog: str = "python -m ragen.tools.check") -> argparse.ArgumentParser
 
 @refusing
 def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.check") -> int:
-    """Run the command line, or these arguments of it; the exit code is one of those above."""
+    """Run the command; returns one of the exit codes above."""
     options = vars(parser(prog).parse_intermixed_args(arguments))
     env_type, settings, with_stories, as_json, token_file = map(options.pop, _NOT_ARGUMENTS)
     if is_server(env_type):

@@ -1,4 +1,4 @@
-"""What a check of an environment found, what follows from it, and the tables that show it."""
+"""The report of an environment's check: findings, advice, and their display."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 Status = Literal["ok", "note", "warn", "fail", "main", "skip"]
 Advice = Literal["parallel", "sequential", "fix"]
 
-CHEAP = 20e-6  # seconds of an environment's turn, resets included, below which a worker's messages cost more
-MIDDLING = 10 * CHEAP  # up to here it depends on how many environments there are, which `auto` measures
-WAITING = 0.3  # share of computing below which an environment is taken to wait for something
+CHEAP = 20e-6  # seconds per turn, including resets, below which a worker's messages cost more
+MIDDLING = 10 * CHEAP  # up to here the gain depends on the number of environments, which `auto` measures
+WAITING = 0.3  # fraction of computing below which an environment counts as waiting
 
 _MARKS = {
     "ok": "[green]ok",
@@ -32,15 +32,15 @@ _OPENENV = {"ok": "pass", "note": "pass", "warn": "pass", "fail": "fail", "main"
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found where one thing was looked at.
+    """The result of one check.
 
     Attributes:
-        status: ``"ok"``; ``"note"``, worth knowing; ``"warn"``, may do harm; ``"fail"``, has to be fixed; ``"main"``,
-            likewise, or else the environment has to stay in the main process; ``"skip"``, could not be looked at.
-        text: What was found.
-        fix: What the author can do about it.
-        story: A traceback, or the stacks of a process that hung.
-        seconds: What the look took, where that was measured.
+        status: ``"ok"``; ``"note"``, worth knowing; ``"warn"``, a potential problem; ``"fail"``, must be fixed;
+            ``"main"``, must be fixed, or the environment must stay in the main process; ``"skip"``, not checked.
+        text: The finding.
+        fix: How the author can fix it.
+        story: A traceback, or the stacks of a hung process.
+        seconds: Duration of the check, if measured.
     """
 
     status: Status
@@ -52,12 +52,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class EnvCosts:
-    """What an environment costs; the turn is 0 where it did not come to be measured.
+    """The costs of an environment; the turn is 0 if it was not measured.
 
     Attributes:
         build, reset, turn: Seconds, medians.
-        busy: The fraction of a turn in which it, or a child process of it, computes; the rest it waits. Time in which
-            it waited for a processor of a busy machine is neither.
+        busy: The fraction of a turn in which it or a child process computes rather than waits. Time queued for a
+            processor of a busy machine counts as neither.
     """
 
     build: float = 0.0
@@ -68,15 +68,15 @@ class EnvCosts:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The whole result.
+    """The report of all checks.
 
     Attributes:
-        env_type: What was checked.
-        findings: By what was looked at, in that order.
-        costs: What it costs.
-        advice: ``"parallel"``, ``"sequential"`` or ``"fix"`` (something has to be fixed first).
-        line: What to put into the configuration, or what to fix first.
-        reason: Why.
+        env_type: The checked type.
+        findings: The findings by check, in order.
+        costs: The measured costs.
+        advice: ``"parallel"``, ``"sequential"`` or ``"fix"`` (something must be fixed first).
+        line: The line for the configuration, or what to fix first.
+        reason: The reason.
     """
 
     env_type: str
@@ -88,14 +88,14 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing has to be fixed."""
+        """Whether nothing must be fixed."""
         return self.advice != "fix"
 
     def as_json(self) -> str:
-        """The findings as OpenEnv's validation reports have results, with ``verdict`` and ``target``.
+        """The findings in the format of OpenEnv's validation reports, with ``verdict`` and ``target``.
 
-        Names that have no dot, which are ours, begin with ``check.`` there. A warning is a ``pass`` with a remediation,
-        and makes the verdict ``warn``, as something does that could not be looked at.
+        Our names, which have no dot, are prefixed with ``check.``. A warning is a ``pass`` with a remediation, and
+        makes the verdict ``warn``, as does a skipped check.
         """
         results: list[dict[str, Any]] = [
             {
@@ -114,7 +114,7 @@ class CheckReport:
         return json.dumps(whole, indent=2)
 
     def stories(self) -> str:
-        """Tracebacks and stacks of what failed."""
+        """Tracebacks and stacks of failed checks."""
         found = self.findings.items()
         return "\n".join(f"{check}: {each.text}\n{each.story}" for check, each in found if each.story)
 
@@ -141,7 +141,7 @@ class CheckReport:
 
 
 def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turns: int) -> CheckReport:
-    """What follows from the findings and the costs, a reset's being shared out among the ``turns`` of an episode."""
+    """Derive the advice from findings and costs; a reset's cost is spread over the ``turns`` of an episode."""
 
     def report(advice: Advice, line: str, reason: str) -> CheckReport:
         return CheckReport(env_type, findings, costs, advice, line, reason)
@@ -170,7 +170,7 @@ def advise(env_type: str, findings: Mapping[str, Finding], costs: EnvCosts, turn
 
 
 def to_fix(findings: Mapping[str, Finding]) -> tuple[str, str] | None:
-    """What has to be fixed first, and what to do about all that failed; None if nothing did."""
+    """What must be fixed first, and the fixes of all failures; None if there are none."""
     failed = {check: found for check, found in findings.items() if found.status == "fail"}
     if not failed:
         return None
@@ -180,6 +180,6 @@ def to_fix(findings: Mapping[str, Finding]) -> tuple[str, str] | None:
 
 
 def in_words(seconds: float) -> str:
-    """Seconds in a fitting unit."""
+    """Seconds in a suitable unit."""
     size, unit = (1.0, "s") if seconds >= 1 else (1e-3, "ms") if seconds >= 1e-3 else (1e-6, "us")
     return f"{seconds / size:.3g} {unit}"

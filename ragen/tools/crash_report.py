@@ -1,17 +1,15 @@
-"""Crash reports: one small JSON file per failure, from which it can be played again.
+"""Crash reports: one small JSON file per failure, from which it can be replayed.
 
-An environment that raised, hung, took its worker down or did not replay leaves a report: what builds it, the journal
-of its episode, what it was asked when it failed, and what is known of the failure. ``ragen replay FILE`` plays it
-again.
+An environment that raised, hung, crashed its worker or did not replay leaves a report: its specification, the journal
+of its episode, the request during which it failed, and details of the failure. ``ragen replay FILE`` replays it.
 
-A report is data, which may come from a stranger. Reading one runs no code. Playing it imports the module of its
-environment, and nothing that only the report names: no folder is added to the import path, no script is run, and no
-class is called but the environment, its own configuration class, and a kind of game of this package. The user names
-scripts and folders on the command line.
+A report is untrusted data. Reading one runs no code. Replaying it imports the module of its environment, and nothing
+that only the report names: no folder is added to the import path, no script is run, and no class is called except the
+environment, its configuration class, and a kind of game of this package. The user names scripts and folders on the
+command line.
 
-Reports are written whole or not at all, into a folder that the first one creates, and in a number that is bounded for
-each process: a run in which everything fails leaves a handful of files. A failure to write is logged and harms nothing
-else.
+Reports are written atomically, into a folder that the first one creates, and their number per process is limited: a run
+in which everything fails leaves a handful of files. A failure to write is logged and has no other effect.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ VERSION = getattr(ragen, "__version__", "put into a checkout")
 MOST = 20  # crash reports that one process writes into a folder
 MOST_ALIKE = 3  # of them, with the same tag and kind of failure
 
-_LONGEST_TEXT = 2000  # characters of an observation that is kept as it is
+_LONGEST_TEXT = 2000  # characters up to which an observation is stored verbatim
 _KINDS = {LaneTimeoutError: "timeout", LaneDiedError: "crash", DivergenceError: "divergence"}
 _numbers = itertools.count(1)
 _written: dict[Path, Counter[tuple[str, str]]] = defaultdict(Counter)  # by folder: how many of each tag and kind
@@ -65,26 +63,26 @@ _written: dict[Path, Counter[tuple[str, str]]] = defaultdict(Counter)  # by fold
 
 @dataclass(frozen=True)
 class CrashReport:
-    """One failure and all that led to it; values that have no plain form are ``Lost`` once it was read.
+    """One failure and its episode; values that cannot be stored as plain data are ``Lost`` after reading.
 
     Attributes:
         kind: ``"exception"``, ``"timeout"``, ``"crash"`` or ``"divergence"``.
         what: The failure in words.
-        phase: What was being done: ``"build"``, ``"reset"``, ``"play"``, ``"replay"``, ``"call"`` ...
-        env_type: Registered name or path, as the configuration says.
-        tag, env_id: Which environment of its engine it was.
+        phase: The operation: ``"build"``, ``"reset"``, ``"play"``, ``"replay"``, ``"call"`` ...
+        env_type: Registered name or path, as in the configuration.
+        tag, env_id: The environment's tag and id in its engine.
         env_class: ``"package.module:Class"``.
-        config_class: Of the environment's configuration, likewise; None if that is plain itself.
-        config: What the configuration is made of: ``env_config``, or its fields.
+        config_class: The configuration's class, likewise; None if the configuration is plain data.
+        config: The configuration's ``env_config``, or its fields.
         game: Class of the game.
         script: The main script, if that is where one of these classes was defined.
-        journal: The episode; long observations are kept as their digests.
-        failed: The turn or change that was being made; None for a reset.
-        timeout: Seconds that it might have taken.
+        journal: The episode; long observations are stored as digests.
+        failed: The turn or change that failed; None for a reset.
+        timeout: Its deadline in seconds.
         story: Tracebacks, the environment's own first, and the stacks of a hung worker.
-        versions: Of Python, the system, and packages.
-        import_path: ``sys.path`` of the process, installed packages left out.
-        written: When, in UTC.
+        versions: Versions of Python, the system, and packages.
+        import_path: ``sys.path`` of the process without installed packages.
+        written: Time of writing, in UTC.
     """
 
     kind: str
@@ -134,7 +132,7 @@ class CrashReport:
         )
 
     def entries(self) -> list[JournalTurn | Change]:
-        """What was done in the episode, and what was being done when it failed."""
+        """The episode's entries, and the one that failed."""
         return [*self.journal.entries, *([self.failed] if self.failed is not None else [])]
 
     def to_json(self) -> str:
@@ -144,14 +142,14 @@ class CrashReport:
 
 
 def shown(value: Any) -> Any:
-    """What a report keeps of what was recorded: of a long text its digest, of anything else its plain form."""
+    """A recorded value for the report: a long text's digest, or a value's plain form."""
     if isinstance(value, str) and len(value) > _LONGEST_TEXT:
         return {"characters": len(value), "blake2b": state_hash(value)}
     return plain(value)
 
 
 def path_of(named: Any) -> str:
-    """Where a class or function is found, ``"package.module:Name"``; its ``repr`` if it has no name."""
+    """The import path of a class or function, ``"package.module:Name"``; its ``repr`` if it has no name."""
     return f"{named.__module__}:{named.__qualname__}" if hasattr(named, "__qualname__") else repr(named)
 
 
@@ -160,7 +158,7 @@ def _kind(error: RagenError) -> str:
 
 
 def _config_of(spec: EnvSpec) -> tuple[str | None, Any]:
-    """The configuration's class, and what it is called with; None, and itself, if it is plain."""
+    """The configuration's class and arguments; None and the configuration itself if it is plain data."""
     config = spec.config
     if config is not None and not isinstance(config, Mapping):
         if spec.env_config is not None:
@@ -194,14 +192,14 @@ def _script() -> str | None:
 
 
 def _import_path() -> tuple[str, ...]:
-    """Folders that modules of the user's own may be in."""
+    """Folders that may contain the user's own modules."""
     entries = dict.fromkeys(os.path.abspath(entry) for entry in sys.path)
     installed = (sys.base_prefix, sys.prefix)
     return tuple(e for e in entries if os.path.isdir(e) and "-packages" not in e and not e.startswith(installed))
 
 
 def found_by(spec: EnvSpec) -> str:
-    """The options that let another process find an environment's class, where it needs any, as they are typed."""
+    """The command-line options with which another process finds an environment's class, if any are needed."""
     module = str(getattr(spec.env_class, "__module__", ""))
     if module == "__main__":
         script = _script()
@@ -230,7 +228,7 @@ def read_crash_report(path: str | os.PathLike[str]) -> CrashReport:
     """Read a crash report; nothing that it names is run or imported.
 
     Raises:
-        CrashReportError: The file cannot be read, is none, or was written by a version that this one does not know.
+        CrashReportError: The file cannot be read, is not a crash report, or has an unknown version.
     """
     try:
         text = Path(path).read_text("utf-8")
@@ -269,10 +267,10 @@ _HASH_SEED = re.compile("random|[0-9]{1,9}")
 
 
 def _checked(report: CrashReport) -> CrashReport:
-    """The report, whose fields have the kinds of values that they should have.
+    """The report with validated fields.
 
     Raises:
-        ValueError: One has not.
+        ValueError: A field is invalid.
     """
     for name, kinds in _KIND_OF.items():
         if not isinstance(value := getattr(report, name), kinds) or isinstance(value, bool):
@@ -297,7 +295,7 @@ def _checked(report: CrashReport) -> CrashReport:
 
 
 def about_to_run(report: CrashReport, script: str | None = None) -> str:
-    """What :func:`load_spec` is about to run, in sentences; imports nothing.
+    """A description of what :func:`load_spec` will run; imports nothing.
 
     Raises:
         CrashReportError: It would need a script that the user has not named.
@@ -315,7 +313,7 @@ def about_to_run(report: CrashReport, script: str | None = None) -> str:
 
 
 def _place_of(module: str) -> str:
-    """Where a module would be imported from, as far as that can be found without importing anything."""
+    """The file from which a module would be imported, if it can be found without importing anything."""
     try:
         found = find_spec(module.partition(".")[0])
     except (ImportError, ValueError):
@@ -326,15 +324,15 @@ def _place_of(module: str) -> str:
 
 
 def load_spec(report: CrashReport, script: str | None = None) -> EnvSpec:
-    """What builds the report's environment; imports its module, or runs the main script that defined it.
+    """The specification of the report's environment; imports its module, or runs the main script that defined it.
 
     Args:
         report: The crash report.
         script: The script that the user named for this; its ``if __name__ == "__main__":`` part is not run.
 
     Raises:
-        CrashReportError: A class, or a part of the configuration or of what was asked, is not here, or is not what a
-            crash report may name.
+        CrashReportError: A class, or a part of the configuration or of the requests, is missing, or not allowed in a
+            crash report.
     """
     about_to_run(report, script)
     journal = report.journal
@@ -366,7 +364,7 @@ def load_spec(report: CrashReport, script: str | None = None) -> EnvSpec:
 
 
 def _class_named(path: str, script: Mapping[str, Any]) -> type:
-    """The class that a path names where it was defined, in a module or in a script that was run; no other value."""
+    """The class at a path, in the module or script that defines it; no other value."""
     module, _, name = path.partition(":")
     if not re.fullmatch(r"\w+(\.\w+)*:\w+(\.\w+)*", path):
         raise CrashReportError(f"{path!r} is not a 'package.module:Class'.")
@@ -381,7 +379,7 @@ def _class_named(path: str, script: Mapping[str, Any]) -> type:
 
 
 def _config_class(report: CrashReport, env_class: type, script: Mapping[str, Any]) -> type:
-    """The class of the configuration: one that the environment declares, or a dataclass of the same module."""
+    """The configuration's class: one that the environment declares, or a dataclass of the same module."""
     declared = [getattr(env_class, "config_class", None)]
     if report.env_type in REGISTERED_ENV_CONFIGS:
         declared.append(REGISTERED_ENV_CONFIGS[report.env_type])
@@ -399,7 +397,7 @@ def _config_class(report: CrashReport, env_class: type, script: Mapping[str, Any
 
 
 class CrashReportWriter:
-    """Writes the crash reports of one engine; all engines of the process together as many as are of use."""
+    """Writes the crash reports of one engine, up to a limit shared by all engines of the process."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Write into this folder, which the first report creates."""
@@ -407,9 +405,9 @@ class CrashReportWriter:
         self._paths: dict[tuple[Any, ...], Path] = {}
 
     def note(self, failure: Failure) -> str:
-        """Keep a report of this failure, and say in a sentence where it is; "" if there is none.
+        """Write a report of this failure; returns a sentence with its path, or "" if none was written.
 
-        The same failure of the same turn, met again by the second try, has one report. Never raises.
+        A repeated failure of the same turn has one report. Never raises.
         """
         if self._folder is None:
             return ""

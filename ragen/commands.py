@@ -6,10 +6,12 @@ import signal
 import sys
 import threading
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, HelpFormatter, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
 from types import FrameType
 from typing import Any, NoReturn, ParamSpec, TextIO
 
@@ -19,6 +21,7 @@ P = ParamSpec("P")
 
 FAILED, REFUSED, STOPPED = 1, 2, 130
 """Exit codes: failure, invalid arguments, Ctrl-C."""
+_NARROWEST = 20  # characters of a column of text
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -30,6 +33,19 @@ class CommandParser(ArgumentParser):
     """
 
     settings: Callable[[], Mapping[str, Any]] = staticmethod(dict)
+
+    def format_help(self) -> str:
+        """The help, in which each of an epilog's examples has a line of its own, to be copied whole."""
+        head, colon, examples = (self.epilog or "").partition(": ")
+        if not colon or self.formatter_class is not HelpFormatter:
+            return super().format_help()
+        epilog, self.epilog = self.epilog, None
+        try:
+            return super().format_help() + "\n".join(
+                ["", f"{head}:", *(f"  {one}" for one in examples.split("; ")), ""]
+            )
+        finally:
+            self.epilog = epilog
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and the message, and exit with 2."""
@@ -79,6 +95,15 @@ class LogLines:
         self._last, passed = now, now - self._start
         left = passed * (total - done) / (done - before) if done > before else 0.0
         print(f"[{clock(passed)}] {text}: {done} of {total}, {clock(left)} left", file=self._stream, flush=True)
+
+
+def beside(lead: str, text: str) -> str:
+    """A text behind some columns, whose further lines begin below its first one in a narrow terminal."""
+    if not sys.stdout.isatty():
+        return lead + text
+    width = max(get_terminal_size().columns, len(lead) + _NARROWEST)
+    below = " " * len(lead)
+    return fill(text, width, initial_indent=lead, subsequent_indent=below, break_on_hyphens=False)
 
 
 def clock(seconds: float) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ragen.commands import CommandParser, command
+from ragen.commands import CommandParser, beside, command
 
 PROG = "ragen list"
 TOPICS = ("environments", "configurations", "backends")
@@ -46,7 +46,7 @@ def main(options: argparse.Namespace, prog: str) -> int:
         print(f"{name}:")
         for row in found:
             cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-            print("  " + "  ".join([*cells, row[-1]]).rstrip())
+            print(beside("".join(f"  {cell}" for cell in [*cells, ""]), row[-1]).rstrip())
     return 0
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import ragen
 from ragen.cli.commands import COMMANDS
-from ragen.commands import STOPPED
+from ragen.commands import STOPPED, beside
 from ragen.errors import MissingExtraError, did_you_mean
 from ragen.output import CLOSED, Watched, output_watched
 
@@ -66,12 +66,12 @@ def _run(words: list[str]) -> int:
 
 def help_text() -> str:
     """The text of ``ragen --help``."""
-    listed = "\n".join(f"  {command.name:<{_WIDTH}}  {command.summary}" for command in COMMANDS.values())
+    listed = "\n".join(beside(f"  {command.name:<{_WIDTH}}  ", command.summary) for command in COMMANDS.values())
     return (
         "usage: ragen COMMAND ...\n\n"
-        "Rollouts of language-model agents, with environments stepped in worker processes.\n\n"
+        f"{beside('', 'Rollouts of language-model agents, with environments stepped in worker processes.')}\n\n"
         f"commands:\n{listed}\n\n"
-        "options:\n  -h, --help     show this, or the options of a command: ragen COMMAND --help\n"
+        f"options:\n{beside('  -h, --help     ', 'show this, or the options of a command: ragen COMMAND --help')}\n"
         "  -V, --version  show the version\n\n"
         "Examples: ragen rollout --config-name _2_sokoban\n"
         "          ragen check my_package.echo:Echo\n"

@@ -259,7 +259,7 @@ class Examination:
         """Whether a model sees what ``reset`` and ``step`` return."""
         if unshown := self._ask("unshown", *self._episode):
             returned = " and ".join(f"{call}() returned {what}" for call, what in unshown.items())
-            fix = "A model sees what render() gives, and nothing else: let render() give the observation."
+            fix = "The model sees only what render() returns: return the observation from it."
             return Finding("warn", f"{returned}, which render() does not show", fix)
         return Finding("ok", "render() shows what reset() and step() return")
 

@@ -192,7 +192,8 @@ def _dates(runs: Sequence[Mapping[str, Any]]) -> str:
     began = [str(run["began"]) for run in runs if run.get("began")]
     if len(began) < 2:
         return "".join(began)
-    return f"{began[0]}, went on {len(began) - 1} {'time' if len(began) == 2 else 'times'}, last {began[-1]}"
+    resumed = "once" if len(began) == 2 else f"{len(began) - 1} times"
+    return f"{began[0]}, resumed {resumed}, last {began[-1]}"
 
 
 def _read_settings(path: Path) -> dict[str, Any]:

@@ -335,7 +335,7 @@ def thoughts_of(episodes: Iterable[Episode]) -> str:
     thoughts = [thought for thought in map(thought_of, replies) if thought]
     if not thoughts:
         return ""
-    told = f"{len(thoughts)} of {len(replies)} replies have a thought, and {len(set(thoughts))} of these are different."
+    told = f"{len(thoughts):,} of {len(replies):,} replies have a thought, {len(set(thoughts)):,} of them distinct."
     return f'<p class="soft">{told}</p>'
 
 

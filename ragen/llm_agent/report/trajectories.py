@@ -210,7 +210,8 @@ def chips_of(actions: Sequence[Any], names: Mapping[Any, str] | None) -> str:
 
 
 def _facts(facts: Mapping[str, Any]) -> str:
-    items = "".join(f"<div><dt>{shown(k, 200)}</dt><dd>{shown(v, 1000)}</dd></div>" for k, v in facts.items())
+    short = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in facts.items()}
+    items = "".join(f"<div><dt>{shown(k, 200)}</dt><dd>{shown(v, 1000)}</dd></div>" for k, v in short.items())
     return f"<dl>{items}</dl>"
 
 

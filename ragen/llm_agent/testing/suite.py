@@ -448,7 +448,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     default = Size()
     parser.add_argument("--seeds", type=_positive, default=default.seeds, help=f"episodes (default {default.seeds})")
     parser.add_argument("--turns", type=_positive, default=default.turns, help=f"of each (default {default.turns})")
-    parser.add_argument("--patience", type=float, default=default.patience, help="seconds; more than any turn takes")
+    parser.add_argument(
+        "--patience", type=float, default=default.patience, help="seconds until a turn is overdue (default 1)"
+    )
     parser.add_argument("--workers", type=_positive, help=f"(default {default.workers}; one for each node with ray)")
     parser.add_argument("--backend", choices=BACKENDS, default=default.backend, help="kind of workers")
     parser.add_argument("--nodes", type=_positive, help="of the cluster that is started for --backend ray (default 3)")

@@ -268,7 +268,7 @@ class EnvEngine(Closing):
                 raise StateError(f"env {record.env_id} has not been reset; reset it before playing it.")
         is_auto, episode = self._use_lanes == "auto", self.stats_book.episode
         if is_auto and self.homes.may_look_again(episode) and len(self.environments.in_use) == len(env_ids):
-            self.homes.look_again(episode)
+            self.homes.look_again(episode, env_ids)
             return True
         return False
 

@@ -182,19 +182,25 @@ class Homes:
         """Whether it is time for :meth:`look_again`."""
         return self._placement.may_look_again(len(episode.calls))
 
-    def look_again(self, episode: Episode) -> None:
-        """Before a turn under ``auto``: move environments that prove to be at the wrong home."""
-        homes = self._placement.before_turn(episode, self._bound_to_main(), self._ready(), self._behind())
+    def look_again(self, episode: Episode, asked: Collection[int]) -> None:
+        """Before a turn of these under ``auto``: move environments that prove to be at the wrong home."""
+        bound, behind = self._bound_to_main(), self._behind(asked)
+        homes = self._placement.before_turn(episode, bound, self._ready(), behind, asked)
         self.lanes(self._placement.lanes_to_start)
         if homes is not None:
             self._follow(homes)
 
     def look_within(
-        self, episode: Episode, left: Collection[int], is_reset: bool, reseeded: Collection[int] = ()
+        self,
+        episode: Episode,
+        left: Collection[int],
+        asked: Collection[int],
+        is_reset: bool,
+        reseeded: Collection[int] = (),
     ) -> None:
         """Within a call of the first episode: move the environments that have yet to play if measurements favor it."""
-        bound, behind = self._bound_to_main(), self._behind()
-        homes = self._placement.within_call(episode, left, is_reset, bound, self._ready(), behind)
+        bound, behind = self._bound_to_main(), self._behind(asked)
+        homes = self._placement.within_call(episode, left, is_reset, bound, self._ready(), behind, asked)
         self.lanes(self._placement.lanes_to_start)
         if homes is not None:
             self._place_at(homes, reseeded)
@@ -248,11 +254,11 @@ class Homes:
         """The number of lanes whose workers are up."""
         return self._pool.ready() if self._pool is not None else 0
 
-    def _behind(self) -> Mapping[str, int]:
-        """Turns that would be replayed if all environments were rebuilt now, by tag."""
+    def _behind(self, asked: Collection[int]) -> Mapping[str, int]:
+        """Turns that would be replayed if these environments were rebuilt now, by tag."""
         behind: Counter[str] = Counter()
-        for record in self._records.values():
-            behind[record.spec.tag] += record.journal.behind
+        for env_id in asked:
+            behind[self._records[env_id].spec.tag] += self._records[env_id].journal.behind
         return behind
 
     def _bound_to_main(self) -> set[int]:

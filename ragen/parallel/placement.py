@@ -351,16 +351,19 @@ def _saved(
     Environments that move are rebuilt from their journals, in all workers at the same time: their reset, and their
     turns since the last snapshot.
     """
-    rest = rebuilding = messages = 0.0
+    rest = saved = messages = 0.0
     for tag in plan.out:
-        count, now = given.members[tag], left.get(tag, 0)
+        count, now = given.members.get(tag, 0), left.get(tag, 0)
         reset, turn = seen.resets.get(tag, Spent()).usual_s, turn_s.get(tag, 0.0)
-        rest += now * (reset if is_reset else turn) + turns * count * turn
-        rebuilding += (count - now if is_reset else count) * reset
+        share = max(plan.share, 1 / max(1, count))  # one environment's turn is not shared
+        seconds = now * (reset if is_reset else turn) + turns * count * turn
+        rebuilding = (count - now if is_reset else count) * reset
         rebuilding += given.behind.get(tag, seen.turns.get(tag, Spent()).number) * turn
+        rest += seconds
+        saved += seconds * (1 - share) - rebuilding * share
         messages += (turns + bool(now)) * count * ITEM_S
     messages += (turns + bool(left)) * (plan.lanes * MESSAGE_S + given.limits.round_trip_s)
-    return rest * (1 - plan.share) - rebuilding * plan.share - messages, rest
+    return saved - messages, rest
 
 
 def break_off(state: State, given: Situation, calls: Mapping[int, CallTime]) -> State:
@@ -638,6 +641,7 @@ class Placement:
         bound_to_main: Collection[int] = frozenset(),
         lanes_ready: int = 0,
         behind: Mapping[str, int] | None = None,
+        asked: Collection[int] | None = None,
     ) -> Homes | None:
         """Before a further turn: new homes, if moving should not wait for the next reset.
 
@@ -648,6 +652,7 @@ class Placement:
             bound_to_main: See :meth:`at_reset`.
             lanes_ready: See :meth:`at_reset`.
             behind: See :class:`Situation`.
+            asked: Environments that play this turn, and so may play further ones; None for all.
         """
         count = len(episode.calls)
         self._is_split = False
@@ -656,7 +661,7 @@ class Placement:
         is_due, self._is_due = self._is_due, False
         self._is_split = self._is_first and not self._state.now.out
         played = self._places(episode)
-        given = self._present(episode, bound_to_main, lanes_ready, behind)
+        given = self._present(episode, bound_to_main, lanes_ready, behind, asked)
         before = after = self._state.noted(played)
         if self._is_first:
             after = first_look(before, given, episode)
@@ -700,6 +705,7 @@ class Placement:
         bound_to_main: Collection[int] = frozenset(),
         lanes_ready: int = 0,
         behind: Mapping[str, int] | None = None,
+        asked: Collection[int] | None = None,
     ) -> Homes | None:
         """After a piece: new homes of the environments that the call has ``left``, if workers should play them.
 
@@ -707,7 +713,7 @@ class Placement:
         """
         if not self._is_split or not episode.tags:
             return None
-        given = self._present(episode, bound_to_main, lanes_ready, behind)
+        given = self._present(episode, bound_to_main, lanes_ready, behind, asked)
         waiting = set(left)
         counts = Counter(spec.tag for spec in self._hosted(bound_to_main) if spec.env_id in waiting)
         after = first_look(self._state, given, episode, counts, is_reset)
@@ -786,10 +792,21 @@ class Placement:
         return Situation({tag: cost for tag, cost in usual.items() if cost.turns}, members, self.limits, lanes_ready)
 
     def _present(
-        self, episode: Episode, bound_to_main: Collection[int], lanes_ready: int, behind: Mapping[str, int] | None
+        self,
+        episode: Episode,
+        bound_to_main: Collection[int],
+        lanes_ready: int,
+        behind: Mapping[str, int] | None,
+        asked: Collection[int] | None,
     ) -> Situation:
         """The situation within an episode, by its measurements."""
-        return replace(self._situation(bound_to_main, lanes_ready), costs=episode.tags, behind=behind or {})
+        given = self._situation(bound_to_main, lanes_ready)
+        if asked is not None:
+            playing = set(asked)
+            given = replace(
+                given, members=Counter(each.tag for each in self._hosted(bound_to_main) if each.env_id in playing)
+            )
+        return replace(given, costs=episode.tags, behind=behind or {})
 
     def _follow(self, mode: Mode, bound_to_main: Collection[int]) -> Homes:
         self._mode = mode

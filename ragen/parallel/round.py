@@ -78,7 +78,7 @@ class Round:
                     left = [record.env_id for record in environments.of(todo) if not record.is_suspect]
                     items, is_reset = self.asked.items, self.asked.kind is Reset
                     reseeded = [each for each in left if items[each].seed is not None] if is_reset else ()
-                    self._homes.look_within(self._stats.episode, left, is_reset, reseeded)
+                    self._homes.look_within(self._stats.episode, left, items, is_reset, reseeded)
                 orders = self._orders(todo)
             if orders:
                 self._exchange(orders)

@@ -272,6 +272,15 @@ def test_in_the_first_episode_a_tag_that_waits_goes_out_alone_though_cheap_ones_
     assert first_look(State(episode=1), situation, episode, {"T": 30}).now.out == {"T"}
 
 
+def test_in_the_first_episode_few_environments_that_wait_are_not_shared_with_more_workers_than_they_can_use():
+    episode = seen(waits=0.99, turn=100 * MS)
+    for are_turns in (False, True):
+        episode.add({"cheap": spent_on([20e-6] * 64)}, are_turns=are_turns)
+    situation = replace(given(64, limits=Limits(64, 2), **episode.tags), members={"T": 4, "cheap": 4})
+    after = first_look(State(episode=1), situation, episode, {"T": 2})
+    assert (after.now.out, after.now.lanes) == ({"T"}, 3)
+
+
 @pytest.mark.parametrize(("behind", "lanes"), [({}, 0), ({"T": 1024}, 0), ({"T": 64}, 1)])
 def test_in_the_first_episode_only_turns_since_the_last_snapshots_are_played_again(behind, lanes):
     episode = seen(turns=1024, calls=16)

@@ -87,6 +87,17 @@ def test_a_switch_in_mid_episode_places_as_asked_and_that_episode_decides_nothin
     assert set(homes.values()) == {None}
 
 
+@pytest.mark.parametrize(("asked", "lanes"), [(range(16), 15), (range(8), 7), ([0], 0)])
+def test_in_the_first_episode_only_environments_that_still_play_are_worth_workers(asked, lanes):
+    placement = Placement(specs(), [], Limits(64, 2))
+    placement.at_reset("auto", Episode())
+    episode = Episode(calls=[CallTime(3.2, 32, 3.2)])
+    episode.add({"Tag": spent_on([1e-3] * 32)}, are_turns=False)
+    episode.add({"Tag": spent_on([0.1] * 32, Usage(0.01, 3.19), 3.2)}, are_turns=True)
+    homes = placement.before_turn(episode, lanes_ready=64, behind={"Tag": 0}, asked=asked)
+    assert len({*(homes or {}).values()} - {None}) == lanes
+
+
 def test_the_reasons_name_costs_shares_and_what_holds_a_tag_in_main():
     simulation = Simulation({"Heavy": Tag(16, 2e-3), "Cheap": Tag(16, 2e-6), "Kept": Tag(4, 2e-6)}, sequential=["kept"])
     simulation.run(5)

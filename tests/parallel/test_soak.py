@@ -49,10 +49,11 @@ def reference() -> list[list[dict[str, Any]]]:
 
 
 class Killer:
-    """Kills a worker, or now and then the supervisor, from a thread, at moments that a seed decides."""
+    """Kills a worker, or now and then the supervisor, from a thread, at moments that a seed decides, and so many."""
 
-    def __init__(self, seed: int, often: float, supervisors: float) -> None:
+    def __init__(self, seed: int, most: int, often: float, supervisors: float) -> None:
         self._chance = random.Random(seed)
+        self._most = most
         self._often = often
         self._supervisors = supervisors
         self._over = threading.Event()
@@ -70,7 +71,7 @@ class Killer:
 
     def _work(self) -> None:
         stopped = time.monotonic()
-        while not self._over.wait(self._chance.expovariate(self._often)):
+        while self.kills < self._most and not self._over.wait(self._chance.expovariate(self._often)):
             supervisors, workers = self._victims()
             number = signal.SIGKILL
             if time.monotonic() - stopped > REST_BETWEEN_STOPS:  # two in one turn would be the environment's own fault
@@ -88,13 +89,16 @@ class Killer:
         return sorted(supervisors), sorted(workers)
 
 
-def soak(seed: int, seconds: float, reference: list[list[dict[str, Any]]], settings: dict[str, Any]) -> int:
-    """Play for as long; the number of kills that were survived."""
-    chance, end = random.Random(seed), time.monotonic() + seconds
-    often = {"process": 4.0, "executor": 1.0}[backend()]  # kills a second: fewer than workers that can be started
-    killer = Killer(seed, often, supervisors=0.1)
+OFTEN = {"process": 4.0, "executor": 1.0}  # kills a second: fewer than workers that can be started
+
+
+def soak(seed: int, seconds: float, reference: list[list[dict[str, Any]]], settings: dict[str, Any]) -> None:
+    """Play until as many kills were survived as come in that time; a machine that is busy takes longer."""
+    often, chance = OFTEN[backend()], random.Random(seed)
+    kills = round(seconds * often)
+    killer = Killer(seed, kills, often, supervisors=0.1)
     with EnvStateManager(settings) as manager, killer.at_work():
-        while time.monotonic() < end:
+        while killer.kills < kills:
             manager.seed_counter = 0
             for number, expected in enumerate(reference):
                 active = manager.reset()
@@ -104,7 +108,6 @@ def soak(seed: int, seconds: float, reference: list[list[dict[str, Any]]], setti
                     active = manager.step(inputs([cache["env_id"] for cache in active], turn))
                 got = freeze(manager.get_rollout_states())
                 assert got == expected, f"seed {seed}, episode {number}, after {killer.kills} kills"
-    return killer.kills
 
 
 def settings_of(seed: int) -> dict[str, Any]:
@@ -120,16 +123,15 @@ def settings_of(seed: int) -> dict[str, Any]:
     )
 
 
-@pytest.mark.timeout(110)
 def test_rollouts_stay_equal_through_seconds_of_random_kills(reference: Any) -> None:
-    assert soak(SEED, 5.0, reference, settings_of(SEED)) > 1
+    soak(SEED, 2.0, reference, settings_of(SEED))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", range(10))
 def test_rollouts_stay_equal_through_minutes_of_random_kills(number: int, reference: Any) -> None:
-    assert soak(SEED + number, 30.0, reference, settings_of(SEED + number)) > 10
+    soak(SEED + number, 30.0, reference, settings_of(SEED + number))
 
 
 def test_all_faults_at_once_leave_the_good_ones_alone(tmp_path: Path) -> None:

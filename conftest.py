@@ -14,7 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's threads would wait for 
 
 ROOT = Path(__file__).resolve().parent
 MARKERS = {  # where it is: what it needs. A file's own entry counts, not its folder's
-    "test_multiprocessing_es_manager.py": ("processes", "cold"),  # these three as their users run them
+    "test_multiprocessing_es_manager.py": ("processes", "cold"),  # the first sees that nothing is left
     "test_parallel_envs.py": ("processes", "models", "cold"),
     "test_parallel_rollout.py": ("processes", "models", "cold"),
     "tests/cli/test_doctor.py": ("processes",),

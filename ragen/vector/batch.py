@@ -1,8 +1,8 @@
-"""Arrays and infos of a vector environment, from the results of single ones.
+"""Arrays and infos of a vector environment, built from those of its sub-environments.
 
-Infos follow gymnasium's rules: a key that some environment has is an array over all of them, beside a mask under the
-key with an underscore before it. What the array is like follows from the first value: numbers and arrays are stacked,
-dictionaries merged likewise, and anything else goes into an array of objects, as do final observations.
+Infos follow gymnasium's rules: a key of any sub-environment becomes an array over all of them, with a mask under the
+key prefixed by an underscore. The first value determines the kind of array: numbers and arrays are stacked,
+dictionaries merged recursively, and anything else, as well as final observations, goes into an array of objects.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ Stepped = tuple[Any, np.ndarray, np.ndarray, np.ndarray, Infos]
 
 
 class Batches:
-    """Makes arrays of one space.
+    """Builds arrays of one space.
 
     Attributes:
-        observations: The array that is handed out again and again where nothing is copied.
+        observations: The array that is returned repeatedly if nothing is copied.
     """
 
     def __init__(self, space: Space, count: int, copies: bool) -> None:
-        """Make arrays for so many environments.
+        """Prepare arrays for ``count`` environments.
 
         Args:
-            space: Of one observation.
+            space: The space of a single observation.
             count: Number of environments.
-            copies: Whether every batch is an array of its own.
+            copies: Whether every batch is a new array.
         """
         self._space, self._count, self._copies = space, count, copies
         self.observations: Any = create_empty_array(space, n=count, fn=np.zeros)
         self._nothing = create_empty_array(space, n=1, fn=np.zeros)
 
     def observed(self, shown: Sequence[Any]) -> Any:
-        """Observations of single environments as one; zeros of those that have shown none."""
+        """Observations of single environments as one batch; zeros for those without one."""
         items = [self._blank() if each is UNKNOWN else each for each in shown]
         if len(items) == self._count and not self._copies:
             self.observations = concatenate(self._space, items, self.observations)
@@ -51,14 +51,14 @@ class Batches:
         return concatenate(self._space, items, empty)
 
     def of_reset(self, last: Sequence[Any], ids: Sequence[int], shown: Sequence[Shown]) -> tuple[Any, Infos]:
-        """What all environments show after some of them were reset, and the infos of those."""
+        """The observations of all environments after some were reset, and the infos of those."""
         infos: list[Infos] = [{}] * self._count
         for index, each in zip(ids, shown, strict=True):
             infos[index] = each.info
         return self.observed(last), merged(infos, self._count)
 
     def of_step(self, results: Sequence[GymResult]) -> Stepped:
-        """What a step of environments gave, in their order."""
+        """The results of a step of environments, in their order."""
         observations, rewards, terminated, truncated, infos, _, finals, _ = zip(*results, strict=True)
         if finals.count(None) < len(finals):
             infos = tuple(map(_with_final, infos, finals))
@@ -89,7 +89,7 @@ def _with_final(info: Infos, final: Shown | None) -> Infos:
 
 
 def merged(infos: Sequence[Infos], count: int | None = None) -> Infos:
-    """The infos of a row of environments, in order; those that have none are empty."""
+    """The merged infos of environments, in order; missing ones are empty."""
     count = len(infos) if count is None else count
     present = [(row, info) for row, info in enumerate(infos) if info]
     if not present:
@@ -103,7 +103,7 @@ def merged(infos: Sequence[Infos], count: int | None = None) -> Infos:
 
 
 def _alike(infos: list[Infos]) -> Infos | None:
-    """All at once, where every environment has the same keys, and numbers only."""
+    """The merged infos, computed at once if all environments have the same keys and only numbers; else None."""
     keys = list(infos[0])
     if any(list(info) != keys for info in infos):
         return None

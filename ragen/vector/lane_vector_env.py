@@ -1,4 +1,4 @@
-"""``LaneVectorEnv``: gymnasium's vector environment, whose sub-environments live in lanes.
+"""``LaneVectorEnv``: gymnasium's vector environment, with sub-environments in workers.
 
         reset / step / call             reset_async, step_async, call_async          send
                |                                     |                                 |
@@ -12,10 +12,10 @@
                |
           results in order -> Batches -> observations, rewards, terminations, truncations, infos
 
-What differs from gymnasium's ``AsyncVectorEnv``: several sub-environments share a worker; one that is killed is started
-again and its sub-environments are rebuilt from their journals; a call whose ``*_wait`` timed out is still under way and
-gives its own result when waited for again; an error leaves everything usable; no sub-environment is built only to look
-at its spaces; some may be stepped while others are not.
+Differences from gymnasium's ``AsyncVectorEnv``: several sub-environments share a worker; a killed worker is restarted
+and its sub-environments are rebuilt from their journals; a call whose ``*_wait`` timed out is still pending, and
+returns its own result when waited for again; after an error everything remains usable; no sub-environment is built only
+to query its spaces; a subset can be stepped.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from ragen.vector.sub_envs import SubEnvs
 
 log = logging.getLogger(__name__)
 
-_ABANDONED = 5.0  # seconds in which a call ends whose workers were killed
+_ABANDONED = 5.0  # seconds to wait for a call whose workers were killed
 
 
 class EnvFn:
@@ -249,7 +249,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         each = actions_of(self.action_space, actions, self.num_envs)
         return lambda: self._batches.of_step(self._envs.step(range(self.num_envs), each))
 
-    # Some of them
+    # Subsets
 
     @holds_interrupts
     def step_some(self, ids: Sequence[int], actions: Any) -> Stepped:
@@ -360,14 +360,14 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
-        """Every sub-environment's generator: a copy of it, where it lives in a worker."""
+        """Every sub-environment's generator, or a copy of it if the sub-environment lives in a worker."""
         return self.get_attr("np_random")
 
-    # Calls under way
+    # Pending calls
 
     @holds_interrupts
     def _now(self, name: str, work: Callable[[], Any]) -> Any:
-        """Do it; what is interrupted has not happened, from here to the arrays that the caller gets."""
+        """Run a call; if it is interrupted before its arrays are returned, it has no effect."""
         self._refuse_pending(name)
         return work()
 
@@ -410,7 +410,7 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     # The end
 
     def stats(self) -> list[LaneStats]:
-        """What each process has done: turns, seconds, restarts."""
+        """Statistics of each process: turns, seconds, restarts."""
         return self._envs.engine.stats()
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
@@ -427,14 +427,14 @@ class LaneVectorEnv(VectorEnv[Any, Any, np.ndarray]):
                 envs.forget()
 
     def __del__(self) -> None:
-        """Close what was forgotten."""
+        """Close the environment when it is garbage collected."""
         if not getattr(self, "closed", True) and (envs := getattr(self, "_envs", None)) is not None:
             envs.engine.close(forgotten=True)
             envs.forget()
 
 
 def spec_of(build: EnvFn, index: int, old_api: bool = False, overlap_waits: bool = False) -> EnvSpec:
-    """What the engine has to know of a sub-environment."""
+    """The engine's specification of a sub-environment."""
     game = GYM_OLD if old_api else GYM
     return EnvSpec.of(build, env_id=index, tag="env", game=game, overlap_waits=overlap_waits)
 
@@ -458,19 +458,19 @@ def fits(engine: EnvEngine, is_same: bool, shared: bytes) -> list[tuple[bool, bo
 def call_all(
     engine: EnvEngine, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], ids: Sequence[int] | None = None
 ) -> tuple[Any, ...]:
-    """Call a method of all or of some, which is journalled."""
+    """Call a method of all or some sub-environments; the call is journaled."""
     refuse(name)
     return _values(engine.call(engine.records if ids is None else ids, name, *copied(args), **copied(dict(kwargs))))
 
 
 def read_all(engine: EnvEngine, name: str, calls: bool = False, ids: Sequence[int] | None = None) -> tuple[Any, ...]:
-    """Read an attribute of all or of some; not journalled, unless it turns out to be a method.
+    """Read an attribute of all or some sub-environments; not journaled, unless it is a method.
 
     Args:
         engine: Their engine.
-        name: Of the attribute.
+        name: Name of the attribute.
         calls: Whether it is known to be a method that changes nothing.
-        ids: Of which sub-environments; None for all.
+        ids: Indices of the sub-environments; None for all.
     """
     refuse(name)
     ids = list(engine.records if ids is None else ids)
@@ -481,31 +481,31 @@ def read_all(engine: EnvEngine, name: str, calls: bool = False, ids: Sequence[in
 
 
 def are_wrapped(engine: EnvEngine, wrapper: type, ids: Sequence[int]) -> tuple[bool, ...]:
-    """Whether an instance of a class is among each of some sub-environments and what they wrap."""
+    """Whether each of these sub-environments, or anything it wraps, is an instance of a class."""
     return _values(engine.read(ids, IS_WRAPPED, wrapper))
 
 
 def set_all(engine: EnvEngine, name: str, values: Mapping[int, Any]) -> None:
-    """Set an attribute of each to a value of its own."""
+    """Set an attribute of each sub-environment to its value."""
     _values(engine.change({i: Change(name, (copied(value),), is_set=True) for i, value in values.items()}))
 
 
 def refuse(name: str) -> None:
-    """Refuse to call what would go past the books that are kept of episodes.
+    """Refuse calls that would bypass the journals of episodes.
 
     Raises:
-        ValueError: It is one of those.
+        ValueError: The method is one of these.
     """
     if name in NOT_TO_CALL:
         raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
 
 
 def actions_of(space: Space[Any], actions: Any, count: int) -> list[Any]:
-    """One action for each of ``count`` sub-environments, which the caller's array may change later.
+    """One action for each of ``count`` sub-environments, independent of later changes to the caller's array.
 
     Raises:
         ValueError: There are fewer or more.
-        TypeError: What was given cannot be taken apart.
+        TypeError: The actions cannot be iterated over.
     """
     each = list(iterate(space, actions.copy() if isinstance(actions, np.ndarray) else copied(actions)))
     if len(each) != count:
@@ -514,10 +514,10 @@ def actions_of(space: Space[Any], actions: Any, count: int) -> list[Any]:
 
 
 def _values(found: Mapping[int, Any]) -> tuple[Any, ...]:
-    """What environments gave, in order.
+    """The results of environments, in order.
 
     Raises:
-        Exception: What the first of those raised that did.
+        Exception: The first exception among them.
     """
     for value in found.values():
         if isinstance(value, Exception):
@@ -532,7 +532,7 @@ def _values(found: Mapping[int, Any]) -> tuple[Any, ...]:
 def _close(
     engine: EnvEngine, pending: Pending | None, sent: PendingSteps, timeout: float | None, terminate: bool
 ) -> None:
-    """Wait for what is under way, or end it, and close the engine.
+    """Wait for pending calls, or end them, and close the engine.
 
     Args:
         engine: The engine.
@@ -553,7 +553,7 @@ def _close(
 
 
 def _is_over(pending: Pending | None, sent: PendingSteps, timeout: float | None) -> bool:
-    """Wait for what is under way, whatever it gives; whether it has ended."""
+    """Wait for pending calls, ignoring their results; returns whether they have ended."""
     deadline = None if timeout is None else time.monotonic() + timeout
     if pending is not None:
         try:

@@ -14,7 +14,7 @@ from ragen.vector.lane_vector_env import LaneVectorEnv
 
 
 class _Make:
-    """Makes a registered environment; sent to workers, which may have to import what registers it."""
+    """Builds a registered environment; sent to workers, which may have to import the module that registers it."""
 
     def __init__(self, spec: EnvSpec, wrappers: Sequence[Callable[[Any], Any]], kwargs: dict[str, Any]) -> None:
         self._spec, self._wrappers, self._kwargs = spec, tuple(wrappers), kwargs

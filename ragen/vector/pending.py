@@ -1,7 +1,7 @@
-"""Calls that were begun and are waited for later: they go on in threads, whatever the waiting does.
+"""Pending calls, which run in threads independently of the code that waits for them.
 
-:class:`Pending` is one call of all sub-environments; :class:`PendingSteps` are steps that were sent one by one and not
-received yet, as many calls under way as there are workers with something to do.
+:class:`Pending` is one call of all sub-environments; :class:`PendingSteps` are steps sent one by one and not yet
+received, with one call in progress per busy worker.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Step = Callable[[Sequence[int], Sequence[Any]], list[GymResult]]
 
 
 class Pending:
-    """One call under way.
+    """One pending call.
 
-    A time-out of :meth:`wait` ends the waiting, not the call: it can be waited for again, and gives its own result
-    then, never that of another call.
+    A time-out of :meth:`wait` ends the waiting, not the call: it can be waited for again, and then returns its own
+    result, never that of another call.
 
     Attributes:
         kind: ``"reset"``, ``"step"`` or ``"call"``.
     """
 
     def __init__(self, kind: str, work: Callable[[], Any]) -> None:
-        """Begin it."""
+        """Begin the call."""
         self.kind = kind
         self._work = work
         self._done = threading.Event()
@@ -49,17 +49,17 @@ class Pending:
 
     @property
     def is_done(self) -> bool:
-        """Whether its result is there."""
+        """Whether its result is available."""
         return self._done.is_set()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until its result is there.
+        """Wait until its result is available.
 
         Args:
-            timeout: Seconds to wait at most; None to wait until it is done.
+            timeout: Maximum number of seconds to wait; None to wait until it is done.
 
         Raises:
-            TimeoutError: That of ``multiprocessing``: it takes longer, and goes on.
+            TimeoutError: ``multiprocessing.TimeoutError``: it takes longer, and continues.
         """
         with interrupts_let_through():
             is_there = self._done.wait(timeout)
@@ -71,10 +71,10 @@ class Pending:
         self._thread.join()
 
     def result(self) -> Any:
-        """What the call gave, once it was waited for.
+        """The result of the call, after it was waited for.
 
         Raises:
-            BaseException: Whatever the call raised.
+            BaseException: The call raised it.
         """
         if self._error is not None:
             raise self._error
@@ -82,21 +82,21 @@ class Pending:
 
 
 class PendingSteps:
-    """Environments that are sent a step in groups, one for each worker, and received one by one.
+    """Steps that are sent in groups, one per worker, and received one by one.
 
     Attributes:
         order: Environments in the order in which they were sent.
     """
 
     def __init__(self, step: Step) -> None:
-        """Step environments with this, in threads."""
+        """Step environments with this function, in threads."""
         self._step = step
         self.order: list[int] = []
         self._found: dict[int, GymResult | BaseException] = {}
         self._changed = threading.Condition()
 
     def send(self, ids: Sequence[int], actions: Sequence[Any], homes: Sequence[Any]) -> None:
-        """Begin to step these; those that share a home go together."""
+        """Begin to step these environments; those in the same worker are stepped together."""
         groups: dict[Any, list[int]] = {}
         for row, home in enumerate(homes):
             groups.setdefault(home, []).append(row)
@@ -115,20 +115,20 @@ class PendingSteps:
             self._changed.notify_all()
 
     def receive(self, least: int, in_order: bool, timeout: float | None) -> dict[int, GymResult]:
-        """Wait until so many are there.
+        """Wait for finished environments.
 
         Args:
-            least: How many at least; all that are there come back.
-            in_order: Exactly ``least``, and always those that were sent first, whichever were quicker.
-            timeout: Seconds to wait at most; what was not received can be received later.
+            least: Minimum number; all finished ones are returned.
+            in_order: Return exactly ``least``, always those that were sent first, regardless of which are faster.
+            timeout: Maximum number of seconds to wait; the rest can be received later.
 
         Returns:
             Results by environment, in the order in which they were sent.
 
         Raises:
-            StateError: So many were not sent.
-            TimeoutError: That of ``multiprocessing``.
-            BaseException: What a group of them raised; the others can be received after it.
+            StateError: Fewer were sent.
+            TimeoutError: ``multiprocessing.TimeoutError``.
+            BaseException: A group of them raised it; the others can be received afterwards.
         """
         if not 1 <= least <= len(self.order):
             raise StateError(f"`recv` was asked for {least} environments, but only {len(self.order)} were sent a step.")
@@ -163,7 +163,7 @@ class PendingSteps:
             del self._found[index]
 
     def wait_all(self, timeout: float | None) -> bool:
-        """Wait until all have come back; whether they have."""
+        """Wait until all are finished; returns whether they are."""
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._changed:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())

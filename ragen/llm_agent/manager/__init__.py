@@ -1,1 +1,1 @@
-"""Parts of the environment manager: what it is given, what it hands out, what it makes of an episode."""
+"""Parts of the environment manager: inputs, handles to environments, branches, and metrics."""

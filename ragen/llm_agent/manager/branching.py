@@ -1,4 +1,4 @@
-"""Branches: environments that a manager adds in mid-episode, where another of its environments stood.
+"""Branches: environments that a manager adds in mid-episode as copies of another environment at one of its turns.
 
 ::
 
@@ -7,12 +7,12 @@
     branch(0, copies=2, turn=2)   +-- env 16: turn 3, turn 4 ...
                                   +-- env 32: turn 3, turn 4 ...
 
-A branch begins with its parent's history, rewards, action count and penalty up to that turn, as copies. It is played by
-its id like any other environment, and is there until it is released or the next reset. What the configuration asked
-for (``envs``, the groups, their metrics) does not change by it.
+A branch begins with copies of its parent's history, rewards, action count and penalty up to that turn. It is played by
+its id like any other environment, and exists until it is released or until the next reset. The configured environments
+(``envs``, the groups, their metrics) are not affected.
 
-Of n environments of the configuration, the k-th branch that goes back to environment r has the id k * n + r, so that
-what is branched of one does not change the ids that others' branches get.
+With n configured environments, the k-th branch of environment r has the id k * n + r, so that branches of one
+environment do not affect the ids of others' branches.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Branch(NamedTuple):
     """An environment that a manager has added.
 
     Attributes:
-        entry: What ``EnvStateManager.envs`` has of others.
+        entry: Its entry, like those in ``EnvStateManager.envs``.
         cache: Its rollout cache, with ``parent`` and ``turn``.
     """
 
@@ -48,21 +48,21 @@ class Branches:
     """The branches of one manager, in the current episode.
 
     Attributes:
-        live: Those that were not released, by env_id.
-        invalid: Turns with invalid actions by env_id, counted from 0; the manager writes them down.
+        live: Unreleased branches, by env_id.
+        invalid: Turns with invalid actions by env_id, counted from 0; recorded by the manager.
     """
 
     def __init__(self, engine: EnvEngine, envs: Sequence[dict[str, Any]], format_penalty: float) -> None:
-        """There are none yet.
+        """Begin without branches.
 
         Args:
-            engine: The manager's.
-            envs: The environments of its configuration.
-            format_penalty: What a turn with invalid actions adds to the penalty.
+            engine: The manager's engine.
+            envs: The configured environments.
+            format_penalty: The penalty of a turn with invalid actions.
         """
         self.live: dict[int, Branch] = {}
         self._engine, self._envs, self._format_penalty = engine, envs, format_penalty
-        self._made: Counter[int] = Counter()  # by the environment of the configuration that they go back to
+        self._made: Counter[int] = Counter()  # by the configured environment from which they descend
         self.invalid: dict[int, list[int]] = {}
 
     def add(self, caches: Sequence[Cache], env_id: int, copies: int, turn: int | None) -> list[Branch]:
@@ -72,7 +72,7 @@ class Branches:
             caches: The rollout caches of ``envs``.
             env_id: The environment.
             copies: How many.
-            turn: After which of its turns; None for now.
+            turn: The turn after which to branch; None for the current state.
         """
         parent = self._parent(caches, env_id)
         _check_copies(copies)
@@ -88,7 +88,7 @@ class Branches:
         return added
 
     def remove(self, env_ids: Iterable[int]) -> set[int]:
-        """Close branches; all of them are known, or none is closed.
+        """Close branches; if any id is unknown, none is closed.
 
         Returns:
             Their ids.
@@ -116,7 +116,7 @@ class Branches:
         return leaving
 
     def begin_episode(self) -> None:
-        """Close all branches, and count from the beginning again."""
+        """Close all branches, and restart their numbering."""
         if self.live:
             self.remove(list(self.live))
         self._made.clear()
@@ -132,14 +132,14 @@ class Branches:
         return Branch(self._envs[index], caches[index])
 
     def _branch(self, parent: Branch, env_id: int, turn: int) -> Branch:
-        """The entry and the cache of a fork, as the parent's were after a turn."""
+        """The entry and the cache of a fork, copied from the parent's after a turn."""
         entry, cache = parent
         history = history_until(cache["history"], turn)
         status: EnvStatus = entry["status"]
         executed = sum(len(played["actions"]) for played in history[:turn])
         invalid = [each for each in self.invalid.get(entry["env_id"], ()) if each < turn]
         penalty: float = 0
-        for _ in invalid:  # one by one, as it was added up
+        for _ in invalid:  # summed one by one, as in the parent, for equal rounding
             penalty += self._format_penalty
         if invalid:
             self.invalid[env_id] = invalid
@@ -156,16 +156,16 @@ class Branches:
 
 
 def entry_of(manager: Any, env_id: int) -> dict[str, Any]:
-    """The entry of an environment of a manager, of the configuration or a branch."""
+    """The entry of a manager's environment, configured or branch."""
     return manager.envs[env_id] if env_id < len(manager.envs) else manager.branches[env_id].entry
 
 
 def history_until(history: Sequence[dict[str, Any]], turn: int) -> list[dict[str, Any]]:
-    """A copy of so many turns of a history, and of what the next one began with."""
+    """A copy of a history's first turns, and of the initial state of the next one."""
     played = [copied({name: value for name, value in each.items() if name != "metrics"}) for each in history[:turn]]
     shown: dict[str, Any] = {}
     for name, value in history[turn].items():
-        if name == "actions":  # what follows was written when the turn was played
+        if name == "actions":  # this and later keys were written when the turn was played
             break
         if name != "metrics":
             shown[name] = copy.copy(value) if name != "images" else [image.copy() for image in value]
@@ -173,7 +173,7 @@ def history_until(history: Sequence[dict[str, Any]], turn: int) -> list[dict[str
 
 
 def _as_id(value: Any) -> int:
-    """An id as an integer; -1, which none has, for what is none."""
+    """An id as an integer; -1, which is never used, for invalid values."""
     try:
         return -1 if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -186,10 +186,10 @@ def _check_copies(copies: Any) -> None:
 
 
 def _checked_turn(entry: dict[str, Any], turn: Any) -> int:
-    """After how many turns a branch begins.
+    """The number of turns after which a branch begins.
 
     Raises:
-        InputError: The environment has not played so many, or its episode ended with that one.
+        InputError: The environment has not played that many, or its episode ended with that turn.
     """
     status: EnvStatus = entry["status"]
     played, env_id = len(status.rewards), entry["env_id"]

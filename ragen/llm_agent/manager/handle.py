@@ -1,4 +1,4 @@
-"""``envs[i]["env"]``: an environment of a manager, wherever it lives."""
+"""``envs[i]["env"]``: a handle to a manager's environment, wherever it lives."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from ragen.parallel.engine import EnvEngine
 
 
 class EnvHandle:
-    """An environment of a manager, wherever it lives: methods and attributes are those of the environment itself.
+    """A handle to a manager's environment, with the methods and attributes of the environment itself.
 
-    Methods are called, and attributes set, where the environment lives, each bounded by ``step_timeout``; both are
-    journalled, so that an environment that is rebuilt has what they changed. What is returned from a worker is a copy.
-    Between two turns only.
+    Methods are called, and attributes set, in the environment's process, each within ``step_timeout``; both are
+    journaled, so that a rebuilt environment includes their effects. Values returned from a worker are copies. Use it
+    only between turns.
     """
 
     __slots__ = ("_engine", "_env_id")
 
     def __init__(self, engine: EnvEngine, env_id: int) -> None:
-        """Stand for this environment."""
+        """Create a handle to this environment."""
         object.__setattr__(self, "_engine", engine)
         object.__setattr__(self, "_env_id", env_id)
 
     def __getattr__(self, name: str) -> Any:
-        """Read an attribute, or get a method that is called where the environment lives."""
+        """Read an attribute, or return a method that runs in the environment's process."""
         if name.startswith("__"):
             raise AttributeError(name)
         env_class = self._engine.records[self._env_id].spec.env_class
@@ -37,7 +37,7 @@ class EnvHandle:
             return self._value(self._engine.read([self._env_id], name))
         except EnvError as error:
             if isinstance(error.__cause__, AttributeError):
-                raise AttributeError(str(error)) from error  # what hasattr and getattr with a default expect
+                raise AttributeError(str(error)) from error  # for hasattr, and getattr with a default
             raise
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -58,7 +58,7 @@ class EnvHandle:
 
 
 def public_entry(entry: EnvEntry, engine: EnvEngine) -> dict[str, Any]:
-    """What ``EnvStateManager.envs`` has of an environment."""
+    """The entry of an environment in ``EnvStateManager.envs``."""
     spec = entry.spec
     return {
         "tag": spec.tag,

@@ -1,4 +1,4 @@
-"""What the manager's calls are given, checked before anything is stepped or reset."""
+"""Inputs of the manager's calls, checked before anything is stepped or reset."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ragen.parallel.env_set import group_seeds
 from ragen.parallel.episode.turn import Turn, named
 
 DEFAULT_VAL_SEED = 123
-MAX_SEED = 2**32 - 1  # NumPy's legacy generators take no larger one
+MAX_SEED = 2**32 - 1  # the limit of NumPy's legacy generators
 INPUT_KEYS = "env_id", "actions", "llm_response", "llm_raw_response"
 Asked = dict[int, tuple[Turn, Mapping[str, Any]]]  # the turns of a call with their inputs, by env_id
 _ONLY_TEXT = frozenset({str})
@@ -22,7 +22,7 @@ _fields = operator.itemgetter(*INPUT_KEYS)
 
 @dataclass
 class EnvStatus:
-    """How an environment's episode stands.
+    """The status of an environment's episode.
 
     Attributes:
         truncated: The episode ended without success: by the action limit, by the game, or by a failure.
@@ -42,7 +42,7 @@ class EnvStatus:
 def checked_turns(
     all_env_inputs: Sequence[Mapping[str, Any]], envs: Sequence[Mapping[str, Any]], branches: Mapping[int, Any]
 ) -> Asked:
-    """The turns that the inputs of ``step`` ask for.
+    """The turns requested by the inputs of ``step``.
 
     Args:
         all_env_inputs: The inputs.
@@ -50,7 +50,7 @@ def checked_turns(
         branches: Entries and rollout caches of its branches, by env_id.
 
     Raises:
-        InputError: An input is not of the form that ``step`` takes.
+        InputError: An input has the wrong form.
     """
     if not isinstance(all_env_inputs, Sequence) or isinstance(all_env_inputs, str | bytes):
         raise InputError(f"step got {in_short(all_env_inputs)}; expected a list of dicts.")
@@ -107,12 +107,12 @@ def _check_actions(position: int, actions: Any) -> None:
 
 
 def first_seed(mode: str, base_seed: int | None, counted: int) -> int:
-    """The seed of the first group where ``reset`` is given none.
+    """The seed of the first group for a ``reset`` without a seed.
 
     Args:
-        mode: ``"train"`` counts on from reset to reset, ``"val"`` takes the same seeds each time.
+        mode: ``"train"`` advances seeds from reset to reset, ``"val"`` uses the same seeds each time.
         base_seed: The mode's configured seed; None draws one (train), or is 123 (val).
-        counted: How far resets have counted.
+        counted: The offset by earlier resets.
     """
     if mode != "train":
         return base_seed if base_seed is not None else DEFAULT_VAL_SEED
@@ -120,7 +120,7 @@ def first_seed(mode: str, base_seed: int | None, counted: int) -> int:
 
 
 def counted_on(mode: str, base_seed: int | None, counted: int, given: int | None, groups: int) -> int:
-    """How far resets have counted after one more; an explicit seed counts to one after it, as RAGEN does."""
+    """The offset after one more reset; after an explicit seed it continues from there, as in RAGEN."""
     if mode != "train" or base_seed is None:
         return counted
     return counted + groups if given is None else given - base_seed + 1
@@ -139,10 +139,10 @@ def checked_seed(seed: Any) -> int | None:
 
 
 def seeds_from(first: int, groups: int, given: int | None) -> list[int]:
-    """Seeds of the groups, counted from the first one's.
+    """Seeds of the groups, counting up from the first one's.
 
     Raises:
-        InputError: They are not within 0 and ``MAX_SEED``.
+        InputError: They are not between 0 and ``MAX_SEED``.
     """
     if first < 0 or first + groups - 1 > MAX_SEED:
         raise InputError(

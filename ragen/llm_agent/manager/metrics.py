@@ -1,4 +1,4 @@
-"""What an episode's metrics are: ``<tag>/success``, ``<tag>/num_actions``, infos, ``pass@k`` and errors."""
+"""The metrics of an episode: ``<tag>/success``, ``<tag>/num_actions``, infos, ``pass@k`` and errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SAYS_NOTHING = getattr(BaseEnv, "rollout_info", None)  # the base class of a ch
 
 
 def add_metrics(entry: dict[str, Any], cache: dict[str, Any], generation: Generation, max_tile: Any = None) -> None:
-    """Write an episode's metrics into its cache; an environment that failed has ``<tag>/env_error`` besides.
+    """Write an episode's metrics into its cache; a failed environment also has ``<tag>/env_error``.
 
     Args:
         entry: The environment, as ``EnvStateManager.envs`` has it.
@@ -80,7 +80,7 @@ def largest_tiles(caches: Sequence[dict[str, Any]], engine: EnvEngine) -> dict[i
 def _has_grid(engine: EnvEngine, env_id: int) -> bool:
     record = engine.records[env_id]
     declares = isinstance(getattr(record.spec.env_class, "grid", None), property)
-    return (declares or not DEFAULTS.env_fields) and record.failed is None  # a checkout's may have it without a word
+    return (declares or not DEFAULTS.env_fields) and record.failed is None  # in a checkout, classes need not declare it
 
 
 def _largest(grid: Any) -> int | None:

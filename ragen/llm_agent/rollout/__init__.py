@@ -1,1 +1,1 @@
-"""Playing rollouts: the loops, who answers in them, and what is kept of each."""
+"""Playing rollouts: players, schedules, actors, and the files of a rollout."""

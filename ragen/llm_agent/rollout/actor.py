@@ -1,20 +1,18 @@
-"""Puts a backend where RAGEN's rollout loop expects an actor: from ``DataProto`` to ``DataProto``.
+"""Adapts a backend to the actor of RAGEN's rollout loop, which maps ``DataProto`` to ``DataProto``.
 
-A batch is read from what ``ContextManager.get_lm_inputs`` makes: in ``non_tensor_batch`` ``env_ids``, ``group_ids``,
-``messages_list`` and, with images, ``multi_modal_data``; where the loop adds them also ``tags`` and ``turns``; in
-``batch`` left-padded ``input_ids`` and their ``attention_mask``. The answer has ``env_ids``, ``group_ids``,
-``response_texts``, ``errors`` (None where a reply came) and ``exchanges`` (what is known of prompt and reply, for the
-training batch), and where every reply's tokens are known also right-padded ``responses`` and ``response_mask``, and
-``rollout_log_probs`` where those are known too.
+The input is a batch of ``ContextManager.get_lm_inputs``: ``non_tensor_batch`` has ``env_ids``, ``group_ids``,
+``messages_list``, with images ``multi_modal_data``, and, if the loop adds them, ``tags`` and ``turns``; ``batch`` has
+left-padded ``input_ids`` and their ``attention_mask``. The output has ``env_ids``, ``group_ids``, ``response_texts``,
+``errors`` (None for a reply) and ``exchanges`` (known tokens of prompt and reply, for the training batch); if all
+replies' tokens are known, also right-padded ``responses`` and ``response_mask``, and, if known, ``rollout_log_probs``.
 
-Where ``get_prompts`` made the batch, the tokens are the column ``prompt_ids``, and the answer has no tensors.
+In a batch of ``get_prompts``, the tokens are the column ``prompt_ids``, and the output has no tensors.
 
-The modes that workers of RAGEN 2026 get with every batch of prompts, so that weights are switched once in a rollout.
-
-A worker of verl that trains and generates keeps weights for each. RAGEN's goes to those for generation at
+Workers of RAGEN 2026 get a mode with every batch of prompts, so that weights are switched once per rollout. A verl
+worker that trains and generates keeps weights for each. RAGEN's switches to those for generation at
 ``meta_info["mode"]`` ``singleturn`` or ``multiturn-start``, and back at ``singleturn`` or ``multiturn-end``; without a
-mode it goes there and back for every turn. Where all episodes end early, a last batch with ``skip_generation`` sends it
-back; nothing is generated then.
+mode it switches there and back for every turn. If all episodes end early, a last batch with ``skip_generation``
+switches back without generating.
 """
 
 from __future__ import annotations
@@ -46,22 +44,22 @@ _ROLLOUT = "actor_rollout_ref.rollout"
 
 @runtime_checkable
 class GeneratesSequences(Protocol):
-    """What RAGEN calls an actor: a worker group of verl, RAGEN's wrappers, or a class of the user's own."""
+    """RAGEN's actor interface: a worker group of verl, RAGEN's wrappers, or a user's own class."""
 
     def generate_sequences(self, prompts: Any) -> Any:
         """Answer a ``DataProto`` of prompts with a ``DataProto`` of replies."""
 
 
 class Actor(ABC):
-    """Answers the batches of a rollout loop; the defaults hold for an actor of another project.
+    """Answers the batches of a rollout loop; the defaults apply to an actor of another project.
 
     Attributes:
         takes_prompts: Whether batches may come without tensors.
-        needs_tokens: Whether it reads a prompt's tokens, and not its chat alone.
-        thread_safe: Whether several threads may ask at a time.
-        backend: The backend behind it; None where there is none.
-        activity: What it is doing now, and has done.
-        replies: Environment id to what is known of each reply of its last episode; see
+        needs_tokens: Whether it needs a prompt's tokens, not only its chat.
+        thread_safe: Whether several threads may call it at the same time.
+        backend: The backend behind it, if any.
+        activity: Its current and past activity.
+        replies: Facts about each reply of the last episode, by environment id; see
             :func:`~ragen.llm_agent.backends.base.reply_facts`.
     """
 
@@ -71,7 +69,7 @@ class Actor(ABC):
     backend: Backend | None = None
 
     def __init__(self) -> None:
-        """Begin with nothing counted."""
+        """Begin with zero counts."""
         self.activity = Activity()
         self.replies: dict[int, list[dict[str, Any]]] = {}
 
@@ -81,12 +79,12 @@ class Actor(ABC):
 
     @property
     def usage(self) -> dict[str, float]:
-        """The replies' counts, added up over all batches; with a journal, what it counts. Empty where unknown."""
+        """The total usage of replies over all batches, or that of the journal; empty if unknown."""
         return {}
 
     @property
     def title(self) -> str:
-        """The actor's name, for people."""
+        """The actor's display name."""
         return type(self).__name__
 
 
@@ -98,7 +96,7 @@ class ForeignActor(Actor):
     """
 
     def __init__(self, given: GeneratesSequences) -> None:
-        """Take the object."""
+        """Wrap the object."""
         super().__init__()
         self.given = given
         if isinstance(given, Backend):
@@ -125,12 +123,12 @@ class BackendActor(Actor):
     backend: Backend
 
     def __init__(self, backend: Backend, config: Any, tokenizer: Any) -> None:
-        """Take a backend and read how replies are to be drawn.
+        """Wrap a backend, and read the sampling parameters.
 
         Args:
             backend: Answers the prompts.
             config: The whole configuration, of which ``actor_rollout_ref.rollout`` is read.
-            tokenizer: Its padding token fills up rows of replies.
+            tokenizer: Its padding token pads rows of replies.
 
         Raises:
             ConfigError: A key of the section has an invalid value.
@@ -151,9 +149,9 @@ class BackendActor(Actor):
         """Answer a batch of prompts, with a batch of its kind.
 
         Args:
-            lm_inputs: The prompts; ``meta_info["validate"]`` asks for the sampling of ``val_kwargs``, and
-                ``meta_info["do_sample"]``, where it is there, overrides both. With ``skip_generation`` in it they come
-                back as they are: a rollout is over.
+            lm_inputs: The prompts; ``meta_info["validate"]`` selects the sampling of ``val_kwargs``, and
+                ``meta_info["do_sample"]``, if present, overrides both. With ``skip_generation``, which ends a rollout,
+                they are returned unchanged.
         """
         if lm_inputs.meta_info.get("skip_generation", False):
             return lm_inputs
@@ -174,13 +172,13 @@ class BackendActor(Actor):
         return self.backend.title
 
     def sampling(self, meta_info: Mapping[str, Any]) -> Sampling:
-        """How to draw replies to a batch with this ``meta_info``; see :meth:`generate_sequences`."""
+        """The sampling parameters for a batch with this ``meta_info``; see :meth:`generate_sequences`."""
         sampling = self._sampling[bool(meta_info.get("validate", False))]
         do_sample = meta_info.get("do_sample")
         return sampling if do_sample is None else replace(sampling, do_sample=bool(do_sample))
 
     def noted(self, requests: Sequence[Request], replies: Sequence[Reply]) -> list[Reply]:
-        """Replies as they may be used, after they were counted; see :func:`in_vocabulary`."""
+        """Count replies, and return them with valid tokens; see :func:`in_vocabulary`."""
         with self._counting:
             for request, reply in zip(requests, replies, strict=True):
                 self._usage.update(reply.usage)
@@ -195,7 +193,7 @@ class BackendActor(Actor):
 
 
 def in_vocabulary(reply: Reply, size: int) -> Reply:
-    """A reply without its tokens, where a server returned some that the tokenizer lacks: nothing learns from them.
+    """A reply without its tokens if a server returned some that the tokenizer lacks, since they cannot be trained on.
 
     Args:
         reply: The reply.
@@ -215,12 +213,12 @@ def outputs_of(lm_inputs: DataProto, replies: Sequence[Reply], pad_id: int) -> D
 
 
 def outputs_of(lm_inputs: AnyBatch, replies: Sequence[Reply], pad_id: int) -> AnyBatch:
-    """Replies to a batch of prompts as a batch of its kind, which the rollout loop reads; see the module for columns.
+    """Replies to a batch of prompts as a batch of the same kind; see the module for columns.
 
     Args:
         lm_inputs: The prompts.
         replies: One for each.
-        pad_id: Fills up rows of tokens.
+        pad_id: The padding token.
     """
     from ragen.llm_agent.tokens.dataproto import PromptBatch, object_array
 
@@ -240,7 +238,7 @@ def outputs_of(lm_inputs: AnyBatch, replies: Sequence[Reply], pad_id: int) -> An
 
 
 def exchanges_of(lm_inputs: AnyBatch, replies: Sequence[Reply]) -> list[Exchange]:
-    """The prompts and replies, token by token; of a chat that a server tokenized, as far as it returned the tokens."""
+    """The prompts and replies in tokens; for a chat that a server tokenized, as far as it returned them."""
     chats = lm_inputs.non_tensor_batch.get("messages_list", [()] * len(replies))
     has_tokens = any(reply.token_ids is not None for reply in replies)
     rows = _prompt_rows(lm_inputs, len(replies)) if has_tokens else [None] * len(replies)
@@ -248,11 +246,11 @@ def exchanges_of(lm_inputs: AnyBatch, replies: Sequence[Reply]) -> list[Exchange
 
 
 def exchange_of(chat: Sequence[dict[str, Any]], row: Sequence[int] | None, reply: Reply) -> Exchange:
-    """What was asked and answered in one turn.
+    """The prompt and reply of one turn.
 
     Args:
         chat: The prompt.
-        row: Its tokens; None where only the reply may know them.
+        row: Its tokens; None if only the reply may have them.
         reply: The reply.
     """
     from ragen.llm_agent.tokens.sampled_tokens import Exchange
@@ -264,7 +262,7 @@ def exchange_of(chat: Sequence[dict[str, Any]], row: Sequence[int] | None, reply
 
 
 def read_sampling(config: Any, validate: bool) -> Sampling:
-    """How replies are to be drawn in training, or at validation, where ``val_kwargs`` come first.
+    """The sampling parameters for training, or for validation, where ``val_kwargs`` take precedence.
 
     Raises:
         ConfigError: A key has an invalid value.
@@ -319,7 +317,7 @@ def _prompt_rows(lm_inputs: AnyBatch, count: int) -> list[list[int] | None]:
 
 
 def token_rows(replies: Sequence[Reply], pad_id: int) -> dict[str, Tensor] | None:
-    """The replies' tokens as right-padded rows ``(batch, longest reply)``; None unless all that came are known.
+    """The replies' tokens as right-padded rows ``(batch, longest reply)``; None unless those of all replies are known.
 
     Returns:
         ``responses``, ``response_mask``, and ``rollout_log_probs`` (0 where padded) if all are known.
@@ -343,7 +341,7 @@ def _padded(rows: Sequence[Sequence[Any]], filler: float) -> Tensor:
 
 
 def name_requests(lm_inputs: AnyBatch, active: Sequence[Mapping[str, Any]]) -> None:
-    """Say of every prompt which tag it is of and which turn of its episode it asks for, from 0."""
+    """Add the tag and the turn, from 0, to every prompt."""
     from ragen.llm_agent.tokens.dataproto import object_array
 
     caches = {cache["env_id"]: cache for cache in active}
@@ -353,7 +351,7 @@ def name_requests(lm_inputs: AnyBatch, active: Sequence[Mapping[str, Any]]) -> N
 
 
 def failures_of(lm_outputs: AnyBatch) -> dict[int, str]:
-    """Environment id to what went wrong, for the prompts that got no reply; their episodes end here."""
+    """The errors of prompts without a reply, by environment id; their episodes end here."""
     errors = lm_outputs.non_tensor_batch.get("errors")
     if errors is None:
         return {}
@@ -369,14 +367,14 @@ SKIP = "skip_generation"
 
 
 class WorkerModes:
-    """Names the batches of one rollout, in which every turn is one batch."""
+    """The modes of the batches of one rollout, with one batch per turn."""
 
     def __init__(self, max_turn: int, meta_info: dict[str, Any]) -> None:
         """Begin.
 
         Args:
-            max_turn: The most turns.
-            meta_info: Sent to workers; the modes are written into it.
+            max_turn: Maximum number of turns.
+            meta_info: The mapping for workers, to which the modes are written.
         """
         self._max_turn = max_turn
         self._meta_info = meta_info
@@ -387,9 +385,9 @@ class WorkerModes:
         """The modes of a rollout; None in generation 2025, which has no modes.
 
         Args:
-            generation: With its quirks, the caller's own mapping is written into, as RAGEN does it: where that ended
-                with ``skip_generation``, the next rollout with the same mapping would be one without generation.
-            max_turn: The most turns.
+            generation: With its quirks, the caller's own mapping is modified, as in RAGEN: if that ended with
+                ``skip_generation``, the next rollout with the same mapping generates nothing.
+            max_turn: Maximum number of turns.
             meta_info: The caller's own ``meta_info`` for workers.
         """
         if not generation.is_2026:
@@ -410,7 +408,7 @@ class WorkerModes:
         return self._meta_info
 
     def of_end(self) -> dict[str, Any] | None:
-        """The ``meta_info`` after the last turn; None where the last turn's mode ended the rollout already."""
+        """The ``meta_info`` after the last turn; None if the last turn's mode has already ended the rollout."""
         if self._mode in (SINGLE, END):
             return None
         self._mode = END

@@ -1,11 +1,10 @@
 """The command ``python -m ragen.llm_agent.agent_proxy [--config-name NAME] [key=value ...]``.
 
-It plays one rollout, shows how far it is, prints what came of it in tables and writes the trajectories to
-``rollouts.jsonl``, each as soon as it is over, and what they come to to ``results.json``. Replies of a server are kept
-in ``replies.jsonl``, each as soon as it has come. With ``resume: true`` it goes on where a run of the same
-``output_dir`` was stopped or killed.
+It plays one rollout, shows its progress, prints tables of results, and writes each finished trajectory to
+``rollouts.jsonl`` at once, and the results to ``results.json``. A server's replies are written to ``replies.jsonl`` as
+they arrive. With ``resume: true`` it resumes a stopped or killed run of the same ``output_dir``.
 
-Hydra only composes the configuration: no folder of its own, no change of directory.
+Hydra only composes the configuration: it creates no folder, and does not change the directory.
 """
 
 from __future__ import annotations
@@ -62,10 +61,10 @@ if TYPE_CHECKING:
 PROG = "python -m ragen.llm_agent.agent_proxy"
 DEFAULT_CONFIG = "mixed"
 SAYS_LITTLE = 3
-"""Exit code of a rollout that lacks replies, or the environments of more than ``MOST_ENV_ERRORS`` of its episodes."""
+"""Exit code for missing replies, or if environments failed in more than ``MOST_ENV_ERRORS`` of the episodes."""
 MOST_ENV_ERRORS = 0.05
 LIMIT_REACHED = 4
-"""Exit code of a rollout that a limit has ended."""
+"""Exit code of a rollout ended by a limit."""
 _NAMED = 8  # tags
 
 
@@ -87,28 +86,28 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 
 def add_raw_argument(parser: argparse.ArgumentParser) -> None:
-    """Let a command that writes rows take ``--no-raw``, which is ``raw=false``."""
+    """Add ``--no-raw``, which means ``raw=false``, to a command that writes rows."""
     parser.add_argument(
         "--no-raw", action="store_true", help="leave the texts of models and environments out of the rows"
     )
 
 
 def add_verbose_argument(parser: argparse.ArgumentParser) -> None:
-    """Let a command that plays rollouts take ``-v``, which is ``verbose=true``."""
+    """Add ``-v``, which means ``verbose=true``, to a command that plays rollouts."""
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="also show where the time went, what each worker did, and why"
     )
 
 
 def run(config: Any) -> int:
-    """Play one rollout of ``config.mode``, print what came of it, and write ``rollouts.jsonl`` to ``output_dir``.
+    """Play one rollout of ``config.mode``, print the results, and write ``rollouts.jsonl`` to ``output_dir``.
 
     Returns:
-        The exit code: 0; 1 where the folder takes nothing more, 3 where replies are missing or so many environments
-        failed that the result says little, 4 where a limit ended the run, 130 after Ctrl-C, 143 after SIGTERM.
+        The exit code: 0; 1 if the folder cannot be written to, 3 if replies are missing or too many environments failed
+        for a meaningful result, 4 if a limit ended the run, 130 after Ctrl-C, 143 after SIGTERM.
 
     Raises:
-        ConfigError: The configuration cannot work; no environment was built.
+        ConfigError: The configuration is invalid; no environment was built.
         RagenError: The rollout failed.
     """
     from ragen.llm_agent.backends import backend_class, create_backend
@@ -132,7 +131,7 @@ def run(config: Any) -> int:
     scanners = scanners_of(texts(config, "scanners", ()), "configuration key 'scanners'")
     _check_trees(config, mode)
     backend_class(setting(config, "actor.backend", str))
-    check_extras(read_config(config, mode))  # read again below: what is cheap to check comes before slow imports
+    check_extras(read_config(config, mode))  # read again below: cheap checks come before slow imports
     file = RolloutFile(path, about_run(config, mode), setting(config, "resume", bool, False))
     tokenizer = create_tokenizer(config, light=not setting(config, "use_parallel_envs", bool, False))
     backend = create_backend(config, tokenizer)
@@ -153,7 +152,7 @@ def run(config: Any) -> int:
                 if wants_report(config):
                     write_report_of(proxy, mode, file, file.count(usage_of(proxy)), scanned)
                 last_words = _last_words(proxy, mode)
-        for line in last_words:  # after the environments were closed, which may log failures that were counted
+        for line in last_words:  # after closing the environments, which may log counted failures
             print(line)
         return code
     finally:
@@ -163,7 +162,7 @@ def run(config: Any) -> int:
 main = main_of(parser, PROG, run)
 """Runs the command.
 
-Its exit code: 0, 1 if the rollout failed, 2 for a configuration that cannot work, 3 if a trajectory ended without a
+Returns the exit code: 0, 1 if the rollout failed, 2 for an invalid configuration, 3 if a trajectory ended without a
 reply or environments failed in more than 5 % of the episodes, 4 if a limit ended it, 130 after Ctrl-C, 143 after
 SIGTERM.
 """
@@ -182,7 +181,7 @@ def output_folder(config: Any) -> Path:
 
 
 def _check_trees(config: Any, mode: str) -> None:
-    """Say where chains are played though trees are described."""
+    """Print a notice if trees are configured, but not for this mode."""
     branching = BranchingSettings.read(config)
     if branching is not None and mode not in branching.modes:
         print(f"agent_proxy.branching.modes does not include {mode}: chains are played", file=sys.stderr)
@@ -193,11 +192,11 @@ def create_tokenizer(config: Any, light: bool = False) -> Any:
 
     Args:
         config: The whole configuration.
-        light: Whether the one that comes with the package may do without transformers, which takes long to import; with
-            ``quirks``, which read a vocabulary, it may not.
+        light: Whether the package's own tokenizer may work without transformers, which is slow to import; not possible
+            with ``quirks``, which read a vocabulary.
 
     Raises:
-        ConfigError: There is none of that name, or it has no chat template.
+        ConfigError: There is no such tokenizer, or it has no chat template.
     """
     from ragen.llm_agent.backends import model_key, tokenizer_name
 
@@ -226,7 +225,7 @@ def create_tokenizer(config: Any, light: bool = False) -> Any:
 
 
 def _begin_and_play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) -> float:
-    """Play what is not in the file yet; how many seconds that took. However it ends, replies under way are kept."""
+    """Play the missing episodes; returns the seconds taken. Replies under way are kept however it ends."""
     file.begin(describe_run(proxy.config))
     if isinstance(proxy.actor.backend, StreamingBackend):
         proxy.actor.backend.journal = file.open_journal()
@@ -241,7 +240,7 @@ def _begin_and_play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: 
 
 
 def _report_plan(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
-    """Say what is about to be done, and where it is written."""
+    """Print the plan of the run and its output file."""
     es_manager, _ = proxy.prepare(val=mode == "val")
     count, kept = len(es_manager.envs), file.kept_roots
     tags = dict.fromkeys(entry["tag"] for entry in es_manager.envs)
@@ -263,7 +262,7 @@ def _report_plan(proxy: LLMAgentProxy, mode: str, file: RolloutFile) -> None:
 
 
 def _report_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, stop: Stop) -> None:
-    """Say why the run ends, what is kept, and how to go on."""
+    """Print why the run ends, what is saved, and how to resume."""
     word = "terminated" if stop.is_terminated else "interrupted"
     reason = printable(str(why)) if isinstance(why, LimitReachedError | StorageError) else word
     finished = counted(file.written, "finished trajectory", "finished trajectories")
@@ -276,7 +275,7 @@ def _report_kept(proxy: LLMAgentProxy, file: RolloutFile, why: BaseException, st
 def _finish(
     proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float, scanners: Mapping[str, Scanner]
 ) -> tuple[int, Scan]:
-    """Put the file in order, and print what all of it comes to; the exit code, and what scanners found."""
+    """Sort the file, and print the results; returns the exit code and the scanners' findings."""
     from rich.console import Console
 
     from ragen.llm_agent.evaluation.results import evaluate, independent, print_results, states_of, write_results
@@ -310,7 +309,7 @@ def _finish(
 
 
 def _last_words(proxy: LLMAgentProxy, mode: str) -> list[str]:
-    """The last lines: which tags were found not to be deterministic, and what workers have gained."""
+    """The last lines: nondeterministic tags, and the time saved by workers."""
     es_manager, _ = proxy.prepare(val=mode == "val")
     lines = [
         f"{tag} is not deterministic: a replay of its actions gave something else, so its results change from run to "
@@ -321,7 +320,7 @@ def _last_words(proxy: LLMAgentProxy, mode: str) -> list[str]:
 
 
 def _exit_code(results: Sequence[TagResult]) -> int:
-    """0, or ``SAYS_LITTLE``; why is said on standard error, and of missing replies above."""
+    """0, or ``SAYS_LITTLE`` with the reason on standard error."""
     from ragen.llm_agent.evaluation.results import env_error_share, totals
 
     share = env_error_share(results)
@@ -336,7 +335,7 @@ def _exit_code(results: Sequence[TagResult]) -> int:
 
 
 def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) -> None:
-    """Play the episodes that the file lacks; each of them is written as soon as it is over."""
+    """Play the episodes that the file lacks; each is written as soon as it is finished."""
     from ragen.llm_agent.evaluation.replies import JUDGED, outcome
 
     val = mode == "val"
@@ -355,7 +354,7 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
     def on_over(states: list[dict[str, Any]]) -> None:
         if states:
             file.add(records_of(proxy, mode, states))
-            if file.journal is None:  # which counts at once, and is asked in the end
+            if file.journal is None:  # otherwise the journal counts, and is read at the end
                 file.count(usage_of(proxy))
             judged = [each for each in states if not each.get("env_error") and each["env_id"] not in proxy.failures]
             succeeded = sum(state["metrics"].get(f"{state['tag']}/success", 0.0) >= 1 for state in judged)
@@ -367,20 +366,20 @@ def _play(proxy: LLMAgentProxy, mode: str, file: RolloutFile, limits: Limits) ->
         live.beat()
 
     with progress.shown(), live_report(proxy, mode, file, progress) as live:
-        # no training batch: nothing here would read it
+        # no training batch, since it would not be used
         proxy.play({"validate": val}, val, on_turn, on_over, file.kept)
 
 
 def usage_of(proxy: LLMAgentProxy) -> dict[str, float]:
-    """What the actor has counted of its use; nothing where it does not count."""
+    """The actor's usage; empty if it does not count."""
     return proxy.actor.usage
 
 
 def _report_failures(console: Console, proxy: LLMAgentProxy, played: int) -> None:
-    """Say how many trajectories got no reply.
+    """Print the number of trajectories without a reply.
 
     Raises:
-        BackendError: None of them got any.
+        BackendError: No trajectory got a reply.
     """
     if not proxy.failures:
         return
@@ -396,7 +395,7 @@ def _report_failures(console: Console, proxy: LLMAgentProxy, played: int) -> Non
 
 
 def records_of(proxy: LLMAgentProxy, mode: str, states: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Episodes that are over as records; see :mod:`~ragen.llm_agent.rollout.trajectories`."""
+    """Finished episodes as records; see :mod:`~ragen.llm_agent.rollout.trajectories`."""
     from ragen.llm_agent.manager.branching import entry_of
     from ragen.llm_agent.rollout.trajectories import trajectory
 

@@ -1,4 +1,4 @@
-"""Metrics of single trajectories to metrics of a batch."""
+"""Metrics of a batch from metrics of its trajectories."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def mean_metrics(rollouts: Sequence[dict[str, Any]], env_nums: Mapping[str, int]
 
     Args:
         rollouts: Rollout caches with ``metrics`` named ``<tag>/<metric>``.
-        env_nums: How many environments a tag has; None counts those that there are.
+        env_nums: Number of environments per tag; None counts them.
 
     Returns:
-        ``<tag>/<metric>``: the sum over all environments of the tag divided by their number, those without the metric
-        included; ``<tag>/non-zero/<metric>``: the mean of the values that are not 0, where there are any.
-        Where there are branches, leaves count as :attr:`~ragen.llm_agent.trees.lineage.Forest.weights` says, so that
-        means are of the same thing as those of chains; ``pass@k``, which branches have none of, is of the others.
+        ``<tag>/<metric>``: the sum over all environments of the tag divided by their number, including those without
+        the metric; ``<tag>/non-zero/<metric>``: the mean of nonzero values, if there are any. With branches, leaves are
+        weighted by :attr:`~ragen.llm_agent.trees.lineage.Forest.weights`, so that means are comparable to those without
+        branches; ``pass@k`` excludes branches.
     """
     if any("parent" in rollout for rollout in rollouts):
         return _tree_means(rollouts, Forest.of(rollouts).weights)
@@ -39,7 +39,7 @@ def mean_metrics(rollouts: Sequence[dict[str, Any]], env_nums: Mapping[str, int]
 
 
 def _tree_means(rollouts: Sequence[dict[str, Any]], weights: Mapping[int, float]) -> dict[str, float]:
-    """The means of :func:`mean_metrics` over leaves that count by their weights."""
+    """The means of :func:`mean_metrics` over weighted leaves."""
     sums: dict[str, float] = defaultdict(float)
     not_zero: dict[str, list[tuple[float, float]]] = defaultdict(list)
     sizes: dict[str, float] = defaultdict(float)
@@ -59,15 +59,15 @@ def _tree_means(rollouts: Sequence[dict[str, Any]], weights: Mapping[int, float]
 
 
 def overall_metrics(rollouts: Sequence[dict[str, Any]], means: Mapping[str, float]) -> dict[str, float]:
-    """What RAGEN of 2026 says of all tags together.
+    """The metrics of RAGEN's 2026 version over all tags.
 
     Args:
         rollouts: Rollout caches with ``metrics``.
-        means: What :func:`mean_metrics` made of them.
+        means: The result of :func:`mean_metrics`.
 
     Returns:
         ``charts/avg_episode_return``, the mean of the tags' ``episodic_return``, and ``rollout/max_tile``, the largest
-        ``max_tile``; each where there is any.
+        ``max_tile``; each only if available.
     """
     returns = [mean for name, mean in means.items() if name.endswith("/episodic_return") and "/non-zero/" not in name]
     tiles = [value for name, found in _values(rollouts).items() if name.endswith("/max_tile") for value in found]

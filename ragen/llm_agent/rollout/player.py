@@ -1,19 +1,19 @@
-"""What every way of playing rollouts shares: the parts, one turn of them, and the record of the last rollout.
+"""The base of all ways of playing rollouts: the parts, a turn, and the record of the last rollout.
 
-One turn is: states to prompts (:mod:`~ragen.llm_agent.ctx_manager`), prompts to replies (the actor), replies to
-actions, actions into the environments (:mod:`~ragen.llm_agent.es_manager`)::
+In a turn, prompts are built from states (:mod:`~ragen.llm_agent.ctx_manager`), the actor replies, replies are parsed
+into actions, and the environments are stepped (:mod:`~ragen.llm_agent.es_manager`)::
 
     reset -> [ get_lm_inputs -> generate_sequences -> get_env_inputs -> step ] x max_turn -> formulate_rollouts
     |         |------------------------ schedule -----------------------------|          |
     |------------------------------- play ---------------------------------------------|
     |------------------------------- rollout --------------------------------------------------------------|
 
-``rollout`` is for training. An evaluation needs no batch of tokens, in which every row is as wide as the longest
-trajectory, and calls ``play``. How the turns of many environments follow on one another is decided by a schedule:
-lockstep or streaming (:mod:`~ragen.llm_agent.rollout.schedules`), :mod:`~.shards` or :mod:`~.trees`. A player has
-a schedule; a schedule is given the player for the time of a rollout, and keeps none.
+``rollout`` is for training. An evaluation calls ``play``, since it needs no batch of tokens, in which every row is as
+wide as the longest trajectory. A schedule determines the order of the turns of many environments: lockstep or streaming
+(:mod:`~ragen.llm_agent.rollout.schedules`), :mod:`~.shards` or :mod:`~.trees`. A player has a schedule; a schedule
+receives the player for each rollout, and does not store it.
 
-Importing this module imports neither torch nor verl: the command answers ``--help`` and refuses a bad configuration at
+Importing this module imports neither torch nor verl, so that ``--help`` and errors about the configuration appear at
 once, and worker processes, which may import the main module, stay small.
 """
 
@@ -68,13 +68,13 @@ class Rollout:
 
     Attributes:
         player: Its ``failures`` and ``timeline`` record what happens.
-        es_manager: The environments, as :meth:`Schedule.new_es_manager` made them.
-        ctx_manager: Writes their prompts and reads the replies.
-        episodes: The caches of the environments that play; they were just reset.
-        meta_info: See :meth:`RolloutPlayer.play`, as for the rest.
-        on_turn: See there.
-        on_over: See there; it is called when a whole tree is over, its root last.
-        trees: How its episodes branch; None where they are chains.
+        es_manager: The environments, created by :meth:`Schedule.new_es_manager`.
+        ctx_manager: Writes their prompts and parses the replies.
+        episodes: The caches of the playing environments, after their reset.
+        meta_info: See :meth:`RolloutPlayer.play`.
+        on_turn: See :meth:`RolloutPlayer.play`.
+        on_over: See :meth:`RolloutPlayer.play`; called when a whole tree is finished, with its root last.
+        trees: The branching of episodes; None without branching.
     """
 
     player: RolloutPlayer
@@ -108,10 +108,10 @@ class Rollout:
 
 
 class Schedule(ABC):
-    """How the turns of many environments follow on one another."""
+    """The order of the turns of many environments."""
 
     def new_es_manager(self, config: Any, mode: str) -> EnvStateManager:
-        """The environments of a mode, in the form in which this schedule steps them."""
+        """Create the environments of a mode for this schedule."""
         from ragen.llm_agent.es_manager import EnvStateManager
 
         return EnvStateManager(config, mode=mode)
@@ -122,24 +122,24 @@ class Schedule(ABC):
 
 
 class RolloutPlayer(Closing):
-    """Plays rollouts: an actor answers, environments are stepped, and states or a batch for training come out.
+    """Plays rollouts: an actor answers, environments are stepped, and states or a training batch are returned.
 
-    A context manager; ``close`` may be called twice. It closes the managers that it made, not the actor.
+    A context manager; ``close`` may be called twice. It closes the managers that it created, but not the actor.
 
     Attributes:
         config: The whole configuration.
-        generation: Which RAGEN is meant where it has changed.
-        actor_wg: Who answers, as it was given.
-        actor: Answers the prompts; what was given, behind one interface.
-        names_requests: Whether prompts say which tag and turn they are of. With quirks, only those for this package's
-            own backends do: workers and wrappers of RAGEN's kind are given RAGEN's columns alone.
+        generation: The version of RAGEN to follow where versions differ.
+        actor_wg: The actor, as passed by the caller.
+        actor: The same actor behind this package's interface.
+        names_requests: Whether prompts include their tag and turn. With quirks, only those for this package's own
+            backends do: RAGEN's workers and wrappers get only RAGEN's columns.
         tokenizer: The actor's tokenizer.
         schedule: Plays the turns.
-        max_turn: The most turns of a rollout.
-        failures: Environment id to what kept it from getting a reply, in the last rollout.
-        rollout_states: The last rollout as ``EnvStateManager.get_rollout_states()`` gave it.
-        timeline: The last rollout's spans of time, by track.
-        record_lanes: Whether the next rollout's timeline shows what each lane did.
+        max_turn: Maximum number of turns of a rollout.
+        failures: Why an environment got no reply in the last rollout, by environment id.
+        rollout_states: The result of ``EnvStateManager.get_rollout_states()`` for the last rollout.
+        timeline: The last rollout's time spans, by track.
+        record_lanes: Whether the next rollout's timeline includes each worker.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class RolloutPlayer(Closing):
         actor: Actor | None = None,
         branching: BranchingSettings | None = None,
     ) -> None:
-        """Take the parts; the managers of a mode are made when they are first needed.
+        """Store the parts; the managers of a mode are created on first use.
 
         Args:
             config: The whole configuration.
@@ -159,8 +159,8 @@ class RolloutPlayer(Closing):
                 ``generate_sequences(DataProto) -> DataProto``, such as a verl worker group or RAGEN's wrappers.
             tokenizer: The actor's tokenizer.
             schedule: Plays the turns.
-            actor: What :func:`actor_of` made of ``actor_rollout_wg``; None makes it.
-            branching: Where rollouts are trees; None for chains.
+            actor: The result of :func:`actor_of` for ``actor_rollout_wg``; None creates it.
+            branching: The settings of branching rollouts; None without branching.
 
         Raises:
             ConfigError: ``agent_proxy.max_turn`` is missing or less than 1.
@@ -193,12 +193,12 @@ class RolloutPlayer(Closing):
 
     @cached_property
     def train_ctx_manager(self) -> ContextManager:
-        """Writes the prompts of ``es_manager.train`` and reads the replies."""
+        """Writes the prompts of ``es_manager.train`` and parses the replies."""
         return self._ctx_manager("train")
 
     @cached_property
     def val_ctx_manager(self) -> ContextManager:
-        """Writes the prompts of ``es_manager.val`` and reads the replies."""
+        """Writes the prompts of ``es_manager.val`` and parses the replies."""
         return self._ctx_manager("val")
 
     def _ctx_manager(self, mode: str) -> ContextManager:
@@ -212,16 +212,16 @@ class RolloutPlayer(Closing):
         Raises:
             ConfigError: A key is missing or has an invalid value; no environment was built.
         """
-        ctx_manager = self.val_ctx_manager if val else self.train_ctx_manager  # the one that starts workers comes last
+        ctx_manager = self.val_ctx_manager if val else self.train_ctx_manager  # before the manager that starts workers
         return (self.val_es_manager if val else self.train_es_manager), ctx_manager
 
     @property
     def _needs_tensors(self) -> bool:
-        """Whether prompts are a ``DataProto``; not where neither the actor nor a training batch needs tensors."""
+        """Whether prompts are a ``DataProto``, because the actor or a training batch needs tensors."""
         return self._is_training or not self.actor.takes_prompts
 
     def generate_sequences(self, lm_inputs: AnyBatch) -> AnyBatch:
-        """Let the actor answer a batch of prompts."""
+        """Generate replies to a batch of prompts."""
         return self.actor.generate_sequences(lm_inputs)
 
     def rollout(
@@ -297,12 +297,12 @@ class RolloutPlayer(Closing):
     def prompts(
         self, rollout: Rollout, alike: Sequence[Sequence[Cache]], meta_info: Mapping[str, Any], tensors: bool = True
     ) -> AnyBatch:
-        """The prompts of some trajectories, a row for each.
+        """The prompts of trajectories, with a row for each.
 
         Args:
             rollout: The rollout.
             alike: The caches of the trajectories; trajectories that share a prompt are one sequence.
-            meta_info: What else the actor is given.
+            meta_info: Further data for the actor.
             tensors: Whether they may be a ``DataProto``, if the actor or a training batch needs that.
         """
         first, trees = [caches[0] for caches in alike], rollout.trees
@@ -319,7 +319,7 @@ class RolloutPlayer(Closing):
         return lm_inputs
 
     def end_turns(self, modes: WorkerModes) -> None:
-        """Send workers the mode that ends a rollout, where all its episodes ended early."""
+        """Send workers the mode that ends a rollout, if all its episodes ended early."""
         mode, inputs = modes.of_end(), self._last_inputs
         self._last_inputs = None
         if mode is not None and inputs is not None:
@@ -336,7 +336,7 @@ class RolloutPlayer(Closing):
 
     @needs("verl", "a DataProto batch")
     def import_tensors(self) -> None:
-        """Import what ``DataProto`` needs: seconds the first time, counted as ``imports`` and not as work."""
+        """Import the dependencies of ``DataProto``, whose time is counted as ``imports``."""
         if all(module in sys.modules for module in TENSOR_MODULES):
             return
         with self.timed(IMPORTS):
@@ -345,16 +345,16 @@ class RolloutPlayer(Closing):
 
     @property
     def seconds(self) -> dict[str, float]:
-        """What the last rollout spent its time on, in seconds; parts of turns that overlap do too."""
+        """Seconds of the last rollout by activity; overlapping activities are counted each."""
         imports = [IMPORTS] if any(span.kind == IMPORTS for span in self.timeline.spans) else []
         return self.timeline.seconds([*PARTS, *imports])
 
     def timed(self, part: str) -> AbstractContextManager[None]:
-        """Count what a block takes as time of a part: ``generation``, ``environments``, ``tokenizing``, ``imports``."""
+        """Count a block's time for an activity: ``generation``, ``environments``, ``tokenizing``, ``imports``."""
         return self.timeline.span("rollout", part)
 
     def begin_record(self) -> None:
-        """A rollout begins: forget the times and failures of the last one."""
+        """Begin a rollout: clear the times and failures of the last one."""
         self.failures = {}
         self.timeline = Timeline(self.record_lanes)
 
@@ -367,15 +367,15 @@ class RolloutPlayer(Closing):
 
 
 def actor_of(given: Any, config: Any, tokenizer: Any) -> Actor:
-    """What answers batches of any size: a backend, a worker group or any other object, behind one interface.
+    """An actor for a backend, a worker group or any other object, which answers batches of any size.
 
     Args:
         given: A backend, a worker group, or anything with ``generate_sequences``.
         config: The whole configuration.
-        tokenizer: The actor's.
+        tokenizer: The actor's tokenizer.
 
     Raises:
-        ConfigError: It is none of these, or a key that says how to sample cannot work.
+        ConfigError: It is none of these, or a sampling parameter is invalid.
     """
     if isinstance(given, Actor):
         return given

@@ -1,8 +1,8 @@
-"""How far a rollout is: a bar on a terminal, and lines in a log.
+"""The progress of a rollout: a bar on a terminal, or lines in a log.
 
-It shows how many trajectories are finished and how many of them reached the goal, replies (a turn may take as long as
-the slowest of them), tokens, cost, requests under way, and an estimate of the time left. A thread writes it, so that
-nothing that hangs can hold it up.
+It shows the numbers of finished and of successful trajectories, replies (a turn may take as long as the slowest of
+them), tokens, cost, requests under way, and an estimate of the remaining time. A separate thread writes it, so that a
+hanging rollout does not block it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Progress:
     """The progress of one rollout.
 
     Attributes:
-        finished: How many trajectories are finished, those of earlier runs too.
+        finished: Number of finished trajectories, including those of earlier runs.
     """
 
     def __init__(
@@ -39,11 +39,10 @@ class Progress:
         """Begin now.
 
         Args:
-            activity: What is under way, and how many replies came.
-            used: Tells tokens and cost of all runs.
-            trajectories: How many there are to be.
-            earlier: How many of them earlier runs have finished, by how many of those the model can be judged, and how
-                many of those reached the goal.
+            activity: The requests under way and the replies.
+            used: Returns tokens and cost of all runs.
+            trajectories: Total number of trajectories.
+            earlier: Number finished by earlier runs, how many of these can be judged, and how many of those succeeded.
         """
         self.finished, self._judged, self._succeeded = earlier
         self._before = self.finished
@@ -53,11 +52,11 @@ class Progress:
         self._start = time.monotonic()
 
     def over(self, trajectories: int, judged: int = 0, succeeded: int = 0) -> None:
-        """Count trajectories that are finished; where rollouts branch, there may be more than were expected.
+        """Count finished trajectories; with branching, there may be more than expected.
 
         Args:
-            trajectories: How many.
-            judged: How many of them the model can be judged by.
+            trajectories: Their number.
+            judged: How many of them can be judged.
             succeeded: How many of those reached the goal.
         """
         self.finished += trajectories
@@ -65,11 +64,11 @@ class Progress:
         self._trajectories = max(self._trajectories, self.finished)
 
     def replies(self) -> int:
-        """How many replies came."""
+        """The number of replies."""
         return self._activity.replies
 
     def words(self) -> str:
-        """All of it in a line."""
+        """The progress in one line."""
         usage, doing = self._used(), self._activity
         tokens = usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
         parts = [f"{self.finished} of {self._trajectories} trajectories"]

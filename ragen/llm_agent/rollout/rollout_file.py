@@ -1,12 +1,11 @@
-"""``rollouts.jsonl`` while it is written: an episode's record is there as soon as the episode is over.
+"""``rollouts.jsonl`` while it is written: an episode's record is added as soon as the episode is finished.
 
-So a run that is killed loses only the episodes it was playing, and one that goes on (``resume: true``) asks the model
-nothing twice. ``run.json`` beside it says what was played; a run that would play something else does not go on.
-``usage.json`` says what all runs of the file have used, in whatever came of it, unfinished and failed episodes too.
-A tree of episodes is written when all of it is over, its root last, and one that is not whole is played anew.
-Episodes that ended because a prompt got no reply are played again; where the actor keeps a journal, ``replies.jsonl``,
-the replies that they and unfinished episodes had got are not asked for again. A run that starts over puts the files of
-another one aside.
+A killed run therefore loses only the episodes in progress, and a resumed one (``resume: true``) repeats no request.
+``run.json`` beside it describes what was played; a run with a different configuration cannot resume it. ``usage.json``
+has the usage of all runs of the file, including unfinished and failed episodes. A tree of episodes is written when all
+of it is finished, with its root last; an incomplete one is replayed. Episodes that ended because a prompt got no reply
+are played again; if the actor has a journal, ``replies.jsonl``, replies that they and unfinished episodes had received
+are not requested again. A run that starts over moves the files of an earlier one aside.
 """
 
 from __future__ import annotations
@@ -53,14 +52,14 @@ class RolloutFile(Closing):
 
     Attributes:
         path: Of the file.
-        kept: Environment id to record, of the episodes that an earlier run has finished; of trees, of whole ones.
-        written: How many episodes are in the file that got all their replies.
-        journal: Of the replies; None where none was opened.
-        set_aside: Where ``begin`` has put the files of another run; None where there were none.
+        kept: Records of episodes finished by an earlier run, by environment id; only complete trees.
+        written: Number of episodes in the file that got all their replies.
+        journal: The journal of replies, if one was opened.
+        set_aside: The folder to which ``begin`` has moved the files of another run, if there were any.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any], resume: bool = False) -> None:
-        """Read what an earlier run has left.
+        """Read the files of an earlier run.
 
         Args:
             path: Of the file.
@@ -83,7 +82,7 @@ class RolloutFile(Closing):
         self._read_kept()
 
     def _read_kept(self) -> None:
-        """Read what the folder has now; in ``begin`` once more, when no other run can write to it any more."""
+        """Read the folder's files; repeated in ``begin``, when no other run can write to it."""
         self.kept, self._used_before = {}, {}
         if self._resumes and self.path.exists():
             self._check_about()
@@ -107,7 +106,7 @@ class RolloutFile(Closing):
 
     @property
     def kept_roots(self) -> int:
-        """How many of those that are kept are no branches: as many of the configuration's environments are finished."""
+        """The number of kept records that are not branches: the configured environments that are finished."""
         return sum(not is_branch(record) for record in self.kept.values())
 
     def begin(self, run: Mapping[str, Any] | None = None) -> None:
@@ -140,7 +139,7 @@ class RolloutFile(Closing):
             raise ConfigError(f"configuration key 'output_dir' is {str(folder)!r}: {why}.") from error
 
     def _put_aside(self) -> None:
-        """Move what another run has written into a folder of its own."""
+        """Move the files of another run into a separate folder."""
         left = [path for path in (self.path, *map(self.path.with_name, _WITH_IT)) if path.exists()]
         if not left:
             return
@@ -162,7 +161,7 @@ class RolloutFile(Closing):
         return self.journal
 
     def add(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Write the records of episodes that are over."""
+        """Write the records of finished episodes."""
         assert self._file is not None, "begin() comes first"
         with self._storing():
             for record in records:
@@ -172,7 +171,7 @@ class RolloutFile(Closing):
 
     @contextmanager
     def _storing(self) -> Iterator[None]:
-        """Say in a sentence that the folder takes nothing more."""
+        """Raise a ``StorageError`` if the folder cannot be written to."""
         try:
             yield
         except StorageError:
@@ -181,7 +180,7 @@ class RolloutFile(Closing):
             raise storage_error(self.path.parent, error) from error
 
     def count(self, usage: Mapping[str, float]) -> dict[str, float]:
-        """Write what was used so far.
+        """Write the usage so far.
 
         Args:
             usage: The counts of this run; they replace those of the last call.
@@ -195,15 +194,15 @@ class RolloutFile(Closing):
         return whole
 
     def used(self, usage: Mapping[str, float]) -> dict[str, float]:
-        """What all runs of the file have used, if this one has used so much."""
+        """The usage of all runs of the file, given that of this run."""
         names = [*self._used_before, *(name for name in usage if name not in self._used_before)]
         return {name: self._used_before.get(name, 0) + usage.get(name, 0) for name in names}
 
     def finish(self, group_size: int) -> list[dict[str, Any]]:
-        """Put the file in order: by environment id, each record with its group's ``pass@k``.
+        """Sort the file by environment id, and add its group's ``pass@k`` to each record.
 
         Returns:
-            All records, those of earlier runs too.
+            All records, including those of earlier runs.
         """
         with self._storing():
             return self._finished(group_size)
@@ -227,26 +226,26 @@ class RolloutFile(Closing):
     def _close_rows(self) -> None:
         file, self._file = self._file, None
         if file is not None:
-            with suppress(OSError):  # what cannot be written was said to be so when it was added
+            with suppress(OSError):  # errors were raised when the records were added
                 file.close()
 
 
 def rows_of(run: Path) -> Path:
-    """The file of a run's records: ``rollouts.jsonl`` in its folder, or the file that is named itself."""
+    """The file of a run's records: ``rollouts.jsonl`` in its folder, or the given file itself."""
     return run / ROWS if run.is_dir() else run
 
 
 def name_of(run: Path) -> str:
-    """How a run is called: by its folder."""
+    """The name of a run, that of its folder."""
     folder = run if run.is_dir() else run.parent
     return folder.resolve().name or "run"
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """The records of a file; a last line that a killed run has left unfinished is passed over.
+    """The records of a file; an incomplete last line of a killed run is skipped.
 
     Raises:
-        ConfigError: The file cannot be read, or another line of it is no record.
+        ConfigError: The file cannot be read, or another line is not a record.
     """
     try:
         *lines, rest = path.read_bytes().split(b"\n")
@@ -262,12 +261,12 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def whole_trees(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The records of trees that are finished; an episode that was not branched is a tree of its own.
+    """The records of finished trees; an episode without branches is a tree by itself.
 
-    A tree is finished where its root is there, which is written last, and none of its episodes lacks a reply.
+    A tree is finished if its root, which is written last, is present, and none of its episodes lacks a reply.
 
     Args:
-        records: Of a file.
+        records: The records of a file.
     """
     parents = {record["env_id"]: record.get("parent") for record in records}
     trees: dict[Any, list[dict[str, Any]]] = {}
@@ -285,10 +284,10 @@ def whole_trees(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def locked(folder: Path) -> int | None:
-    """A lock on a folder, held until what is returned is closed; None where the system has no such locks.
+    """Lock a folder until the returned descriptor is closed; None if the system has no such locks.
 
     Raises:
-        ConfigError: Another run has it.
+        ConfigError: Another run holds the lock.
     """
     try:
         import fcntl
@@ -310,10 +309,10 @@ def locked(folder: Path) -> int | None:
 
 
 def read_usage(path: Path) -> dict[str, float]:
-    """The counts of a file; none where it is not there.
+    """The counts of a file; empty if it does not exist.
 
     Raises:
-        ConfigError: The file cannot be read, or has something else in it.
+        ConfigError: The file cannot be read, or has invalid content.
     """
     try:
         usage = json.loads(path.read_text("utf-8"))
@@ -337,7 +336,7 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """What a run played, as flat keys.
+    """The configuration that a run played, as flat keys.
 
     Args:
         path: Its ``run.json``.
@@ -355,7 +354,7 @@ def read_about(path: Path) -> dict[str, Any]:
 
 
 def about_run(config: Any, mode: str) -> dict[str, Any]:
-    """All that decides what is played and who plays, as flat keys; what only decides how fast is left out.
+    """The settings that determine the trajectories, as flat keys, without those that only affect speed.
 
     Raises:
         ConfigError: A key cannot be read.
@@ -369,7 +368,7 @@ def about_run(config: Any, mode: str) -> dict[str, Any]:
         *(f"actor.{key}" for key in ("backend", "model", "tokenizer", "scripted", "openai.request")),
     )
     about = {"mode": mode} | flat_settings(config, chosen) | Generation.read(config).about
-    if setting(config, "actor.model", str, None) is None:  # it is then whatever that server has
+    if setting(config, "actor.model", str, None) is None:  # the model is then determined by the server
         about["actor.base_url"] = shown_address(setting(config, "actor.base_url", str, "")) or None
     if not setting(config, "raw", bool, True):
         about["raw"] = False
@@ -377,14 +376,14 @@ def about_run(config: Any, mode: str) -> dict[str, Any]:
 
 
 def describe_run(config: Any) -> dict[str, Any]:
-    """What is known of the run that begins now, with nothing secret in it.
+    """A description of the run that begins now, without secrets.
 
     Args:
         config: The whole configuration.
 
     Returns:
-        ``began`` (local time, with its distance from UTC), ``version``, ``server`` (None where none is asked) and
-        ``command`` (empty where no command runs).
+        ``began`` (local time with its UTC offset), ``version``, ``server`` (None if there is none) and ``command``
+        (empty if no command runs).
 
     Raises:
         ConfigError: A key cannot be read.
@@ -400,7 +399,7 @@ def describe_run(config: Any) -> dict[str, Any]:
 
 
 def command_to_repeat() -> str:
-    """The command that runs now, with nothing secret in it; empty where none does."""
+    """The running command without secrets; empty if there is none."""
     called = called_as()
     if not called:
         return ""

@@ -1,8 +1,8 @@
-"""When turns are played: one loop, and schedules that say which trajectories wait for each other.
+"""The order of turns: one loop, and schedules that determine which trajectories wait for each other.
 
-A *unit* is a set of trajectories whose turns are played together. The loop writes a unit's prompts, asks the actor,
-reads the replies, and steps the unit's environments once all of its replies have come; other units are at other points
-of other turns meanwhile::
+A *unit* is a set of trajectories whose turns are played together. The loop writes a unit's prompts, calls the actor,
+parses the replies, and steps the unit's environments once all of its replies have arrived; other units progress
+independently::
 
     unit 0   ask ......... step ask .... step ask ............ step
     unit 1   ask ... step ask ....................... step ask .. step
@@ -13,13 +13,13 @@ schedule      a unit is               the actor is asked                        
 ============= ======================= ============================================ ====================================
 ``Lockstep``  all trajectories        in one batch                                 in the main thread
 ``Streaming`` a trajectory, or a tree request by request (``submit``)              in the main thread, all that arrived
-``Shards``    a fraction of them         request by request; in a batch for each      in a thread for each unit
+``Shards``    a part of them          request by request; in a batch for each      in a thread for each unit
                                       unit; or in batches of several units
 ============= ======================= ============================================ ====================================
 
-A trajectory depends on its seed and its replies alone, so where a reply depends on its own prompt alone, all schedules
-give the same rollouts, bit for bit. Threads ask and step, and nothing else: prompts, replies, branches and callbacks
-are the business of the thread that plays the rollout.
+A trajectory depends only on its seed and its replies, so if a reply depends only on its own prompt, all schedules
+produce the same rollouts, bit for bit. Threads only call the actor and step environments: prompts, replies, branches
+and callbacks are handled by the thread that plays the rollout.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from ragen.llm_agent.rollout.player import Cache, Rollout, Schedule
 from ragen.llm_agent.rollout.timeline import Span
 from ragen.llm_agent.tokens.dataproto import AnyBatch, PromptBatch, object_array
 
-MOST_AT_A_TIME = 64  # arrivals that are played together, so that nothing waits long for its next prompt
-LOOK_UP_S = 1.0  # between two looks at the limits while nothing arrives
-_GRACE_S = 5.0  # for calls of the actor that run when a rollout is interrupted
+MOST_AT_A_TIME = 64  # maximum number of arrivals processed together, to limit waiting for the next prompt
+LOOK_UP_S = 1.0  # seconds between checks of the limits while nothing arrives
+_GRACE_S = 5.0  # seconds for pending calls of the actor when a rollout is interrupted
 _REPLY, _OUTPUTS, _STEPPED = "reply", "outputs", "stepped"
 
 
@@ -62,7 +62,7 @@ class Lockstep(Schedule):
 
 
 class Streaming(Schedule):
-    """Each trajectory, or tree of them, goes at its own pace; for backends that answer requests one by one."""
+    """Each trajectory, or tree, runs at its own pace; for backends that answer requests one by one."""
 
     def play(self, rollout: Rollout) -> None:
         """See :class:`~ragen.llm_agent.rollout.player.Schedule`.
@@ -75,7 +75,7 @@ class Streaming(Schedule):
 
 
 def streaming_backend(rollout: Rollout) -> StreamingBackend | None:
-    """The backend that answers a rollout's prompts one by one, if that is how they are answered."""
+    """The backend of a rollout, if it answers prompts one by one; else None."""
     actor = rollout.player.actor
     backend = actor.backend if isinstance(actor, BackendActor) else None
     return backend if isinstance(backend, StreamingBackend) else None
@@ -87,12 +87,12 @@ class Unit:
 
     Attributes:
         track: Its track in the timeline.
-        active: The caches of its trajectories that go on.
-        turn: The turn that it plays; of several the first.
-        alike: The caches of the trajectories that play the turn; trajectories that share a prompt are one list.
+        active: The caches of its active trajectories.
+        turn: The turn that it plays; the first one if there are several.
+        alike: The caches of the trajectories that play the turn; those that share a prompt form one list.
         since: When its prompts were due, on ``time.perf_counter()``.
-        missing: How many of its replies have not come.
-        inputs: The replies that came, as inputs of environments, by env_id.
+        missing: Number of missing replies.
+        inputs: The received replies, as inputs of environments, by env_id.
     """
 
     track: str
@@ -110,7 +110,7 @@ class Unit:
 
 
 class _Event(NamedTuple):
-    """Something that arrived: replies of units, or units that were stepped."""
+    """An arrival: replies of units, or units that were stepped."""
 
     kind: str
     units: Sequence[Unit]
@@ -119,11 +119,11 @@ class _Event(NamedTuple):
 
 
 class Gathering(NamedTuple):
-    """How prompts of several shards make a batch.
+    """How prompts of several shards are combined into batches.
 
     Attributes:
-        max_batch_size: The most prompts of a batch; None for no bound.
-        max_wait: The longest that prompts wait for those of other shards, in seconds.
+        max_batch_size: Maximum number of prompts of a batch; None for no limit.
+        max_wait: Maximum seconds that prompts wait for those of other shards.
     """
 
     max_batch_size: int | None
@@ -137,7 +137,7 @@ class Turns:
     """The turns of one rollout.
 
     Attributes:
-        errors: What kept units from going on, with ``shards``, by unit; these units are not played to their end.
+        errors: With ``shards``, the errors of units that could not continue.
     """
 
     def __init__(
@@ -149,14 +149,14 @@ class Turns:
         backend: StreamingBackend | None = None,
         shards: Gathering | None = None,
     ) -> None:
-        """Take what is played.
+        """Store the parts.
 
         Args:
             rollout: The rollout.
-            units: Its trajectories.
-            modes: Names the batches of a single unit to the actor's workers.
-            backend: Is asked request by request; None asks the actor for batches.
-            shards: Each unit is stepped in a thread of its own, and this says how batches are made; None for neither.
+            units: Its units.
+            modes: The modes of a single unit's batches for the actor's workers.
+            backend: A backend called request by request; None calls the actor with batches.
+            shards: Steps each unit in its own thread, and determines batches; None for neither.
         """
         self._rollout, self._player, self._modes = rollout, rollout.player, modes
         self._backend, self._shards = backend, shards
@@ -180,8 +180,8 @@ class Turns:
     def play(self) -> None:
         """Play the turns to the end.
 
-        Where ``on_turn`` raises :class:`~ragen.errors.LimitReachedError`, nothing more is asked, what is under way is
-        waited for and played, and then it is raised again.
+        If ``on_turn`` raises :class:`~ragen.errors.LimitReachedError`, no more requests are sent, those under way are
+        completed and played, and the error is raised again.
         """
         try:
             turns = self._play()
@@ -210,7 +210,7 @@ class Turns:
     # Asking
 
     def _ask(self) -> None:
-        """Ask for the replies of the units that are ready."""
+        """Request the replies of the units that are ready."""
         begun, self._ready = self._ready, []
         for unit in begun:
             self._begin_turn(unit)
@@ -243,7 +243,7 @@ class Turns:
         self._asked.add(unit)
 
     def _submit(self, units: Sequence[Unit]) -> None:
-        """Ask the backend request by request."""
+        """Submit requests to the backend one by one."""
         assert self._backend is not None and isinstance(self._player.actor, BackendActor)
         alike = [each for unit in units for each in unit.alike]
         if not alike:
@@ -262,7 +262,7 @@ class Turns:
         self._events.put(_Event(_REPLY, units, None if error else (request, future.result()), error))
 
     def _request(self, batch: Sequence[_Piece]) -> Callable[[], AnyBatch]:
-        """What asks the actor for the replies to some prompts, which are written now."""
+        """A function that calls the actor with these prompts, which are written now."""
         unit, meta_info = batch[0][0], self._rollout.meta_info
         if self._modes is not None:
             meta_info = self._modes.of_turn(unit.turn)
@@ -296,10 +296,10 @@ class Turns:
             return 0.0
         return max(0.0, self._pieces[0][0].since + self._shards.max_wait - time.perf_counter())
 
-    # What arrives
+    # Arrivals
 
     def _arrived(self) -> list[_Event]:
-        """What has arrived; nothing where nothing does for a while."""
+        """The arrivals; empty if there are none for a while."""
         events: list[_Event] = []
         try:
             if self._events.empty():
@@ -315,7 +315,7 @@ class Turns:
         return nullcontext() if self._shards is not None else self._player.timed("generation")
 
     def _take(self, events: Sequence[_Event]) -> None:
-        """Read replies, step units whose replies have all come, and make ready what was stepped."""
+        """Parse replies, step units with all their replies, and prepare the next turn of stepped units."""
         for event in events:
             if event.error is not None:
                 self._give_up(event)
@@ -332,7 +332,7 @@ class Turns:
             self._step(sorted(complete, key=lambda unit: unit.playing[0]["env_id"]))
 
     def _give_up(self, event: _Event) -> None:
-        """The actor or the environments raised: these units do not go on, or nothing does."""
+        """Handle an exception of the actor or the environments: stop its units, or the whole rollout."""
         assert event.error is not None
         if self._shards is None or not isinstance(event.error, Exception):
             raise event.error
@@ -346,7 +346,7 @@ class Turns:
                 self._active -= len(unit.active)
 
     def _outputs_of(self, replies: Sequence[tuple[Request, Reply]]) -> PromptBatch:
-        """Replies that came one by one as a batch."""
+        """Individual replies as a batch."""
         import numpy as np  # on demand: the command's help needs none
 
         actor, requests = self._player.actor, [request for request, _ in replies]
@@ -374,7 +374,7 @@ class Turns:
     # Stepping
 
     def _step(self, units: Sequence[Unit]) -> None:
-        """Step the environments of units whose replies have come."""
+        """Step the environments of units whose replies have arrived."""
         for unit in units:
             self._asked.discard(unit)
             self._stepping.add(unit)
@@ -393,7 +393,7 @@ class Turns:
             self._stepped(units, self._stepped_caches(units))
 
     def _stepped_caches(self, units: Sequence[Unit]) -> list[Cache]:
-        """Step some units' environments; the caches of the environments that go on."""
+        """Step the environments of units; returns the caches of those still active."""
         failures, came = self._player.failures, {env_id: each for unit in units for env_id, each in unit.inputs.items()}
         ids = [cache["env_id"] for unit in units for cache in unit.playing]
         inputs = [came[env_id] for env_id in ids if env_id in came and env_id not in failures]
@@ -416,7 +416,7 @@ class Turns:
         self._rollout.report_over(playing, going)
 
     def _move(self, unit: Unit, before: int | None, is_over: bool = False) -> None:
-        """A unit comes to its next turn, or to its end."""
+        """Move a unit to its next turn, or to its end."""
         if before is not None:
             self._at[before] -= 1
             self._at += Counter()  # removes turns without units
@@ -425,7 +425,7 @@ class Turns:
             self._at[unit.turn] += 1
 
     def _recorded_lanes(self) -> AbstractContextManager[None]:
-        """What lanes do for this thread within the block; others may use them at the same time."""
+        """Record the workers' activity for this thread within the block."""
         return self._player.timeline.lanes(partial(self._rollout.es_manager.lane_stats, self._shards is not None))
 
     # Threads, and ends
@@ -445,17 +445,17 @@ class Turns:
     def _called(self, kind: str, units: Sequence[Unit], function: Callable[[], Any]) -> None:
         try:
             self._here(kind, units, function)
-        except BaseException as error:  # such as SystemExit: it ends the rollout, and not this thread alone
+        except BaseException as error:  # such as SystemExit, which must end the rollout, not only this thread
             self._events.put(_Event(kind, units, error=error))
 
     def _wait_for_threads(self) -> None:
-        """Wait for the environments that are stepped, at most their time-outs, and a moment for the actor."""
+        """Wait for running environment steps, at most for their time-outs, and briefly for the actor."""
         until = time.monotonic() + _GRACE_S
         for kind, call in self._calls:
             call.wait(None if kind == _STEPPED else max(0.0, until - time.monotonic()))
 
     def _land(self) -> None:
-        """Ask nothing more; wait for what is under way, within bounds, and play it."""
+        """Send no more requests; wait, with a limit, for those under way, and play them."""
         self._is_landing, self._ready, self._pieces = True, [], []
         if self._backend is not None:
             self._backend.settle()
@@ -470,12 +470,12 @@ class Turns:
 
 
 def turn_of(cache: Cache) -> int:
-    """How many turns a trajectory has played."""
+    """The number of turns that a trajectory has played."""
     return len(cache["history"]) - 1
 
 
 def _pieces(unit: Unit, most: int | None) -> list[_Piece]:
-    """A unit's trajectories as they share prompts, no more than so many in each piece."""
+    """A unit's trajectories grouped by shared prompts, with at most ``most`` per piece."""
     return [
         (unit, alike[start : start + (most or len(alike))])
         for alike in unit.alike
@@ -484,7 +484,7 @@ def _pieces(unit: Unit, most: int | None) -> list[_Piece]:
 
 
 def _batches(pieces: Sequence[_Piece], most: int | None) -> Iterator[list[_Piece]]:
-    """Pieces in batches of at most so many rows."""
+    """Pieces in batches of at most ``most`` rows."""
     batch: list[_Piece] = []
     rows = 0
     for piece in pieces:

@@ -78,9 +78,11 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def _retrofit(root: Path, options: argparse.Namespace, prog: str) -> int:
     if PACKAGE.parent == root:
+        if (PACKAGE / "cli").is_dir():
+            raise RetrofitError(f"{root} is a clone of this package; expected a checkout of RAGEN.")
         raise RetrofitError(
-            f"this is {root}'s own `ragen`, as Python looks into the folder it is started in first: it can --undo, and "
-            "no more. Start the command in another folder, with the package on Python's path."
+            f"the command runs from {root} itself, where it can only --undo. Start it in another folder, with this "
+            "package on Python's path."
         )
     state = backup.state(root)
     if state == backup.BEFORE:

@@ -170,7 +170,7 @@ def suite(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_command_checks_an_environment_of_ones_own(tmp_path: Path) -> None:
     ended = suite(tmp_path, "--env-type", "walking:Walk", "--env-config", "step_size=3")
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert "│ Walk " in ended.stdout and "All 7 are equal." in ended.stdout
+    assert "\nWalk " in ended.stdout and "All 7 are equal." in ended.stdout
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_the_command_tells_the_first_difference_and_fails(walking: None, capsys:
     ("arguments", "message"),
     [
         (("--env-type", "walking:Run"), "has no attribute 'Run'"),
-        (("--env-type", "walking:Walk", "--env-config", "speed=3"), "it has shows_pid, step_size"),
+        (("--env-type", "walking:Walk", "--env-config", "speed=3"), "It has shows_pid, step_size"),
         (("--env-type", "walking:Walk", "--env-config", "speed"), "expected KEY=VALUE"),
         (("--config-name", "nowhere"), "no configuration 'nowhere'"),
         (("--seeds", "0"), "expected a number of at least 1"),

@@ -320,12 +320,17 @@ def test_everything_in_the_way_is_told_at_once(checkout):
     assert all(each in told for each in ("ragen/errors.py of its own", "ragen/tools/replay.py of", "base.py is a link"))
 
 
+def test_a_clone_of_this_package_is_no_checkout_of_ragen(capsys):
+    assert command.main([str(ROOT)]) == 2
+    assert "is a clone of this package; expected a checkout of RAGEN" in capsys.readouterr().err
+
+
 @of_one
 def test_a_checkout_cannot_retrofit_itself_but_undo(checkout):
     before = bytes_of(checkout)
     put(checkout)
     ran = python("-m", "ragen.retrofit", ".", cwd=checkout, path=checkout)
-    assert ran.returncode == 2 and "own `ragen`" in ran.stderr
+    assert ran.returncode == 2 and "can only --undo" in ran.stderr
     ran = python("-m", "ragen.retrofit", ".", "--undo", cwd=checkout, path=checkout)
     assert ran.returncode == 0, ran.stderr
     assert bytes_of(checkout) == before

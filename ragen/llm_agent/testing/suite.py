@@ -492,10 +492,11 @@ def _own_entry(options: argparse.Namespace) -> dict[str, Any]:
 
 def _run_all(checks: Sequence[Check], size: Size) -> int:
     from rich.console import Console
-    from rich.table import Table
+
+    from ragen.llm_agent.evaluation.tables import plain_table
 
     console = Console()
-    table = Table("what", "seeds", "turns", "sequential", "workers", "rollouts", title=_title(size))
+    table = plain_table(_title(size), "what", "seeds", "turns", "sequential", "workers", "rollouts")
     different: list[tuple[str, str]] = []
     with _quiet_log(), console.status("") as status:
         for number, check in enumerate(checks, 1):

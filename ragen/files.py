@@ -49,6 +49,11 @@ def new_folder(parent: Path | str) -> Path:
     return day / name
 
 
+def part_of(path: Path) -> Path:
+    """Where :func:`replacing` writes; a process that is killed meanwhile leaves it."""
+    return path.with_name(f".{path.name}.part")
+
+
 @contextmanager
 def replacing(path: Path, durable: bool = False) -> Iterator[IO[bytes]]:
     """Write a file that replaces ``path`` at the end of the block; if the block raises, nothing is left behind.
@@ -61,7 +66,7 @@ def replacing(path: Path, durable: bool = False) -> Iterator[IO[bytes]]:
         OSError: It cannot be written; the old file is unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
+    part = part_of(path)
     try:
         with part.open("wb") as file:
             yield file

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.errors import SessionLostError, StorageError
-from ragen.files import write_whole
+from ragen.files import part_of, write_whole
 
 VERSION = 1
 LARGEST_LOG = 64 << 20
@@ -223,6 +223,7 @@ class Journals:
                 try:
                     if _newest(lock_path, path) < oldest:
                         removed += path.exists()
+                        part_of(path).unlink(missing_ok=True)
                         path.unlink(missing_ok=True)
                         lock_path.unlink()
                 finally:
@@ -262,6 +263,7 @@ class Journal:
         """
         self._take_lock()
         try:
+            part_of(self.path).unlink(missing_ok=True)  # of a server that was killed in a reset
             self._journals.take_in()
             raw = self.path.read_bytes() if self.path.exists() else None
         except OSError as error:

@@ -151,6 +151,17 @@ def test_a_line_that_was_cut_short_was_never_answered(serve, whole, tmp_path):
         assert [*begun[:3], *turns(socket, MOVES[2:])] == whole
 
 
+def test_what_a_server_that_was_killed_in_a_reset_left_goes_with_its_session(serve, tmp_path):
+    with serve(journal_dir=tmp_path / "first").websocket_connect("/s/mine/ws") as socket:
+        episode(socket, MOVES[:1])
+    (path,) = (tmp_path / "first").glob("*.jsonl")
+    (tmp_path / "second").mkdir()
+    (tmp_path / "second" / f".{path.name}.part").write_text('{"version"')
+    with serve(journal_dir=tmp_path / "second").websocket_connect("/s/mine/ws") as socket:
+        assert ask(socket, "state")["step_count"] == 0
+        assert not list((tmp_path / "second").glob("*.part"))
+
+
 @pytest.mark.parametrize("kept", [0, 1, 3])
 def test_what_a_lost_machine_had_not_written_of_a_journal_is_taken_from_its_log(serve, whole, tmp_path, kept):
     """Of a session's file only the first line is synced by itself; turns are, in the server's log."""

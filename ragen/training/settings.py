@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.branching import without_idle
-from ragen.llm_agent.config.generation import Generation, refuse_not_done
+from ragen.llm_agent.config.generation import NOT_DONE, Generation
 from ragen.llm_agent.config.loading import flat_settings, setting
 from ragen.llm_agent.config.report import wants_live, wants_report
 from ragen.llm_agent.filtering.advantages import AdvantageWeights
@@ -156,11 +156,38 @@ class UpdateSettings:
         Raises:
             ConfigError: A key has an invalid value, or asks for what RAGEN's own trainer alone does.
         """
-        refuse_not_done(config, "trainer.backend: tiny")
+        _refuse_not_done(config)
         clip = number(config, f"{_ACTOR}.clip_ratio", 0.2, 0.0)
         clips = {"default_clip_ratio_low": clip, "default_clip_ratio_high": clip}
         weights = AdvantageWeights.read(config)
         return read(cls, config, temperature=_temperature(config), weights=weights, **clips)
+
+
+_OF_VERL = (
+    "algorithm.use_kl_in_reward",
+    "reward_model.enable",
+    "trainer.critic_warmup",
+    "trainer.val_only",
+    "actor_rollout_ref.model.lora_rank",
+)
+"""Keys of verl's trainer that change what is learned, and that the tiny trainer does not have."""
+
+
+def _refuse_not_done(config: Any) -> None:
+    """See that nothing is enabled that changes what is learned and that this trainer would pass over.
+
+    Raises:
+        ConfigError: Some keys are; all are named.
+    """
+    of_ragen = [key for key in NOT_DONE if setting(config, key, object, False)]
+    of_verl = [key for key in _OF_VERL if setting(config, key, object, False)]
+    if asked := of_ragen + of_verl:
+        verb, value = ("is", "its default") if len(asked) == 1 else ("are", "their defaults")
+        others = "" if of_ragen else " (trainer.backend=verl supports it)"
+        raise ConfigError(
+            f"{', '.join(asked)} {verb} enabled, which trainer.backend: tiny does not support; "
+            f"expected {value}{others}."
+        )
 
 
 def _temperature(config: Any) -> float:

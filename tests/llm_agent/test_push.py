@@ -8,6 +8,7 @@ import pytest
 import yaml
 from test_frames import row, write
 
+from ragen.llm_agent.evaluation import push
 from ragen.llm_agent.evaluation.push import main
 
 
@@ -60,6 +61,20 @@ def test_a_dataset_has_a_card_the_rows_and_tables(run, capsys):
     )
     assert json.loads((folder / "run.json").read_text())["actor.model"] == "a|model"
     assert "--to OWNER/NAME" in capsys.readouterr().out
+
+
+def test_a_dataset_that_is_written_again_has_tables_of_one_kind(run, monkeypatch):
+    has = {"pyarrow": None}
+    monkeypatch.setattr(push, "find_spec", has.get)
+    for spec, kind in ((None, "jsonl"), ("installed", "parquet"), (None, "jsonl")):
+        if spec is not None:
+            pytest.importorskip("pyarrow")
+        has["pyarrow"] = spec
+        assert main([str(run)]) == 0
+        assert sorted(path.name for path in (run / "dataset" / "data").iterdir()) == [
+            f"trajectory.{kind}",
+            f"turn.{kind}",
+        ]
 
 
 def test_a_dataset_can_be_loaded_as_the_hub_loads_it(run, tmp_path):

@@ -1,13 +1,16 @@
 """RAGEN 2026's own training loop, unchanged, on this package's context manager and proxy, with its own defaults.
 
-Its trainer is read from the archive in ``../shared``; skipped where that is absent. Stand-ins take the places of verl's
-worker groups, whose models need GPUs, and of the few names that verl 0.9 has no more.
+What this package computes in its place is compared with it on random batches: measures of collapse, choices of groups,
+buckets of groups, and weights of advantages. Its trainer is read from the archive in ``../shared``; skipped where that
+is absent. Stand-ins take the places of verl's worker groups, whose models need GPUs, and of the few names that verl 0.9
+has no more.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
 import sys
 import tarfile
 import types
@@ -17,13 +20,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 
 import ragen.utils
 from ragen.errors import ConfigError
 from ragen.llm_agent.agent_proxy import LLMAgentProxy
 from ragen.llm_agent.backends.verl import VerlBackend
+from ragen.llm_agent.evaluation.collapse import collapse_metrics
+from ragen.llm_agent.filtering.advantages import SCALINGS, AdvantageWeights
+from ragen.llm_agent.filtering.group_filter import GroupFilter
 from ragen.llm_agent.tokenizer import load_tokenizer
 from ragen.training import command
+from ragen.training.gradient_analysis import buckets_of
+from ragen.training.settings import AnalysisSettings
+from ragen.training.trajectories import Group, TokenRow, Trajectory
 from support.later import torch, verl
 
 ARCHIVE = Path(__file__).resolve().parents[3] / "shared" / "peers" / "ragen-up26.tar.gz"
@@ -231,3 +241,164 @@ def test_its_loop_learns_from_trees_where_its_filter_is_replaced(
         replies = int((marks[1:] > marks[:-1]).sum() + marks[0])  # each is a stretch of tokens
         assert replies == len(leaf["history"]) - 1 - leaf.get("turn", 0)
     assert bool(advantages.any()) and not advantages[learnt == 0].any()
+
+
+# Its parts, on random batches
+
+
+@pytest.fixture
+def in_double_precision() -> Any:
+    """Has torch compute in float64, so that what is compared is not rounding."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("in_double_precision")
+@pytest.mark.parametrize("seed", range(4))
+def test_measures_of_collapse_are_its_own_on_random_batches(upstream: Any, seed: int) -> None:
+    detector = importlib.import_module("ragen.trainer.collapse_metrics").CollapseDetector
+    draws = np.random.default_rng(seed)
+    for _ in range(50):
+        table = draws.normal(-3, 2, 997)
+        groups = draws.permutation(draws.integers(2, 12)).repeat(draws.integers(1, 4))
+        prompts = {group: draws.integers(1, 4, draws.integers(1, 3)).tolist() for group in groups}  # often equal
+        thoughts = [draws.integers(1, 99, draws.integers(1, 9)).tolist() for _ in groups]
+
+        def scored(prompt: Any, thought: Any, table: Any = table) -> Any:
+            start = sum(int(token) * 31**place for place, token in enumerate(prompt))
+            return [table[(start + 7 * int(token) + place) % 997] for place, token in enumerate(thought)]
+
+        def actor(batch: verl.DataProto, scored: Any = scored) -> verl.DataProto:
+            said = batch.batch["responses"]
+            asked = batch.batch["input_ids"][:, : -said.shape[1]]
+            rows = [scored(prompt, thought) for prompt, thought in zip(asked.tolist(), said.tolist(), strict=True)]
+            return verl.DataProto.from_dict({"old_log_probs": torch.tensor(rows)})
+
+        ones = torch.ones(1, 1, dtype=torch.long)
+        expected = detector()._compute_metrics_for_pairs(
+            verl.DataProto.from_dict({"input_ids": ones, "attention_mask": ones}),
+            actor,
+            [prompts[group] for group in groups],
+            thoughts,
+            groups,
+        )
+        columns = sorted(prompts)
+        sums = [[sum(scored(prompts[group], thought)) for group in columns] for thought in thoughts]
+        owner = [columns.index(group) for group in groups]
+        found = collapse_metrics(sums, owner, list(map(len, thoughts)), [prompts[group] for group in columns])
+        averages = {name for name in expected if "_ema" in name}
+        assert expected.keys() - averages == found.keys()
+        assert {name: expected[name] for name in found} == pytest.approx(found, abs=1e-5)
+
+
+ROWS = 4  # of a group
+WIDTH = 99  # the most tokens of a reply
+
+
+def random_step(draws: Any, count: int) -> tuple[Any, Any, Any]:
+    """Scores and entropies ``(count, ROWS)`` of a step's groups, those of one group equal, and lengths of replies."""
+    scores, entropies, lengths = draws.random((count, ROWS)), draws.random((count, ROWS)), draws.random((count, ROWS))
+    scores[0] = scores[0, 0] if draws.random() < 0.5 else 0.0
+    entropies[0] = 0.0
+    return scores, entropies, (1 + WIDTH * lengths).astype(int)
+
+
+def as_batch(scores: Any, entropies: Any, lengths: Any) -> verl.DataProto:
+    mask = (np.arange(WIDTH) < lengths.reshape(-1, 1)).astype(int)
+    last = np.arange(WIDTH) == lengths.reshape(-1, 1) - 1
+    columns = {
+        "input_ids": np.ones_like(mask),
+        "attention_mask": mask,
+        "loss_mask": mask,
+        "original_rm_scores": scores.reshape(-1, 1) * last,
+        "entropys": entropies.reshape(-1, 1) * np.ones(WIDTH),
+    }
+    kept = {name: torch.tensor(value) for name, value in columns.items()}
+    return verl.DataProto.from_dict(kept, {"group_ids": np.arange(len(scores)).repeat(ROWS)})
+
+
+def as_groups(scores: Any, entropies: Any, lengths: Any) -> list[Group]:
+    return [
+        Group(
+            str(number),
+            [
+                Trajectory(at, "Lake", score, score, [TokenRow([1] * size, [1] * size, [0.0] * size)], entropy=entropy)
+                for at, (score, entropy, size) in enumerate(zip(*members, strict=True))
+            ],
+        )
+        for number, members in enumerate(zip(scores.tolist(), entropies.tolist(), lengths.tolist(), strict=True))
+    ]
+
+
+STRATEGIES = [("top_p", 0.7, "linear"), ("top_p", 0.7, "softmax"), ("top_k", 0.5, "linear"), ("min_p", 0.5, "linear")]
+
+
+@pytest.mark.parametrize("metric", ["reward_variance", "reward", "length", "entropy", "entropy_variance"])
+def test_groups_are_chosen_as_it_chooses_them_on_random_batches(upstream: Any, metric: str) -> None:
+    build = importlib.import_module("ragen.trainer.rollout_filter").build_rollout_filter
+    draws = np.random.default_rng(11)
+    for number in range(80):
+        strategy, value, mode = STRATEGIES[number % 4]
+        kind, count = ("largest", "smallest")[number // 4 % 2], int(draws.integers(2, 9))
+        step, zeros = random_step(draws, count), bool(number % 3)
+        theirs = build(value, kind, count, ROWS, metric, lambda batch: batch, zeros, strategy, mode)
+        ours = GroupFilter(value, strategy, kind, metric, zeros, mode)
+        groups = as_groups(*step)
+        measures = ours.measures(groups)
+        batch, logged = theirs.filter(as_batch(*step))
+        kept = ours.chosen(measures)
+        assert kept == sorted(set(batch.non_tensor_batch["group_ids"].tolist())), (number, measures)
+        named = ours.metrics(groups, kept)
+        assert len(named.keys() & logged.keys()) >= 5
+        for name in named.keys() & logged.keys():
+            assert named[name] == pytest.approx(float(logged[name]), abs=1e-5), name
+
+
+@pytest.mark.parametrize("mode", ["quantile", "fixed_rv"])
+def test_buckets_of_groups_are_its_own_on_random_batches(upstream: Any, mode: str) -> None:
+    build = importlib.import_module("ragen.trainer.rollout_filter").build_rollout_filter
+    draws = np.random.default_rng(12)
+    for _ in range(40):
+        count, buckets = int(draws.integers(1, 15)), int(draws.integers(1, 8))
+        spreads = (7 * draws.random(count)).tolist()
+        theirs = build(1.0, "largest", count, ROWS, "reward", bucket_count=buckets, bucket_mode=mode)
+        ids = np.arange(count).repeat(ROWS)
+        batch = verl.DataProto.from_dict({"reward_std": torch.tensor(spreads)[ids]}, {"group_ids": ids})
+        cut = {
+            name: sorted(set(part.non_tensor_batch["group_ids"].tolist()))
+            for name, part in theirs.split_into_buckets(batch).items()
+        }
+        found = buckets_of(spreads, AnalysisSettings(buckets=buckets, mode=mode))
+        assert {name: sorted(places) for name, places in found.items()} == cut
+
+
+def test_advantages_are_weighed_as_it_weighs_them_on_random_batches(upstream: Any) -> None:
+    folder, agent_trainer = upstream
+    config = command.composed("base", [*SMALL, *OF_OLDER_VERL], str(folder / "config"))
+    trainer = agent_trainer.RayAgentTrainer(config, load_tokenizer(), {}, None)
+    trainer.use_critic = trainer.use_reference_policy = config.trainer.balance_batch = False
+    trainer.init_workers()
+    draws = np.random.default_rng(13)
+    for soft, by_length, zero, scaling in itertools.product(*[(False, True)] * 3, SCALINGS):
+        keys = {
+            "algorithm.adv_estimator": "grpo",
+            "algorithm.soft_advantage_reweight": soft,
+            "algorithm.zero_task_advantage": zero,
+            "grpo_advantage_length_weight": by_length,
+            "actor_rollout_ref.actor.filter_loss_scaling": scaling,
+        }
+        for key, value in keys.items():
+            OmegaConf.update(config, key, value, force_add=True)
+        scores, entropies, lengths = random_step(draws, 3)
+        share, batch = float(draws.random()), as_batch(scores, entropies, lengths)
+        batch.batch["rm_scores"], batch.meta_info = batch.batch["original_rm_scores"], {"filter_kept_ratio": share}
+        batch.batch["responses"] = batch.batch["input_ids"]
+        expected = trainer._prepare_gradient_analysis_batch(batch, 3).batch["advantages"]
+        asked, uids = AdvantageWeights.read(config), np.arange(3).repeat(ROWS).tolist()
+        weights, _ = asked.of_rows(lengths.ravel().tolist(), list(range(3 * ROWS)), uids, scores.ravel().tolist())
+        spreads = scores.std(1, ddof=1, keepdims=True)
+        advantages = torch.tensor(((scores - scores.mean(1, keepdims=True)) / (spreads + 1e-6)).reshape(-1, 1))
+        found = asked.multiplied(advantages * batch.batch["loss_mask"], weights) * SCALINGS[scaling](share)
+        assert bool(expected.any()) != zero
+        assert torch.allclose(found.double(), expected.double(), atol=1e-4), keys

@@ -180,6 +180,10 @@ def test_a_scale_of_the_advantages_is_one_of_the_actors_gradient_and_not_of_the_
 def test_what_ragens_own_trainer_alone_does_is_refused_where_it_is_switched_on():
     with pytest.raises(ConfigError, match=r"algorithm\.bi_level_gae is enabled, wh"):
         UpdateSettings.read({"algorithm": {"bi_level_gae": True}})
+    verls = {"algorithm": {"use_kl_in_reward": True}, "actor_rollout_ref": {"model": {"lora_rank": 8}}}
+    with pytest.raises(ConfigError, match=r"use_kl_in_reward, .*lora_rank are enabled, .*trainer\.backend=verl"):
+        UpdateSettings.read(verls)
+    assert UpdateSettings.read({"actor_rollout_ref": {"model": {"lora_rank": 0}}, "trainer": {"val_only": False}})
 
 
 @pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"])

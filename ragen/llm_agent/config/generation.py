@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from ragen.errors import ConfigError
-from ragen.settings import setting
 
 log = logging.getLogger(__name__)
 
@@ -197,19 +196,3 @@ def _top(config: Any, key: str, default: Any) -> Any:
 
 DEFAULT_GENERATION = Generation()
 """RAGEN of September 2025, put right."""
-
-
-def refuse_not_done(config: Any, trainer: str) -> None:
-    """See that none of :data:`NOT_DONE` is switched on.
-
-    Args:
-        config: The whole configuration.
-        trainer: Who does not do it, for the message.
-
-    Raises:
-        ConfigError: Some are; all are named.
-    """
-    asked = [key for key in NOT_DONE if setting(config, key, object, False)]
-    if asked:
-        verb = "is" if len(asked) == 1 else "are"
-        raise ConfigError(f"{', '.join(asked)} {verb} enabled, which {trainer} does not support; expected false.")

@@ -114,6 +114,9 @@ def write_dataset(run: Path, folder: Path | None = None) -> Path:
         for per, name in files.items():
             with replacing(folder / "data" / name) as file:
                 write_table(tables[per], file, kind)
+        for old in [folder / "data" / f"{per}.{ending}" for per in PER for ending in (PARQUET, JSONL)]:
+            if old.name not in files.values():
+                old.unlink(missing_ok=True)
         shutil.copyfile(rows, folder / ROWS)
         settings = {key: value for key, value in about.configuration.items() if key not in _PRIVATE}
         write_whole(folder / ABOUT, json.dumps(settings, indent=1, ensure_ascii=False) + "\n")

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.branching import without_idle
-from ragen.llm_agent.config.generation import NOT_DONE, Generation
+from ragen.llm_agent.config.generation import Generation, not_done
 from ragen.llm_agent.config.loading import flat_settings, setting
 from ragen.llm_agent.config.report import wants_live, wants_report
 from ragen.llm_agent.filtering.advantages import AdvantageWeights
@@ -179,7 +179,7 @@ def _refuse_not_done(config: Any) -> None:
     Raises:
         ConfigError: Some keys are; all are named.
     """
-    of_ragen = [key for key in NOT_DONE if setting(config, key, object, False)]
+    of_ragen = not_done(config)
     of_verl = [key for key in _OF_VERL if setting(config, key, object, False)]
     if asked := of_ragen + of_verl:
         verb, value = ("is", "its default") if len(asked) == 1 else ("are", "their defaults")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen.errors import ConfigError
+from ragen.settings import setting
 
 log = logging.getLogger(__name__)
 
@@ -196,3 +197,12 @@ def _top(config: Any, key: str, default: Any) -> Any:
 
 DEFAULT_GENERATION = Generation()
 """RAGEN of September 2025, put right."""
+
+
+def not_done(config: Any) -> list[str]:
+    """Those of :data:`NOT_DONE` that are enabled.
+
+    Args:
+        config: The whole configuration.
+    """
+    return [key for key in NOT_DONE if setting(config, key, object, False)]

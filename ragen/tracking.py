@@ -45,6 +45,7 @@ class Logger(Protocol):
             step: The step.
             phase: The phase of the step, if a run has several phases whose steps each start at 1.
         """
+        return None
 
     def log_table(
         self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int, phase: str = "train"
@@ -61,6 +62,7 @@ class Logger(Protocol):
 
     def close(self) -> None:
         """Write pending data."""
+        return None
 
 
 class TensorBoard(Logger):

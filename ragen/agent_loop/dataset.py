@@ -11,7 +11,6 @@ shown to a model; the agent loop writes prompts itself.
 from __future__ import annotations
 
 import argparse
-import random
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,12 +19,12 @@ from typing import Any
 from ragen.commands import refusing
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.command_line import add_config_arguments
-from ragen.llm_agent.config.environments import ManagerConfig, read_config
+from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.config.loading import load_config, one_line
-from ragen.llm_agent.manager.inputs import DEFAULT_VAL_SEED, MAX_SEED
+from ragen.llm_agent.manager.inputs import MAX_SEED
+from ragen.parallel.env_set import first_seed, group_seeds
 
 STEPS = 200  # default
-_LARGEST_FIRST_SEED = 1_000_000  # of the random seed if seed.train is null
 
 
 def rows(config: Any, mode: str = "train", steps: int = 1) -> Iterator[dict[str, Any]]:
@@ -42,11 +41,11 @@ def rows(config: Any, mode: str = "train", steps: int = 1) -> Iterator[dict[str,
     settings = read_config(config, mode)
     tags = [entry.spec.tag for entry in settings.entries[:: settings.group_size]]
     for step in range(steps if mode == "train" else 1):
-        first = _first_seed(settings, mode, step)
+        first = first_seed(mode, settings.base_seed, step * settings.env_groups)
         if first + len(tags) - 1 > MAX_SEED:
             raise ConfigError(f"seed.{mode} = {settings.base_seed}: step {step} would need seeds above {MAX_SEED}.")
-        for group, tag in enumerate(tags):
-            yield _row(step * len(tags) + group, tag, first + group, mode)
+        for group, (tag, seed) in enumerate(zip(tags, group_seeds(first, len(tags)), strict=True)):
+            yield _row(step * len(tags) + group, tag, seed, mode)
 
 
 def write(config: Any, path: Path, mode: str = "train", steps: int = 1) -> int:
@@ -71,14 +70,6 @@ def write(config: Any, path: Path, mode: str = "train", steps: int = 1) -> int:
     except OSError as error:
         raise ConfigError(f"the data set cannot be written to {str(path)!r}: {one_line(error)}.") from error
     return table.num_rows
-
-
-def _first_seed(settings: ManagerConfig, mode: str, step: int) -> int:
-    """The seed of a step's first group, as ``EnvStateManager.reset`` counts."""
-    base = settings.base_seed
-    if mode != "train":
-        return DEFAULT_VAL_SEED if base is None else base
-    return random.randint(0, _LARGEST_FIRST_SEED) if base is None else base + step * settings.env_groups
 
 
 def _row(index: int, tag: str, seed: int, mode: str) -> dict[str, Any]:

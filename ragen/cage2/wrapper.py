@@ -2,7 +2,7 @@
 
     ParallelEnvWrapper    seeds, autoresets, sums of rewards; arrays
           |
-      EnvEngine           processes, time-outs, failures; shared with gymnasium's vector environments
+        EnvSet            processes, time-outs, failures; shared with gymnasium's vector environments
 
 An episode's seed depends on the wrapper's seed, its number of resets, the environment's index and the episode's number,
 and is sent with the turn that may end the previous episode. Results are therefore equal for any number of workers,

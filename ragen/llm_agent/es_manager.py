@@ -23,12 +23,10 @@ from ragen.llm_agent.manager.inputs import (
     EnvStatus,
     checked_seed,
     checked_turns,
-    counted_on,
-    first_seed,
     seeds_from,
 )
 from ragen.llm_agent.manager.metrics import add_metrics, add_pass_at_k, add_rollout_info, largest_tiles
-from ragen.parallel.env_set import EnvSet
+from ragen.parallel.env_set import EnvSet, counted_on, first_seed
 from ragen.parallel.environments import EnvFailed
 from ragen.parallel.episode.turn import Observation, TurnResult, digest_observation, failed_turn, state_hash
 from ragen.parallel.interrupts import holds_interrupts

@@ -4,7 +4,7 @@
 ``reset``, ``step``         old interface, for one copy or all: reset returns the observation, step four values
 ``remotes[i]``              ``send((command, data))``, ``recv()``: commands are queued, and played in one exchange
 ``reset_some, step_some``   the learner's interface: any copies at once, gymnasium's five values
-``EnvEngine``               the layer below: processes, time-outs, failures
+``EnvSet``                  the layer below: processes, time-outs, failures
 =========================== ====================================================================================
 """
 

@@ -78,8 +78,10 @@ def _story_class() -> Any:
         """TextWorld's, made of a translation, and without the planner's second problem."""
 
         def __init__(self, library: Any, game: Game, logic: Any) -> None:
-            self._facts, self._vars_by_name = defaultdict(set), {}
-            self._vars_by_type, self._var_counts = defaultdict(set), Counter()
+            self._facts: dict[Any, set[Any]] = defaultdict(set)
+            self._vars_by_name: dict[str, Any] = {}
+            self._vars_by_type: dict[str, set[Any]] = defaultdict(set)
+            self._var_counts: Counter[str] = Counter()
             self._logic, self.downward_lib = logic, library
             self.task, sas = translated(game)
             self._actions = {action.name: action for action in self.task.actions}

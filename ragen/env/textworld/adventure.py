@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 from ragen.env.base import BaseLanguageBasedEnv
 from ragen.env.text import TextObservation
@@ -21,7 +21,7 @@ class Adventure(TextObservation, BaseLanguageBasedEnv):
 
     uses_global_rng = False
     cost_hint = "heavy"
-    preload = ("textworld",)  # a second, which a worker that takes another one's place need not wait for
+    preload: ClassVar[tuple[str, ...]] = ("textworld",)  # a second, for which no new worker need wait
 
     game: Any
     admissible: list[str]

@@ -80,7 +80,7 @@ def solve(shown: Sequence[str], said: Sequence[str]) -> str | None:
         return step
     for _, sign in goals:
         places = {room for room, offered in known.offered.items() if any(_is(each, sign) for each in offered)}
-        if places and known.room not in places and (step := known.way_to(lambda room, at=places: room in at)):
+        if places and known.room not in places and (step := known.way_to(places.__contains__)):
             return step
     return "prepare meal" if "prepare meal" in known.commands and said[-1] != "prepare meal" else None
 

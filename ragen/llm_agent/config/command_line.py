@@ -216,7 +216,7 @@ def run_command(
         The exit code: that of ``run``, or 1 if it failed, 2 for a configuration that cannot work, 130 after Ctrl-C. Of
         a sweep, that of the first run that was not 0; one that was stopped begins no further run.
     """
-    parser.add_argument("--cfg", action="store_true", help="print the composed configuration and exit")
+    parser.add_argument("-c", "--cfg", action="store_true", help="print the composed configuration and exit")
     words = list(sys.argv[1:] if argv is None else argv)
     arguments = parser.parse_intermixed_args(_without_job(words), argparse.Namespace(**_OPTIONS))
     if arguments.no_raw:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,6 @@ from ragen.errors import InputError, in_short
 from ragen.parallel.env_set import group_seeds
 from ragen.parallel.episode.turn import Turn, named
 
-DEFAULT_VAL_SEED = 123
 MAX_SEED = 2**32 - 1  # the limit of NumPy's legacy generators
 INPUT_KEYS = "env_id", "actions", "llm_response", "llm_raw_response"
 Asked = dict[int, tuple[Turn, Mapping[str, Any]]]  # the turns of a call with their inputs, by env_id
@@ -104,26 +102,6 @@ def _check_actions(position: int, actions: Any) -> None:
         else:
             return
     raise InputError(f"step input {position}: actions = {actions!r}; expected a list of strings.")
-
-
-def first_seed(mode: str, base_seed: int | None, counted: int) -> int:
-    """The seed of the first group for a ``reset`` without a seed.
-
-    Args:
-        mode: ``"train"`` advances seeds from reset to reset, ``"val"`` uses the same seeds each time.
-        base_seed: The mode's configured seed; None draws one (train), or is 123 (val).
-        counted: The offset by earlier resets.
-    """
-    if mode != "train":
-        return base_seed if base_seed is not None else DEFAULT_VAL_SEED
-    return random.randint(0, 1_000_000) if base_seed is None else base_seed + counted
-
-
-def counted_on(mode: str, base_seed: int | None, counted: int, given: int | None, groups: int) -> int:
-    """The offset after one more reset; after an explicit seed it continues from there, as in RAGEN."""
-    if mode != "train" or base_seed is None:
-        return counted
-    return counted + groups if given is None else given - base_seed + 1
 
 
 def checked_seed(seed: Any) -> int | None:

@@ -1,7 +1,13 @@
 """Experiment trackers: what each is given, and what is said where one is missing or refuses."""
 
 import importlib.util
+import json
+import os
+import sqlite3
+import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +16,9 @@ from ragen import tracking
 from ragen.errors import ConfigError
 from ragen.tracking import check_loggers, open_loggers
 
+ROOT = Path(__file__).resolve().parents[1]
 METRICS = {"val/success": 0.5, "val/pass@4": 1.0}
+COLUMNS, ROWS = ["input", "score"], [["go up", 0.5], ["go left", 1.0]]
 
 
 def needs(package):
@@ -71,8 +79,32 @@ def test_mlflow_has_what_was_logged(tmp_path, monkeypatch):
     mlflow.set_tracking_uri((tmp_path / "mlruns").as_uri())
     with open_loggers(["mlflow"], tmp_path / "run", project="games") as loggers:
         loggers.log(METRICS, 7)
+        loggers.log_table("val/generations", COLUMNS, ROWS, 7)
     (run,) = mlflow.search_runs(experiment_names=["games"], output_format="list")
     assert run.info.run_name == "run" and run.data.metrics == {"val/success": 0.5, "val/pass_4": 1.0}
+    table = mlflow.artifacts.load_dict(f"{run.info.artifact_uri}/val/generations/train_000007.json")
+    assert table == {"columns": COLUMNS, "data": ROWS}
+
+
+@needs("trackio")
+def test_trackio_has_what_was_logged(tmp_path):
+    script = (
+        "from pathlib import Path\n"
+        "from ragen.tracking import open_loggers\n"
+        f"with open_loggers(['trackio'], Path({str(tmp_path / 'run')!r}), project='games') as loggers:\n"
+        f"    loggers.log({METRICS!r}, 7)\n"
+        f"    loggers.log_table('val/generations', {COLUMNS!r}, {ROWS!r}, 7)\n"
+    )
+    folder = tmp_path / "trackio"  # which is read when the package is imported
+    environment = {**os.environ, "TRACKIO_DIR": str(folder), "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True, timeout=100)
+    with closing(sqlite3.connect(folder / "games.db")) as database:
+        logged = database.execute("SELECT run_name, metrics FROM metrics ORDER BY step").fetchall()
+    assert {name for name, _ in logged} == {"run"}
+    metrics, table = (json.loads(text) for _, text in logged)
+    assert metrics == {"train/step": 7, **METRICS}
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in ROWS]
+    assert table == {"train/step": 7, "val/generations": {"_type": "trackio.table", "_value": rows}}
 
 
 def test_a_logger_whose_package_is_missing_is_named_with_what_to_install(monkeypatch):

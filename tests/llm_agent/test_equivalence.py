@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ragen.env import REGISTERED_ENVS
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.equivalence import Recording, describe, record_episode
 from ragen.llm_agent.testing.random_player import RandomPlayer
@@ -187,6 +188,20 @@ def test_the_command_tells_the_first_difference_and_fails(walking: None, capsys:
     few = ("--seeds", "1", "--turns", "3", "--patience", "0.5")
     assert main(("--env-type", "walking:Walk", "--env-config", "shows_pid=true", *few)) == 1
     assert "Walk: episode 1, reset[0].history[0].state: str '0, process " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [("max_wrokers", "Did you mean 'es_manager.max_workers'"), ("max_workers", "'sokoban' needs a package")],
+)
+def test_a_mistake_in_a_configuration_is_not_passed_over_and_a_missing_package_is_no_difference(
+    key: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.yaml").write_text(f"defaults: [_2_sokoban, _self_]\nes_manager: {{{key}: 2}}\n")
+    monkeypatch.setattr(REGISTERED_ENVS["sokoban"], "extra", "textworld", raising=False)
+    monkeypatch.setattr("ragen.extras.missing", lambda extra: ["a package"])
+    assert main(("--config-path", str(tmp_path), "--config-name", "mine")) == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

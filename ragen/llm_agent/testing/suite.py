@@ -33,6 +33,7 @@ from ragen.env import REGISTERED_ENVS, resolve_env
 from ragen.env.base import BaseEnv
 from ragen.errors import ConfigError, RagenError
 from ragen.extras import check_installed
+from ragen.llm_agent.config.environments import check_extras, read_config
 from ragen.llm_agent.config.loading import load_config, setting
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.random_player import RandomPlayer
@@ -436,7 +437,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     parser.add_argument("--env-config", nargs="*", default=[], metavar="KEY=VALUE", help="fields of its configuration")
     parser.add_argument("--max-actions", type=_positive, default=10, help="its max_actions_per_traj (default 10)")
     parser.add_argument(
-        "-cn", "--config-name", help="check the tags that this Hydra configuration trains and validates with"
+        "-cn",
+        "--config-name",
+        help="check the tags that this Hydra configuration trains and validates with, in the suite's own workers",
     )
     parser.add_argument(
         "-cp",
@@ -468,10 +471,14 @@ def _chosen_checks(options: argparse.Namespace) -> list[Check]:
     if options.env_type is None and options.config_name is None:
         return shipped_checks()
     if options.config_name is not None:
-        chosen = tags_of(load_config(options.config_name, directory=options.config_path), used=True)
+        given = load_config(options.config_name, directory=options.config_path)
+        read_config(given, "train")  # its own es_manager is not used, but a mistake in it is not passed over either
+        chosen = tags_of(given, used=True)
     else:
         chosen = {options.env_type.rpartition(":")[2]: _own_entry(options)}
-    EnvStateManager(manager_config(chosen, {"use_multiprocessing": False})).close()  # says what is wrong with them
+    config = manager_config(chosen, {"use_multiprocessing": False})
+    check_extras(read_config(config, "train"))
+    EnvStateManager(config).close()  # says what is wrong with them
     checks = [*checks_of_tags(chosen), *checks_of_disturbances(chosen)]
     return [check for check in checks if not check.replays or _are_replayable(chosen)]
 

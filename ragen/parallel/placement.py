@@ -786,8 +786,11 @@ class Placement:
         if self._state.now.out != before.out:
             log.info("placement: %s", _words(self._state.now))
 
-    def _situation(self, bound_to_main: Collection[int], lanes_ready: int) -> Situation:
-        members = Counter(spec.tag for spec in self._hosted(bound_to_main))
+    def _situation(
+        self, bound_to_main: Collection[int], lanes_ready: int, asked: Collection[int] | None = None
+    ) -> Situation:
+        hosted, playing = self._hosted(bound_to_main), None if asked is None else set(asked)
+        members = Counter(spec.tag for spec in hosted if playing is None or spec.env_id in playing)
         usual = {tag: meter.usual() for tag, meter in self._meters.items()}
         return Situation({tag: cost for tag, cost in usual.items() if cost.turns}, members, self.limits, lanes_ready)
 
@@ -800,12 +803,7 @@ class Placement:
         asked: Collection[int] | None,
     ) -> Situation:
         """The situation within an episode, by its measurements."""
-        given = self._situation(bound_to_main, lanes_ready)
-        if asked is not None:
-            playing = set(asked)
-            given = replace(
-                given, members=Counter(each.tag for each in self._hosted(bound_to_main) if each.env_id in playing)
-            )
+        given = self._situation(bound_to_main, lanes_ready, asked)
         return replace(given, costs=episode.tags, behind=behind or {})
 
     def _follow(self, mode: Mode, bound_to_main: Collection[int]) -> Homes:

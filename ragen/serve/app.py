@@ -124,7 +124,7 @@ def _finished(endpoint: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awai
 
     async def begin(asked: Any) -> Any:
         task = asyncio.ensure_future(endpoint(asked))
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # its caller may be gone
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:

@@ -7,7 +7,7 @@
       reset, step, state         |  agent_loop's Session: replays where an environment was lost
                                  |  Journal: the same turns on disk, if there is a folder for them
 
-A session with a token is found again by whoever has the token; one without ends with its connection. Calls of a session
+A client with a session's token finds it again; a session without one ends with its connection. Calls of a session
 follow one another. They are not to be cancelled: one that has begun is finished also where its client is gone. It is in
 the journal before it is answered. If a call fails or cannot be kept, it has not happened.
 """

@@ -145,7 +145,7 @@ SHELL = {
     "makes odd files": "mkfifo pipe; python3 -c \"import socket; s = socket.socket(socket.AF_UNIX); s.bind('sock')\"; touch $'new\\nline' $'\\xff\\xfe' -- -rf; mkdir locked; touch locked/x; chmod 000 locked",
     "connects": "exec 3<> /dev/tcp/1.1.1.1/80; python3 -c \"import socket; socket.create_connection(('1.1.1.1', 80), 1)\"",
     "traces": "python3 -c 'import ctypes; l = ctypes.CDLL(None); print(l.ptrace(16, 1, 0, 0))'; gdb -p 1; strace true",
-    "lies about where it is": "echo /root/secret >&9; echo '../../..' >&9; exec 9>&-; cd /; echo /nowhere",
+    "lies about where it is": "echo /srv/secret >&9; echo '../../..' >&9; exec 9>&-; cd /; echo /nowhere",
     "ignores signals": "trap '' TERM INT HUP XCPU; while :; do :; done",
     "claims that the sandbox failed": "echo broken >&5; echo broken >&3; exit 71",
     "nests folders": "while mkdir d && cd d; do :; done; pwd | wc -c > /dev/null",

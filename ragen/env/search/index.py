@@ -1,7 +1,7 @@
 """Where passages are found: an index of this machine, in SQLite's FTS5 or in Tantivy, or a retrieval server.
 
 An index is built once for all processes of a machine and never written to again; the processes map it, so that the
-system keeps one copy in memory. Its scores are BM25's. A server is somebody else's: what it answers may change.
+system keeps one copy in memory. Its scores are BM25's. The answers of a retrieval server may change.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def made_up_goal(record: Record, wish: int, limit: float) -> Goal:
 
 
 def human_goal(record: Record, wish: int, limit: float) -> Goal:
-    """The goal that somebody wrote for a product."""
+    """A product's goal in a person's words."""
     written = record.human[wish]
     return _goal(record, written["instruction"].strip("."), written["attributes"], tuple(written["options"]), limit)
 

@@ -1,6 +1,6 @@
 """The command ``ragen diagnose RUN``: whether thoughts depend on prompts, and which trajectories to look at.
 
-It reads what a run has written so far, whoever played it, and asks a scorer how likely each sampled thought is after
+It reads what a run has written so far, by any backend, and asks a scorer how likely each sampled thought is after
 each sampled prompt; :mod:`~ragen.llm_agent.evaluation.collapse` says what is computed of that, and how pairs are
 sampled.
 

@@ -70,7 +70,7 @@ def _hub(name: str) -> Any:
     """The hub's client, logged in.
 
     Raises:
-        ConfigError: The name is none, or nobody is logged in.
+        ConfigError: The name is invalid, or no user is logged in.
         MissingExtraError: The client is not installed.
     """
     if not _REPOSITORY.fullmatch(name):

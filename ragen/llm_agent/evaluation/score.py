@@ -1,4 +1,4 @@
-"""The command ``ragen score RUN``: a finished run scored again, with nobody asked anything again.
+"""The command ``ragen score RUN``: scores a finished run again, without any new request.
 
 There are two ways, and they may be combined.
 

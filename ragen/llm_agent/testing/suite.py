@@ -476,9 +476,7 @@ def _chosen_checks(options: argparse.Namespace) -> list[Check]:
         chosen = tags_of(given, used=True)
     else:
         chosen = {options.env_type.rpartition(":")[2]: _own_entry(options)}
-    config = manager_config(chosen, {"use_multiprocessing": False})
-    check_extras(read_config(config, "train"))
-    EnvStateManager(config).close()  # says what is wrong with them
+    check_extras(read_config(manager_config(chosen, {}), "train"))  # says what is wrong with them
     checks = [*checks_of_tags(chosen), *checks_of_disturbances(chosen)]
     return [check for check in checks if not check.replays or _are_replayable(chosen)]
 

@@ -81,46 +81,35 @@ class Player:
 
 
 class Saboteur:
-    """Does what is planned for each number of turns played; thread-safe."""
+    """Does what is planned for each number of turns played, in the thread of the client that played it.
+
+    That client waits and the others play on, so that an accident happens while turns are left. An accident that finds
+    nothing to cut or to kill, since the server has just been started, comes after the next turn.
+    """
 
     def __init__(self, plan: dict[int, list[str]], server: Server, players: list[Player], seed: int) -> None:
         self._plan, self._server, self._players = plan, server, players
         self._rng = random.Random(seed)
-        self._turns, self._due = 0, threading.Semaphore(0)
-        self._orders: list[str] = []
+        self._turns, self._due = 0, list[str]()
         self._lock = threading.Lock()
+        self._accidents = {"cut": self._cut, "kill": self._kill, "restart": self._restart}
         self.did: Counter[str] = Counter()
 
     def count(self) -> None:
-        """A turn was played."""
+        """A turn was played; thread-safe."""
         with self._lock:
             self._turns += 1
-            orders = self._plan.pop(self._turns, [])
-            self._orders += orders
-        for _ in orders:
-            self._due.release()
+            due, self._due = self._due + self._plan.pop(self._turns, []), []
+            for order in due:
+                if self._accidents[order]():
+                    self.did[order] += 1
+                else:
+                    self._due.append(order)
 
-    def finish(self) -> None:
-        """Nothing more is to come."""
-        with self._lock:
-            self._orders.append("")
-        self._due.release()
-
-    def run(self) -> None:
-        """Carry out orders as they come due."""
-        while True:
-            self._due.acquire()
-            with self._lock:
-                order = self._orders.pop(0)
-            if not order:
-                return
-            if order == "restart":
-                self._server.stop(self._rng.choice((signal.SIGKILL, signal.SIGTERM)))
-                self._server.start()
-                self.did[order] += 1
-            else:
-                attempt = self._kill if order == "kill" else self._cut
-                self.did[order] += any(attempt() or time.sleep(0.05) for _ in range(200))  # both may be on their way
+    def _restart(self) -> bool:
+        self._server.stop(self._rng.choice((signal.SIGKILL, signal.SIGTERM)))
+        self._server.start()
+        return True
 
     def _kill(self) -> bool:
         workers = self._server.workers()
@@ -206,8 +195,6 @@ def _disturbed(
 ) -> tuple[list[Any], Counter[str]]:
     players = [Player(server.url) for _ in orders]
     saboteur = Saboteur(plan, server, players, seed)
-    thread = threading.Thread(target=saboteur.run)
-    thread.start()
 
     def play(player: Player, order: list[Key]) -> Any:
         try:
@@ -215,12 +202,8 @@ def _disturbed(
         except OpenEnvError as error:
             return error
 
-    try:
-        with ThreadPoolExecutor(len(players)) as threads:
-            return list(threads.map(play, players, orders)), saboteur.did
-    finally:
-        saboteur.finish()
-        thread.join()
+    with ThreadPoolExecutor(len(players)) as threads:
+        return list(threads.map(play, players, orders)), saboteur.did
 
 
 def main() -> int:

@@ -15,14 +15,17 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from ragen.agent_loop.service_stats import ServiceStats
 from ragen.errors import ServiceTimeoutError
-from ragen.parallel.engine import EnvEngine
+from ragen.parallel.env_set import EnvSet
 from ragen.parallel.environments import EnvFailed
 from ragen.parallel.episode.spec import EnvSpec
-from ragen.parallel.episode.turn import Turn, TurnResult, failed_turn
+from ragen.parallel.episode.turn import Observation, Turn, failed_turn
+from ragen.parallel.failures import OnFailure
+from ragen.parallel.settings import Settings
 
 GATHER = 0.001  # seconds to wait for further requests; repeated while some arrive
 MOST_GATHERS = 8  # per batch
@@ -42,6 +45,46 @@ class _Job:
         self.is_kept = verb == "close"  # carried out even if its caller has given up
 
 
+class ServedEnvs(EnvSet):
+    """The environments of a service, opened and closed one by one; different ones may be used by several threads.
+
+    Values are what the engine returns, failures among them, in the order of what was asked.
+    """
+
+    holder = "environment service"
+
+    def __init__(self, settings: Settings, on_failure: OnFailure) -> None:
+        """Begin empty; environments are put into lanes one by one."""
+        self._hold([], replace(settings, use_lanes=False), on_failure=on_failure)
+        self._engine.stats_book.keeps_each = True
+        self.raises = self._raises
+
+    def open(self, asked: Sequence[tuple[EnvSpec, int, str]], lane: int | None) -> list[Any]:
+        """Add environments, given with seed and mode, to a lane (None: the main process), and reset them."""
+        for spec, _, _ in asked:
+            self._engine.add(spec, lane)
+        found: dict[int, Any] = {}
+        for mode in {mode for _, _, mode in asked}:
+            seeds = {spec.env_id: seed for spec, seed, its_mode in asked if its_mode == mode}
+            found |= self._engine.reset(seeds, {"mode": mode})
+        return [found[spec.env_id] for spec, _, _ in asked]
+
+    def play(self, items: Sequence[tuple[int, Turn]]) -> list[Any]:
+        """Play turns of environments, given by number."""
+        found = self._engine.play(dict(items))
+        self._engine.readmit(number for number, value in found.items() if not isinstance(value, EnvFailed))
+        return [found[number] for number, _ in items]
+
+    def last_shown(self, number: int) -> Observation:
+        """The last observation of an environment."""
+        return self._engine.records[number].observation
+
+    def remove(self, numbers: Sequence[int]) -> list[float]:
+        """Close environments; returns the seconds that were spent inside each."""
+        self._engine.remove(numbers)
+        return self._engine.stats_book.take_each(numbers)
+
+
 class LaneQueue:
     """Requests for one lane, or for the service's own process; used in one event loop.
 
@@ -50,17 +93,15 @@ class LaneQueue:
         counts: Statistics of this queue.
     """
 
-    def __init__(self, engine: EnvEngine, lane: int | None, raises: bool) -> None:
+    def __init__(self, envs: ServedEnvs, lane: int | None) -> None:
         """Begin empty.
 
         Args:
-            engine: The engine of the environments.
+            envs: The environments of all queues.
             lane: Index of the lane; None for the service's own process.
-            raises: Whether an environment's failure raises, instead of returning a turn that ends the game.
         """
-        self._engine = engine
+        self._envs = envs
         self._lane = lane
-        self._raises = raises
         self.counts = ServiceStats()
         self.name = "main" if lane is None else f"worker {lane}"
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"ragen {self.name}")
@@ -210,40 +251,29 @@ class LaneQueue:
 
     def _close(self, numbers: list[int]) -> list[float]:
         """Close environments; returns the seconds that were spent inside each."""
-        self._engine.remove(numbers)
-        seconds = self._engine.stats_book.take_each(numbers)
+        seconds = self._envs.remove(numbers)
         self.counts.inside_s += sum(seconds)
         return seconds
 
     def _open(self, asked: list[tuple[EnvSpec, int, str]]) -> list[Any]:
-        observations: dict[int, Any] = {}
-        for spec, _, _ in asked:
-            self._engine.add(spec, self._lane)
-        for mode in {mode for _, _, mode in asked}:
-            seeds = {spec.env_id: seed for spec, seed, its_mode in asked if its_mode == mode}
-            observations |= self._engine.reset(seeds, {"mode": mode})
-        return [self._shown(observations[spec.env_id]) for spec, _, _ in asked]
-
-    def _shown(self, observation: Any) -> Any:
-        """The observation after a reset; for a failed environment "", or its error if that is to be raised."""
-        if not isinstance(observation, EnvFailed):
-            return observation
-        self.counts.failed += 1
-        return observation.error if self._raises or observation.phase == "build" else ""
+        """The observations after resets; for a failed environment "", or its error if that is to be raised."""
+        values = self._envs.open(asked, self._lane)
+        return [self._answer(value, "") if isinstance(value, EnvFailed) else value for value in values]
 
     def _play(self, items: list[tuple[int, Turn]]) -> list[Any]:
         self.counts.turns += len(items)
         self.counts.batches += 1
         self.counts.largest = max(self.counts.largest, len(items))
-        results = self._engine.play(dict(items))
-        self._engine.readmit(env_id for env_id, result in results.items() if not isinstance(result, EnvFailed))
-        return [self._result(env_id, results[env_id]) for env_id, _ in items]
+        return [
+            self._answer(value, failed_turn(value.text, self._envs.last_shown(number)))
+            if isinstance(value, EnvFailed)
+            else value
+            for (number, _), value in zip(items, self._envs.play(items), strict=True)
+        ]
 
-    def _result(self, env_id: int, result: TurnResult | EnvFailed) -> Any:
-        if not isinstance(result, EnvFailed):
-            return result
+    def _answer(self, failed: EnvFailed, otherwise: Any) -> Any:
         self.counts.failed += 1
-        return result.error if self._raises else failed_turn(result.text, self._engine.records[env_id].observation)
+        return failed.error if self._envs.raises or failed.phase == "build" else otherwise
 
 
 def _caught(work: Callable[[list[Any]], list[Any]], items: list[Any]) -> list[Any]:

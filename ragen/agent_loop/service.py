@@ -3,13 +3,13 @@
     agent loops (coroutines)                         service (one event loop)
     open / play / close  ------------------>  +----------------------------------+
                                               |  queue 0 -> thread -+            |
-                                              |  queue 1 -> thread -+-> EnvEngine -> lanes 0, 1, ...
+                                              |  queue 1 -> thread -+-> EnvSet -> lanes 0, 1, ...
                                               |  ...                |            |
                                               |  home    -> thread -+            |
                                               +----------------------------------+
 
-There is one engine (:mod:`ragen.parallel.engine`), and one thread per lane that calls it, so that a slow environment
-delays no other lane. Requests that arrive together, or while a lane is busy, are passed to the engine as one call.
+There is one set of environments (:class:`~ragen.agent_loop.queues.ServedEnvs`), and one thread per lane that calls it,
+so that a slow environment delays no other lane. Requests that arrive together, or while a lane is busy, are one call.
 Time-outs, recovery, quarantine, journals and crash reports are the engine's. Members of a group (same tag and seed)
 share a lane, if that keeps the lanes balanced, so that a group is reset once and copied.
 
@@ -35,12 +35,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from ragen.agent_loop.queues import LaneQueue
+from ragen.agent_loop.queues import LaneQueue, ServedEnvs
 from ragen.agent_loop.service_settings import ServiceSettings
 from ragen.agent_loop.service_stats import ServiceStats
 from ragen.errors import InputError, ServiceFullError, ServiceTimeoutError, SessionLostError
 from ragen.llm_agent.config.environments import EnvEntry, read_config
-from ragen.parallel.engine import EnvEngine
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import Observation, Turn, TurnResult
 from ragen.settings import read
@@ -101,10 +100,8 @@ class EnvService:
         self._numbers = itertools.count()
         self._counts = ServiceStats(self._name)
         self._swept = time.monotonic()
-        settings = replace(self._settings.engine, use_lanes=False)  # environments are put into lanes one by one
-        self._engine = EnvEngine([], settings, on_failure=self._settings.keep_failure())
-        self._engine.stats_book.keeps_each = True
-        self._home = self._queue(None)
+        self._envs = ServedEnvs(self._settings.engine, self._settings.keep_failure())
+        self._home = LaneQueue(self._envs, None)
         self._queues: list[LaneQueue] = []
 
     async def open(
@@ -207,7 +204,7 @@ class EnvService:
     async def stats(self) -> ServiceStats:
         """What this service has done so far."""
         queues = [self._home, *self._queues]
-        counts = replace(self._counts, sessions=len(self._sessions), lanes=self._engine.stats())
+        counts = replace(self._counts, sessions=len(self._sessions), lanes=self._envs.stats())
         for queue in queues:
             counts = counts.plus(replace(queue.counts, waiting=len(queue)))
         return counts
@@ -217,7 +214,7 @@ class EnvService:
         self._sessions.clear()
         for queue in [self._home, *self._queues]:
             await queue.shut_down(self.limits.step_timeout)
-        await asyncio.get_running_loop().run_in_executor(None, self._engine.close)
+        await asyncio.get_running_loop().run_in_executor(None, self._envs.close)
 
     def _session(self, key: SessionKey) -> _Session:
         if key not in self._sessions:
@@ -257,16 +254,13 @@ class EnvService:
         if session is not None:
             session.queue.post("close", session.number)
 
-    def _queue(self, lane: int | None) -> LaneQueue:
-        return LaneQueue(self._engine, lane, self._settings.engine.on_env_failure == "raise")
-
     def _queue_for(self, spec: EnvSpec, group: Group) -> LaneQueue:
         """The lane of a group's members until it has its share of them; then the emptiest one."""
         settings = self._settings
         if settings.engine.use_lanes is False or spec.env_type in settings.engine.sequential_env_types:
             return self._home
         if not self._queues:
-            self._queues = [self._queue(index) for index in range(settings.engine.workers)]
+            self._queues = [LaneQueue(self._envs, index) for index in range(settings.engine.workers)]
         share = math.ceil(settings.env_groups * settings.group_size / len(self._queues))
         members = self._members.get(group, {})
         begun = [queue for queue, count in members.items() if count < share]

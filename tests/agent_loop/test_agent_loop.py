@@ -139,7 +139,7 @@ def test_kills_of_lanes_in_between_change_nothing(played):
 
     def kill(count):
         service = service_of(config, client)
-        for pid in [lane.pid for lane in service._engine.stats() if lane.lane != "main" and lane.pid]:
+        for pid in [lane.pid for lane in service._envs.stats() if lane.lane != "main" and lane.pid]:
             if count % 4 == 3:
                 with suppress(ProcessLookupError):  # it has only just died
                     os.kill(pid, signal.SIGKILL)

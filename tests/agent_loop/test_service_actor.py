@@ -135,7 +135,7 @@ def test_a_later_call_sends_the_earlier_one_home_and_no_answer_is_lost():
 
 
 def test_of_many_resets_some_go_in_a_call_and_a_group_is_not_torn_apart():
-    queue = LaneQueue(None, 0, False)
+    queue = LaneQueue(None, 0)
 
     async def taken():
         for place in range(80):

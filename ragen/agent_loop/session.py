@@ -81,9 +81,9 @@ class Session:
         return self._first
 
     @property
-    def played(self) -> list[tuple[Turn, tuple[Any, ...]]]:
+    def played(self) -> Sequence[tuple[Turn, tuple[Any, ...]]]:
         """Each turn, and its reward, whether the game was over, and the digest of the observation."""
-        return list(self._played)
+        return self._played
 
     async def open(self) -> Opened:
         """Build and reset the environment."""

@@ -27,7 +27,6 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import Any
 
 import ragen
@@ -250,8 +249,8 @@ class _Server:
         data = {} if data is None and call == "reset" else data
         if not isinstance(data, dict):
             raise _Refused("VALIDATION_ERROR", f"the data of a {call} is an object, not {in_short(data)}.")
-        played = await (session.reset if call == "reset" else partial(self._turn, session))(data, request_id)
-        return {"type": "observation", "data": played}
+        played = session.reset(data, request_id) if call == "reset" else self._turn(session, data, request_id)
+        return {"type": "observation", "data": await played}
 
     async def _turn(self, session: ServedSession, action: Mapping[str, Any], request_id: Any) -> dict[str, Any]:
         """An action: the environment's, or one of OpenEnv's for tools."""

@@ -14,7 +14,6 @@ from typing import Any
 from ragen.commands import STOPPED, CommandParser, refusing
 from ragen.errors import ConfigError
 from ragen.extras import needs
-from ragen.settings import setting
 
 PROG = "ragen serve"
 LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -149,6 +148,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 def settings_of(arguments: argparse.Namespace) -> Any:
     """What the command line asks for."""
+    from ragen.llm_agent.config.context import ContextSettings
     from ragen.llm_agent.config.loading import load_config, plain_sections
     from ragen.serve.sessions import ServeSettings
 
@@ -156,7 +156,7 @@ def settings_of(arguments: argparse.Namespace) -> Any:
         raise ConfigError("name what to serve: --env TYPE, once or more, or --config-name NAME, and not both.")
     config = load_config(arguments.config_name or "base", arguments.overrides, arguments.config_path)
     sections = plain_sections(config, SECTIONS)
-    separator, most = setting(config, "agent_proxy.action_sep", str, "||"), None
+    replies, most = ContextSettings.read(config), None
     if arguments.env is not None:
         types = {env_type.rpartition(":")[2]: env_type for env_type in arguments.env}
         if len(types) < len({*arguments.env}):
@@ -167,7 +167,7 @@ def settings_of(arguments: argparse.Namespace) -> Any:
         sections["custom_envs"] = kinds
         sections["es_manager"] = {**sections["es_manager"], "sequential_env_types": [], "train": part, "val": part}
     else:
-        most = setting(config, "agent_proxy.max_actions_per_turn", int, None)
+        most = replies.max_actions_per_turn
         parts = (sections["es_manager"].get(mode) or {} for mode in ("train", "val"))
         tags = list(
             dict.fromkeys(str(tag) for part in parts for tag in (part.get("env_configs") or {}).get("tags", ()))
@@ -179,7 +179,7 @@ def settings_of(arguments: argparse.Namespace) -> Any:
         idle_timeout=arguments.idle_timeout,
         journal_dir=arguments.journal_dir,
         journal_max_age=arguments.journal_max_age,
-        action_sep=separator,
+        action_sep=replies.action_sep,
         max_actions_per_turn=most,
     )
 

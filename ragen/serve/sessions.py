@@ -20,7 +20,7 @@ import io
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +41,7 @@ from ragen.errors import (
     in_short,
 )
 from ragen.llm_agent.config.environments import read_config
-from ragen.llm_agent.prompting.replies import tagged
+from ragen.llm_agent.prompting.replies import split_actions, tagged
 from ragen.parallel.episode.turn import Observation, Turn, TurnResult
 from ragen.serve.journal import Journal, Journals
 from ragen.tools.json_codec import encode
@@ -249,7 +249,7 @@ class ServedSession:
             InputError: A value cannot be.
             RagenError: The environment could not be opened; the episode before goes on.
         """
-        return await self._alone(self._reset(data, _checked_id("request_id", request_id)))
+        return await self._alone(self._reset, data, _checked_id("request_id", request_id))
 
     async def step(self, action: Mapping[str, Any], request_id: str | None = None) -> Answer:
         """Play a turn.
@@ -263,11 +263,11 @@ class ServedSession:
             StateError: There is no episode, or it is over.
             RagenError: The turn was not played.
         """
-        return await self._alone(self._step(_checked_text(action), _checked_id("request_id", request_id)))
+        return await self._alone(self._step, _checked_text(action), _checked_id("request_id", request_id))
 
     async def state(self) -> Answer:
         """Where the episode is; this plays nothing, and so it also settles whether a lost answer's call was played."""
-        return await self._alone(self._state())
+        return await self._alone(self._state)
 
     async def end(self, keeps_journal: bool) -> None:
         """Close the environment and the connection."""
@@ -298,16 +298,12 @@ class ServedSession:
         if episode is not None:
             await episode.session.close()
 
-    async def _alone(self, call: Coroutine[Any, Any, Answer]) -> Answer:
+    async def _alone(self, call: Callable[..., Awaitable[Answer]], *given: Any) -> Answer:
         async with self._lock:
+            self._check_open()
+            await self._load()
             try:
-                self._check_open()
-                await self._load()
-            except BaseException:
-                call.close()
-                raise
-            try:
-                return await call
+                return await call(*given)
             finally:
                 self.used = time.monotonic()
 
@@ -389,7 +385,7 @@ class ServedSession:
             await self._go_back(episode, episode.turns)
             raise
         try:
-            answer = await _answered(result, episode)
+            answer = _answered(result, await _shown(result.observation), episode)
             if self._journal is not None:
                 _, recorded = episode.session.played[-1]
                 line = {
@@ -445,11 +441,10 @@ class ServedSession:
         """The actions of a text: what stands in its last ``<answer>`` or ``<action>``, or else all of it."""
         content = tagged(text, "answer", "action")
         content = text.strip() if content is None else content
+        settings = self._sessions.settings
         if not self._sessions.named[env]:
             return [content]
-        settings = self._sessions.settings
-        actions = [action for part in content.split(settings.action_sep) if (action := part.strip())]
-        return actions[: settings.max_actions_per_turn]
+        return split_actions(content, settings.action_sep)[: settings.max_actions_per_turn]
 
 
 def _action_names(config: Mapping[str, Any], tag: str) -> tuple[str, ...]:
@@ -475,21 +470,20 @@ def _checked_id(name: str, value: Any) -> str | None:
 
 def _checked_text(action: Mapping[str, Any]) -> str:
     text = action.get("text")
-    others = sorted(set(action) - {"text", "metadata"})
+    others = action.keys() - {"text", "metadata"}
     if not isinstance(text, str) or others:
-        wrong = f"unknown fields: {in_short(others)}" if others else f"text is {in_short(text)}"
+        wrong = f"unknown fields: {in_short(sorted(others))}" if others else f"text is {in_short(text)}"
         raise InputError(f"an action is {{'text': '...'}}, with a text alone; {wrong}.")
     return text
 
 
-async def _answered(result: TurnResult, episode: _Episode) -> Answer:
+def _answered(result: TurnResult, shown: dict[str, Any], episode: _Episode) -> Answer:
     """What a client is sent for a turn; the reward is the environment's own, without a format penalty."""
     left = episode.actions_left - len(result.executed)
     is_over = bool(result.done) or left <= 0
-    info = encode(dict(result.info))
-    about = {"turn": episode.turns + 1, "malformed": result.malformed, "actions_left": left, "info": info}
-    about["truncated"] = is_over and not (result.done and "env_error" not in result.info)
-    shown = await _shown(result.observation)
+    is_cut = is_over and not (result.done and "env_error" not in result.info)
+    about = {"turn": episode.turns + 1, "malformed": result.malformed, "actions_left": left}
+    about |= {"info": encode(result.info), "truncated": is_cut}
     return {"observation": shown, "reward": float(result.reward), "done": is_over, "metadata": about}
 
 

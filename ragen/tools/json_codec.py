@@ -19,6 +19,7 @@ from ragen.parallel.episode.values import steady_repr
 _DEEPEST = 30
 _LONGEST_REPR = 300
 _LARGEST_ARRAY = 10_000
+_PLAIN = frozenset({type(None), bool, int, float, str})
 _COLLECTIONS = {f"${kind.__name__}": kind for kind in (tuple, set, frozenset)}
 _RECORDS: dict[str, Any] = {f"${kind.__name__}": kind for kind in (Turn, JournalTurn, Change, EpisodeJournal)}
 
@@ -37,7 +38,7 @@ class Lost:
 def encode(value: Any, depth: int = 0) -> Any:
     """A value as plain data; never raises."""
     kind = type(value)
-    if value is None or kind in (bool, int, float, str):
+    if kind in _PLAIN:
         return value
     try:
         return _encode(value, f"${kind.__name__}", depth + 1) if depth < _DEEPEST else _lost(value)

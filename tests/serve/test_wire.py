@@ -146,7 +146,21 @@ def test_a_class_is_served_under_its_own_name():
 ALIKE = ["--env", "support.faulty_envs:Walk", "--env", "support.toy_envs:Walk"]
 
 
-@pytest.mark.parametrize("words", [[], ["--env", "bandit", "--config-name", "base"], ["--env", "no_such_env"], ALIKE])
+NO_SEPARATOR = ["--env", "bandit", "agent_proxy.action_sep=''"]
+NO_ACTIONS = ["--config-name", "base", "agent_proxy.max_actions_per_turn=0"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--env", "bandit", "--config-name", "base"],
+        ["--env", "no_such_env"],
+        ALIKE,
+        NO_SEPARATOR,
+        NO_ACTIONS,
+    ],
+)
 def test_what_cannot_be_served_is_refused(words, capsys):
     assert main([*words, "--port", "0"]) == 2
     assert capsys.readouterr().err.startswith("error: ")

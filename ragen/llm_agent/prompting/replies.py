@@ -162,7 +162,7 @@ class ReplyParser:
             text = raw if self._as_ragen else self._control.remove(raw).strip()
             return ParsedReply(raw, text, [], tag_added)
         thought, answer = map(self._cleaned, parts)
-        actions = [action for part in answer.split(self._action_sep) if (action := part.strip())]
+        actions = split_actions(answer, self._action_sep)
         if self._max_actions is not None and len(actions) > self._max_actions:
             actions = actions[: self._max_actions]
             answer = f" {self._action_sep} ".join(actions)
@@ -267,6 +267,11 @@ def _projection(readers: Callable[[int], Sequence[Read]], style: Style) -> Proje
     return project
 
 
+def split_actions(answer: str, separator: str) -> list[str]:
+    """The actions of an answer, between separators; blank ones are none."""
+    return [action for part in answer.split(separator) if (action := part.strip())]
+
+
 def tagged(text: str, *tags: str) -> str | None:
     """The content of the last complete pair of one of these tags, over lines or not; None where there is none.
 
@@ -283,8 +288,8 @@ def tagged(text: str, *tags: str) -> str | None:
 
 def _last_span(text: str, tag: str) -> tuple[int, int] | None:
     end = text.rfind(f"</{tag}>")
-    start = text.rfind(f"<{tag}>", 0, max(0, end))
-    return None if end < 0 or start < 0 else (start + len(tag) + 2, end)
+    start = -1 if end < 0 else text.rfind(f"<{tag}>", 0, end)
+    return None if start < 0 else (start + len(tag) + 2, end)
 
 
 def first_name(text: str, names: Mapping[str, Any]) -> Any:

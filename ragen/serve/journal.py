@@ -177,11 +177,12 @@ class Journals:
         for log in logs:
             for record in log[: log.rfind(b"\n") + 1].splitlines(keepends=True):
                 try:
-                    name, episode, line = record.split(b" ", 2)
+                    *whose, line = record.split(b" ", 2)
+                    name, episode = map(bytes.decode, whose)
                     turn = int(json.loads(line)["turn"])
                 except (ValueError, LookupError, TypeError):  # it was never synced, and neither was what follows
                     break
-                turns.setdefault((name.decode(), episode.decode()), []).append((turn, line))
+                turns.setdefault((name, episode), []).append((turn, line))
         paths = []
         for (name, episode), lines in turns.items():
             path = self.folder / f"{name}.jsonl"

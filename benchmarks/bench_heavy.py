@@ -16,8 +16,9 @@ processors already, as a browser's processes do, and above where it waits. ``pro
 processes, relative to sequential: what workers add to the work, by exchanging it and by getting in each other's way.
 
 Where the kernel groups processes by session (``/proc/sys/kernel/sched_autogroup_enabled``), workers that lead sessions
-of their own get shares of their own on a busy machine: run it on a quiet one. Prints a table in Markdown, and draws a
-plot (``pip install matplotlib``). An environment that cannot be built here is left out, and the reason is printed.
+of their own get shares of their own on a busy machine: run it on a quiet one. Prints the table of
+docs/how_much_faster.md and the rows of the README's, and draws a plot (``pip install matplotlib``). An environment that
+cannot be built here is left out, and the reason is printed.
 """
 
 from __future__ import annotations
@@ -333,20 +334,29 @@ def all_equal(contenders: dict[str, Any]) -> bool:
 
 
 def table(results: list[Result]) -> str:
-    """The figures, in Markdown."""
+    """The table of docs/how_much_faster.md."""
+    shown = ("true", "auto", "RAGEN, loop", "RAGEN, threads")
     lines = [
-        "| environment | envs | contender | s a turn | speed-up | attainable | processor time | recovery, usual turns "
-        "| equal |",
+        "| environment | environments | ms a turn, sequential | `true` | `auto` | RAGEN's loop | RAGEN's threads "
+        "| attainable | recovery after a kill, in usual turns |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for result in results:
-        for each in result.turns:
-            recovery = result.recovery() if each == "true" else None
-            lines.append(
-                f"| {result.name} | {result.envs} | {each} | {result.median(each):.3f} | {result.speed_up(each):.2f} | "
-                f"{result.attainable():.2f} | {result.work(each):.2f} | "
-                f"{'' if recovery is None else f'{recovery:.2f}'} | {'yes' if result.equal else 'NO'} |"
-            )
+        speed_ups = [f"{result.speed_up(each):.2f}" if each in result.turns else "" for each in shown]
+        recovery = result.recovery()
+        cells = [f"`{result.name}`", f"{result.envs}", f"{1e3 * result.median('sequential'):.0f}", *speed_ups]
+        cells += [f"{result.attainable():.2f}", "" if recovery is None else f"{recovery:.2f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def rows_of_readme(results: list[Result]) -> str:
+    """The same speed-ups as rows of the README's table, whose columns are the environments."""
+    names = {"`true`": "true", "`auto`": "auto", "RAGEN's loop": "RAGEN, loop", "RAGEN's threads": "RAGEN, threads"}
+    lines = ["||" + "".join(f"`{result.name}`|" for result in results)]
+    for title, each in names.items():
+        cells = (f"{result.speed_up(each):.1f}" if each in result.turns else "" for result in results)
+        lines.append(f"|{title}|{'|'.join(cells)}|")
     return "\n".join(lines)
 
 
@@ -426,10 +436,13 @@ def main() -> int:
             continue
         heavy.envs, heavy.workers = given.envs or heavy.envs, given.workers
         start = time.perf_counter()
-        results.append(measure(name, heavy, given.turns, given.seconds))
-        print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
-    print(table(results))
+        result = measure(name, heavy, given.turns, given.seconds)
+        results.append(result)
+        work = ", ".join(f"{each} {result.work(each):.2f}" for each in result.turns)
+        verdict = "all rollouts are equal" if result.equal else "ROLLOUTS DIFFER"
+        print(f"{name}: {verdict}; processor time: {work}; measured in {time.perf_counter() - start:.0f} s", flush=True)
     if results:
+        print(f"\n{table(results)}\n\n{rows_of_readme(results)}")
         plot(results, given.png)
     return 0 if all(result.equal for result in results) else 1
 

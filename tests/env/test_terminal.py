@@ -179,7 +179,7 @@ def test_what_a_command_leaves_running_ends_with_it(env: TerminalEnv) -> None:
 @pytest.mark.parametrize("action", ["", "   ", "\0", "x" * 30_000, "```bash\n```"])
 def test_what_is_no_command_is_refused(env: TerminalEnv, action: str) -> None:
     text, reward, done, info = env.step(action)
-    assert text.startswith("This is no command.")
+    assert text.startswith("This is not a command.")
     assert (reward, done, info["action_is_valid"]) == (0.0, False, False)
 
 

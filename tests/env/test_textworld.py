@@ -111,6 +111,14 @@ def test_the_player_goes_where_it_has_not_been_and_takes_what_is_asked_for() -> 
     assert solve([hall, nothing, hall], ["go east", "go west"]) == "go west"
 
 
+def test_the_player_does_not_go_back_the_way_it_came_while_there_are_unknown_rooms() -> None:
+    hall = with_admissible("Pick up the coin.\n\n-= Hall =-\nA hall.", ["go south", "look"])
+    passage = with_admissible("-= Passage =-\nA passage.", ["go north", "go west", "look"])
+    assert solve([hall, passage], ["go south"]) == "go west"
+    end = with_admissible("-= End =-\nA closet.", ["go east", "look"])
+    assert solve([hall, passage, end], ["go south", "go west"]) is None
+
+
 def test_the_player_follows_a_recipe_and_leaves_what_is_already_as_it_should_be() -> None:
     recipe = "Ingredients:\napple\n  red onion\n\nDirections:\nfry the apple\n  chop the red onion\n  prepare meal"
     kitchen = "-= Kitchen =-\nA fried apple and an onion."

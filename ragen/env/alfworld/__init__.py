@@ -1,4 +1,4 @@
-"""Household tasks in text: ALFWorld's games where the user has them, else tasks generated on its floor plans."""
+"""Household tasks in text: ALFWorld's official games if available, else tasks generated on its floor plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ALFWorld's environment can be told: official games or generated tasks, of which kinds, and what is shown."""
+"""The configuration of the ALFWorld environment: official games or generated tasks, and what is shown."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from ragen.env.checks import is_integer, is_number, require
 
 _TYPE = "alfworld"
 EVAL_DATASETS = {"eval_in_distribution": "valid_seen", "eval_out_of_distribution": "valid_unseen"}
-"""RAGEN's and ALFWorld's names of the splits for evaluation, and the folders of the official games."""
+"""The evaluation splits, by the names that RAGEN and ALFWorld use, and their folders in the official data."""
 
 
 @dataclass
 class AlfWorldEnvConfig:
-    """Configuration of :class:`~ragen.env.alfworld.env.AlfWorldEnv`; RAGEN 2026's is one.
+    """Configuration of :class:`~ragen.env.alfworld.env.AlfWorldEnv`; accepts RAGEN 2026's keys.
 
     Attributes:
-        data: The folder of the official games, ``json_2.1.1`` or the one above it; None for generated tasks.
+        data: The folder of the official games, ``json_2.1.1`` or its parent; None for generated tasks.
         eval_dataset: ``"eval_in_distribution"`` (scenes of the train split) or ``"eval_out_of_distribution"`` (others),
             for the modes ``val`` and ``test``.
-        task_types: Which of the six kinds of tasks, by ALFWorld's numbers.
-        num_train_games: Different games of the train split; -1 for all of the data, or 3553 generated ones.
-        num_eval_games: Of the split for evaluation; -1 for all of the data, or 140 generated ones.
-        max_steps: Commands of an episode.
-        score: The reward of an episode that is won.
+        task_types: Types of tasks, by ALFWorld's numbers, 1 to 6.
+        num_train_games: Number of games in the train split; -1 for all of the data, or 3553 generated ones.
+        num_eval_games: Number of games in the evaluation split; -1 for all of the data, or 140 or 134 generated ones.
+        max_steps: Maximum number of commands per episode.
+        score: The reward of the command that completes the task.
         show_admissible: Whether observations list the admissible commands.
-        config_file: RAGEN's; null, or the file that RAGEN has, from which nothing is read.
+        config_file: RAGEN's key; accepted, but the file is not read.
         render_mode: ``"text"``.
     """
 
@@ -43,14 +43,14 @@ class AlfWorldEnvConfig:
     render_mode: str = "text"
 
     def __post_init__(self) -> None:
-        """Check every value; games are looked for when an environment is built.
+        """Check every value; games are searched for when an environment is created.
 
         Raises:
-            ConfigError: A value cannot work.
+            ConfigError: A value is invalid.
         """
         if self.data is not None:
             found = isinstance(self.data, str) and os.path.isdir(self.data)
-            require(found, _TYPE, "data", self.data, "null or a folder that is there")
+            require(found, _TYPE, "data", self.data, "null or an existing folder")
             self.data = os.path.abspath(self.data)
         require(
             self.eval_dataset in EVAL_DATASETS, _TYPE, "eval_dataset", self.eval_dataset, " or ".join(EVAL_DATASETS)
@@ -69,5 +69,5 @@ class AlfWorldEnvConfig:
         require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
 
     def split(self, mode: str | None) -> str:
-        """The split of a mode, by the name of its folder in the official data."""
+        """The folder of a mode's split in the official data."""
         return "train" if mode in (None, "train") else EVAL_DATASETS[self.eval_dataset]

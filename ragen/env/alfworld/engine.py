@@ -1,7 +1,7 @@
-"""A game of ALFWorld in TextWorld's engine for PDDL, without what makes its resets slow.
+"""ALFWorld's games in TextWorld's PDDL engine, with fast resets.
 
-TextWorld translates a problem for the planner four times a reset, which takes seconds. Here a problem is translated
-once for a machine, by :func:`translated`, and the grammar is read once for a process. Nothing plans.
+TextWorld translates a problem for the planner four times per reset, which takes seconds. Here a problem is translated
+once per machine, by :func:`translated`, and the grammar is parsed once per process. No planning takes place.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ragen.extras import needs
 from ragen.resources import machine_cache
 
 FORMAT = 1
-"""Of translations; another one translates anew."""
+"""Version of the translations; part of the cache key."""
 
 
 def translated(game: Game) -> tuple[Any, str]:
-    """The problem as the planner's translator has it, and in its language SAS; from the machine's cache.
+    """The translator's task and its output in SAS, from the machine's cache.
 
     Raises:
         MissingExtraError: The planner is not installed.
@@ -48,7 +48,7 @@ def _translate(game: Game, folder: Path) -> None:
 
 @lru_cache(maxsize=2)
 def read_logic(domain: str, grammar: str) -> Any:
-    """TextWorld's reading of a domain in PDDL and of a grammar; games of this process share it.
+    """TextWorld's parsed PDDL domain and grammar, shared by the games of this process.
 
     Raises:
         MissingExtraError: ALFWorld, TextWorld or the planner is not installed.
@@ -59,12 +59,12 @@ def read_logic(domain: str, grammar: str) -> Any:
     return GameLogic(domain=domain, grammar=grammar)
 
 
-_idle: list[Any] = []  # planners' libraries; one that is unloaded makes the process crash when it exits
+_idle: list[Any] = []  # loaded planner libraries for reuse; unloading one makes the process crash at exit
 
 
 @lru_cache(maxsize=1)
 def _story_class() -> Any:
-    """TextWorld's environment for PDDL, changed; made on first use, since TextWorld takes a second to import."""
+    """A subclass of TextWorld's PDDL environment; created on first use, since importing TextWorld takes a second."""
     with needs("alfworld", "the environment 'alfworld'"), surroundings_kept():
         import fast_downward
         from alfworld.agents.utils.misc import Demangler
@@ -75,7 +75,7 @@ def _story_class() -> Any:
         from textworld.logic import Proposition, Type, Variable
 
     class State(PddlState):  # type: ignore[misc]
-        """TextWorld's, made of a translation, and without the planner's second problem."""
+        """TextWorld's state, created from a cached translation, without a second problem for the planner."""
 
         def __init__(self, library: Any, game: Game, logic: Any) -> None:
             self._facts: dict[Any, set[Any]] = defaultdict(set)
@@ -86,7 +86,7 @@ def _story_class() -> Any:
             self.task, sas = translated(game)
             self._actions = {action.name: action for action in self.task.actions}
             for kind in self.task.types:
-                with suppress(ValueError):  # it is there already
+                with suppress(ValueError):  # it exists already
                     logic.types.add(Type(kind.name, kind.supertype_names))
             self.name2type = {thing.name: thing.type_name for thing in self.task.objects}
             library.load_sas(sas.encode("utf-8"))
@@ -116,7 +116,7 @@ def _story_class() -> Any:
             self.applied.append((number, count))
 
     class Story(PddlEnv):  # type: ignore[misc]
-        """TextWorld's, whose things have the names that ALFWorld gives them; it plays one game after the other."""
+        """TextWorld's environment with ALFWorld's names for objects; it can load several games in turn."""
 
         def __init__(self) -> None:
             super(PddlEnv, self).__init__(EnvInfos(feedback=True, admissible_commands=True, won=True))
@@ -138,7 +138,7 @@ def _story_class() -> Any:
             self.state.feedback = ""
 
         def begin(self) -> str:
-            """The first words of the game that was loaded."""
+            """Start the loaded game; returns its introduction."""
             context = {
                 "state": self._pddl_state,
                 "facts": list(self._pddl_state.facts),
@@ -151,9 +151,11 @@ def _story_class() -> Any:
             return str(words).replace(GOAL, self._task)
 
         def go_to(self, applied: list[tuple[int, int]], commands: dict[int, str]) -> None:
-            """Have these operators applied in the game that was loaded, without a word; see ``commands``.
+            """Apply operators to the loaded game without deriving any text.
 
-            The commands are not written again, which takes as long as a turn.
+            Args:
+                applied: The value of ``applied`` at the wanted state.
+                commands: The value of ``commands`` there; deriving them takes as long as a turn.
             """
             for number, count in applied:
                 self._pddl_state.apply_operator(number, count)
@@ -164,17 +166,17 @@ def _story_class() -> Any:
 
         @property
         def commands(self) -> dict[int, str]:
-            """What can be done now: operators, by number, and their commands."""
+            """The admissible commands, by the number of their operator."""
             actions, commands = self.state["_valid_actions"], self.state["_valid_commands"]
             return {action.id: command for action, command in zip(actions, commands, strict=True)}
 
         @property
         def applied(self) -> list[tuple[int, int]]:
-            """The operators of the episode, by number, each with the number of its effects."""
+            """The operators applied in this episode: pairs of an operator's number and its number of effects."""
             return list(self._pddl_state.applied)
 
         def close(self) -> None:
-            """Give the planner's library back."""
+            """Release the planner's library for reuse."""
             library, self.downward_lib = self.downward_lib, None
             if library is not None:
                 library.cleanup()
@@ -184,7 +186,7 @@ def _story_class() -> Any:
 
 
 def story() -> Any:
-    """An engine that games can be loaded into.
+    """An engine without a game.
 
     Raises:
         MissingExtraError: ALFWorld, TextWorld or the planner is not installed.

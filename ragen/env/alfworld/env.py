@@ -1,7 +1,7 @@
-"""ALFWorld: household tasks in text, in TextWorld's engine for PDDL, in this process.
+"""ALFWorld: household tasks in text, in TextWorld's PDDL engine, in this process.
 
-A snapshot is the list of operators that were applied, which are applied again to load one: a millisecond each, where a
-command takes a fifth of a second, nearly all of it for the list of admissible commands.
+A snapshot contains the applied operators. Loading one applies them again, a millisecond each, whereas a command takes a
+fifth of a second, nearly all of it for the list of admissible commands.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NOTHING = "Nothing happens."
 
 
 class AlfWorldEnv(Adventure):
-    """Do the task."""
+    """Does household tasks."""
 
     config_class = AlfWorldEnvConfig
     extra = "alfworld"
@@ -27,10 +27,10 @@ class AlfWorldEnv(Adventure):
     action_hint = "a command, such as: go to shelf 1"
 
     def __init__(self, config: AlfWorldEnvConfig | None = None) -> None:
-        """Take a configuration, and look whether ALFWorld is there, and games are.
+        """Check that ALFWorld is installed and that there are games.
 
         Raises:
-            ConfigError: The folder of official games has none.
+            ConfigError: The folder of official games contains none.
             MissingExtraError: ALFWorld, TextWorld or the planner is not installed.
         """
         self.config = config or AlfWorldEnvConfig()
@@ -47,10 +47,10 @@ class AlfWorldEnv(Adventure):
         self._story: Any = None
 
     def reset(self, seed: int | None = None, mode: str | None = None) -> str:
-        """Begin a game; see :meth:`BaseEnv.reset`. Its problem is translated if this machine never has.
+        """Start a game; see :meth:`BaseEnv.reset`. Its problem is translated unless it is in this machine's cache.
 
         Raises:
-            ConfigError: There is no game of this split.
+            ConfigError: The split has no games.
         """
         self._drawn = checked_seed("alfworld", seed), self.config.split(mode)
         self._begin()
@@ -78,14 +78,14 @@ class AlfWorldEnv(Adventure):
         return self._write(words.strip(), self._won)
 
     def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        """Carry a command out.
+        """Carry out a command.
 
         Args:
-            action: An admissible command; any text.
+            action: Any text; only admissible commands have an effect.
 
         Returns:
-            What the game says ("Nothing happens." where the command is not admissible), ``score`` for the command that
-            wins and 0 for others, whether the episode is over, and info: ``success``.
+            The observation ("Nothing happens." for a command that is not admissible); the reward, ``score`` for the
+            command that completes the task and 0 for others; whether the episode is over; and info with ``success``.
 
         Raises:
             StateError: The environment was never reset.
@@ -109,18 +109,18 @@ class AlfWorldEnv(Adventure):
         return self.observation, float(self.config.score) if won else 0.0, done, info
 
     def rollout_info(self) -> dict[str, Any]:
-        """The kind of task, by ALFWorld's name."""
+        """The type of the task, by ALFWorld's name."""
         return {} if self.game is None else {"task_type": self.game.kind}
 
     def save(self) -> Any:
-        """The operators that were applied, and what is shown and can be done; see :class:`BaseEnv`."""
+        """A snapshot: the applied operators, the observation and the commands; see :class:`BaseEnv`."""
         if self.game is None:
             return None
         shown = self._drawn, self.steps, self._won, self.observation, list(self.admissible)
         return *shown, self._story.applied, self._story.commands
 
     def load(self, saved: Any) -> None:
-        """Become what was saved."""
+        """Restore a snapshot."""
         if saved is None:
             self._put_away()
             return
@@ -130,5 +130,5 @@ class AlfWorldEnv(Adventure):
         self.admissible = list(admissible)
 
     def example_action(self, rng: Random) -> str:
-        """A command that can be carried out, mostly; else one that cannot."""
+        """Mostly an admissible command; otherwise one that is not."""
         return rng.choice([*self.admissible, "take the moon", "go to cabinet 99"])

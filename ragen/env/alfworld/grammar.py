@@ -1,7 +1,7 @@
-"""ALFWorld's own domain and grammar, read as this module is imported.
+"""Parses ALFWorld's own domain and grammar when it is imported.
 
-Workers are forks of a process that has imported it, so that one which takes a killed one's place need not read them,
-which takes as long as three turns.
+Parsing takes as long as three turns. Workers are forked from a process that has imported this module, so a worker that
+replaces a killed one does not parse them again.
 """
 
 from ragen.env.alfworld.engine import read_logic

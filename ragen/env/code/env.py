@@ -1,8 +1,8 @@
 """Code: write a Python program, see which tests it passes, and try again.
 
-A program is run in the sandbox of :mod:`ragen.env.sandbox`, which is given the inputs of the tests; what should come of
-them stays in this process, where results are compared. A verdict follows from the program, its inputs and counted
-processor time, never from the clock: where the clock is what ends a run, that is an error of the environment.
+A program runs in the sandbox of :mod:`ragen.env.sandbox`, which receives the inputs of the tests. The expected results
+stay in this process, where results are compared. A verdict depends on the program, its inputs and counted processor
+time, never on the clock: a run that exceeds the wall-clock limit is an error of the environment.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from ragen.env.text import TextObservation
 from ragen.errors import ConfigError
 
 READ_LIMIT = 100_000
-"""Characters of the longest program that is run."""
+"""Maximum length of a program, in characters."""
 
 _FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.S | re.M)
 _HEX = re.compile(r"0x[0-9a-fA-F]{6,}")
 
 
 def strip_fences(action: str) -> str:
-    """The program of an answer: what stands in its last fenced block, or all of it where there is none."""
+    """The program in an answer: its last fenced block, or the whole answer if there is none."""
     blocks: list[str] = _FENCED.findall(action)
     return (blocks[-1] if blocks else action).strip("\n")
 
 
 class CodeEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
-    """Write a program that passes a problem's tests.
+    """Asks for a program that passes a problem's tests.
 
     Attributes:
         problem: The problem; None before the first reset.
-        tries: Programs that were tried in this episode.
-        passed: For each test whether a program of this episode has passed it.
+        tries: Number of programs tried in this episode.
+        passed: For each test, whether a program of this episode has passed it.
     """
 
     config_class: ClassVar[Any] = CodeEnvConfig
@@ -50,11 +50,11 @@ class CodeEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
     action_hint = "a Python program"
 
     def __init__(self, config: CodeEnvConfig | None = None) -> None:
-        """Take a configuration and look whether there are problems, and a sandbox.
+        """Check that problems can be read and that a sandbox is available.
 
         Raises:
             ConfigError: The problems cannot be read.
-            SandboxError: The sandbox cannot be had here.
+            SandboxError: A sandbox cannot run here.
         """
         self.config = config or self.config_class()
         self.require_sandbox()
@@ -71,8 +71,8 @@ class CodeEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         """Draw a problem; see :meth:`BaseEnv.reset`.
 
         Raises:
-            ConfigError: HumanEval, a test set, was asked for in training.
-            SandboxError: The sandbox cannot be had here.
+            ConfigError: The data set is HumanEval, a test set, and the mode is ``train``.
+            SandboxError: A sandbox cannot run here.
         """
         split = "train" if mode in (None, "train") else "val"
         if self.config.dataset == HUMANEVAL and mode == "train":
@@ -112,12 +112,12 @@ class CodeEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
             action: A program, fenced or not; any text.
 
         Returns:
-            Which tests it passed and the first that it did not, the reward, whether the episode is over, and info:
-            ``success`` (it passed all), ``passed_tests``, ``total_tests``, ``runnable``.
+            The observation: which tests passed, and the first that failed; the reward; whether the episode is over; and
+            info with ``success`` (all tests passed), ``passed_tests``, ``total_tests`` and ``runnable``.
 
         Raises:
             StateError: The environment was never reset.
-            SandboxError: The sandbox ended, or a run was not over in time by the clock.
+            SandboxError: The sandbox ended, or the run exceeded the wall-clock limit.
         """
         check_was_reset("code", self.problem is not None)
         assert self.problem is not None
@@ -166,13 +166,13 @@ class CodeEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         return "\n".join(lines)
 
     def save(self) -> Any:
-        """All that an episode is; see :class:`BaseEnv`."""
+        """A snapshot of the episode; see :class:`BaseEnv`."""
         if self.problem is None:
             return None
         return self._drawn, self.tries, self.passed, self.observation
 
     def load(self, saved: Any) -> None:
-        """Become what was saved."""
+        """Restore a snapshot; draws the problem again."""
         if saved is None:
             self.problem = None
             return
@@ -180,7 +180,7 @@ class CodeEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         self.problem = self._draw()
 
     def __getstate__(self) -> dict[str, Any]:
-        """The problem is drawn again where this goes."""
+        """All but the problem, which is drawn again when unpickled."""
         state = super().__getstate__()
         return {**{name: value for name, value in state.items() if name != "problem"}, "_saved": self.save()}
 
@@ -192,7 +192,7 @@ class CodeEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         self.load(saved)
 
     def example_action(self, rng: Random) -> str:
-        """A program: a right one, a wrong one, or one that does not end well."""
+        """A program: a correct one, a wrong one, or one that fails."""
         assert self.problem is not None
         name = self.problem.name or "f"
         programs = [
@@ -207,16 +207,18 @@ class CodeEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
 
 def _refused(program: str) -> str:
     if not program.strip():
-        return "There is no program."
+        return "The reply contains no program."
     return f"The program has {len(program)} characters, more than {READ_LIMIT}."
 
 
 def _with_prelude(prelude: str, program: str) -> str:
-    """A program after what stands before it: the rest of a method, a method of the class, or a function of its own."""
+    """Append a program to its prelude, whether it is the rest of a method, a method, or a separate function."""
     prelude = prelude.rstrip()
     if not prelude or re.search(r"^class Solution\b", program, re.M):
         return program
-    if program[:1] not in (" ", "\t") and prelude.endswith(":"):  # no body of what the prelude begins
+    if program[:1] not in (" ", "\t") and prelude.endswith(
+        ":"
+    ):  # the program is not the body of the prelude's function
         last = prelude.rpartition("\n")[2]
         prelude += "\n" + " " * (len(last) - len(last.lstrip()) + 4) + "pass"
         if re.match(r"def \w+\(self\b", program):

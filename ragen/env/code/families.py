@@ -1,7 +1,7 @@
-"""Generated problems: families of them, each with a text, a solution, and what to try it on.
+"""Families of generated problems, each with a text, a solution and generators of arguments.
 
-A family's text and solution share parameters, ``$k`` and the like, so that a problem's text alone says what its
-solution is: the scripted player reads it back. Levels go from 1, a line or two, to 3, an algorithm.
+A family's text and solution share parameters such as ``$k``, so the scripted player can derive the solution from the
+text alone. Levels go from 1, a line or two, to 3, an algorithm.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Family:
     """Problems that differ in their parameters.
 
     Attributes:
-        name: The function to write.
+        name: The name of the function to write.
         arguments: Its parameters, as in a definition.
-        level: 1 to 3.
-        text: What it has to do.
-        source: A solution.
-        inputs: What draws each argument.
-        parameters: What draws each parameter of text and solution.
+        level: The level, 1 to 3.
+        text: The description of the function.
+        source: The body of a solution.
+        inputs: A generator for each argument.
+        parameters: The possible values of each parameter of text and solution.
     """
 
     name: str
@@ -49,24 +49,24 @@ class Family:
 
     @cached_property
     def wording(self) -> Wording:
-        """What a problem's text says."""
+        """The text of a problem."""
         return Wording(f"Write a Python function `{self.name}({self.arguments})`. {self.text}", self.parameters)
 
     def solution(self, parameters: dict[str, Any]) -> str:
-        """A program that solves it."""
+        """A program that solves the problem with these parameters."""
         body = Template(self.source).substitute({name: repr(value) for name, value in parameters.items()})
         return f"def {self.name}({self.arguments}):\n" + "".join(f"    {line}\n" for line in body.strip().splitlines())
 
 
 def solve(statement: str) -> str | None:
-    """A program that solves the problem of this text; None where no family has it."""
+    """A program that solves the problem with this text; None if no family matches."""
     for family in FAMILIES.values():
         if (parameters := family.wording.read(statement)) is not None:
             return family.solution(parameters)
     return None
 
 
-# What arguments are drawn by
+# Generators of arguments
 
 
 def _numbers(low: int = -20, high: int = 50, least: int = 0) -> Draw:

@@ -1,4 +1,4 @@
-"""What a problem is, where problems come from, and what came of a program that was run on one."""
+"""Problems, their sources, and the verdict on a program."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from ragen.env.sandbox.inside import decode, encode
 from ragen.errors import ConfigError, install_command
 
 GENERATED, HUMANEVAL = "generated", "humaneval"
-VAL_SHARE = 5  # one generated problem in so many is for validation and test, by a hash of its text
-SHOWN = 300  # characters of a value that is shown
-LONGEST = 1 << 20  # characters of a result or an output that is compared
-NEAR = 1e-6  # how far floats may be apart, relatively
+VAL_SHARE = 5  # one generated problem in this many is for validation and test, by a hash of its text
+SHOWN = 300  # maximum characters of a value in an observation
+LONGEST = 1 << 20  # maximum bytes of output to compare
+NEAR = 1e-6  # tolerance for floats, relative and absolute
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Case:
     """One test of a problem.
 
     Attributes:
-        expected: What a right program returns, or prints.
-        args: What the function is called with; None where the test is a standard input.
+        expected: The return value or the output of a correct program.
+        args: The arguments of the function; None if the test is a standard input.
         stdin: The standard input.
     """
 
@@ -50,12 +50,12 @@ class Problem:
     """A problem.
 
     Attributes:
-        text: What the player is told.
-        name: The function to write; "" where the program reads its input and prints.
-        tests: In order. The sandbox is given their inputs alone.
-        examples: How many of them the text shows with their results.
-        prelude: What stands before a program, such as the start of a class.
-        assertions: The checks of a HumanEval problem, which take the place of comparing results.
+        text: The statement shown to the player.
+        name: The function to write; "" if the program reads standard input and prints.
+        tests: The tests, in order. The sandbox receives only their inputs.
+        examples: Number of tests whose results the statement shows.
+        prelude: Code before the program, such as the start of a class.
+        assertions: The checks of a HumanEval problem, used instead of comparing results.
     """
 
     text: str
@@ -66,19 +66,19 @@ class Problem:
     assertions: Callable[[Callable[..., Any]], list[bool]] | None = None
 
     def inputs(self) -> list[dict[str, Any]]:
-        """What the sandbox is given: nothing that is expected."""
+        """The inputs of the tests for the sandbox, without expected results."""
         if not self.name:
             return [{"stdin": test.stdin} for test in self.tests]
         return [{"call": self.name, "args": [encode(each) for each in test.args or ()]} for test in self.tests]
 
 
 class Verdict(NamedTuple):
-    """What came of a program.
+    """The verdict on a program.
 
     Attributes:
-        passed: For each test whether it passed.
-        failure: The first failure in words; "" where there is none.
-        runnable: Whether the program could be read and was not stopped.
+        passed: For each test, whether it passed.
+        failure: A description of the first failure; "" if there is none.
+        runnable: Whether the program could be loaded and was not stopped.
     """
 
     passed: tuple[bool, ...]
@@ -96,9 +96,9 @@ _STOPPED = {
 
 
 def judge(problem: Problem, ended: Ended) -> Verdict:
-    """What came of a run.
+    """Judge a run.
 
-    A program that was stopped passes nothing: how far it came depends on the machine.
+    A program that was stopped passes no test, since how far it got depends on the machine.
     """
     failed = (False,) * len(problem.tests)
     if ended.stopped:
@@ -130,7 +130,7 @@ def judge(problem: Problem, ended: Ended) -> Verdict:
 
 
 class _Raised(Exception):
-    """What a program raised, or why there is no result."""
+    """The exception that a program raised, or the reason for a missing result."""
 
 
 def _value(problem: Problem, how: str, what: Any) -> Any:
@@ -160,7 +160,7 @@ def _lines(text: str) -> list[str]:
 
 
 def equal(given: Any, expected: Any) -> bool:
-    """Whether two values are the same: lists and tuples alike, floats nearly, and a truth value is not a number."""
+    """Whether two values are equal: a list equals a tuple, floats are compared with a tolerance, True is not 1."""
     if isinstance(given, list | tuple) and isinstance(expected, list | tuple):
         return len(given) == len(expected) and all(map(equal, given, expected))
     if isinstance(given, dict) and isinstance(expected, dict):
@@ -177,7 +177,7 @@ def equal(given: Any, expected: Any) -> bool:
 
 
 def _assertions(problem: Problem, values: Sequence[Any]) -> list[bool]:
-    """A HumanEval problem's own checks, on results that are there already."""
+    """Run a HumanEval problem's own checks on recorded results."""
     left = iter(values)
 
     def candidate(*_: Any) -> Any:
@@ -208,7 +208,7 @@ def _short(value: Any) -> str:
 
 
 def _line(text: Any) -> str:
-    """Whatever a program sent, as a text that every encoding can hold, without addresses."""
+    """A value that a program sent, as encodable and shortened text."""
     return str(text)[: SHOWN + 4].encode("utf-8", "replace").decode("utf-8")
 
 
@@ -216,14 +216,14 @@ def _line(text: Any) -> str:
 
 
 def generate(seed: int, split: str, levels: Sequence[int], families: Sequence[str] | None, tests: int) -> Problem:
-    """The problem of a seed; made once for those of a group.
+    """Generate the problem of a seed; cached, since the members of a group share it.
 
     Args:
-        seed: Decides it.
-        split: ``"train"`` or another; no problem of one is a problem of the other.
-        levels: Of which levels.
-        families: Of which families; None takes all of the levels.
-        tests: Its number of tests.
+        seed: The seed.
+        split: ``"train"`` or another name; these two splits share no problem.
+        levels: The levels to draw from.
+        families: The families to draw from; None for all of the levels.
+        tests: Number of tests.
     """
     return _generated(seed, split, tuple(levels), tuple(families or FAMILIES), tests)
 
@@ -240,10 +240,10 @@ def _generated(seed: int, split: str, levels: tuple[int, ...], families: tuple[s
         if held_out == (split != "train"):
             break
     else:
-        raise ConfigError(f"code: the families {names} have no problem for the split {split!r}; take more of them.")
+        raise ConfigError(f"code: the families {names} have no problem for the split {split!r}; add more families.")
     source = family.solution(parameters)
     space: dict[str, Any] = {}
-    exec(source, space)  # a family's own
+    exec(source, space)  # trusted: the family's own solution
     made = []
     for number in range(tests):
         args = tuple(draw(rng, number + 1) for draw in family.inputs)
@@ -275,7 +275,7 @@ def humaneval() -> tuple[dict[str, Any], ...]:
 
 @lru_cache(maxsize=256)
 def humaneval_problem(index: int) -> Problem:
-    """A problem of HumanEval; its own solution, which comes with it, says which calls its checks make."""
+    """A problem of HumanEval; running its checks on its own solution shows which calls they make."""
     row = humaneval()[index]
     name = row["entry_point"]
     space: dict[str, Any] = {}
@@ -293,10 +293,10 @@ def humaneval_problem(index: int) -> Problem:
 
 
 def _checks_of(source: str, helpers: dict[str, Any]) -> Callable[[Callable[..., Any]], list[bool]]:
-    """A function that runs ``check`` of this source on a candidate, and returns for each call whether it has passed.
+    """A function that runs a source's ``check`` on a candidate and returns, for each call, whether it passed.
 
-    A call has passed if no assertion fails between it and the next call; an assertion that fails does not keep those
-    after it from being looked at, an exception elsewhere does. Random numbers in checks are the same each time.
+    A call passes if no assertion fails between it and the next call. A failing assertion does not end the check; an
+    exception elsewhere does. Random numbers in checks are the same every time.
     """
     code = compile(ast.fix_missing_locations(_Noting().visit(ast.parse(source))), "<check>", "exec")
 
@@ -337,7 +337,7 @@ def _checks_of(source: str, helpers: dict[str, Any]) -> Callable[[Callable[..., 
 
 
 class _Noting(ast.NodeTransformer):
-    """Has each assertion noted instead of raised."""
+    """Rewrites assertions to record failures instead of raising."""
 
     def visit_Assert(self, node: ast.Assert) -> ast.stmt:
         """``assert x`` becomes ``_noted(lambda: x)``."""
@@ -346,7 +346,7 @@ class _Noting(ast.NodeTransformer):
         return ast.copy_location(ast.Expr(call), node)
 
 
-# Rows of the user's
+# Rows of a file
 
 
 @lru_cache(maxsize=4)
@@ -354,7 +354,7 @@ def rows_of(path: str) -> tuple[dict[str, Any], ...]:
     """The rows of a JSONL file.
 
     Raises:
-        ConfigError: It cannot be read, or has none.
+        ConfigError: The file cannot be read, or is empty.
     """
     rows = []
     try:
@@ -363,7 +363,7 @@ def rows_of(path: str) -> tuple[dict[str, Any], ...]:
                 if line.strip():
                     rows.append(json.loads(line))
                     if not isinstance(rows[-1], dict):
-                        raise ConfigError(f"code: line {number} of {path} is no object.")
+                        raise ConfigError(f"code: line {number} of {path} is not an object.")
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ConfigError(f"code: {path} cannot be read as JSON lines: {error}.") from error
     if not rows:
@@ -372,14 +372,14 @@ def rows_of(path: str) -> tuple[dict[str, Any], ...]:
 
 
 def problem_of_row(row: dict[str, Any], where: str) -> Problem:
-    """A problem of a row, in DeepCoder's form or ours.
+    """The problem in a row, which has DeepCoder's format or this package's.
 
-    DeepCoder's has ``problem`` (or ``question``, ``prompt``), ``tests`` (or ``ground_truth``): a list, or the JSON of
-    one, of ``{input, output, testtype}``, or ``{inputs, outputs}``; ``metadata.func_name`` for functions, and
-    ``starter_code``. Ours has ``prompt``, ``entry_point`` and ``tests`` of ``{args, expected}``.
+    DeepCoder's rows have ``problem`` (or ``question``, ``prompt``); ``tests`` (or ``ground_truth``), a list (possibly
+    as JSON) of ``{input, output, testtype}``, or ``{inputs, outputs}``; ``metadata.func_name`` for functions; and
+    ``starter_code``. This package's rows have ``prompt``, ``entry_point`` and ``tests`` of ``{args, expected}``.
 
     Raises:
-        ConfigError: The row is of neither form.
+        ConfigError: The row has neither format.
     """
     text = next((row[key] for key in ("problem", "question", "prompt") if isinstance(row.get(key), str)), None)
     tests = _read(next((row[key] for key in ("tests", "ground_truth") if row.get(key)), None))
@@ -421,7 +421,7 @@ def _test(test: dict[str, Any], functional: bool) -> Case:
 
 
 def _read(value: Any) -> Any:
-    """A value that may stand as JSON, or as Python writes it; a text that is neither is itself."""
+    """Parse a text as JSON or as a Python literal; any other value is returned unchanged."""
     if not isinstance(value, str):
         return value
     try:

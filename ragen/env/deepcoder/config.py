@@ -1,4 +1,4 @@
-"""RAGEN 2026's configuration of DeepCoder, and what it means here."""
+"""RAGEN 2026's configuration of DeepCoder, and its translation to that of the code environment."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class DeepCoderEnvConfig:
 
     Attributes:
         render_mode: ``"text"``.
-        max_steps: Programs that may be tried.
+        max_steps: Maximum number of programs per episode.
         invalid_action_score: The reward of an empty answer.
-        dataset_path: A JSONL file in DeepCoder's form; None plays generated problems, where RAGEN downloads a data set.
-        cache_dir: Accepted, and of no use: nothing is downloaded.
-        split: Of generated problems: ``"train"``, or another for those that are held out.
-        cpu_seconds: Processor time of a program, for all tests together.
-        memory_mb: Memory of a program.
+        dataset_path: A JSONL file in DeepCoder's format; None for generated problems, where RAGEN downloads a data set.
+        cache_dir: Accepted but unused, since nothing is downloaded.
+        split: The split of generated problems: ``"train"``, or any other name for held-out ones.
+        cpu_seconds: Processor time limit of a program in seconds, for all tests together.
+        memory_mb: Memory limit of a program, in MiB.
     """
 
     render_mode: str = "text"
@@ -39,7 +39,7 @@ class DeepCoderEnvConfig:
         """Check every value.
 
         Raises:
-            ConfigError: A value cannot work.
+            ConfigError: A value is invalid.
         """
         require(is_integer(self.max_steps, 1), _TYPE, "max_steps", self.max_steps, "an integer of at least 1")
         score = self.invalid_action_score
@@ -54,5 +54,5 @@ class DeepCoderEnvConfig:
         )
 
     def code(self) -> CodeEnvConfig:
-        """The same as the code environment is told."""
+        """The equivalent configuration of the code environment."""
         return self._code

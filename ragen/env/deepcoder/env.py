@@ -1,7 +1,7 @@
 """DeepCoder: as :class:`~ragen.env.code.env.CodeEnv`, with RAGEN 2026's rewards, texts and infos.
 
-Unlike RAGEN, whose programs run with the rights of the trainer and beside the expected answers, these run in the
-sandbox, and a function's result is compared as a value, not as a text.
+RAGEN runs programs with the trainer's rights and next to the expected answers. Here they run in the sandbox, and a
+function's result is compared as a value, not as a text.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ragen.env.deepcoder.config import DeepCoderEnvConfig
 
 
 class DeepCoderEnv(CodeEnv):
-    """Write a program that passes a problem's tests; every try earns the share that it passes."""
+    """Asks for a program that passes a problem's tests; every try earns the share of tests it passes."""
 
     config_class = DeepCoderEnvConfig
     save, load = CodeEnv.save, CodeEnv.load  # it adds nothing to the state
 
     def __init__(self, config: DeepCoderEnvConfig | None = None) -> None:
-        """Take a configuration; see :class:`CodeEnv`."""
+        """See :class:`CodeEnv`."""
         self.deepcoder = config or DeepCoderEnvConfig()
         super().__init__(self.deepcoder.code())
 
@@ -29,7 +29,7 @@ class DeepCoderEnv(CodeEnv):
         return super().reset(seed, "train" if self.deepcoder.split == "train" else "val")
 
     def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        """Try a program; see :meth:`CodeEnv.step`. An empty answer is refused, and counts as no try."""
+        """Try a program; see :meth:`CodeEnv.step`. An empty answer is rejected and does not count as a try."""
         if self.problem is not None and not action.strip():
             self.observation = f"{self._introduced()}\n\nFeedback: Empty action"
             none = {"action_is_effective": False, "action_is_valid": False, "success": False, "error": "Empty action"}
@@ -39,7 +39,7 @@ class DeepCoderEnv(CodeEnv):
         return self.observation, share, done, {**info, "action_is_effective": success, "pass_reward": share}
 
     def _report(self, verdict: problems.Verdict, done: bool) -> str:
-        """RAGEN's observations: right or wrong at the end, and before that the problem with what has failed."""
+        """RAGEN's observations: the problem and the failure, or the verdict after the last try."""
         if done:
             return "Correct!" if all(verdict.passed) else "Incorrect."
         detail = f"Passed {sum(verdict.passed)}/{len(verdict.passed)} tests. {verdict.failure}"

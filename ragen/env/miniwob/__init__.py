@@ -1,4 +1,4 @@
-"""Tasks of MiniWoB++: small web pages, in a real Chromium."""
+"""MiniWoB++: tasks on small web pages, in a real Chromium."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Try which tasks play equally: ``python -m ragen.env.miniwob [--seeds 2] [--steps 6] [TASK ...]``.
+"""Check which tasks play equally: ``python -m ragen.env.miniwob [--seeds 2] [--steps 6] [TASK ...]``.
 
-Two processes, with another hash seed and the tasks in another order, play the same seeds with the same example actions,
-each episode in a context of its own. A task whose pages, rewards or ends differ anywhere is not equal. Prints for each
-task its name, ``equal`` or ``not equal``, and the seed and step that differed first.
+Two processes with different hash seeds play the same seeds with the same example actions, the tasks in different
+orders, each episode in its own browser context. A task is not equal if a page, a reward or an end differs. For each
+task, the command prints its name, ``equal`` or ``not equal``, and the first seed and step that differed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ragen.env.miniwob.env import MiniWobEnv
 
 
 def all_tasks() -> list[str]:
-    """Every page of the package."""
+    """The names of all tasks in the package."""
     return sorted(path.stem for path in (pages() / "miniwob").glob("*.html"))
 
 
 def episode(name: str, seed: int, steps: int) -> list[str]:
-    """A digest of everything after each step of an episode."""
+    """Play an episode; returns a digest of everything after each step."""
     config = MiniWobEnvConfig()
-    config.tasks = [name]  # also one that a configuration refuses
+    config.tasks = [name]  # bypasses the check: the package may have new tasks
     env, rng, found = MiniWobEnv(config), Random(f"{name} {seed}"), []
     shown, done, number = env.reset(seed), False, 0
     heard: list[object] = [shown]
@@ -45,7 +45,7 @@ def episode(name: str, seed: int, steps: int) -> list[str]:
 
 
 def main() -> int:
-    """Play, or compare two processes that do; 1 if a task is not equal."""
+    """Run the command; returns 1 if a task is not equal."""
     reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     reader.add_argument("tasks", nargs="*", help="names; all tasks of the package without any")
     reader.add_argument("--seeds", type=int, default=2)
@@ -81,7 +81,7 @@ def main() -> int:
 
 
 def compared(first: list[list[str]] | None, second: list[list[str]] | None) -> str:
-    """What to say of a task, given the digests of both processes; None where one could not play it."""
+    """The verdict on a task, given the digests of both processes; None for a process that could not play it."""
     if first is None or second is None:
         return "failed"
     for seed, episodes in enumerate(zip(first, second, strict=True)):

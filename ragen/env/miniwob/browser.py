@@ -1,14 +1,14 @@
-"""One Chromium for all environments of a process, shut in a bubblewrap without a network.
+"""One Chromium for all environments of a process, inside bubblewrap and without a network.
 
 ::
 
     worker process                  | playwright's driver (node) | bubblewrap: own processes, users, network (none)
-    Browser: a thread of its own ---- pipe --------------------------- Chromium, with its own sandbox for pages
-      Page: a context each          |                            |   its profile, in memory
+    Browser: its own thread -------- pipe --------------------------- Chromium, with its own sandbox for pages
+      Page: one context each        |                            |   its profile, in memory
 
-The profile lies in a file system in memory that ends with the browser, and the browser ends with the worker, however
-that ends. Chromium sees the pages, its own files and fonts, and nothing else of the machine; it never runs as root, and
-never without its own sandbox.
+The profile is in an in-memory file system that disappears with the browser, and the browser ends with its worker, even
+if the worker is killed. Chromium sees the pages, its own files and fonts, and nothing else of the machine. It never
+runs as root, and never without its own sandbox.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from ragen.resources import Lease, environment_variable, temporary_folder, worke
 T = TypeVar("T")
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-"""What is looked for on the path where a configuration names no browser."""
+"""The programs to look for on the path if a configuration names no browser."""
 
 SIZE = {"width": 500, "height": 400}
-WAIT = 120_000  # milliseconds for one thing that a page is asked; a crowded machine may need half a minute
-BEGINNING = 10_000  # milliseconds that a page's clock says when its episode begins
-TICK = 1000  # milliseconds that the page's clock continues with each action
+WAIT = 120_000  # milliseconds for one request to a page; a busy machine may need half a minute
+BEGINNING = 10_000  # milliseconds on a page's clock when its episode begins
+TICK = 1000  # milliseconds by which each action advances the page's clock
 _INSTALL = "apt-get install chromium bubblewrap"
 _SEEN = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/opt/google", "/etc/fonts", "/etc/alternatives", "/etc/chromium")
 _SEEN_FILES = ("/etc/chromium.d", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime")
@@ -45,26 +45,26 @@ _SWITCHES = ["--disable-gpu", "--disable-dev-shm-usage", "--mute-audio", "--forc
 
 
 def pages() -> Path:
-    """The folder of MiniWoB++'s pages, in the package ``miniwob``, of which nothing is imported.
+    """The folder of MiniWoB++'s pages, in the package ``miniwob``, which is not imported.
 
     Raises:
-        MissingExtraError: It is not installed.
+        MissingExtraError: The package is not installed.
     """
     with needs("browser", "a page of MiniWoB++"):
         return package_folder("miniwob") / "html"
 
 
 def browser_of(path: str | None) -> str | None:
-    """The browser at a path, or the system's; None where there is none."""
+    """The browser at a path, or the system's if the path is None; None if there is none."""
     if path is not None:
         return path if os.access(path, os.X_OK) else None
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
 def missing(path: str | None = None) -> list[str]:
-    """What this machine lacks, each with the command that brings it; nothing is started."""
+    """What this machine lacks, each with the command that installs it; nothing is started."""
     if sys.platform != "linux":
-        return [f"Linux: this is {sys.platform}, which has no namespaces to shut a browser in"]
+        return [f"Linux: this is {sys.platform}, which has no namespaces to isolate a browser"]
     lacks = [f"{name}: {install_command('browser')}" for name in missing_packages("browser")]
     if browser_of(path) is None:
         lacks.append(f"{path or 'Chromium'}: {_INSTALL}")
@@ -74,26 +74,26 @@ def missing(path: str | None = None) -> list[str]:
 
 
 def hold_browser(path: str | None) -> Lease[Browser]:
-    """This process's browser, started now if there is none.
+    """A lease of this process's browser, which is started if there is none.
 
     Raises:
-        SandboxError: It cannot be had here.
+        SandboxError: A browser cannot run here.
     """
     if lacks := missing(path):
-        raise SandboxError(f"A browser cannot be had here. Missing: {'; '.join(lacks)}.")
+        raise SandboxError(f"A browser cannot run here. Missing: {'; '.join(lacks)}.")
     return worker_resource(("chromium", path), lambda: Browser(path), Browser.close)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a page shows.
+    """The visible state of a page.
 
     Attributes:
-        task: What is asked.
-        elements: Its elements, a line each, with numbers from 1.
-        count: How many there are.
-        reward: The task's raw reward; 0 until it is over.
-        done: Whether it is over.
+        task: The task's text.
+        elements: The visible elements, one per line, numbered from 1.
+        count: Number of elements.
+        reward: The task's raw reward; 0 until the task is over.
+        done: Whether the task is over.
     """
 
     task: str
@@ -104,10 +104,10 @@ class Seen:
 
 
 class Browser:
-    """A Chromium and the thread that speaks with it: playwright wants one, and no event loop in it."""
+    """A Chromium and the thread that drives it: playwright needs one thread, without an event loop."""
 
     def __init__(self, path: str | None) -> None:
-        """Start it.
+        """Start the browser.
 
         Raises:
             SandboxError: It does not start.
@@ -119,7 +119,7 @@ class Browser:
         except Exception as error:
             self._thread.shutdown()
             text = str(error).strip().splitlines()
-            raise SandboxError(f"A browser does not start: {text[0] if text else error!r}.") from error
+            raise SandboxError(f"The browser does not start: {text[0] if text else error!r}.") from error
 
     def _start(self, path: str | None) -> None:
         with needs("browser", "a browser"):
@@ -128,7 +128,7 @@ class Browser:
         script = folder / f"chromium-{threading.get_ident()}"
         script.write_text(_script(str(browser_of(path)), pages(), folder))
         script.chmod(stat.S_IRWXU)
-        with environment_variable("TMPDIR", str(folder)):  # of the driver, which lives as long as the browser
+        with environment_variable("TMPDIR", str(folder)):  # for the driver, which lives as long as the browser
             self._driver = sync_playwright().start()
         self._browser: Any = None
         try:
@@ -140,15 +140,15 @@ class Browser:
             raise
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Run a function in the browser's thread, and wait for it.
+        """Run a function in the browser's thread and return its result.
 
         Raises:
-            ResourceError: The browser, or its driver, failed.
+            ResourceError: The browser or its driver failed.
         """
         from playwright.sync_api import Error
 
         if self._pid != os.getpid():
-            raise ResourceError("this process is a fork of the one that has started the browser.")
+            raise ResourceError("this process is a fork of the one that started the browser.")
         try:
             asked = self._thread.submit(function, *arguments)
         except RuntimeError as error:
@@ -159,11 +159,11 @@ class Browser:
             raise ResourceError(f"the browser failed: {str(error).splitlines()[0]}") from error
 
     def open(self, task: str, seed: str) -> Page:
-        """Begin a task in a context of its own."""
+        """Open a task's page in a new context."""
         return self.call(Page, self, self._browser, task, seed)
 
     def close(self) -> None:
-        """End it."""
+        """End the browser."""
         if self._pid == os.getpid():
             self._thread.submit(self._stop)
             self._thread.shutdown()
@@ -176,7 +176,7 @@ class Browser:
 
 
 def _script(browser: str, html: Path, folder: Path) -> str:
-    """A program that playwright starts as if it were the browser; descriptors 3 and 4 are its pipe."""
+    """A script that playwright starts in place of the browser; descriptors 3 and 4 are its pipe."""
     import shlex
 
     seen = [*_SEEN, *_SEEN_FILES, str(Path(browser).resolve().parent)]
@@ -196,10 +196,10 @@ _SCRIPT = Path(__file__).with_name("page.js")
 
 
 class Page:
-    """A task's page, in a context of its own; its methods run in the caller's thread and wait for the browser's."""
+    """A task's page in its own context; methods run in the caller's thread and wait for the browser's."""
 
     def __init__(self, browser: Browser, chromium: Any, task: str, seed: str) -> None:
-        """Load it and begin the episode; in the browser's thread."""
+        """Load the page and begin the episode; called in the browser's thread."""
         self._browser = browser
         self._context = chromium.new_context(
             viewport=SIZE,
@@ -215,7 +215,7 @@ class Page:
         self._context.clock.pause_at(1)
         self._page = self._context.new_page()
         self._page.goto((pages() / "miniwob" / f"{task}.html").as_uri(), wait_until="load")
-        # the clock was installed some milliseconds before it was stopped, and frames of animations count from there
+        # The clock ran for some milliseconds between install and pause, and animation frames count from its start.
         self._page.clock.run_for(BEGINNING - round(self._page.evaluate("() => performance.now()")))
         self._page.clock.set_system_time(BEGINNING / 1000)
         self._page.evaluate("seed => ragenPage.begin(seed)", seed)
@@ -226,12 +226,15 @@ class Page:
         return Seen(**self._page.evaluate("() => ragenPage.look()"))
 
     def act(self, verb: str, number: int, text: str) -> bool:
-        """Do something, and look; whether it could be done.
+        """Carry out an action and update :attr:`seen`.
 
         Args:
             verb: ``"click"``, ``"type"``, ``"select"`` or ``"scroll"``.
-            number: The element's.
-            text: What to type, which option to choose (several with ``|`` between), ``"up"`` or ``"down"``.
+            number: The number of the element.
+            text: The text to type, the option to select (several separated by ``|``), or ``"up"`` or ``"down"``.
+
+        Returns:
+            Whether the element accepted the action.
 
         Raises:
             ResourceError: The browser failed.
@@ -257,5 +260,5 @@ class Page:
         return bool(done)
 
     def close(self) -> None:
-        """Give the context back."""
+        """Close the context."""
         self._browser.call(self._context.close)

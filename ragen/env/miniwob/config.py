@@ -1,4 +1,4 @@
-"""What MiniWoB++'s environment can be told: which tasks, how many actions, which browser."""
+"""The configuration of the MiniWoB++ environment: tasks, number of actions, browser."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class MiniWobEnvConfig:
     """Configuration of :class:`~ragen.env.miniwob.env.MiniWobEnv`.
 
     Attributes:
-        tasks: Names of tasks, such as ``click-button``, of which the seed draws one; None takes all of
+        tasks: Names of tasks, such as ``click-button``, from which the seed draws one; None for all of
             :data:`~ragen.env.miniwob.tasks.PLAYABLE`.
-        max_steps: Actions of an episode.
-        browser_path: A Chromium or Chrome; None takes the system's.
+        max_steps: Maximum number of actions per episode.
+        browser_path: Path of a Chromium or Chrome; None for the system's.
         render_mode: ``"text"``.
     """
 
@@ -31,7 +31,7 @@ class MiniWobEnvConfig:
         """Check every value.
 
         Raises:
-            ConfigError: A value cannot work, or there is no such task.
+            ConfigError: A value is invalid, or a task does not exist.
         """
         listed = self.tasks is None or (isinstance(self.tasks, list | tuple) and bool(self.tasks))
         known = listed and all(
@@ -44,5 +44,5 @@ class MiniWobEnvConfig:
         require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
 
     def names(self) -> list[str]:
-        """The tasks to draw from."""
+        """The names of the tasks to draw from."""
         return list(PLAYABLE if self.tasks is None else self.tasks)

@@ -1,8 +1,8 @@
-"""MiniWoB++: a small web page, what to do on it, and clicks and keys until it is done.
+"""MiniWoB++: a small web page and a task, which is done by clicks and keys.
 
-A page's chance follows from the seed, its clock goes on by a second with each action and stands still in between, and
-nothing moves by itself. So an episode is equal wherever it is played; a page cannot be saved, and a lost one is played
-again from its first action.
+A page's random numbers follow from the seed. Its clock advances by a second per action and otherwise stands still, and
+nothing moves on its own, so an episode is the same wherever it is played. A page cannot be saved: a lost episode is
+replayed from its first action.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ragen.errors import ResourceError, SandboxError
 from ragen.resources import Lease
 
 LONGEST = 300
-"""Characters of the longest text that is typed."""
+"""Maximum length of a typed text, in characters."""
 
 _ACTION = re.compile(r"\s*(click|type|select|scroll)\s*\[\s*(\d{1,4})\s*(?:\|(.*))?\]\s*", re.S)
 _HINT = "click[n], type[n|text], select[n|text], scroll[n|down]"
 
 
 def read_action(action: str) -> tuple[str, int, str] | None:
-    """What an action does, to which element, and with which text; None if it is none.
+    """Parse an action into a verb, the number of an element and a text; None if it is malformed.
 
     Args:
         action: ``click[3]``, ``type[3|text]``, ``select[3|text]``, ``scroll[3|up]`` or ``scroll[3|down]``.
@@ -49,11 +49,11 @@ def read_action(action: str) -> tuple[str, int, str] | None:
 
 
 class MiniWobEnv(TextObservation, BaseLanguageBasedEnv):
-    """Do what a web page asks.
+    """Does tasks on web pages.
 
     Attributes:
         task: The task's name; None before the first reset.
-        steps: Actions of this episode.
+        steps: Number of actions taken in this episode.
     """
 
     config_class = MiniWobEnvConfig
@@ -63,14 +63,14 @@ class MiniWobEnv(TextObservation, BaseLanguageBasedEnv):
     action_hint = _HINT
 
     def __init__(self, config: MiniWobEnvConfig | None = None) -> None:
-        """Take a configuration, and look whether there is a browser.
+        """Check that a browser is available; it is started by the first reset.
 
         Raises:
-            SandboxError: There is none, or it could not be shut in.
+            SandboxError: There is no browser, or bubblewrap is missing.
         """
         self.config = config or MiniWobEnvConfig()
         if lacks := missing(self.config.browser_path):
-            raise SandboxError(f"A browser cannot be had here. Missing: {'; '.join(lacks)}.")
+            raise SandboxError(f"A browser cannot run here. Missing: {'; '.join(lacks)}.")
         self.task: str | None = None
         self.steps = 0
         self._page: Page | None = None
@@ -105,14 +105,14 @@ class MiniWobEnv(TextObservation, BaseLanguageBasedEnv):
         return self._page.seen
 
     def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        """Use the page.
+        """Carry out an action on the page.
 
         Args:
-            action: See :func:`read_action`; any text.
+            action: Any text; see :func:`read_action` for valid ones.
 
         Returns:
-            The page, the task's raw reward (0 until the episode is over; it may be negative), whether the episode is
-            over, and info: ``success``.
+            The observation; the task's raw reward (0 until the episode is over, possibly negative); whether the episode
+            is over; and info with ``success``.
 
         Raises:
             StateError: The environment was never reset.
@@ -130,7 +130,11 @@ class MiniWobEnv(TextObservation, BaseLanguageBasedEnv):
         self.steps += 1
         seen = self._seen()
         note = (
-            "" if done else f"That is no action: {_HINT}.\n" if read is None else "The element takes no such action.\n"
+            ""
+            if done
+            else f"Not an action. Use {_HINT}.\n"
+            if read is None
+            else "The element does not accept this action.\n"
         )
         over = seen.done or self.steps >= self.config.max_steps
         info = {
@@ -163,14 +167,14 @@ class MiniWobEnv(TextObservation, BaseLanguageBasedEnv):
             lease.discard()
 
     def close(self) -> None:
-        """Close the page; the browser ends with its last environment."""
+        """Close the page; the browser is closed with the last environment that uses it."""
         self._close_page()
         if self._lease is not None:
             self._lease.release()
             self._lease = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """The configuration alone: a page belongs to its browser. What is unpickled has to be reset."""
+        """Only the configuration, since a page belongs to its browser; an unpickled environment must be reset."""
         return {"config": self.config}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -178,7 +182,7 @@ class MiniWobEnv(TextObservation, BaseLanguageBasedEnv):
         self.__init__(state["config"])  # type: ignore[misc]
 
     def example_action(self, rng: Random) -> str:
-        """What the scripted player does, or anything that an element takes."""
+        """The scripted player's action, or any action that an element accepts."""
         seen = self._seen()
         number = rng.randint(1, max(1, seen.count))
         line = next((each for each in seen.elements.splitlines() if each.startswith(f"[{number}] ")), "")

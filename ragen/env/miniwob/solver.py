@@ -1,4 +1,4 @@
-"""A player of some tasks, who reads what the page shows and nothing else."""
+"""A scripted player of some tasks, which reads only the observation."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Element(NamedTuple):
 
     Attributes:
         number: Its number.
-        kind: Its tag, and the type of an input.
-        text: Its own text.
-        rest: What else is said of it.
+        kind: Its tag, with the type of an input.
+        text: Its text.
+        rest: The rest of the line.
     """
 
     number: int
@@ -27,16 +27,16 @@ _QUOTED = re.compile(r'"([^"]*)"')
 
 
 def elements_of(shown: str) -> list[Element]:
-    """The numbered lines of an observation."""
+    """The elements that an observation lists."""
     found = (_LINE.fullmatch(line) for line in shown.splitlines())
     return [Element(int(m[1]), m[2], (m[3] or "").replace('\\"', '"'), m[4]) for m in found if m]
 
 
 def solve(shown: str) -> str | None:
-    """The next action on a page; None where the player knows none.
+    """The next action; None if the player knows none.
 
     Args:
-        shown: An observation: the task, and numbered elements.
+        shown: An observation: the task and the numbered elements.
     """
     asked = re.search(r"Task: (.*)", shown)
     if asked is None:
@@ -65,7 +65,7 @@ class _Reader:
         return None
 
     def fill(self, *texts: str) -> str | None:
-        """Write texts into the fields in order, and submit."""
+        """Type texts into the fields in order, then submit."""
         fields = [each for each in self.elements if each.kind in ("input text", "input password", "textarea")]
         for field, text in zip(fields, texts, strict=False):
             if f'value="{text}"' not in field.rest:
@@ -80,11 +80,11 @@ class _Reader:
         return None
 
     def named(self) -> str | None:
-        """Click what is named in quotes."""
+        """Click the element whose text is quoted in the task."""
         return self.click(self.first(text=self.quoted[0])) if self.quoted else None
 
     def sum(self) -> str | None:
-        """Work out the sum that is shown."""
+        """Solve the arithmetic problem."""
         shown = " ".join(element.text for element in self.elements)
         found = re.search(r"(\d+)\s*([-+x*])\s*(\d+)\s*=", shown)
         if found is None:
@@ -93,11 +93,11 @@ class _Reader:
         return self.fill(str({"+": left + right, "-": left - right}.get(found[2], left * right)))
 
     def login(self) -> str | None:
-        """Name and password."""
+        """Type the user name and the password, then submit."""
         return self.fill(*self.quoted[:2]) if len(self.quoted) >= 2 else None
 
     def boxes(self) -> str | None:
-        """Mark the boxes that are named, and submit."""
+        """Check the named boxes, then submit."""
         wanted = {
             each.strip().lower()
             for each in re.sub(r"^select | and click submit\.?$", "", self.task, flags=re.I).split(",")
@@ -113,7 +113,7 @@ class _Reader:
         return self.submit()
 
     def choice(self) -> str | None:
-        """Choose from a list, and submit."""
+        """Select from a list, then submit."""
         found = re.search(r"select (.*) from the list", self.task, re.I)
         box = self.first("select")
         if found is None or box is None:
@@ -122,19 +122,19 @@ class _Reader:
         return self.submit() if selected.strip() == found[1] else f"select[{box.number}|{found[1]}]"
 
     def field(self) -> str | None:
-        """Put the cursor into a field."""
+        """Focus the text field."""
         return self.click(self.first("input text"))
 
     def button(self) -> str | None:
-        """The only button."""
+        """Click the first button."""
         return self.click(self.first("button"))
 
     def once(self) -> str | None:
-        """Write what is quoted, and submit."""
+        """Type the quoted text into the fields, then submit."""
         return self.fill(self.quoted[0], self.quoted[0]) if self.quoted else None
 
     def closed(self) -> str | None:
-        """Close the dialogue."""
+        """Close the dialog."""
         return self.click(self.first("button", text="close") or self.first("button"))
 
 

@@ -1,4 +1,4 @@
-"""MiniWoB++'s tasks, as the package miniwob 1.1 has them, by what ``python -m ragen.env.miniwob`` found of them."""
+"""The tasks of the package miniwob 1.1, as classified by ``python -m ragen.env.miniwob``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLAYABLE = _names(
     use-autocomplete use-autocomplete-nodelay use-spinner visual-addition
     """
 )
-"""Tasks that play equally, and that clicks, keys, choices and scrolling can do."""
+"""Tasks that play equally and can be done by clicking, typing, selecting and scrolling."""
 
 OUT_OF_REACH = _names(
     """
@@ -36,4 +36,4 @@ OUT_OF_REACH = _names(
     text-editor use-colorwheel use-colorwheel-2 use-slider use-slider-2
     """
 )
-"""Tasks that play equally, but want dragging, drawing, hovering, marking of text, or sight of what is not told."""
+"""Tasks that play equally, but need dragging, drawing, hovering, text selection, or sight of what has no text."""

@@ -1,4 +1,4 @@
-"""The worker's side of a sandbox: what it needs, how it is started, and how a run is asked for."""
+"""The worker's side of a sandbox: its requirements, its start, and requests for runs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from ragen.env.sandbox.system_calls import compile_filter, load_library
 from ragen.errors import ResourceError, SandboxError
 from ragen.resources import Lease, worker_resource
 
-NOBODY = 65534  # whom a sandbox runs as that root starts: root's processes are not counted
+NOBODY = 65534  # the user of a sandbox started by root, since RLIMIT_NPROC does not apply to root
 INSIDE = 1000
-STARTING = 60.0  # seconds
-FIXED_BYTES = 1 << 16  # of what stands where random bytes are read
+STARTING = 60.0  # seconds that a sandbox may take to start
+FIXED_BYTES = 1 << 16  # size of the file in place of /dev/random and /dev/urandom
 _INSTALL = "apt-get install bubblewrap"
 _FAKETIME = "/usr/lib/*/faketime/libfaketime.so.1"
 
@@ -38,17 +38,17 @@ Reason = Literal["", "time", "memory", "processes", "output", "waits"]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a run may use.
+    """The limits of a run.
 
     Attributes:
-        cpu_seconds: Processor time of all its processes together.
-        memory_mb: Address space of each process, and resident memory of all of them.
-        disk_mb: Files that it writes.
-        files_at_most: How many files there may be, those that were there among them.
-        processes: At a time.
-        output_bytes: What it prints or sends.
-        wait_seconds: How long all of it may wait, using no processor time.
-        wall_seconds: After so long by the clock, the run is an error of the environment; far more than all others.
+        cpu_seconds: Processor time of all its processes together, in seconds.
+        memory_mb: Address space of each process, and resident memory of all together, in MiB.
+        disk_mb: Total size of its files, in MiB.
+        files_at_most: Number of files, including those that exist at the start.
+        processes: Number of simultaneous processes.
+        output_bytes: Size of its output, in bytes.
+        wait_seconds: Seconds for which all its processes may wait without using processor time.
+        wall_seconds: Wall-clock seconds after which the run is an error of the environment; far above the others.
     """
 
     cpu_seconds: float = 2.0
@@ -65,8 +65,9 @@ class Profile(NamedTuple):
     """A kind of sandbox.
 
     Attributes:
-        name: What messages call it.
-        commands: Whether it runs a shell and the system's commands; else Python programs that start no process.
+        name: Its name in messages.
+        commands: Whether it runs a shell and the system's commands; otherwise it runs Python programs, which cannot
+            start processes.
     """
 
     name: str
@@ -77,14 +78,14 @@ PROGRAMS, SHELL = Profile("programs", False), Profile("shell", True)
 
 
 class Ended(NamedTuple):
-    """How a run ended.
+    """The result of a run.
 
     Attributes:
-        stopped: Which limit it went over; "" where none. A run that was stopped has changed nothing.
-        status: Its exit code, or minus the number of the signal that ended it.
-        cpu: Seconds of processor time.
-        header: What else was reported.
-        body: What it sent or printed, and then contents of files.
+        stopped: The limit it exceeded, or "". The changes of a stopped run are discarded.
+        status: Its exit code, or the negated number of the signal that ended it.
+        cpu: Processor time, in seconds.
+        header: The whole report.
+        body: Its output, followed by the contents of changed files.
     """
 
     stopped: Reason
@@ -95,10 +96,10 @@ class Ended(NamedTuple):
 
 
 def missing(profile: Profile) -> list[str]:
-    """What this machine lacks for a sandbox of this kind, each with the command that brings it; nothing is started."""
+    """What this machine lacks for such a sandbox, each with the command that installs it; nothing is started."""
     lacks = []
     if sys.platform != "linux":
-        return [f"Linux: this is {sys.platform}, which has no namespaces to shut a program in"]
+        return [f"Linux: this is {sys.platform}, which has no namespaces to isolate a program"]
     if shutil.which("bwrap") is None:
         lacks.append(f"bubblewrap: {_INSTALL}")
     try:
@@ -106,11 +107,11 @@ def missing(profile: Profile) -> list[str]:
     except SandboxError as error:
         lacks.append(str(error))
     if _interpreter() is None:
-        lacks.append("a Python that everyone may read: apt-get install python3")
+        lacks.append("a Python that every user can read: apt-get install python3")
     if profile.commands:
         lacks += [f"{command}: apt-get install {package}" for command, package in _COMMANDS if not _there(command)]
         if faketime() is None:
-            lacks.append("libfaketime, which keeps the clock still: apt-get install libfaketime")
+            lacks.append("libfaketime, which stops the clock: apt-get install libfaketime")
     return lacks
 
 
@@ -129,12 +130,12 @@ def _there(command: str) -> bool:
 
 
 def faketime() -> str | None:
-    """The library that keeps clocks still, preloaded by what a shell starts."""
+    """The library that stops the clock, preloaded into the commands of a shell."""
     return next(iter(sorted(glob.glob(_FAKETIME))), None)
 
 
 def _interpreter() -> str | None:
-    """The Python that runs inside: this one, or else the system's where only its owner may read this one."""
+    """The Python to run inside: this one, or the system's if other users cannot read this one."""
     for candidate in (getattr(sys, "_base_executable", sys.executable), "/usr/local/bin/python3", "/usr/bin/python3"):
         path = os.path.realpath(candidate)
         if os.path.exists(path) and all(_open_to_all(parent) for parent in (Path(path), *Path(path).parents)):
@@ -148,9 +149,9 @@ def _open_to_all(path: Path) -> bool:
 
 @lru_cache
 def _arguments(profile: Profile) -> list[str]:
-    """Bubblewrap's command line: a root that nothing can be written to, without packages, homes and network.
+    """Bubblewrap's command line: a read-only root without installed packages, homes or a network.
 
-    Installed packages are covered, since data sets are installed as packages, and so is this one.
+    Installed packages are hidden because data sets are installed as packages, and so is this package.
     """
     python = _interpreter()
     assert python is not None
@@ -165,7 +166,7 @@ def _arguments(profile: Profile) -> list[str]:
             line += ["--symlink", os.readlink(folder), folder]
         elif os.path.isdir(folder):
             line += ["--ro-bind", folder, folder]
-    if profile.commands and os.path.isdir("/etc/alternatives"):  # where awk and others lead to
+    if profile.commands and os.path.isdir("/etc/alternatives"):  # awk and others are links to it
         line += ["--ro-bind", "/etc/alternatives", "/etc/alternatives"]
     for hidden in _packages(profile, python):
         line += ["--tmpfs", hidden, "--remount-ro", hidden]
@@ -189,7 +190,7 @@ def _trees(profile: Profile, python: str) -> list[str]:
 
 
 def _packages(profile: Profile, python: str) -> list[str]:
-    """Folders of installed packages below what is bound."""
+    """Folders of installed packages below the bound folders."""
     found: set[str] = set()
     for tree in _trees(profile, python):
         for pattern in ("lib/python3*/*-packages", "local/lib/python3*/*-packages", "python3*/*-packages"):
@@ -200,7 +201,7 @@ def _packages(profile: Profile, python: str) -> list[str]:
 
 
 _SCRIPT = "/run/sandbox.py"
-# Addresses are drawn as a program starts, so it is started by another, which imports too little to take long.
+# Addresses are randomized at exec, so a small program turns randomization off and then executes the real one.
 _FIX_ADDRESSES = """\
 import ctypes, os, resource, sys
 ctypes.CDLL(None).personality(0x0040000)  # ADDR_NO_RANDOMIZE
@@ -211,7 +212,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 @lru_cache
 def _files() -> dict[str, tuple[str, bytes]]:
-    """What stands in the sandbox where what would differ from run to run stands elsewhere, by name: path, contents."""
+    """Files that replace the machine's own in the sandbox, by name: path and contents."""
     users = f"root:x:0:0::/:/bin/false\nagent:x:{INSIDE}:{INSIDE}::{inside.HOME}:/bin/bash\n"
     return {
         "random": ("/dev/random", hashlib.shake_256(b"random").digest(FIXED_BYTES)),
@@ -223,16 +224,16 @@ def _files() -> dict[str, tuple[str, bytes]]:
 
 
 class Sandbox:
-    """A sandbox that runs jobs one after the other; it ends with its worker."""
+    """A sandbox that runs one job at a time; it ends with its worker."""
 
     def __init__(self, profile: Profile) -> None:
-        """Start one, and wait until it is ready.
+        """Start a sandbox and wait until it is ready.
 
         Raises:
-            SandboxError: It cannot be had here; the message says what is missing.
+            SandboxError: It cannot run here; the message names what is missing.
         """
         if lacks := missing(profile):
-            raise SandboxError(_cannot_be_had(profile, lacks))
+            raise SandboxError(_cannot_run(profile, lacks))
         self.profile, self.started = profile, time.time()
         self._lock = threading.Lock()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -244,7 +245,7 @@ class Sandbox:
             said = self._said()
             self.close()
             raise SandboxError(
-                f"bubblewrap cannot make a sandbox here: {said or error}. It needs user namespaces: "
+                f"bubblewrap cannot create a sandbox here: {said or error}. It needs user namespaces: "
                 "sysctl kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0; in a "
                 "container, --security-opt seccomp=unconfined --security-opt systempaths=unconfined."
             ) from error
@@ -281,7 +282,7 @@ class Sandbox:
             raise EOFError("it ended as it started")
 
     def _said(self) -> str:
-        """What bubblewrap printed; it has ended, or is ended."""
+        """End bubblewrap and return its error output."""
         with suppress(OSError, subprocess.TimeoutExpired):
             self._control.close()
             assert self._process.stderr is not None
@@ -291,20 +292,20 @@ class Sandbox:
 
     @property
     def alive(self) -> bool:
-        """Whether it can run something."""
+        """Whether the sandbox can run jobs."""
         return self._process.poll() is None
 
     def run(self, job: dict[str, Any], limits: Limits, body: bytes = b"") -> Ended:
         """Run a job.
 
         Args:
-            job: What :mod:`~ragen.env.sandbox.inside` reads: ``kind`` and the rest.
-            limits: What it may use.
-            body: Contents of its files, one after the other.
+            job: ``kind`` and the other keys that :mod:`~ragen.env.sandbox.inside` reads.
+            limits: The limits of the run.
+            body: The contents of its files, concatenated.
 
         Raises:
-            SandboxError: The run took longer than ``wall_seconds``, or the sandbox ended. Nothing follows from that
-                about what was run.
+            SandboxError: The run took longer than ``wall_seconds``, or the sandbox ended. This says nothing about the
+                program.
         """
         with self._lock:
             ours, theirs = socket.socketpair()
@@ -318,12 +319,12 @@ class Sandbox:
                 except TimeoutError as error:
                     self.close()
                     raise SandboxError(
-                        f"a run in the sandbox was not over after {limits.wall_seconds:g} s; this machine may be "
-                        "overloaded, and nothing follows about what was run."
+                        f"a run in the sandbox did not end within {limits.wall_seconds:g} s; this machine may be "
+                        "overloaded, so this says nothing about the program."
                     ) from error
                 except (EOFError, OSError) as error:
                     self.close()
-                    raise SandboxError(f"the sandbox ended while it ran something: {error}.") from error
+                    raise SandboxError(f"the sandbox ended during a run: {error}.") from error
         if "failed" in header:
             self.close()
             raise SandboxError(f"the sandbox could not prepare a run: {header['failed']}")
@@ -337,7 +338,7 @@ class Sandbox:
             raise SandboxError(f"the sandbox has ended: {error}.") from error
 
     def close(self) -> None:
-        """End it, and what runs in it; may be called twice."""
+        """End the sandbox and everything in it; may be called twice."""
         self._control.close()
         if self._process.poll() is None:
             self._process.kill()
@@ -354,23 +355,23 @@ def _in_memory(name: str, data: bytes) -> int:
 
 
 class InSandbox:
-    """An environment that runs things in the sandbox of its process, which all such environments there share.
+    """An environment that runs jobs in a sandbox, which all environments of a process share.
 
     Attributes:
-        profile: Which kind of sandbox.
+        profile: The kind of sandbox.
     """
 
     profile: ClassVar[Profile]
     _lease: tuple[int, Lease[Sandbox]] | None = None
 
     def require_sandbox(self) -> None:
-        """Refuse to be built where the sandbox cannot be had; nothing is started.
+        """Check the requirements of the sandbox; nothing is started.
 
         Raises:
             SandboxError: Something is missing.
         """
         if lacks := missing(self.profile):
-            raise SandboxError(_cannot_be_had(self.profile, lacks))
+            raise SandboxError(_cannot_run(self.profile, lacks))
 
     def run_inside(self, job: dict[str, Any], limits: Limits, body: bytes = b"") -> Ended:
         """Run a job; see :meth:`Sandbox.run`."""
@@ -382,7 +383,7 @@ class InSandbox:
             raise
 
     def hold_sandbox(self) -> Lease[Sandbox]:
-        """Have this process's sandbox, started now if there is none or it has ended."""
+        """A lease of this process's sandbox, which is started if there is none or it has ended."""
         if self._lease is not None:
             pid, lease = self._lease
             try:
@@ -398,7 +399,7 @@ class InSandbox:
         return lease
 
     def close(self) -> None:
-        """Give the sandbox back; it ends with its last environment."""
+        """Release the sandbox; it ends with the last environment that uses it."""
         if self._lease is not None:
             pid, lease = self._lease
             self._lease = None
@@ -406,9 +407,9 @@ class InSandbox:
                 lease.release()
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the sandbox, which is its process's."""
+        """All but the sandbox, which belongs to its process."""
         return {name: value for name, value in vars(self).items() if name != "_lease"}
 
 
-def _cannot_be_had(profile: Profile, lacks: Sequence[str]) -> str:
-    return f"A sandbox for {profile.name} cannot be had here. Missing: {'; '.join(lacks)}."
+def _cannot_run(profile: Profile, lacks: Sequence[str]) -> str:
+    return f"A sandbox for {profile.name} cannot run here. Missing: {'; '.join(lacks)}."

@@ -1,13 +1,13 @@
-"""What runs in the sandbox: a script of its own, with nothing but the standard library.
+"""The script that runs in the sandbox; it uses only the standard library.
 
-The zygote imports what programs use and then waits for runs. For each it forks a keeper, which gives the run mounts
-and processes of its own, forks it, counts what it uses, ends it, and reports over the run's own link. Zygote and keeper
-are ours and keep their capabilities within the sandbox; the run has none.
+The zygote imports modules that programs use, then waits for runs. For each run it forks a keeper, which creates the
+run's mounts and processes, forks the run, counts its resources, ends it, and reports over the run's own link. Zygote
+and keeper execute only this script and keep their capabilities within the sandbox; the run has none.
 
-A keeper stops a run for what is counted, never for what the clock says: processor time, bytes, processes, and looks at
-which all of its threads wait while it uses no processor time. A run that merely gets no processor is not stopped.
+A keeper stops a run for what it counts, never for elapsed time: processor time, bytes, processes, and the number of
+looks at which all threads waited and no processor time was used. A run that is merely not scheduled is not stopped.
 
-A frame on a link is two lengths, a JSON header, and bytes.
+A frame on a link consists of two lengths, a JSON header, and bytes.
 """
 
 import base64
@@ -28,13 +28,13 @@ import sys
 import time
 import traceback
 
-LOOK = 0.02  # seconds between two looks at what a run uses
+LOOK = 0.02  # seconds between two looks at a run's resources
 TICKS = os.sysconf("SC_CLK_TCK")
 LAYER, HOME = "/run/layer", "/home/agent"
-EPOCH = 1704067200  # 2024-01-01, UTC: what every file and every clock says
-MOST_ANSWER = 8 << 20  # bytes that a program may send back
+EPOCH = 1704067200  # 2024-01-01, UTC: the time of all files and clocks
+MOST_ANSWER = 8 << 20  # maximum bytes that a program may send back
 SENDING, FOLDER, FAILING = 3, 4, 5  # descriptors of a run
-DEEPEST = 60  # lists in lists of a value that is sent
+DEEPEST = 60  # maximum nesting of a value to send
 
 _NEW_MOUNTS, _NEW_PROCESSES, _NEW_IPC = 0x20000, 0x20000000, 0x08000000
 _READ_ONLY, _BIND, _DETACH, _NOSUID, _NODEV = 1, 4096, 2, 2, 4
@@ -47,11 +47,11 @@ class _Filter(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p)]
 
 
-# Values that travel
+# Encoding of values
 
 
 def encode(value, depth=0):
-    """A value as JSON can hold it, with the kinds that it has no word for in a list behind a letter."""
+    """Encode a value for JSON; types that JSON lacks become a list that starts with a letter."""
     if value is None or isinstance(value, (bool, str)):
         return value if value is None or isinstance(value, bool) else str(value)
     if isinstance(value, int):
@@ -74,25 +74,25 @@ def encode(value, depth=0):
 
 
 class Unknown:
-    """A value of a kind that does not travel; equal to nothing."""
+    """A value of a type that cannot be sent; equal to nothing."""
 
     def __init__(self, text):
-        """Keep what its ``repr`` said."""
+        """Keep its ``repr``."""
         self.text = str(text)
 
     def __eq__(self, other):
-        """Never."""
+        """Return False."""
         return False
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self):
-        """As it was."""
+        """The original ``repr``."""
         return self.text
 
 
 def decode(value):
-    """The value that :func:`encode` was given, of builtin types; what is malformed raises ``ValueError``."""
+    """Decode a result of :func:`encode` into builtin types; raises ``ValueError`` if it is malformed."""
     if not isinstance(value, list):
         if isinstance(value, dict):
             raise ValueError("an object")
@@ -120,13 +120,13 @@ def decode(value):
 
 
 def send_frame(link, header, body=b""):
-    """Send a header, which JSON can hold, and bytes."""
+    """Send a JSON header and bytes."""
     text = json.dumps(header).encode()
     link.sendall(_LENGTHS.pack(len(text), len(body)) + text + body)
 
 
 def receive_frame(link):
-    """A header and bytes; ``EOFError`` where the other side is gone."""
+    """Receive a header and bytes; raises ``EOFError`` if the other side is gone."""
     lengths = _LENGTHS.unpack(_exactly(link, _LENGTHS.size))
     return json.loads(_exactly(link, lengths[0])), _exactly(link, lengths[1])
 
@@ -146,7 +146,7 @@ def _exactly(link, count):
 
 
 def main():
-    """Be the zygote until the worker is gone."""
+    """Run the zygote until the worker is gone."""
     control = socket.socket(fileno=os.dup(0))
     nothing = os.open("/dev/null", os.O_RDWR)
     for standard in (0, 1, 2):
@@ -179,10 +179,10 @@ def main():
 
 
 def warm_up():
-    """Import what programs use, and make what would differ between two runs the same."""
+    """Import modules that programs use, and make clocks and random numbers deterministic."""
     import random
 
-    sys.modules["_datetime"] = None  # the one in Python asks time.time, which is ours
+    sys.modules["_datetime"] = None  # the Python implementation calls time.time, which is replaced below
     import bisect  # noqa: F401
     import itertools  # noqa: F401
 
@@ -241,14 +241,14 @@ def keep(link, setup, processes):
                 os.dup2(source, target)
             os.closerange(6, 1 << 16)
             (command if shell else program)(job, allowed)
-        except Exception:  # of ours: once it is confined, none comes up to here
+        except Exception:  # an error of this script: a confined program cannot raise up to here
             os.write(FAILING, traceback.format_exc().encode()[-4000:])
         finally:
             os._exit(70)
     os.close(writing)
     os.close(failing)
     told = watch(pid, link, reading, job, processes)
-    if told is None:  # no one waits for it any more
+    if told is None:  # the worker has hung up
         os._exit(0)
     header, sent = told
     if failure := os.read(heard, 4096):
@@ -266,7 +266,7 @@ def keep(link, setup, processes):
 
 
 def watch(pid, link, reading, job, processes):
-    """Read what a run sends and count what it uses, until it is over; None where the worker has hung up."""
+    """Read a run's output and count its resources until it ends; returns None if the worker has hung up."""
     ours = {1, os.getpid(), os.getppid()}
     ended, parts, size, idle, looked, stopped = os.pidfd_open(pid), [], 0, 0, 0.0, ""
     open_ends, last = [ended, link.fileno(), reading], now()
@@ -306,18 +306,18 @@ def watch(pid, link, reading, job, processes):
 
 
 def now():
-    """Seconds, of the real clock."""
+    """Seconds of the real clock."""
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC) / 1e9
 
 
 def end(pid):
-    """Kill a run, and with it all that it started; its status and what it used."""
+    """Kill a run and all its processes; returns its status and its resource usage."""
     os.kill(pid, signal.SIGKILL)
     return os.wait4(pid, 0)[1:]
 
 
 def over(job, used, idle):
-    """Which limit a run is over; "" where none."""
+    """The limit that a run exceeds, or ""."""
     if used.seconds > job["cpu_seconds"]:
         return "time"
     if used.bytes > job["memory_mb"] << 20:
@@ -328,13 +328,13 @@ def over(job, used, idle):
 
 
 class Usage:
-    """What a run uses: processor ``seconds``, resident ``bytes``, ``count`` of processes, and whether all wait."""
+    """A run's processor ``seconds``, resident ``bytes``, ``count`` of processes, and whether all wait."""
 
     seconds, bytes, count, waits = 0.0, 0, 0, True
 
 
 def usage(processes, ours):
-    """Look at all processes of the sandbox but ours."""
+    """Sum up all processes of the sandbox except our own."""
     found, ticks = Usage(), 0
     for name in os.listdir(processes):
         if not name.isdigit() or int(name) in ours:
@@ -343,7 +343,7 @@ def usage(processes, ours):
             fields = _stat(processes, f"{name}/stat")
             threads = os.open(f"{name}/task", os.O_RDONLY | os.O_DIRECTORY, dir_fd=processes)
         except OSError:
-            continue  # it is over
+            continue  # it has ended
         ticks += sum(map(int, fields[11:15]))
         found.bytes += int(fields[21]) * resource.getpagesize()
         found.count += 1
@@ -366,18 +366,18 @@ def _stat(folder, path):
         os.close(descriptor)
 
 
-# What a run may do
+# Confinement
 
 
 def confine(job, allowed):
-    """Give up everything; what comes after this is not ours."""
+    """Give up all privileges; untrusted code runs after this."""
     limits = {
         resource.RLIMIT_CPU: math.ceil(job["cpu_seconds"]) + 1,
         resource.RLIMIT_AS: job["memory_mb"] << 20,
         resource.RLIMIT_NOFILE: 64,
         resource.RLIMIT_FSIZE: job["disk_mb"] << 20,
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_NPROC: job["processes"] + 9,  # what is too many is seen by the keeper, which stops the run
+        resource.RLIMIT_NPROC: job["processes"] + 9,  # the keeper enforces the exact number
         resource.RLIMIT_MSGQUEUE: 0,
         resource.RLIMIT_MEMLOCK: 0,
     }
@@ -385,7 +385,7 @@ def confine(job, allowed):
         resource.setrlimit(which, (most, most))
     check(libc.prctl(47, 4, 0, 0, 0))  # no ambient capabilities
     for capability in range(64):
-        libc.prctl(24, capability, 0, 0, 0)  # nor any to be had
+        libc.prctl(24, capability, 0, 0, 0)  # none that could be regained
     header, none = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
     check(libc.capset(header, none))
     check(libc.prctl(38, 1, 0, 0, 0))  # no new privileges
@@ -398,13 +398,13 @@ def confine(job, allowed):
 
 
 def check(code):
-    """Raise what a call of the C library failed with."""
+    """Raise the error of a failed C library call."""
     if code:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def mount(source, target, kind, options="", flags=_NOSUID | _NODEV):
-    """Mount something."""
+    """Mount a file system."""
     check(libc.mount(source.encode(), target.encode(), kind.encode(), flags, options.encode()))
 
 
@@ -412,7 +412,7 @@ def mount(source, target, kind, options="", flags=_NOSUID | _NODEV):
 
 
 def program(job, allowed):
-    """Be a Python program: answer each test with a line of JSON, its number, how it ended, and what came of it."""
+    """Run a Python program; answers each test with a line of JSON: number, outcome and result."""
     os.chdir("/tmp")
     read = os.open("/tmp/in", os.O_RDWR | os.O_CREAT, 0o600)
     written = os.open("/tmp/out", os.O_RDWR | os.O_CREAT, 0o600)
@@ -420,7 +420,7 @@ def program(job, allowed):
     os.unlink("/tmp/out")
     tests, source, shown = job["tests"], job["source"], job["shown_bytes"]
     del job["tests"], job["source"]
-    sys.modules["random"].seed(0)  # which it draws anew in every fork
+    sys.modules["random"].seed(0)  # it is reseeded in every fork
     confine(job, allowed)
     try:
         code = builtins.compile(source, "<program>", "exec")
@@ -441,7 +441,7 @@ def program(job, allowed):
 
 
 def answer_calls(names, tests, shown):
-    """Call what the tests name."""
+    """Call the function for each test."""
     for number, test in enumerate(tests):
         try:
             value = callee(names, test["call"])(*[decode(each) for each in test["args"]])
@@ -455,7 +455,7 @@ def answer_calls(names, tests, shown):
 
 
 def callee(names, name):
-    """The function of this name, or the method of the class ``Solution``."""
+    """The function of this name, or the method of class ``Solution``."""
     if name in names:
         return names[name]
     if "Solution" in names and hasattr(names["Solution"], name):
@@ -464,7 +464,7 @@ def callee(names, name):
 
 
 def answer_inputs(code, tests, read, written, shown):
-    """Run the program once for each test, with a standard input and output of its own."""
+    """Run the program once per test, each time with new standard input and output."""
     for number, test in enumerate(tests):
         for descriptor, text in ((read, test["stdin"].encode("utf-8", "surrogatepass")), (written, b"")):
             os.ftruncate(descriptor, 0)
@@ -497,7 +497,7 @@ def answer(*line):
 
 
 def told(error):
-    """An exception in a line, without addresses."""
+    """An exception as a short text."""
     try:
         text = f"{type(error).__name__}: {error}"
     except BaseException:
@@ -509,10 +509,10 @@ def told(error):
 
 
 def lay_out(job, body):
-    """Write the job's files, in the order of their names, into a file system that is this run's alone.
+    """Write the job's files, in the order of their names, into a new file system for this run.
 
     Returns:
-        A descriptor of its root, and what each file is like, to see later which have changed.
+        A descriptor of its root, and the marks of each file, to find changes later.
     """
     options = f"size={job['disk_mb']}m,nr_inodes={job['files_at_most']},mode=755"
     mount("tmpfs", "/run", "tmpfs", "size=64k,mode=755")
@@ -546,12 +546,12 @@ def lay_out(job, body):
 
 
 def marks(info):
-    """What is another as soon as a file is another; a program cannot set the last."""
+    """Attributes that differ if a file was changed; a program cannot set the last one."""
     return info.st_ino, info.st_mode, info.st_size, info.st_mtime_ns, info.st_ctime_ns
 
 
 def entries(layer):
-    """Every file below a folder with what it is like, no link followed; a folder before what is in it."""
+    """All files below a folder with their attributes, a folder before its contents; follows no links."""
     for root, folders, files, descriptor in os.fwalk(".", dir_fd=layer, follow_symlinks=False):
         for name in sorted((*folders, *files)):
             path = os.path.normpath(os.path.join(root, name))
@@ -559,7 +559,7 @@ def entries(layer):
 
 
 def collect(layer, before):
-    """What differs from what was laid out: entries with their contents, and the paths that are gone."""
+    """The changes since :func:`lay_out`: entries with their contents, and deleted paths."""
     changed, blobs, seen = [], [], set()
     for path, info in entries(layer):
         mode = info.st_mode
@@ -582,9 +582,9 @@ def collect(layer, before):
 
 
 def command(job, allowed):
-    """Be the first process of a run: start the shell, wait for all that it leaves behind, and pass on how it ended."""
+    """Act as the first process of a run: start the shell, reap its processes, and exit with its status."""
     mount("proc", "/proc", "proc")
-    libc.prctl(4, 0, 0, 0, 0)  # what is in this process's memory is not for the run
+    libc.prctl(4, 0, 0, 0, 0)  # keeps this process's memory from the run
     pid = os.fork()
     if not pid:
         try:

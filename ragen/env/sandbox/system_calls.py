@@ -1,9 +1,8 @@
-"""The system calls that a sandboxed program may make; every other one fails with EPERM.
+"""The system calls that a sandboxed program may make; all others fail with EPERM.
 
-The filters are compiled by libseccomp, for the processor of this machine. Three things are not refused but changed:
-sleeping returns at once (a program that sleeps would cost time and prove nothing), random bytes do not come from the
-kernel (they come from a fixed file, where there is one), and ``clone3`` says that it does not exist, so that the C
-library takes ``clone``, whose flags a filter can see.
+libseccomp compiles the filters for this machine's processor. Three calls behave differently: sleeping returns at once,
+since waiting proves nothing; ``getrandom`` does not exist, so random bytes come from a fixed file; and ``clone3`` does
+not exist, so the C library uses ``clone``, whose flags a filter can check.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ PROGRAM = re.findall(
     getrlimit statfs fstatfs fadvise64
     """,
 )
-"""What a Python program needs: files of its own, memory, threads, clocks."""
+"""System calls of Python programs: files, memory, threads, clocks."""
 
 COMMANDS = re.findall(
     r"\w+",
@@ -62,11 +61,11 @@ COMMANDS = re.findall(
     sched_getscheduler getpriority capget memfd_create utime utimes futimesat pidfd_open pidfd_send_signal mincore
     """,
 )
-"""What a shell and its commands need besides."""
+"""Further system calls of a shell and its commands."""
 
 
 class Compare(NamedTuple):
-    """A condition on an argument of a call: ``value & mask == wanted``, or equality where the mask is None."""
+    """A condition on an argument: ``value & mask == wanted``, or equality if the mask is None."""
 
     argument: int
     mask: int | None
@@ -83,10 +82,10 @@ class _Arg(ctypes.Structure):
 
 
 def compile_filter(commands: bool) -> bytes:
-    """The filter as the kernel takes it.
+    """Compile the filter into the kernel's format.
 
     Args:
-        commands: Whether a shell is to run; else a Python program that starts no process.
+        commands: Whether the filter is for a shell; otherwise for a Python program, which cannot start processes.
 
     Returns:
         The instructions, 8 bytes each.
@@ -104,7 +103,7 @@ def compile_filter(commands: bool) -> bytes:
         rules += [("prctl", _ALLOW, Compare(0, None, option)) for option in _HARMLESS_PRCTL]
     else:
         rules += [("clone", _ALLOW, Compare(0, _CLONE_THREAD | _CLONE_NEW, _CLONE_THREAD))]
-        rules += [("prlimit64", _ALLOW, Compare(2, None, 0))]  # asks, and sets nothing
+        rules += [("prlimit64", _ALLOW, Compare(2, None, 0))]  # reads a limit, and sets none
     return _compiled(rules)
 
 
@@ -112,7 +111,7 @@ def _compiled(rules: list[tuple[str, int, Compare | None]]) -> bytes:
     library = load_library()
     context = library.seccomp_init(_ERRNO | errno.EPERM)
     if not context:
-        raise SandboxError("libseccomp cannot make a filter on this machine.")
+        raise SandboxError("libseccomp cannot create a filter on this machine.")
     try:
         for name, action, compare in rules:
             _add(library, context, name, action, compare)

@@ -1,4 +1,4 @@
-"""What the search environment can be told: where passages and questions come from, how they are found, what counts."""
+"""The configuration of the search environment: passages, questions, search backend, rewards."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ SERVER = "http://127.0.0.1:8000"
 
 @dataclass
 class SearchEnvConfig:
-    """Configuration of :class:`~ragen.env.search.env.SearchEnv`; a configuration of RAGEN 2026's environment is one.
+    """Configuration of :class:`~ragen.env.search.env.SearchEnv`; accepts RAGEN 2026's keys.
 
     Attributes:
-        corpus: A JSONL file of ``{title, text}``, or of ``{contents}`` as Search-R1 has it; None for a generated world.
+        corpus: A JSONL file of ``{title, text}``, or of ``{contents}`` as in Search-R1; None for the generated world.
         questions: A ``.jsonl``, ``.json`` or ``.parquet`` file of rows, a directory of such files named after splits,
             or a data set on the Hugging Face hub; None for questions about the generated world.
         question_column: The column of questions.
-        answer_column: The column of right answers: a text, or a list of texts of which each is right.
-        max_instances: The first so many rows are used; None for all.
+        answer_column: The column of correct answers: a text, or a list of texts, any of which is correct.
+        max_instances: Number of rows to use, from the start; None for all.
         backend: ``"fts5"`` (SQLite), ``"tantivy"`` (the extra ``search``), ``"http"`` (a retrieval server) or
-            ``"mock"`` (RAGEN 2026's two placeholders); None is ``"mock"`` with ``mock_mode``, ``"http"`` where
+            ``"mock"`` (RAGEN 2026's two placeholders); None means ``"mock"`` with ``mock_mode``, ``"http"`` if
             ``retrieval_server_url``, or ``train_path`` without a ``corpus``, is given, else ``"fts5"``.
-        style: How actions are read, replies worded and questions drawn: ``"own"``, or ``"ragen"`` as RAGEN 2026 does,
-            to the letter; None is ``"ragen"`` where ``train_path`` or ``mock_mode`` is given, else ``"own"``.
-        retrieval_server_url: The address of a server; None is ``http://127.0.0.1:8000`` for ``"http"``.
-        retrieval_timeout: Seconds to wait for it.
-        search_delay: Seconds by which each search takes longer, to try locally what a remote engine would be like.
-        k: Passages that a search shows; None is 5.
-        max_searches: Searches that are answered in an episode; None for no limit of their own.
-        max_steps: Actions of an episode, after which it is over without an answer.
-        max_total_chars: Characters of all passages of one search together.
-        reward: ``"exact"``: an answer has to equal a right one; ``"f1"``: or to share enough words with it; None is
+        style: How actions are parsed, replies worded and questions drawn: ``"own"``, or ``"ragen"``, exactly as RAGEN
+            2026 does; None means ``"ragen"`` if ``train_path`` or ``mock_mode`` is given, else ``"own"``.
+        retrieval_server_url: The address of a server; None means ``http://127.0.0.1:8000`` for ``"http"``.
+        retrieval_timeout: The server's time-out in seconds.
+        search_delay: Seconds added to each search, to simulate a remote engine locally.
+        k: Number of passages per search; None means 5.
+        max_searches: Maximum number of searches answered per episode; None for no limit.
+        max_steps: Maximum number of actions per episode, which then ends without an answer.
+        max_total_chars: Maximum number of characters of all passages of one search.
+        reward: ``"exact"``: an answer must equal a correct one; ``"f1"``: partial word overlap suffices; None means
             ``"f1"`` in RAGEN's style, else ``"exact"``.
-        correct_reward: For a right answer; with ``"f1"``, times the F1 score.
-        incorrect_reward: For another one.
-        f1_threshold: The least F1 score that counts with ``"f1"``.
-        world_seed: Decides the generated world, for both splits.
-        entities: How many it has.
-        hops: How many relations a generated question may follow.
-        dataset_name: RAGEN 2026's; nothing follows from it.
-        train_path: RAGEN 2026's name of ``questions``.
-        max_search_results: RAGEN 2026's name of ``k``.
-        mock_mode: RAGEN 2026's; True is ``backend: mock``.
+        correct_reward: The reward of a correct answer; with ``"f1"``, multiplied by the F1 score.
+        incorrect_reward: The reward of any other answer.
+        f1_threshold: With ``"f1"``, the lowest F1 score of a correct answer.
+        world_seed: The seed of the generated world, for both splits.
+        entities: The size of the generated world.
+        hops: The numbers of relations that a generated question may follow.
+        dataset_name: A key of RAGEN 2026; ignored.
+        train_path: RAGEN 2026's name for ``questions``.
+        max_search_results: RAGEN 2026's name for ``k``.
+        mock_mode: A key of RAGEN 2026; True means ``backend: mock``.
         render_mode: ``"text"``.
     """
 
@@ -82,10 +82,10 @@ class SearchEnvConfig:
     render_mode: str = "text"
 
     def __post_init__(self) -> None:
-        """Check every value; files are read when an environment is built.
+        """Check every value; files are read when an environment is created.
 
         Raises:
-            ConfigError: A value cannot work, or two do not go together.
+            ConfigError: A value is invalid, or two contradict each other.
         """
         self._take_names_of_ragen()
         self._choose_backend()
@@ -125,7 +125,7 @@ class SearchEnvConfig:
             given = getattr(self, theirs)
             if given is not None:
                 both = getattr(self, ours) not in (None, given)
-                require(not both, _TYPE, theirs, given, f"null, since {ours}, which is the same, is given too")
+                require(not both, _TYPE, theirs, given, f"null, since {ours}, another name for it, is given too")
                 setattr(self, ours, given)
         self.k = 5 if self.k is None else self.k
 
@@ -148,7 +148,7 @@ class SearchEnvConfig:
             require(isinstance(value, str) and bool(value), _TYPE, key, value, "the name of a column")
         if self.corpus is not None:
             found = isinstance(self.corpus, str) and os.path.isfile(self.corpus)
-            require(found, _TYPE, "corpus", self.corpus, "null or a JSONL file that is there")
+            require(found, _TYPE, "corpus", self.corpus, "null or an existing JSONL file")
             own_ok = self.backend not in ("http", "mock")
             require(own_ok, _TYPE, "corpus", self.corpus, f"null with backend={self.backend!r}, which needs none")
             self.corpus = os.path.abspath(self.corpus)
@@ -165,10 +165,10 @@ class SearchEnvConfig:
 
     @property
     def replayable(self) -> bool:
-        """Whether seed and actions rebuild an episode: not where a server answers, which may answer differently."""
+        """Whether seed and actions determine an episode; not with a server, whose answers may change."""
         return self.backend != "http"
 
     def source(self, split: str) -> RowSource:
-        """Where the user's questions of a split are."""
+        """The location of the user's questions for a split."""
         columns = (self.question_column, self.answer_column)
         return RowSource(_TYPE, "questions", self.questions or "", columns, split)

@@ -1,6 +1,6 @@
-"""How actions are read, answers compared, and replies worded: in the way of this package, or in RAGEN 2026's.
+"""Parsing of actions, comparison of answers and wording of replies, in this package's style or RAGEN 2026's.
 
-An episode is the same in both: searches, then one answer. A :class:`Style` is what differs between them.
+In both styles an episode consists of searches and one answer; a :class:`Style` contains the differences.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from ragen.env.search.world import Hit, Question
 
 READ_LIMIT = 10_000
-"""Characters of the longest action that is read."""
+"""Maximum length of an action, in characters."""
 
 _ACTION = re.compile(r"(search|answer|finish)\s*\[(.*)\]", re.S | re.I)
 _TAG = re.compile(r"<(search|answer)>(.*?)</\1>", re.S | re.I)
@@ -24,14 +24,14 @@ _RAGEN_LONGEST = 800  # characters of one document
 
 
 def read_action(action: str) -> tuple[str, str]:
-    """What an action does and with which words.
+    """Parse an action into its kind and its text.
 
     Args:
-        action: ``search[...]``, ``answer[...]``, RAGEN's ``finish[...]``, Search-R1's ``<search>`` or ``<answer>``, of
-            which the last counts; any other text is an answer, as it is where a rollout has taken the tag away.
+        action: ``search[...]``, ``answer[...]``, RAGEN's ``finish[...]``, or Search-R1's ``<search>`` or ``<answer>``
+            (the last tag counts). Any other text is an answer, since a rollout strips the ``<answer>`` tag.
 
     Returns:
-        ``"search"``, ``"answer"`` or ``"none"``, and the words.
+        ``"search"``, ``"answer"`` or ``"none"``, and the text.
     """
     text = action.strip()
     if not text or len(text) > READ_LIMIT:
@@ -47,17 +47,17 @@ def read_action(action: str) -> tuple[str, str]:
 
 
 class Verdict(NamedTuple):
-    """What an answer is worth.
+    """The score of an answer.
 
     Attributes:
         answer: The answer.
-        best: The right answer that it is most like; "" where it shares no word with any.
-        f1: The F1 score of their words, 1 where they are equal.
-        precision: The fraction of its words that are right.
-        recall: The fraction of right words that it has.
+        best: The most similar correct answer; "" if it shares no word with any.
+        f1: The F1 score of their words; 1 if they are equal.
+        precision: The fraction of the answer's words that are in ``best``.
+        recall: The fraction of the words of ``best`` that are in the answer.
         exact: Whether they are equal.
-        success: Whether it counts as right.
-        reward: Its reward.
+        success: Whether the answer counts as correct.
+        reward: The reward.
     """
 
     answer: str
@@ -71,13 +71,13 @@ class Verdict(NamedTuple):
 
 
 def normalized(text: str) -> str:
-    """An answer as SQuAD's and HotpotQA's evaluations compare it: lower case, no punctuation, no articles."""
+    """An answer normalized as in the evaluations of SQuAD and HotpotQA: no case, punctuation or articles."""
     plain = "".join(letter for letter in text.lower() if letter not in string.punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", plain).split())
 
 
 def f1_score(answer: str, right: str) -> tuple[float, float, float]:
-    """F1, precision and recall of an answer's words; yes, no and no answer are right or wrong, and nothing between."""
+    """F1, precision and recall of an answer's words; "yes", "no" and "noanswer" get no partial credit."""
     given, wanted = normalized(answer), normalized(right)
     if given != wanted and {given, wanted} & {"yes", "no", "noanswer"}:
         return 0.0, 0.0, 0.0
@@ -89,13 +89,13 @@ def f1_score(answer: str, right: str) -> tuple[float, float, float]:
 
 
 def judge(answer: str, rights: Sequence[str], rewards: tuple[float, float], threshold: float | None) -> Verdict:
-    """Compare an answer with all that are right.
+    """Compare an answer with the correct ones.
 
     Args:
         answer: The answer.
-        rights: The right ones.
-        rewards: For a right and for a wrong answer; the first is multiplied with the F1 score.
-        threshold: The least F1 score that counts; None if only equal ones do.
+        rights: The correct answers.
+        rewards: The rewards of a correct and of a wrong answer; the first is multiplied by the F1 score.
+        threshold: The lowest F1 score of a correct answer; None if only equal answers are correct.
     """
     best, scores, exact = "", (0.0, 0.0, 0.0), False
     for right in map(str.strip, rights):
@@ -114,13 +114,13 @@ def judge(answer: str, rights: Sequence[str], rewards: tuple[float, float], thre
 
 
 class Style(Protocol):
-    """Reads actions and words replies.
+    """Parses actions and words replies.
 
     Attributes:
-        reward: The ``reward`` of a configuration that does not say one.
-        by_splits: Whether questions are kept apart by split; else the seed counts through all of them.
-        unanswered: Whether an episode that ends without an answer has the reward of a wrong one; else 0.
-        answer: How an answer is said, to be formatted with it.
+        reward: The default of the configuration's ``reward``.
+        by_splits: Whether questions are divided by split; otherwise the seed indexes all of them.
+        unanswered: Whether an episode without an answer earns the reward of a wrong one; otherwise 0.
+        answer: The format of an answer action.
     """
 
     reward: str
@@ -132,19 +132,19 @@ class Style(Protocol):
         """The first observation."""
 
     def read(self, action: str) -> tuple[str, str]:
-        """What an action does (``"search"``, ``"answer"``, ``"free"`` or ``"none"``), and with which words."""
+        """Parse an action into its kind (``"search"``, ``"answer"``, ``"free"`` or ``"none"``) and its text."""
 
     def accepts(self, kind: str, words: str, searches_left: int | None) -> bool:
-        """Whether an action does anything; else it is refused."""
+        """Whether an action is valid; otherwise it is rejected."""
 
     def found(self, query: str, hits: Sequence[Hit], most: int | None) -> str:
-        """What a search shows, in so many characters."""
+        """The results of a search, in at most ``most`` characters."""
 
     def refused(self, kind: str, words: str) -> str:
-        """What an action that does nothing shows."""
+        """The reply to a rejected action."""
 
     def next(self, shown: str, kind: str, done: bool, searches_left: int | None) -> str:
-        """The observation after a search or a refusal."""
+        """The observation after a search or a rejected action."""
 
     def answered(self, kind: str, verdict: Verdict) -> str:
         """The last observation."""
@@ -156,7 +156,7 @@ class Style(Protocol):
 
 
 class OwnStyle:
-    """This package's own: three forms of actions, short replies, numbers alone in infos."""
+    """This package's style: three notations for actions, short replies, only numbers in infos."""
 
     reward, by_splits, unanswered, answer = "exact", True, True, "answer[{}]"
 
@@ -190,8 +190,8 @@ class OwnStyle:
     def refused(self, kind: str, words: str) -> str:
         """See :class:`Style`."""
         if kind == "search":
-            return "There are no searches left." if words else "There is nothing to search for."
-        return "That is no answer." if kind == "answer" else "That is no action."
+            return "There are no searches left." if words else "The query is empty."
+        return "The answer is empty." if kind == "answer" else "This is not an action."
 
     def next(self, shown: str, kind: str, done: bool, searches_left: int | None) -> str:
         """See :class:`Style`."""
@@ -200,7 +200,7 @@ class OwnStyle:
     def answered(self, kind: str, verdict: Verdict) -> str:
         """See :class:`Style`."""
         if verdict.success and not verdict.exact:
-            return "The answer is right in part."
+            return "The answer is partly right."
         return "The answer is right." if verdict.exact else "The answer is wrong."
 
     def info(
@@ -218,7 +218,7 @@ class OwnStyle:
 
 
 class RagenStyle:
-    """RAGEN 2026's: ``search[...]`` and ``finish[...]`` to the letter, an answer taken out of any other text."""
+    """RAGEN 2026's style: exactly ``search[...]`` and ``finish[...]``; any other text contains an answer."""
 
     reward, by_splits, unanswered, answer = "f1", False, False, "finish[{}]"
 
@@ -235,7 +235,7 @@ class RagenStyle:
         return ("free", text) if text else ("none", "")
 
     def accepts(self, kind: str, words: str, searches_left: int | None) -> bool:
-        """See :class:`Style`; a search for nothing is one."""
+        """See :class:`Style`; an empty query is valid."""
         return kind != "none"
 
     def found(self, query: str, hits: Sequence[Hit], most: int | None) -> str:
@@ -269,7 +269,7 @@ class RagenStyle:
     def info(
         self, kind: str, words: str, effective: bool, searches: int, verdict: Verdict | None, more: Any
     ) -> dict[str, Any]:
-        """See :class:`Style`; ``more`` is the question's right answers and the least F1 score that counts."""
+        """See :class:`Style`; ``more`` contains the correct answers and the F1 threshold."""
         told: dict[str, Any] = {
             "action_is_effective": effective,
             "action_is_valid": effective and kind != "free",
@@ -304,10 +304,10 @@ STYLES: dict[str, Style] = {"own": OwnStyle(), "ragen": RagenStyle()}
 
 
 def extracted(text: str) -> str:
-    r"""The answer in a free text, as RAGEN 2026 takes it out.
+    r"""Extract the answer from a free text, as RAGEN 2026 does.
 
-    The first that is there of: what stands in ``\boxed{}``; bold or slanted words; what follows "answer is" or a word
-    that concludes; the first sentence of more than five characters; the first 100 characters.
+    The first match of: the content of ``\boxed{}``; bold or italic text; the text after "answer is" or after
+    "therefore", "thus", "so" or "hence"; the first sentence of more than five characters; the first 100 characters.
     """
     text = " ".join(re.sub(r"<think>.*?</think>", "", text.strip(), flags=re.S).split())
     if boxed := re.search(r"\\boxed\{([^}]+)\}", text):

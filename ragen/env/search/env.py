@@ -1,7 +1,7 @@
-"""Search: a question, a search engine, and an answer that is compared with the right ones.
+"""Search: a question, a search engine, and an answer that is compared with the correct ones.
 
-What is found follows from the corpus and the query alone, except with a retrieval server: its configuration says that
-episodes cannot be replayed, and the engine resumes from snapshots in which everything that was shown stands.
+Results depend only on the corpus and the query, except with a retrieval server. Its episodes are declared not
+replayable, and the engine resumes them from snapshots, which contain everything shown so far.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _SPLITS = {"train": ("train",), "val": ("val", "validation", "dev", "test"), "te
 
 
 class SearchEnv(TextObservation, BaseLanguageBasedEnv):
-    """Find out what is asked, and answer.
+    """Asks a question that is answered with the help of a search engine.
 
     Attributes:
         question: The question; None before the first reset.
-        steps: Actions of this episode.
-        searches: Searches of this episode.
+        steps: Number of actions taken in this episode.
+        searches: Number of searches in this episode.
     """
 
     config_class = SearchEnvConfig
@@ -42,10 +42,10 @@ class SearchEnv(TextObservation, BaseLanguageBasedEnv):
     action_hint = "search[...] or answer[...]"
 
     def __init__(self, config: SearchEnvConfig | None = None) -> None:
-        """Take a configuration and look whether there are questions, and passages.
+        """Open the index and check that there are questions.
 
         Raises:
-            ConfigError: Questions or passages cannot be read.
+            ConfigError: The questions or the passages cannot be read.
             MissingExtraError: The backend's package is not installed.
         """
         self.config = config or SearchEnvConfig()
@@ -79,7 +79,7 @@ class SearchEnv(TextObservation, BaseLanguageBasedEnv):
         """Draw a question; see :meth:`BaseEnv.reset`.
 
         Raises:
-            ConfigError: There is no question for this split.
+            ConfigError: The split has no questions.
         """
         self._drawn = checked_seed("search", seed, limit=None), mode if mode in _SPLITS else "train"
         self.question = self._draw()
@@ -106,11 +106,11 @@ class SearchEnv(TextObservation, BaseLanguageBasedEnv):
         """Search, or answer.
 
         Args:
-            action: See :func:`read_action`; any text.
+            action: Any text; see :func:`read_action`.
 
         Returns:
-            The passages that were found or what became of the answer, the reward (0 until the episode is over), whether
-            it is over, and info: ``success``, ``searches``, ``exact_match`` and ``f1``, or RAGEN 2026's.
+            The observation: the passages found, or the verdict on the answer; the reward (0 until the episode is over);
+            whether it is over; and info with ``success``, ``searches``, ``exact_match`` and ``f1``, or RAGEN 2026's.
 
         Raises:
             StateError: The environment was never reset.
@@ -150,24 +150,24 @@ class SearchEnv(TextObservation, BaseLanguageBasedEnv):
         return judge(answer, self.question.answers, (config.correct_reward, config.incorrect_reward), threshold)
 
     def rollout_info(self) -> dict[str, Any]:
-        """The right answers."""
+        """The correct answers."""
         return {} if self.question is None else {"answers": list(self.question.answers)}
 
     def save(self) -> Any:
-        """All that an episode is; see :class:`BaseEnv`. The question too: to draw it again takes the whole world."""
+        """A snapshot; see :class:`BaseEnv`. It contains the question, since drawing it again needs the whole world."""
         if self.question is None:
             return None
         return self._drawn, self.question, self.steps, self.searches, self.observation
 
     def load(self, saved: Any) -> None:
-        """Become what was saved."""
+        """Restore a snapshot."""
         if saved is None:
             self.question = None
             return
         self._drawn, self.question, self.steps, self.searches, self.observation = saved
 
     def __getstate__(self) -> dict[str, Any]:
-        """The index is opened again where this goes."""
+        """The configuration and a snapshot; the index is opened again when needed."""
         return {"config": self.config, "_saved": self.save()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -179,13 +179,13 @@ class SearchEnv(TextObservation, BaseLanguageBasedEnv):
         self.load(state["_saved"])
 
     def close(self) -> None:
-        """Let go of the index."""
+        """Release the index."""
         if self._held is not None:
             self._held.release()
             self._held = None
 
     def example_action(self, rng: Random) -> str:
-        """A search for a name in what is shown or for words of the question, or an answer."""
+        """A search for a name or for words of the question, or an answer."""
         assert self.question is not None
         text, answer = f"Question: {self.question.text}\n{self.observation}", self._style.answer
         words = re.findall(r"\w{4,}", self.question.text) or ["nothing"]
@@ -193,16 +193,17 @@ class SearchEnv(TextObservation, BaseLanguageBasedEnv):
         return rng.choice([*searches, *searches, answer.format(rng.choice(words)), "search[]"])
 
 
-# Questions of the user's
+# The user's questions
 
 
 def split_of(source: RowSource) -> tuple[RowSource, str]:
-    """Where the rows of a split are, and which part of them it is.
+    """The location of a split's rows, and which part of them to use.
 
-    A single file is divided: one question in five is kept for validation. Elsewhere splits have names of their own.
+    A single file is divided: one question in five is reserved for validation. Directories and data sets have named
+    splits.
 
     Raises:
-        ConfigError: There is no such split.
+        ConfigError: The split does not exist.
     """
     if os.path.isfile(source.location):
         part = "train" if source.split == "train" else "val"
@@ -225,12 +226,12 @@ def questions_of(source: RowSource, most: int | None, part: str) -> tuple[Questi
     """The questions of a source, or of one part of it.
 
     Args:
-        source: Where they are.
-        most: The first so many rows; None for all.
-        part: ``"train"`` or ``"val"`` of a file that is divided, "" for all.
+        source: The location of the rows.
+        most: Number of rows to use, from the start; None for all.
+        part: ``"train"`` or ``"val"`` for a divided file, "" for all.
 
     Raises:
-        ConfigError: A row has no question or no answer, or there is none.
+        ConfigError: A row has no question or no answer, or there are no rows.
     """
     found = []
     for number, (text, answers) in enumerate(islice(load_rows(source), most), 1):

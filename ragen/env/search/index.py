@@ -1,7 +1,7 @@
-"""Where passages are found: an index of this machine, in SQLite's FTS5 or in Tantivy, or a retrieval server.
+"""Search backends: a local index, in SQLite's FTS5 or in Tantivy, or a retrieval server.
 
-An index is built once for all processes of a machine and never written to again; the processes map it, so that the
-system keeps one copy in memory. Its scores are BM25's. The answers of a retrieval server may change.
+An index is built once per machine and then only read. Processes map it into memory, so the system keeps one copy.
+Scores are BM25's. The answers of a retrieval server may change.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from ragen.extras import needs
 from ragen.resources import Lease, machine_cache, worker_resource
 
 FORMAT = 1
-"""Of the indexes; another one builds them anew."""
+"""Version of the indexes; part of the cache key."""
 
 MOST_WORDS = 64
-"""Words of a query that are looked for; the rest is left out."""
+"""Maximum number of words in a query; further words are ignored."""
 
 LARGEST_REPLY = 16 * 2**20
-"""Bytes of a server's reply that are read."""
+"""Maximum size of a server's reply, in bytes."""
 
 _MAPPED = 16 * 2**30
 _TANTIVY_HEAP = 64 * 2**20
 
 
 class Index(Protocol):
-    """What answers queries."""
+    """A search backend."""
 
     def search(self, query: str, count: int) -> list[Hit]:
-        """The best passages, the best first."""
+        """The best passages, best first."""
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release its resources."""
 
 
 def words_of(query: str) -> list[str]:
@@ -55,10 +55,10 @@ def words_of(query: str) -> list[str]:
 
 
 def passages_of(path: str) -> Iterator[Passage]:
-    """The passages of a JSONL file: ``title`` and ``text``, or ``contents`` as Search-R1 has it, the title on line one.
+    """The passages of a JSONL file: ``title`` and ``text``, or Search-R1's ``contents`` with the title on line one.
 
     Raises:
-        ConfigError: It cannot be read, or a line is of neither form.
+        ConfigError: The file cannot be read, or a line has neither format.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -72,10 +72,10 @@ def passages_of(path: str) -> Iterator[Passage]:
 
 
 def passage_of(row: Any, where: str) -> Passage:
-    """A passage in one of the forms that are known.
+    """The passage in a row of a known format.
 
     Raises:
-        ConfigError: It is in none.
+        ConfigError: The format is unknown.
     """
     row = row if isinstance(row, dict) else {}
     text = next((row[key] for key in ("text", "contents", "content") if isinstance(row.get(key), str)), None)
@@ -92,7 +92,7 @@ def passage_of(row: Any, where: str) -> Passage:
 
 
 def build_sqlite(folder: Path, passages: Iterable[Passage]) -> None:
-    """Fill a folder with an index in SQLite's FTS5, with Porter's stemmer."""
+    """Write an index of SQLite's FTS5, with Porter's stemmer, into a folder."""
     with closing(sqlite3.connect(folder / "index.db")) as database:
         database.execute("pragma journal_mode=off")
         database.execute("create virtual table passages using fts5(title, text, tokenize='porter unicode61')")
@@ -102,12 +102,12 @@ def build_sqlite(folder: Path, passages: Iterable[Passage]) -> None:
 
 
 def _clean(passage: Passage) -> Passage:
-    """What any encoding can hold."""
+    """The passage without characters that cannot be encoded."""
     return Passage(*(part.encode("utf-8", "replace").decode() for part in passage))
 
 
 class SqliteIndex:
-    """An index of SQLite's FTS5, opened for reading alone; any thread may search it."""
+    """A read-only index of SQLite's FTS5; any thread may search it."""
 
     def __init__(self, folder: Path) -> None:
         """Open it."""
@@ -117,7 +117,7 @@ class SqliteIndex:
         self._connection()
 
     def _connection(self) -> sqlite3.Connection:
-        """The thread's own: rows of a connection that two threads use at the same time are mixed up."""
+        """This thread's connection; if two threads used one at the same time, their rows would be mixed up."""
         if not hasattr(self._of_thread, "connection"):
             connection = sqlite3.connect(self._uri, uri=True, check_same_thread=False)  # any thread may close it
             connection.execute(f"pragma mmap_size={_MAPPED}")
@@ -152,7 +152,7 @@ def _schema(tantivy: Any) -> Any:
 
 
 def build_tantivy(folder: Path, passages: Iterable[Passage]) -> None:
-    """Fill a folder with an index of Tantivy."""
+    """Write an index of Tantivy into a folder."""
     with needs("search", "an index of Tantivy"):
         import tantivy
     writer = tantivy.Index(_schema(tantivy), path=str(folder)).writer(heap_size=_TANTIVY_HEAP, num_threads=1)
@@ -163,7 +163,7 @@ def build_tantivy(folder: Path, passages: Iterable[Passage]) -> None:
 
 
 class TantivyIndex:
-    """An index of Tantivy, opened for reading alone."""
+    """A read-only index of Tantivy."""
 
     def __init__(self, folder: Path) -> None:
         """Open it."""
@@ -186,7 +186,7 @@ class TantivyIndex:
         return [Hit(passage, str(number), -score) for score, number, passage in sorted(found)]
 
     def close(self) -> None:
-        """Let go of its files."""
+        """Close the files."""
         self._index = self._searcher = None
 
 
@@ -197,15 +197,15 @@ _BACKENDS: dict[str, tuple[Callable[[Path, Iterable[Passage]], None], Callable[[
 
 
 def hold_index(backend: str, corpus: str | None, world: tuple[int, int]) -> Lease[Index]:
-    """This process's hold on the index of a corpus, which the first process of the machine builds.
+    """A lease of this process's index of a corpus; the first process on the machine that needs the index builds it.
 
     Args:
         backend: ``"fts5"`` or ``"tantivy"``.
-        corpus: A JSONL file; None takes the world's passages.
-        world: Seed and entities of the world, which is generated where there is no corpus and no index of it yet.
+        corpus: A JSONL file; None for the passages of the generated world.
+        world: Seed and number of entities of the generated world.
 
     Raises:
-        ConfigError: The corpus cannot be read, or has no passage.
+        ConfigError: The corpus cannot be read, or is empty.
         MissingExtraError: The backend's package is not installed.
     """
     build, index = _BACKENDS[backend]
@@ -230,27 +230,27 @@ def _some(passages: Iterable[Passage], corpus: str | None) -> Iterator[Passage]:
         count += 1
         yield passage
     if not count:
-        raise ConfigError(f"search: env_config key corpus={corpus!r}: there are no passages in it.")
+        raise ConfigError(f"search: env_config key corpus={corpus!r}: the file contains no passages.")
 
 
 # A retrieval server
 
 
 class Server:
-    """A retrieval server as RAGEN or Search-R1 run one: a query goes to ``/retrieve``, in the keys of both."""
+    """A retrieval server like RAGEN's or Search-R1's: ``/retrieve`` receives a query with the keys of both."""
 
     def __init__(self, url: str, timeout: float) -> None:
-        """Take its address and the seconds to wait for a reply."""
+        """Set the address and the time-out in seconds; nothing is requested."""
         url = url.rstrip("/")
         self._url = url if url.endswith("/retrieve") else f"{url}/retrieve"
         self._timeout = timeout
         self._opener = urllib.request.build_opener(_NoRedirects)
 
     def search(self, query: str, count: int) -> list[Hit]:
-        """What the server finds.
+        """The server's results.
 
         Raises:
-            SearchError: It cannot be reached, or its reply cannot be read.
+            SearchError: The server cannot be reached, or its reply cannot be read.
         """
         plain = query.encode("utf-8", "replace").decode()
         asked = {"query": plain, "top_k": count, "queries": [plain], "topk": count, "return_scores": True}
@@ -270,18 +270,18 @@ class Server:
             raise SearchError(f"search: the reply of {self._url} cannot be read: {error!r}.") from error
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """The address is the user's to choose."""
+    """Refuses redirects: only the configured address is contacted."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Follow none: the redirect's own code becomes the error."""
+        """Return None, so that the redirect becomes an error."""
 
 
 def _rows(reply: Any) -> Sequence[Any]:
-    """The passages of a reply: RAGEN's ``results``, or Search-R1's ``result``, a list for each query."""
+    """The results in a reply: RAGEN's ``results``, or Search-R1's ``result``, a list for each query."""
     if "results" in reply:
         found: Sequence[Any] = reply["results"]
         return found
@@ -290,7 +290,7 @@ def _rows(reply: Any) -> Sequence[Any]:
 
 
 def _hit(row: Any, number: int) -> Hit:
-    """A row with what a server calls its passage, and its score; Search-R1's passage is in its ``document``."""
+    """A result with the server's id and score; Search-R1's passage is under ``document``."""
     document = row.get("document", row)
     name, score = document.get("id", f"doc_{number}"), row.get("score", 0.0)
     return Hit(passage_of(document, "a passage"), str(name), float(score))
@@ -300,16 +300,16 @@ def _hit(row: Any, number: int) -> Hit:
 
 
 class Placeholders:
-    """Finds two documents for any query, which say nothing but the query: RAGEN 2026's ``MockRetrievalClient``.
+    """RAGEN 2026's ``MockRetrievalClient``: returns two placeholders that repeat the query.
 
-    What it answers follows from the query alone, without a corpus or a server: for trying out a configuration.
+    It needs no corpus and no server, for trying out a configuration.
     """
 
     def search(self, query: str, count: int) -> list[Hit]:
-        """Both of them, however many are wanted."""
+        """Both placeholders, whatever the count."""
         first = f"Mock search result for query: '{query}'. This is a placeholder document for testing purposes."
         second = f"Another mock document related to: '{query}'. Replace with real retrieval server for actual training."
         return [Hit(Passage("", first), "mock_1", 0.9), Hit(Passage("", second), "mock_2", 0.75)]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""

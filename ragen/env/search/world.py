@@ -1,7 +1,7 @@
-"""A generated world of facts: entities, relations between them, a passage about each, and questions of several hops.
+"""A generated world of facts: entities, relations between them, a passage about each, and multi-hop questions.
 
-Everything follows from a seed. A question's phrase and the sentences of passages come from the same table of relations,
-so that a player who reads English, or the scripted one, can follow a question from passage to passage.
+Everything follows from a seed. Questions and passages are worded from the same table of relations, so a player that
+reads English, such as the scripted one, can follow a question from passage to passage.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ragen.errors import ConfigError
 
 MOST_HOPS = 4
 VAL_SHARE = 5
-"""One question in so many, by a hash of its text, is kept for validation."""
+"""One question in this many, by a hash of its text, is reserved for validation."""
 
 
 class Passage(NamedTuple):
-    """What is found.
+    """A document of the corpus.
 
     Attributes:
-        title: Its title.
-        text: All of it.
+        title: Its title; may be "".
+        text: Its text.
     """
 
     title: str
@@ -35,12 +35,12 @@ class Passage(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """A passage that was found.
+    """A search result.
 
     Attributes:
         passage: The passage.
-        name: What the index knows it by.
-        score: How well it fits; of BM25, or a server's own.
+        name: Its id in the index.
+        score: Its score: BM25's, or the server's.
     """
 
     passage: Passage
@@ -52,8 +52,8 @@ class Question(NamedTuple):
     """A question.
 
     Attributes:
-        text: The question itself.
-        answers: Each of these is right.
+        text: The question.
+        answers: The correct answers.
     """
 
     text: str
@@ -62,14 +62,14 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class Relation:
-    """What one entity is to another, or to a value.
+    """A relation between an entity and another entity or a value.
 
     Attributes:
-        of: The kind of entity that has it.
-        to: The kind of entity that it leads to, or "" where it leads to a value.
-        phrase: How a question says it, with ``@`` in place of the entity; no two begin alike.
-        sentences: How a passage says it, with ``{s}`` for the entity and ``{o}`` for what it leads to.
-        values: What there is to lead to, where ``to`` is "".
+        of: The kind of the entity.
+        to: The kind of the other entity; "" if the relation leads to a value.
+        phrase: The wording in questions, with ``@`` for the entity; all phrases have different beginnings.
+        sentences: The wordings in passages, with ``{s}`` for the entity and ``{o}`` for the other one or the value.
+        values: The possible values, if ``to`` is "".
     """
 
     of: str
@@ -166,11 +166,11 @@ _LAST = ["l", "m", "n", "r", "s", "t", "nd", "rk", "st", "x"]
 
 @dataclass(frozen=True)
 class World:
-    """What there is.
+    """A generated world.
 
     Attributes:
         kinds: The kind of each entity, by name.
-        facts: What each entity's relations lead to: for each name a value for each relation of its kind, by phrase.
+        facts: The facts about each entity, by its name: the target of each relation, by the relation's phrase.
         passages: A passage about each entity.
     """
 
@@ -185,7 +185,7 @@ def _word(rng: Random, syllables: int) -> str:
 
 
 def _names(rng: Random, kind: str, count: int, taken: set[str]) -> list[str]:
-    """Names of one kind that no entity has; people share family names, and books and companies share words."""
+    """Draw unused names; people share family names, and companies share words."""
     shared = [_word(rng, 2) for _ in range(max(4, count // 4))]
     found: list[str] = []
     while len(found) < count:
@@ -204,13 +204,13 @@ def _names(rng: Random, kind: str, count: int, taken: set[str]) -> list[str]:
 
 @lru_cache(maxsize=1)
 def generator_digest() -> str:
-    """What generates worlds: another digest, perhaps another world."""
+    """A digest of this file, part of the cache key: a changed generator may generate other worlds."""
     return hashlib.blake2b(Path(__file__).read_bytes(), digest_size=16).hexdigest()
 
 
 @lru_cache(maxsize=4)
 def generate(seed: int, entities: int) -> World:
-    """The world of a seed, with so many entities."""
+    """Generate the world of a seed with about this number of entities."""
     rng = Random(f"world {seed} {entities}")
     taken: set[str] = set()
     by_kind = {kind: _names(rng, kind, max(2, entities * share // 100), taken) for kind, share in _SHARES.items()}
@@ -234,16 +234,16 @@ def generate(seed: int, entities: int) -> World:
 
 
 def ask(world: World, seed: int, split: str, hops: Sequence[int]) -> Question:
-    """The question of a seed.
+    """Generate the question of a seed.
 
     Args:
-        world: What is asked about.
-        seed: Decides it.
-        split: ``"train"`` or another; no question of one is a question of the other.
-        hops: How many relations it may follow.
+        world: The world to ask about.
+        seed: The seed.
+        split: ``"train"`` or another name; these two splits share no question.
+        hops: The possible numbers of relations to follow.
 
     Raises:
-        ConfigError: The world has no such question for the split.
+        ConfigError: No such question was found for the split.
     """
     for attempt in range(1000):
         rng = Random(f"{seed}/{attempt}")
@@ -266,7 +266,7 @@ def ask(world: World, seed: int, split: str, hops: Sequence[int]) -> Question:
 
 
 def is_held_out(question: str) -> bool:
-    """Whether a question is one of those that are kept for validation."""
+    """Whether a question is reserved for validation."""
     return hashlib.sha256(question.encode("utf-8", "surrogatepass")).digest()[0] % VAL_SHARE == 0
 
 
@@ -274,10 +274,10 @@ def is_held_out(question: str) -> bool:
 
 
 def read_question(text: str) -> tuple[str, list[Relation]] | None:
-    """Where a generated question begins, and the relations to follow from there; None if it is another.
+    """Parse a generated question into its first entity and the relations to follow; None for any other question.
 
     Args:
-        text: A text in which the question stands after ``Question:``.
+        text: A text that contains the question after ``Question:``.
     """
     found = re.search(r"Question: (?:Who|What) is (the [^?\n]+)\?", text)
     if found is None:
@@ -298,7 +298,7 @@ def _inside(noun: str) -> tuple[Relation, str] | None:
 
 
 def read_fact(relation: Relation, entity: str, text: str) -> str | None:
-    """What a relation of an entity leads to, as passages say it; None where they do not."""
+    """The target of an entity's relation according to passages in a text; None if they do not mention it."""
     for sentence in relation.sentences:
         pattern = re.escape(sentence.format(s="\0", o="\1"))
         pattern = pattern.replace(re.escape("\1"), r"(\w[\w ]*?)").replace(re.escape("\0"), re.escape(entity))
@@ -308,10 +308,10 @@ def read_fact(relation: Relation, entity: str, text: str) -> str | None:
 
 
 def solve(told: str) -> str | None:
-    """The next action of a player who reads only what was shown; None where the question is not a generated one.
+    """The scripted player's next action, from the observations alone; None if the question was not generated.
 
     Args:
-        told: All that was shown in the episode, the question first.
+        told: All observations of the episode, starting with the question.
     """
     read = read_question(told)
     if read is None:

@@ -1,4 +1,4 @@
-"""What the terminal can be told: which tasks, how long, and what commands may use."""
+"""The configuration of the terminal environment: tasks, number of commands, limits of a command."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class TerminalEnvConfig:
     """Configuration of :class:`~ragen.env.terminal.env.TerminalEnv`.
 
     Attributes:
-        tasks: ``"generated"``, made by seed; or a folder with a folder for each task, see docs/terminal.md.
-        families: Of generated tasks, by name; None takes all.
-        files: About how many files a generated task begins with.
-        max_steps: Commands of an episode; after the last one, what is there is checked.
-        reward: ``"share"``: the fraction of a task's goals that are reached; ``"all"``: 1 when all are.
-        max_output: Characters of a command's output that are shown, from its beginning and its end.
-        cpu_seconds: Processor time of a command with all that it starts.
-        memory_mb: Memory of all of that together.
-        disk_mb: Size of all files together.
+        tasks: ``"generated"``, from the seed; or a folder with one folder per task, see docs/terminal.md.
+        families: Names of families of generated tasks; None for all.
+        files: Approximate number of files at the start of a generated task.
+        max_steps: Maximum number of commands per episode; the files are checked after the last.
+        reward: ``"share"``: the share of the task's goals reached; ``"all"``: 1 when all are.
+        max_output: Maximum number of characters of output to show, taken from both ends.
+        cpu_seconds: Processor time limit of a command and its descendants, in seconds.
+        memory_mb: Memory limit of a command and its descendants together, in MiB.
+        disk_mb: Limit of the total size of all files, in MiB.
         render_mode: ``"text"``.
     """
 
@@ -43,13 +43,13 @@ class TerminalEnvConfig:
     render_mode: str = "text"
 
     def __post_init__(self) -> None:
-        """Check every value; folders of tasks are read when an environment is built.
+        """Check every value; folders of tasks are read when an environment is created.
 
         Raises:
-            ConfigError: A value cannot work.
+            ConfigError: A value is invalid.
         """
         found = self.tasks == GENERATED or (isinstance(self.tasks, str) and os.path.isdir(self.tasks))
-        require(found, _TYPE, "tasks", self.tasks, f"{GENERATED!r} or a folder that is there")
+        require(found, _TYPE, "tasks", self.tasks, f"{GENERATED!r} or an existing folder")
         self.tasks = self.tasks if self.tasks == GENERATED else os.path.abspath(self.tasks)
         require_families(_TYPE, self.families, FAMILIES)
         require(is_integer(self.files, 4, 1000), _TYPE, "files", self.files, "an integer from 4 to 1000")
@@ -64,7 +64,7 @@ class TerminalEnvConfig:
         require(self.render_mode == "text", _TYPE, "render_mode", self.render_mode, "'text'")
 
     def limits(self) -> Limits:
-        """What a command may use."""
+        """The limits of a command."""
         return Limits(
             cpu_seconds=self.cpu_seconds,
             memory_mb=self.memory_mb,

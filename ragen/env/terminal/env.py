@@ -1,11 +1,11 @@
-"""A terminal: commands in a shell, in a sandbox, on files that are written anew for every command.
+"""A terminal: shell commands in a sandbox, on files that are written anew for every command.
 
-Each command begins in a fresh file system, made of the task's files and the layer of what earlier commands have
-changed, always in the same order; after it, what has changed becomes the next layer. So an episode that was rebuilt or
-branched has nothing that one which was played through lacks. A command that is stopped has changed nothing.
+Each command starts in a fresh file system, which is filled with the task's files and the layer of earlier changes,
+always in the same order; afterwards, its changes become part of the layer. A rebuilt or branched episode therefore sees
+exactly what an uninterrupted one sees. A command that was stopped changes nothing.
 
-What would differ from run to run is fixed: the clock (by libfaketime), random bytes, addresses, process numbers, times
-of files. What is left is said in docs/terminal.md.
+Anything that could differ between runs is fixed: the clock (by libfaketime), random bytes, addresses, process numbers,
+file times. docs/terminal.md lists the exceptions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ragen.env.text import TextObservation
 from ragen.errors import ConfigError
 
 SUBMIT = "submit"
-LONGEST = 20_000  # characters of a command
+LONGEST = 20_000  # maximum characters of a command
 
 _SCRIPT = 'trap "pwd -P >&9" EXIT; unset EPOCHREALTIME EPOCHSECONDS SRANDOM; RANDOM=$2 SECONDS=0; eval "$1"'
 _FENCED = re.compile(r"^\s*```[^\n`]*\n(.*?)```\s*$", re.S)
@@ -47,13 +47,13 @@ _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
-    """Do a task with shell commands, and submit.
+    """Gives a task that is done with shell commands.
 
     Attributes:
         task: The task; None before the first reset.
-        layer: What commands have changed.
-        folder: Where the next command begins.
-        steps: Commands of this episode.
+        layer: The changes made by commands so far.
+        folder: The working directory of the next command.
+        steps: Number of commands given in this episode.
     """
 
     config_class = TerminalEnvConfig
@@ -63,11 +63,11 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
     action_hint = "a shell command, or: submit"
 
     def __init__(self, config: TerminalEnvConfig | None = None) -> None:
-        """Take a configuration and look whether there are tasks, and a sandbox.
+        """Check that tasks can be read and that a sandbox is available.
 
         Raises:
             ConfigError: The folder of tasks cannot be read.
-            SandboxError: The sandbox cannot be had here.
+            SandboxError: A sandbox cannot run here.
         """
         self.config = config or TerminalEnvConfig()
         self.require_sandbox()
@@ -84,7 +84,7 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         """Draw a task; see :meth:`BaseEnv.reset`.
 
         Raises:
-            SandboxError: The sandbox cannot be had here.
+            SandboxError: A sandbox cannot run here.
         """
         self.hold_sandbox()
         self._drawn = checked_seed("terminal", seed), "train" if mode in (None, "train") else "val"
@@ -106,12 +106,12 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
             action: A command, fenced or not, or ``submit``; any text.
 
         Returns:
-            What it printed, the reward (0 until the episode is over), whether the episode is over, and info:
-            ``success``, ``exit_code``, ``goals_reached`` and ``goals``.
+            The observation, with the command's output; the reward (0 until the episode is over); whether the episode
+            is over; and info with ``success``, ``exit_code``, ``goals_reached`` and ``goals``.
 
         Raises:
             StateError: The environment was never reset.
-            SandboxError: The sandbox ended, or a command was not over in time by the clock.
+            SandboxError: The sandbox ended, or the command exceeded the wall-clock limit.
         """
         check_was_reset("terminal", self.task is not None)
         command = _command(action)
@@ -121,7 +121,7 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         if submitted:
             self.observation = ""
         elif not valid:
-            self.observation = f"This is no command.\n{self._prompt()}"
+            self.observation = f"This is not a command.\n{self._prompt()}"
         else:
             exit_code = self._run(command)
         self.steps += 1
@@ -148,7 +148,7 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         return self.task.check(home)
 
     def files(self) -> dict[str, Entry]:
-        """All files as they are now, by path."""
+        """The current files, by path."""
         return layers.merged(self.base, self.layer)
 
     def digest(self) -> str:
@@ -186,11 +186,11 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         return ended.status
 
     def _masked(self, began: float) -> tuple[float, float]:
-        """From when to when a time on the real clock may have come into what was printed."""
+        """The interval of real times that the output may contain."""
         return self.hold_sandbox().value.started, max(began, time.time())
 
     def _take(self, ended: Ended) -> None:
-        """Take over what a command has changed."""
+        """Record a command's changes."""
         at, changes = ended.header["body"], dict[str, Entry | None]()
         for path, kind, mode, detail in ended.header["changed"]:
             if kind == "f":
@@ -209,13 +209,13 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         return f"agent@sandbox:{shown.encode('utf-8', 'replace').decode()}$"
 
     def save(self) -> Any:
-        """All that an episode is, the layer with its contents among it; see :class:`BaseEnv`."""
+        """A snapshot, including the layer with its contents; see :class:`BaseEnv`."""
         if self.task is None:
             return None
         return self._drawn, dict(self.layer), self.folder, self.steps, self.observation
 
     def load(self, saved: Any) -> None:
-        """Become what was saved; the files are written when the next command needs them."""
+        """Restore a snapshot; files are written when the next command runs."""
         if saved is None:
             self.task = None
             return
@@ -224,7 +224,7 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         self._draw()
 
     def __getstate__(self) -> dict[str, Any]:
-        """The task is drawn again where this goes."""
+        """All but the task and its files, which are drawn again when unpickled."""
         left_out = ("task", "base", "layer")
         state = {name: value for name, value in super().__getstate__().items() if name not in left_out}
         return {**state, "_saved": self.save()}
@@ -237,7 +237,7 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
         self.load(saved)
 
     def example_action(self, rng: Random) -> str:
-        """A command: what does the task, a look around, or something that goes wrong."""
+        """A command: one that does the task, one that looks around, or one that fails."""
         assert self.task is not None
         looks = [
             "ls -la",
@@ -250,14 +250,14 @@ class TerminalEnv(InSandbox, TextObservation, BaseLanguageBasedEnv):
 
 
 def _command(action: str) -> str:
-    """The command of an answer, without a fence around it."""
+    """The command in an answer, without a fence."""
     fenced = _FENCED.match(action)
     return (fenced[1] if fenced else action).strip()
 
 
 @lru_cache(maxsize=1)
 def _environment() -> dict[str, str]:
-    """Variables of every command."""
+    """The environment variables of every command."""
     who = {
         f"GIT_{role}_{what}": value
         for role in ("AUTHOR", "COMMITTER")
@@ -279,7 +279,7 @@ def _environment() -> dict[str, str]:
 
 
 def _shortened(text: str, most: int) -> str:
-    """The beginning and the end of what is too long."""
+    """Shorten a text to its beginning and its end."""
     if len(text) <= most:
         return text
     half = most // 2
@@ -287,7 +287,7 @@ def _shortened(text: str, most: int) -> str:
 
 
 def _dated(text: str, between: tuple[float, float]) -> str:
-    """The text with real dates put back to the day on which everything happens; files made just now have them."""
+    """Replace real dates, which new files have, by the date of the simulated clock."""
     first, last = (int(moment // 86400) for moment in between)
     for number in {first, *range(max(first, last - 400), last + 1)}:
         day = time.gmtime(number * 86400)
@@ -307,7 +307,7 @@ def _first_of_january(found: re.Match[str]) -> str:
 
 @lru_cache(maxsize=64)
 def _drawn(seed: int, split: str, tasks: str, families: tuple[str, ...], files: int) -> tuple[Task, Files]:
-    """The task of a seed and its base."""
+    """Draw the task of a seed, with its base of files."""
     if tasks == GENERATED:
         task = generate(seed, split, families or tuple(FAMILIES), files)
     else:
@@ -317,28 +317,28 @@ def _drawn(seed: int, split: str, tasks: str, families: tuple[str, ...], files: 
 
 
 def generate(seed: int, split: str, families: tuple[str, ...], files: int) -> Task:
-    """The task of a seed; those of one split are drawn apart from those of the other."""
+    """Generate the task of a seed; tasks of different splits are drawn independently."""
     attempt = 0
     while True:
         rng = Random(f"{split}/{seed}/{attempt}")
         family = FAMILIES[rng.choice(families)]
         parameters = family.wording.draw(rng)
         made, check = family.build(rng, parameters, files)
-        if not all(check(made)):  # there is something to do
+        if not all(check(made)):  # not done yet at the start
             return Task(family.wording.fill(parameters), made, check)
         attempt += 1
 
 
 @lru_cache(maxsize=4)
 def tasks_in(folder: str) -> tuple[Task, ...]:
-    """The tasks of a folder of the user's, sorted by name.
+    """The tasks in a folder, sorted by name.
 
-    Each is a folder with ``instruction.txt``; ``files/``, which the home folder begins with; and ``expected/``, files
-    that have to be there in the end, or ``check.py``, whose function ``check`` is given the home folder's files, by
-    path, and returns a list of truth values.
+    Each is a folder with ``instruction.txt``; ``files/``, the initial home folder; and either ``expected/``, files that
+    must exist at the end, or ``check.py``, whose function ``check`` receives the home folder's files by path and
+    returns a list of booleans.
 
     Raises:
-        ConfigError: There is none, or one lacks something.
+        ConfigError: There are no tasks, or one is incomplete.
     """
     found = []
     for path in sorted(each for each in Path(folder).iterdir() if each.is_dir()):
@@ -348,7 +348,7 @@ def tasks_in(folder: str) -> tuple[Task, ...]:
         files = layers.read_tree(path / "files") if (path / "files").is_dir() else {}
         found.append(Task(instruction.read_text("utf-8").strip(), files, _check_of(path)))
     if not found:
-        raise ConfigError(f"terminal: env_config key tasks={folder!r}: it has no folder with a task.")
+        raise ConfigError(f"terminal: env_config key tasks={folder!r}: it contains no tasks.")
     return tuple(found)
 
 

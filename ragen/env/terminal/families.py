@@ -1,6 +1,6 @@
-"""Generated tasks: families of them, each with a text, files to begin with, a check, and a command that does it.
+"""Families of generated tasks, each with a text, initial files, a check, and a command that does the task.
 
-A check looks at the files when the player is done. They are values, not a file system: no link can lead it anywhere.
+A check looks at the final files. They are values, not a file system, so links cannot mislead it.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from ragen.env.terminal.layers import Entry
 from ragen.env.wording import Wording
 
 Home = Mapping[str, Entry]
-"""Files of the home folder, by their paths in it."""
+"""Files by path relative to the home folder."""
 
 Check = Callable[[Home], list[bool]]
-"""Which of a task's goals are reached."""
+"""Returns, for each goal of a task, whether it is reached."""
 
 WORDS = re.findall(r"\w+", "error warn ready retry timeout disk network user cache login queue backup")
 NAMES = re.findall(r"\w+", "ada ben cleo dan eva finn gus hana ivo joy kai lea max nora otto pia")
 CITIES = re.findall(r"\w+", "Cairo Lima Oslo Quito Rome Turin")
-LARGEST_ARCHIVE = 1 << 24  # bytes of an archive that is unpacked to be looked at
+LARGEST_ARCHIVE = 1 << 24  # maximum bytes of an archive to unpack for a check
 
 
 @dataclass(frozen=True)
 class Task:
-    """Something to do.
+    """A task.
 
     Attributes:
-        text: What the player is told.
-        files: Of the home folder, to begin with.
-        check: Which goals are reached.
+        text: The instruction.
+        files: The initial files of the home folder.
+        check: Decides which goals are reached.
     """
 
     text: str
@@ -58,10 +58,10 @@ class Family:
 
     Attributes:
         name: Its name.
-        text: What is to be done.
-        solution: A command that does it, with ``@k@`` for a parameter.
-        build: Makes files and check.
-        parameters: What each parameter may be.
+        text: The instruction.
+        solution: A command that does the task, with ``@k@`` for the parameter k.
+        build: Creates the files and the check.
+        parameters: The possible values of each parameter.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Family:
 
     @cached_property
     def wording(self) -> Wording:
-        """The text."""
+        """The wording of the instruction."""
         return Wording(self.text, self.parameters)
 
     def command(self, parameters: Mapping[str, Any]) -> str:
@@ -84,7 +84,7 @@ class Family:
 
 
 def solve(text: str) -> str | None:
-    """A command that does the task of this text; None where it is of no family."""
+    """A command that does the task with this text; None if no family matches."""
     for family in FAMILIES.values():
         if (parameters := family.wording.read(text)) is not None:
             return family.command(parameters)
@@ -116,7 +116,7 @@ def _content(home: Home, path: str) -> bytes | None:
 
 
 def _says(home: Home, path: str, expected: str) -> bool:
-    """Whether a file holds these lines, blanks around them aside."""
+    """Whether a file contains exactly these lines, apart from surrounding whitespace."""
     found = _content(home, path)
     return (found is not None and found.decode("utf-8", "replace").split("\n") == expected.split("\n")) or (
         found is not None
@@ -129,7 +129,7 @@ def _answers(path: str, expected: object) -> Check:
 
 
 def _kept(home: Home, files: Home) -> bool:
-    """Whether all of these are as they were."""
+    """Whether all of these files are unchanged."""
     return all(home.get(path) == entry for path, entry in files.items())
 
 

@@ -1,7 +1,7 @@
-"""Files as values: a base that is never written to, a layer on top of it, and one digest of both.
+"""Files as values: an immutable base, a layer of changes on top of it, and a digest of both.
 
-No file of an episode is on the worker's disk. A layer is what commands have changed; a snapshot of it is the layer
-itself, since contents are never changed but replaced: it is taken and gone back to without copying any.
+An episode keeps no files on the worker's disk. Contents in a layer are replaced but never modified, so a snapshot is
+the layer itself, and taking or restoring one copies no contents.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Entry(NamedTuple):
     """A file, a folder or a symbolic link.
 
     Attributes:
-        kind: ``"f"``, ``"d"`` or ``"l"``.
-        mode: Its permissions.
-        data: A file's contents, a link's target.
+        kind: ``"f"`` (file), ``"d"`` (folder) or ``"l"`` (link).
+        mode: The permissions.
+        data: The contents of a file, or the target of a link.
     """
 
     kind: Kind
@@ -31,16 +31,16 @@ class Entry(NamedTuple):
 
 
 Files = Mapping[str, Entry]
-"""By path, relative to the root: ``home/notes.txt``, ``tmp``."""
+"""Files by path relative to the root, such as ``home/notes.txt`` and ``tmp``."""
 
 Layer = Mapping[str, Entry | None]
-"""What differs from a base; None where a path is gone."""
+"""Changes to a base, by path; None for a deleted path."""
 
 EMPTY: dict[str, Entry] = {"home": Entry("d", 0o755), "tmp": Entry("d", 0o1777)}
 
 
 def based_on(files: Mapping[str, Entry]) -> dict[str, Entry]:
-    """A base of files of the home folder, by their paths in it; the folders that they need are added."""
+    """A base with these files in the home folder; missing parent folders are added."""
     base = dict(EMPTY)
     for path, entry in files.items():
         parts = path.split("/")
@@ -51,14 +51,14 @@ def based_on(files: Mapping[str, Entry]) -> dict[str, Entry]:
 
 
 def merged(base: Files, layer: Layer) -> dict[str, Entry]:
-    """All files, sorted by path: a folder comes before what is in it."""
+    """All files, sorted by path, so that a folder comes before its contents."""
     files = {path: entry for path, entry in base.items() if path not in layer}
     files.update((path, entry) for path, entry in layer.items() if entry is not None)
     return dict(sorted(files.items()))
 
 
 def changed(base: Files, layer: Layer, changes: Layer) -> dict[str, Entry | None]:
-    """The layer after these changes; what is again as in the base is no part of it."""
+    """The layer after these changes; paths that equal the base again are dropped."""
     new = {**layer, **changes}
     return {path: entry for path, entry in sorted(new.items()) if base.get(path) != entry}
 
@@ -75,7 +75,7 @@ def digest(files: Files) -> str:
 
 
 def read_tree(folder: Path) -> dict[str, Entry]:
-    """The files of a folder of the user's, by their paths in it; links are kept, and not followed."""
+    """Read the files of a folder, by relative path; links are kept and not followed."""
     files: dict[str, Entry] = {}
     for root, folders, names in os.walk(folder):
         for name in (*folders, *names):

@@ -1,4 +1,4 @@
-"""What games in text have in common that run in an engine of TextWorld's: how they are kept, moved and closed."""
+"""The base class of environments that run in one of TextWorld's engines."""
 
 from __future__ import annotations
 
@@ -11,58 +11,58 @@ from ragen.env.textworld.text import with_admissible
 
 
 class Adventure(TextObservation, BaseLanguageBasedEnv):
-    """A game whose engine is no part of what is saved: it is made again where the game goes.
+    """A text game whose engine is not saved or pickled, but created again by :meth:`load`.
 
     Attributes:
-        game: What is played; None before the first reset.
-        admissible: The commands that can be carried out, sorted.
-        steps: Commands of this episode.
+        game: The game being played; None before the first reset.
+        admissible: The admissible commands, sorted.
+        steps: Number of commands given in this episode.
     """
 
     uses_global_rng = False
     cost_hint = "heavy"
-    preload: ClassVar[tuple[str, ...]] = ("textworld",)  # a second, for which no new worker need wait
+    preload: ClassVar[tuple[str, ...]] = ("textworld",)  # its import takes a second
 
     game: Any
     admissible: list[str]
     steps: int
-    _story: Any  # the engine, with the game that it has loaded; None without one
+    _story: Any  # the engine with its loaded game, or None
 
     @abstractmethod
     def save(self) -> Any:
-        """All of a game that has begun; None before. Each class declares its own: see :class:`BaseEnv`."""
+        """A snapshot; None before the first reset. See :class:`BaseEnv`."""
 
     @abstractmethod
     def load(self, saved: Any) -> None:
-        """Become what was saved."""
+        """Restore a snapshot."""
 
     @abstractmethod
     def _forget(self) -> None:
-        """Be as before the first reset, with no engine."""
+        """Return to the state before the first reset; does not close the engine."""
 
     def _write(self, text: str, is_over: bool) -> str:
-        """Show a text, with the commands that can be carried out where they are wanted."""
+        """Set the observation, with the admissible commands if they are to be shown."""
         listed = self.config.show_admissible and not is_over
         self.observation = with_admissible(text, self.admissible) if listed else text
         return self.observation
 
     def _put_away(self) -> None:
-        """Close, and be as before the first reset."""
+        """Close, and return to the state before the first reset."""
         self.close()
         self._forget()
 
     def __getstate__(self) -> dict[str, Any]:
-        """The engine is made again where this goes."""
+        """The configuration and a snapshot."""
         return {"config": self.config, "_saved": self.save()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """See ``load``."""
+        """See :meth:`load`."""
         self.config = state["config"]
         self._forget()
         self.load(state["_saved"])
 
     def close(self) -> None:
-        """Let go of the engine."""
+        """Close the engine."""
         if self._story is not None:
             self._story.close()
             self._story = None

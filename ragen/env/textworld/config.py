@@ -1,4 +1,4 @@
-"""What TextWorld's environment can be told: which games, how many of them, how hard, and what is shown."""
+"""The configuration of the TextWorld environment: which games, how many, how difficult, and what is shown."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class TextWorldEnvConfig:
     """Configuration of :class:`~ragen.env.textworld.env.TextWorldEnv`.
 
     Attributes:
-        families: Of games, by name; None takes all.
-        levels: How hard they are, of 1, 2 and 3; see docs/textworld.md.
-        games: Different games of the train split; each takes seconds to compile, once for a machine.
-        val_games: Different games of the val split, and of the test split.
-        hints: Whether the first observation lists the steps to take, instead of the last one alone.
-        max_steps: Commands of an episode.
-        reward: ``"share"``: the fraction of the game's points that a command scores; ``"all"``: 1 when the game is won.
-        show_admissible: Whether observations list the commands that can be carried out.
+        families: Names of families of games; None for all.
+        levels: Difficulties, some of 1, 2 and 3; see docs/textworld.md.
+        games: Number of games in the train split; each takes seconds to compile, once per machine.
+        val_games: Number of games in the val split, and in the test split.
+        hints: Whether the first observation lists all steps; otherwise only the last one.
+        max_steps: Maximum number of commands per episode.
+        reward: ``"share"``: the share of the game's points that a command scores; ``"all"``: 1 when the game is won.
+        show_admissible: Whether observations list the admissible commands.
         render_mode: ``"text"``.
     """
 
@@ -41,7 +41,7 @@ class TextWorldEnvConfig:
         """Check every value.
 
         Raises:
-            ConfigError: A value cannot work.
+            ConfigError: A value is invalid.
         """
         require_families(_TYPE, self.families, FAMILIES)
         levels_ok = isinstance(self.levels, list | tuple) and bool(self.levels)

@@ -1,7 +1,7 @@
-"""TextWorld's games: which one a seed draws, and the compiled game, which is made once for a machine.
+"""TextWorld's games: which one a seed selects, and its compilation, once per machine.
 
-TextWorld writes a game as Inform 7 source, which Inform 7 and Inform 6 compile to a story of the Z-machine. That takes
-seconds, and nothing else of an episode does, so compiled games are kept in the machine's cache.
+TextWorld writes a game as Inform 7 source, which Inform 7 and Inform 6 compile to a Z-machine story. This takes
+seconds, far longer than anything else in an episode, so compiled games are kept in the machine's cache.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ragen.extras import needs
 from ragen.resources import environment_variable, machine_cache
 
 FORMAT = 1
-"""Of the games; another one compiles them anew."""
+"""Version of the compiled games; part of the cache key."""
 
 LEVELS = (1, 2, 3)
 ATTEMPTS = 20
-"""Seeds that are tried before a game counts as one that cannot be made; most are made with the first."""
+"""Number of seeds to try before generation is given up; most games are made with the first."""
 
-_SPLITS = {"train": "train", "val": "valid", "test": "test"}  # as TextWorld's cooking games name them
+_SPLITS = {"train": "train", "val": "valid", "test": "test"}  # the names in TextWorld's cooking games
 _STORY = "game.z8"
 _COIN = {1: 5, 2: 105, 3: 110}
 _TREASURE = {1: 7, 2: 14, 3: 22}
@@ -38,14 +38,14 @@ _COOKING: dict[int, dict[str, Any]] = {
 
 
 class Chosen(NamedTuple):
-    """Which game an episode plays.
+    """The game of an episode.
 
     Attributes:
         family: A key of :data:`FAMILIES`.
-        level: How hard it is.
+        level: Its difficulty, one of :data:`LEVELS`.
         split: ``"train"``, ``"val"`` or ``"test"``.
-        number: Which one of these.
-        hints: Whether it says all steps in the beginning.
+        number: Its number within the split.
+        hints: Whether the first observation lists all steps.
     """
 
     family: str
@@ -75,21 +75,21 @@ def _treasure(chosen: Chosen, seed: int, options: Any) -> Any:
 
 
 FAMILIES: dict[str, Callable[[Chosen, int, Any], Any]] = {"cooking": _cooking, "coin": _coin, "treasure": _treasure}
-"""What makes a game of each family, by name."""
+"""A function for each family that generates a game."""
 
 
 def choose(
     seed: int, split: str, families: tuple[str, ...], levels: tuple[int, ...], games: int, hints: bool
 ) -> Chosen:
-    """The game of a seed.
+    """Select the game of an episode.
 
     Args:
-        seed: Of the episode; of ``games`` seeds in a row no two give the same game.
-        split: ``"train"``, ``"val"`` or ``"test"``: no game of one is a game of another.
+        seed: The episode's seed; ``games`` consecutive seeds select different games.
+        split: ``"train"``, ``"val"`` or ``"test"``; splits share no game.
         families: Some of :data:`FAMILIES`.
         levels: Some of :data:`LEVELS`.
-        games: How many there are.
-        hints: Whether it says all steps in the beginning.
+        games: Number of games in the split.
+        hints: Whether the first observation lists all steps.
     """
     number = seed % games
     rng = Random(f"textworld/{split}/{number}")
@@ -97,13 +97,13 @@ def choose(
 
 
 def seed_of(chosen: Chosen, attempt: int) -> int:
-    """The seed that TextWorld's generator is given; those of splits, families and levels have nothing in common."""
+    """The seed for TextWorld's generator, independent for each split, family, level, number and attempt."""
     text = f"{chosen.split}/{chosen.family}/{chosen.level}/{chosen.number}/{attempt}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 
 def story(chosen: Chosen) -> Path:
-    """The compiled game, which the first process of the machine to ask for it compiles.
+    """The compiled game; the first process on the machine that needs it compiles it.
 
     Raises:
         MissingExtraError: TextWorld is not installed.
@@ -114,7 +114,7 @@ def story(chosen: Chosen) -> Path:
 
 @cache
 def _version() -> str:
-    """TextWorld's; read once, since the file is large beside a turn."""
+    """The installed version of TextWorld; cached, since reading it takes long compared with a turn."""
     return metadata.version("textworld")
 
 
@@ -141,6 +141,6 @@ def _compile(chosen: Chosen, folder: Path) -> None:
 
 @contextmanager
 def _no_home() -> Iterator[None]:
-    """Inform 7 writes its documentation into the home folder, of all processes into the same files: give it another."""
+    """Give Inform 7 a temporary home folder; processes would write its documentation into the same files."""
     with tempfile.TemporaryDirectory() as folder, environment_variable("HOME", folder):
         yield

@@ -1,8 +1,8 @@
-"""The rules of all families of games, parsed as this module is imported.
+"""Parses the rules of all families of games when it is imported.
 
-Workers are forks of a process that has imported it, so that one which takes a killed one's place need not parse them,
-which takes as long as twenty turns. TextWorld keeps what it has parsed by the text, which every game contains: that of
-the family's files, in the order in which ``glob`` lists them.
+Parsing takes as long as twenty turns. Workers are forked from a process that has imported this module, so a worker that
+replaces a killed one does not parse the rules again. TextWorld caches parsed rules by their text; a game contains the
+text of its family's files in the order in which ``glob`` lists them.
 """
 
 import glob

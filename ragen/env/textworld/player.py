@@ -1,6 +1,6 @@
-"""A player that reads what TextWorld's games say: it looks through all rooms, follows recipes, takes what is asked for.
+"""A scripted player of TextWorld's games: it explores all rooms, follows recipes and takes the requested items.
 
-It knows no more than a model does: what was shown, and what was answered.
+It knows only what a model knows: the observations and its own replies.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from ragen.env.textworld.text import admissible_in
 
 _ROOM = re.compile(r"^-= (.+?) =-$", re.M)
 _RECIPE = re.compile(r"Ingredients:\n(.+?)\n\s*\nDirections:\n(.*?)prepare meal", re.S)
+_BACK = {"go north": "go south", "go south": "go north", "go east": "go west", "go west": "go east"}
 _TOOLS = {"fry": "stove", "roast": "oven", "grill": "BBQ"}
 _CUTS = ("chop", "slice", "dice")
 _DONE = {
@@ -22,13 +23,13 @@ _DONE = {
 
 
 class _Known:
-    """What an episode has shown so far: rooms, where their exits lead to, and what could be done in each."""
+    """The rooms seen so far, where their exits lead, and the commands offered in each."""
 
     def __init__(self, shown: Sequence[str], said: Sequence[str]) -> None:
         self.room = ""
         self.commands: list[str] = []
         self.offered: dict[str, set[str]] = {}
-        self._ways: dict[str, dict[str, str | None]] = {}  # room, then exit: where it leads to, as far as known
+        self._ways: dict[str, dict[str, str | None]] = {}  # room, then exit: the room it leads to, or None
         for number, text in enumerate(shown):
             came_from, action = self.room, said[number - 1] if 0 < number <= len(said) else ""
             self.room = (_ROOM.findall(text) or [self.room])[-1]
@@ -40,9 +41,11 @@ class _Known:
             for command in self.commands:
                 if command.startswith("go "):
                     exits.setdefault(command, None)
+            if self.room != came_from and (back := _BACK.get(action)) in exits:
+                exits[back] = came_from
 
     def way_to(self, is_goal: Callable[[str | None], bool]) -> str | None:
-        """The first step of the shortest way to a room; None stands for the rooms that were never entered."""
+        """The first command of the shortest way to a room; None as a room stands for any unexplored one."""
         queue: deque[tuple[str, str]] = deque([(self.room, "")])
         seen = {self.room}
         while queue:
@@ -58,15 +61,14 @@ class _Known:
 
 
 def solve(shown: Sequence[str], said: Sequence[str]) -> str | None:
-    """What to do next.
+    """Choose the next command.
 
     Args:
-        shown: The observations of the episode, as far as they are still known, the newest last; with admissible
-            commands.
-        said: What was answered to all of them but the newest.
+        shown: The observations that are still in the context, the newest last, with admissible commands.
+        said: The replies to all of them except the newest.
 
     Returns:
-        An admissible command; None where nothing is left that could help.
+        An admissible command; None if no command seems useful.
     """
     known = _Known(shown, said)
     goals = list(_goals(shown, said))
@@ -86,12 +88,12 @@ def solve(shown: Sequence[str], said: Sequence[str]) -> str | None:
 
 
 def _is(command: str, wanted: str) -> bool:
-    """Whether a command is the one that is wanted, or that one with a place."""
+    """Whether a command is the wanted one, possibly followed by a place."""
     return command == wanted or command.startswith(f"{wanted} from ")
 
 
 def _goals(shown: Sequence[str], said: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Commands that would help, the most useful first, each with a command that is offered where it can be done."""
+    """Useful commands, the best first, each with a command that is offered where it is possible."""
     yield "eat meal", "eat meal"
     task = _ROOM.split(shown[0])[0]
     for command in (each for text in shown for each in admissible_in(text) if each.startswith("take ")):
@@ -112,7 +114,7 @@ def _goals(shown: Sequence[str], said: Sequence[str]) -> Iterator[tuple[str, str
     for verb, item in (line.strip().split(" the ", 1) for line in recipe[2].splitlines() if " the " in line):
         tool = "knife" if verb in _CUTS else _TOOLS.get(verb, verb)
         command = f"{verb if verb in _CUTS else 'cook'} {item} with {tool}"
-        is_done = re.search(rf"\b{_DONE.get(verb, verb)} (\w+ )?{re.escape(item)}\b", told)  # as it was found
+        is_done = re.search(rf"\b{_DONE.get(verb, verb)} (\w+ )?{re.escape(item)}\b", told)  # or was found like that
         if command not in said and not is_done:
             is_left = True
             yield command, f"examine {tool}"

@@ -1,7 +1,4 @@
-"""How an adventure's state is written: the game's own words, then the commands that can be carried out.
-
-As RAGEN 2026 writes them for its ``alfworld``, so what reads one reads the other.
-"""
+"""The format of a text game's observation: the game's text, then the admissible commands as in RAGEN 2026."""
 
 from __future__ import annotations
 
@@ -14,18 +11,18 @@ _QUESTION = re.compile(r"\n+Would you like to RESTART.*", re.S)
 
 
 def with_admissible(text: str, commands: Iterable[str]) -> str:
-    """A state with the commands that can be carried out."""
+    """An observation followed by the admissible commands."""
     return f"{text}\n\nAdmissible actions: [{', '.join(commands)}]"
 
 
 def admissible_in(text: str) -> list[str]:
-    """The commands that a state lists; none if it lists none."""
+    """The admissible commands that an observation lists."""
     found = _LISTED.findall(text)
     return found[-1].split(", ") if found and found[-1] else []
 
 
 def without_trimmings(feedback: str) -> str:
-    """What a game of TextWorld says, without its banner, its prompt, its status line and its closing question."""
+    """A game's text without the banner, the prompt, the status line and the closing question."""
     text = _QUESTION.sub("", _PROMPT.sub("", feedback.rstrip()))
     lines = [line.rstrip() for line in text.splitlines()]
     banner = max((number for number, line in enumerate(lines) if "$$" in line), default=-1)

@@ -256,9 +256,14 @@ class LaneQueue:
         return seconds
 
     def _open(self, asked: list[tuple[EnvSpec, int, str]]) -> list[Any]:
-        """The observations after resets; for a failed environment "", or its error if that is to be raised."""
+        """The observations after resets; for a failed environment "", or its error if it cannot be built."""
         values = self._envs.open(asked, self._lane)
-        return [self._answer(value, "") if isinstance(value, EnvFailed) else value for value in values]
+        return [
+            self._answer(value, value.error if value.phase == "build" else "")
+            if isinstance(value, EnvFailed)
+            else value
+            for value in values
+        ]
 
     def _play(self, items: list[tuple[int, Turn]]) -> list[Any]:
         self.counts.turns += len(items)
@@ -273,7 +278,7 @@ class LaneQueue:
 
     def _answer(self, failed: EnvFailed, otherwise: Any) -> Any:
         self.counts.failed += 1
-        return failed.error if self._envs.raises or failed.phase == "build" else otherwise
+        return failed.error if self._envs.raises else otherwise
 
 
 def _caught(work: Callable[[list[Any]], list[Any]], items: list[Any]) -> list[Any]:

@@ -37,6 +37,21 @@ class Unbuildable(Walk):
         raise ValueError("no walls today")
 
 
+class BuiltOnce(Walk):
+    """Raises in its first turn, and cannot be built again."""
+
+    built = 0
+
+    def __init__(self, config=None):
+        type(self).built += 1
+        if self.built > 1:
+            raise ValueError("no walls today")
+        super().__init__(config)
+
+    def step(self, action):
+        raise RuntimeError("a wall fell down")
+
+
 def config(custom=None, groups=GROUPS, group_size=2, **es_manager):
     custom_envs = {
         "Walk": {"env_type": "support.faulty_envs:Walk", "max_actions_per_traj": 7},
@@ -288,6 +303,18 @@ def test_an_environment_that_cannot_be_built_fails_alone():
     assert isinstance(worse, EnvError)
     assert good.observation.startswith("at ")
     assert sessions == 1
+
+
+def test_a_turn_of_an_environment_that_cannot_be_rebuilt_ends_its_game():
+    custom = {"Once": {"env_type": "test_env_service:BuiltOnce", "max_actions_per_traj": 7}}
+    BuiltOnce.built = 0
+
+    async def work(service):
+        opened = await service.open("Once", 1)
+        return await service.play(opened.session, 0, ["Dragon"], 7)
+
+    result = run(work, config(custom, use_multiprocessing=False))
+    assert result.done and result.info == {"env_error": "ValueError: no walls today"}
 
 
 def test_bad_requests_are_refused_by_name():

@@ -226,13 +226,15 @@ class OpenAIBackend(StreamingBackend):
         """See :meth:`StreamingBackend.settle`; a Ctrl-C ends the wait."""
         if not self._threads.started:
             return
+        self._is_settling = True  # here, since the loop may hear of it only after other tasks have sent something
         try:
             self._threads.run(self._settle(self.grace))
         except KeyboardInterrupt:
             self._threads.run(self._settle(0))
+        finally:
+            self._is_settling = False
 
     async def _settle(self, grace: float) -> None:
-        self._is_settling = True
         try:
             for task in self._tasks - self._sending:
                 task.cancel()
@@ -244,7 +246,6 @@ class OpenAIBackend(StreamingBackend):
                 task.cancel()
             if left:
                 await asyncio.wait(left, timeout=1.0)
-            self._is_settling = False
 
     def new_client(self) -> AsyncOpenAI:
         """A client of the server, which retries nothing.
@@ -296,9 +297,11 @@ class OpenAIBackend(StreamingBackend):
     async def _tried(self, call: Call) -> Reply:
         """The reply to a request, after as many attempts as needed and allowed."""
         attempts = Attempts()
-        while attempts.failure.passing and attempts.count <= self.settings.max_retries and not self._is_settling:
-            if attempts.count:
+        while attempts.failure.passing and attempts.count <= self.settings.max_retries:
+            if attempts.count and not self._is_settling:
                 await self._pause(self._wait(attempts))
+            if self._is_settling:
+                raise asyncio.CancelledError
             attempts.count += 1
             number = self.journal.sent(call.key, call.request) if self.journal is not None else 0
             try:

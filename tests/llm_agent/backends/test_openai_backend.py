@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import threading
+from concurrent.futures import CancelledError
 
 import pytest
 from PIL import Image
@@ -535,3 +536,34 @@ def test_a_context_longer_than_the_models_is_an_error():
 def test_bad_settings_name_their_key(actor, said):
     with pytest.raises(ConfigError, match=said):
         create_backend(config("http://127.0.0.1:1/v1") | {"actor": config("http://127.0.0.1:1/v1")["actor"] | actor})
+
+
+def test_nothing_is_sent_from_the_moment_that_a_run_stops():
+    stops = threading.Event()
+
+    class Stopping(openai.OpenAIBackend):
+        """Says when ``settle`` has begun, which is before the loop that sends hears of it."""
+
+        @property
+        def grace(self):
+            stops.set()
+            return 5.0
+
+        @grace.setter
+        def grace(self, seconds):
+            pass
+
+    async def pause(seconds):  # holds the loop, so that what settle asks of it is behind what this task does next
+        threading.Thread(target=backend.settle, daemon=True).start()
+        assert stops.wait(60)
+
+    with chat_server(lambda prompt, tries: say(PLAIN) if tries else fail(503)) as server:
+        backend = Stopping(ApiSettings("tiny", server.url, max_concurrency=1), pause=pause)
+        futures = [backend.submit(request(str(number), number), Sampling()) for number in range(3)]
+        try:
+            for future in futures:
+                with pytest.raises(CancelledError):
+                    future.result(60)
+        finally:
+            backend.close()
+    assert len(server.bodies) == 1

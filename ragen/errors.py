@@ -5,8 +5,11 @@ A message says what happened, where (env id, tag, type, worker, pid, exit signal
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 DISTRIBUTION = "ragen-lanes"
 """The name of this package on an index, where ``ragen`` belongs to another project."""
@@ -65,6 +68,30 @@ def in_short(value: Any, limit: int = 80) -> str:
     """A value for messages: its ``repr``, or the first ``limit`` characters and the total number."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
+
+
+def steady_repr(value: Any, longest: int | None = None) -> str:
+    """The ``repr`` of a value without object addresses, which differ between processes; never raises.
+
+    Args:
+        value: Any value.
+        longest: Maximum number of characters; None for all.
+    """
+    try:
+        text = _ADDRESS.sub("", repr(value))
+    except Exception:  # of a class that a user wrote
+        text = f"a {type(value).__name__} whose repr() raises"
+    return text if longest is None or len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def steady_text(value: Any) -> str:
+    """A text itself, or the ``str`` of any other value without object addresses."""
+    if isinstance(value, str):
+        return value
+    try:
+        return _ADDRESS.sub("", str(value))
+    except Exception:  # likewise
+        return steady_repr(value)
 
 
 class RagenError(Exception):

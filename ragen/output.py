@@ -16,7 +16,10 @@ import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 CLOSED = 141
 """Exit code after the output was closed, as a shell reports SIGPIPE."""
@@ -29,6 +32,7 @@ _USER = re.compile(r"^(\W*\w+://)?.*@", re.S)
 _QUERY = re.compile(r"[?#].*", re.S)
 _LONGEST_LINE = 1000  # characters
 _MOST_LINES = 200
+_WHOLE = 10_000  # characters, more than a line of a table has
 
 
 def printable(text: str, longest: int = _LONGEST_LINE) -> str:
@@ -72,6 +76,22 @@ def shown_override(word: str) -> str:
     if equals and SECRET_NAME.search(key) and not key.endswith("api_key_env"):
         return f"{key}=***"
     return f"{key}{equals}{shown_address(value)}" if "://" in value else word
+
+
+def new_console(**options: Any) -> Console:
+    """A ``rich`` console of standard output that keeps each line whole in a pipe or a file.
+
+    In a terminal, lines wrap; the variable ``COLUMNS`` sets the width of both.
+
+    Args:
+        **options: Those of ``rich.console.Console``.
+    """
+    from rich.console import Console
+
+    made = Console(**options)
+    if not (made.is_terminal or made.is_jupyter or "COLUMNS" in os.environ):
+        made.width = _WHOLE
+    return made
 
 
 class PrintableFormatter(logging.Formatter):

@@ -22,6 +22,7 @@ FLOORS = [
         "ragen.commands",
         "ragen.output",
         "ragen.resources",
+        "ragen.returned",
         "ragen.extras",
         "ragen.files",
         "ragen.lazy",

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from ragen.errors import ReturnError
 from ragen.games.values import digest_of
 from ragen.parallel.episode.game import Game, Options
-from ragen.parallel.episode.returned import FIVE, FOUR, wrong_step
 from ragen.parallel.episode.turn import RAGEN, action_lookup
 from ragen.parallel.episode.values import copied, options_taken
+from ragen.returned import FIVE, FOUR, wrong_step
 
 
 class Shown(NamedTuple):

@@ -1,15 +1,18 @@
-"""What the fields of an environment's configuration are declared to be, and values that plainly are something else."""
+"""The fields of an environment's configuration: declared types, values of other types, and values as they are typed."""
 
 from __future__ import annotations
 
+import json
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal, NamedTuple
 
-from ragen.errors import ConfigError, in_short
+from ragen.env.registry import resolve_env
+from ragen.errors import ConfigError, did_you_mean, in_short
 
+_TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 _NUMBERS, _LISTS = (bool, int, float, complex), (list, tuple, set, frozenset, Sequence)
 
 
@@ -111,3 +114,103 @@ def _may_be_list(value: Any, kind: Any, items: Sequence[Any]) -> bool:
     if kind is tuple and isinstance(value, list | tuple) and len(value) == len(items):
         return all(map(_may_be, value, items))
     return not isinstance(value, int | float)
+
+
+# Values as they are typed
+
+
+def build_env(env_type: str, settings: Iterable[str] = ()) -> Any:
+    """An environment with some keys of its configuration set.
+
+    Args:
+        env_type: A registered name, an entry point's name, or a ``"package.module:Class"`` path.
+        settings: ``"key=value"`` each, the value as its key's type is written.
+
+    Raises:
+        UnknownEnvError: There is no such type.
+        ConfigError: A key is unknown, or a value does not fit.
+    """
+    env_class, config_class = resolve_env(env_type)
+    values = read_settings(env_type, config_class, settings)
+    return env_class(config_class(**values)) if config_class else env_class()
+
+
+def read_settings(env_type: str, config_class: type | None, settings: Iterable[str]) -> dict[str, Any]:
+    """Keys of a configuration as they are written on a command line.
+
+    Args:
+        env_type: Whose configuration it is, for messages.
+        config_class: The configuration's class; None takes no keys.
+        settings: ``"key=value"`` each, the value as its key's type is written.
+
+    Raises:
+        ConfigError: A key is unknown, or a value does not fit.
+    """
+    known = field_types(config_class)
+    values = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"{env_type}: {setting!r} is not of the form key=value.")
+        if key not in known:
+            meant = did_you_mean(key, known) or f" There {'are' if known else 'is'} {', '.join(known) or 'none'}."
+            raise ConfigError(f"{env_type}: unknown key {key!r}.{meant}")
+        values[key] = _value(env_type, key, text, known[key])
+    return values
+
+
+def _value(env_type: str, key: str, text: str, hint: Any) -> Any:
+    for kind in alternatives(hint):
+        try:
+            return _read(text, kind)
+        except (ValueError, TypeError):
+            continue
+    raise ConfigError(f"{env_type}: {key}={text!r}, expected {described(hint)}.")
+
+
+def _read(text: str, kind: Any) -> Any:
+    readers: dict[Any, Callable[[str], Any]] = {
+        bool: _read_bool,
+        type(None): _read_none,
+        int: int,
+        float: float,
+        str: str,
+    }
+    if kind in readers:
+        return readers[kind](text)
+    if kind is Any:
+        return _read_any(text)
+    origin = typing.get_origin(kind) or kind
+    if origin is Literal:
+        return {str(option): option for option in typing.get_args(kind)}.get(text, text)  # the config refuses others
+    value = _read_json(text)
+    if origin is tuple:
+        return tuple(value)
+    if origin is dict and typing.get_args(kind)[:1] == (int,):
+        return {int(key): item for key, item in value.items()}
+    return value
+
+
+def _read_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return json.loads(f"[{text}]")  # 8,8 for [8, 8]
+
+
+def _read_any(text: str) -> Any:
+    try:
+        return _read_json(text)
+    except ValueError:
+        return text
+
+
+def _read_bool(text: str) -> bool:
+    if text.lower() not in _TRUE + _FALSE:
+        raise ValueError(text)
+    return text.lower() in _TRUE
+
+
+def _read_none(text: str) -> None:
+    if text.lower() not in ("null", "none"):
+        raise ValueError(text)

@@ -19,10 +19,10 @@ from ragen.games.values import NUMBERS, detached, detached_info, digest_of, dump
 from ragen.parallel.episode.game import EpisodeStart, Game, Options
 from ragen.parallel.episode.global_rng import state_in_place
 from ragen.parallel.episode.journal import Change
-from ragen.parallel.episode.returned import FIVE, is_reward, wrong, wrong_reset, wrong_step
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import named
 from ragen.parallel.episode.values import copied
+from ragen.returned import FIVE, is_reward, wrong, wrong_reset, wrong_step
 
 NEVER, NOW, AT_END = range(
     3

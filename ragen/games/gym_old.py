@@ -10,8 +10,8 @@ from typing import Any
 from ragen.errors import EnvError
 from ragen.games.gym_game import GymGame
 from ragen.parallel.episode.game import Options
-from ragen.parallel.episode.returned import wrong_step
 from ragen.parallel.episode.values import copied, options_taken
+from ragen.returned import wrong_step
 
 
 class GymOldGame(GymGame):

@@ -115,7 +115,8 @@ class EnvStateManager(EnvSet):
         self._check_open()
         seed = checked_seed(seed)
         first = first_seed(self.mode, self.base_seed, self.seed_counter) if seed is None else seed
-        seeds = seeds_from(first, self.env_groups, seed)
+        numbers = self._settings.group_numbers
+        seeds = seeds_from(first, numbers, seed)
         self.rollout_cache = None
         self._branches.begin_episode()
         by_id = {entry["env_id"]: seeds[entry["group_id"]] for entry in self.envs}
@@ -123,7 +124,7 @@ class EnvStateManager(EnvSet):
         self._raise_failures(observations, at_build=True)
         caches = [self._begin_cache(entry, by_id[i], observations[i]) for i, entry in enumerate(self.envs)]
         # last, so that a reset that is interrupted can be made again
-        self.seed_counter = counted_on(self.mode, self.base_seed, self.seed_counter, seed, self.env_groups)
+        self.seed_counter = counted_on(self.mode, self.base_seed, self.seed_counter, seed, max(numbers) + 1)
         self.rollout_cache = caches
         return caches
 

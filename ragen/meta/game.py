@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ragen.games import detached, digest_of
-from ragen.parallel import EnvSpec, Game, Options, wrong_reset, wrong_step
-
-FOUR = "(observation, reward, done, info)"
-FIVE = "(observation, reward, terminated, truncated, info)"
+from ragen.parallel import EnvSpec, Game, Options
+from ragen.returned import FIVE, FOUR, wrong_reset, wrong_step
 
 
 class Transition(NamedTuple):

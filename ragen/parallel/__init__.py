@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ragen.parallel.episode.game import Game, Options
     from ragen.parallel.episode.global_rng import EnvRng, PythonRng, outer_state_kept
     from ragen.parallel.episode.journal import Change
-    from ragen.parallel.episode.returned import wrong_reset, wrong_step
     from ragen.parallel.episode.spec import EnvSpec
     from ragen.parallel.interrupts import holds_interrupts
     from ragen.parallel.lanes.handle import LaneKind
@@ -48,8 +47,6 @@ __all__ = [
     "Settings",
     "holds_interrupts",
     "outer_state_kept",
-    "wrong_reset",
-    "wrong_step",
 ]
 
 __getattr__, __dir__ = attach(
@@ -71,7 +68,5 @@ __getattr__, __dir__ = attach(
         "Settings": "settings",
         "holds_interrupts": "interrupts",
         "outer_state_kept": "episode.global_rng",
-        "wrong_reset": "episode.returned",
-        "wrong_step": "episode.returned",
     },
 )

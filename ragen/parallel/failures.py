@@ -177,6 +177,7 @@ class Failures:
         self._decide(record, Trouble.DIVERGED, asked.failure(record, order, text, error))
 
     def _decide(self, record: EnvRecord, trouble: Trouble, failure: Failure, is_shared: bool = False) -> None:
+        self._stats.count_failure()
         is_building = failure.phase == "build"
         facts = Facts(record.lane is None, record.failures, record.kills, is_building, is_shared)
         decision = recovery.decide(trouble, facts, self._settings)

@@ -215,6 +215,7 @@ class Gain:
         main_took_part: Whether the main process did, too.
         mode: ``use_multiprocessing``.
         held: Reason other than cost that keeps all environments in the main process; "" for none.
+        failures: How often an environment failed; what failed is not in ``sequential_s``.
     """
 
     seconds: float = 0.0
@@ -225,6 +226,7 @@ class Gain:
     main_took_part: bool = False
     mode: Mode = "auto"
     held: str = ""
+    failures: int = 0
 
     def __add__(self, other: Gain) -> Gain:
         """Of two sets of environments that were played one after the other, such as for training and validation."""
@@ -238,12 +240,14 @@ class Gain:
             self.main_took_part or other.main_took_part,
             self.mode,
             self.held if self.held == other.held else "",
+            self.failures + other.failures,
         )
 
     def describe(self) -> str:
         """The gain in one line, such as ``2 workers: 6.5 s in environments; one after the other about 11.3 s: ..``."""
+        failed = f"{self.failures} failure{'s' * (self.failures > 1)}"
         if not self.turns:
-            return "no turn was played"
+            return f"no turn was played to its end: {failed}" if self.failures else "no turn was played"
         if not self.workers:
             turn = duration(self.turn_s)
             spent = f"{duration(self.seconds)} in environments, {turn} a turn"
@@ -256,13 +260,15 @@ class Gain:
                 return f"kept in the main process: {turns} would not make up for the start of workers"
             return f"kept in the main process: a turn costs {turn}, workers would cost more"
         who = f"{self.workers} worker{'s' * (self.workers > 1)}{' and the main process' * self.main_took_part}"
-        ratio = self.sequential_s / self.seconds if self.seconds else 1.0
+        ratio = self.sequential_s / self.seconds if self.seconds and self.sequential_s else 1.0
+        if self.failures and ratio < 1 + NO_FASTER:
+            return f"{who}: {duration(self.seconds)} in environments, with {failed}: whether workers paid is not known"
         if ratio >= 1 + NO_FASTER:
             verdict = f"{ratio:.1f} x faster"
         elif ratio > 1 / (1 + NO_FASTER):
             verdict = "no faster"
         else:
-            verdict = f"{1 / ratio:.1f} x slower" if ratio else "slower"
+            verdict = f"{1 / ratio:.1f} x slower, the start of workers included"
             verdict += "; use_multiprocessing=auto measures what pays off" * (self.mode is True)
         spent = f"{duration(self.seconds)} in environments; one after the other about {duration(self.sequential_s)}"
         return f"{who}: {spent}: {verdict}"
@@ -297,6 +303,7 @@ class Stats:
         self._records = environments.records
         self.episode = Episode()
         self.keeps_each = False
+        self._failures = 0
         self._each: dict[int, float] = defaultdict(float)  # by env_id
         self._tallies: dict[tuple[int, Lane | None], _Tally] = defaultdict(_Tally)  # by thread and home
         self._lock = threading.Lock()
@@ -337,6 +344,10 @@ class Stats:
         """Count a worker that has to be replaced."""
         self._tallies[get_ident(), lane].restarts += 1
 
+    def count_failure(self) -> None:
+        """Count a failure of an environment."""
+        self._failures += 1
+
     def count(self, lane: Lane | None, order: Order, spent: Mapping[str, Spent], busy_s: float) -> None:
         """Count what a home has carried out: the seconds that it was busy, and what resets or turns took by tag."""
         tally = self._tallies[get_ident(), lane]
@@ -370,7 +381,7 @@ class Stats:
         every = [*turns.values(), *resets.values()]
         sequential_s = sum(seen.own_s if is_crowded else seen.seconds for seen in every)
         count = sum(seen.number for seen in turns.values())
-        return Gain(self._passed_s, sequential_s, count, turn_s, workers, "main" in played, mode, held)
+        return Gain(self._passed_s, sequential_s, count, turn_s, workers, "main" in played, mode, held, self._failures)
 
     def take_each(self, env_ids: Iterable[int]) -> list[float]:
         """Seconds spent inside each of these since they were last taken, whatever came of them."""

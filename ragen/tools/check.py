@@ -19,10 +19,10 @@ from dataclasses import replace
 from typing import Any
 
 from ragen.commands import CommandParser, refusing
-from ragen.env.fields import check_kinds
-from ragen.env.play import read_settings
+from ragen.env.fields import check_kinds, read_settings
 from ragen.env.registry import resolve_env
 from ragen.errors import ConfigError, InputError
+from ragen.output import new_console
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.tools.check_report import CheckReport
 from ragen.tools.examination import Examination
@@ -123,9 +123,7 @@ def main(arguments: list[str] | None = None, prog: str = "python -m ragen.tools.
     if as_json:
         print(report.as_json())
         return NOTHING_TO_FIX if report.ok else FIX_FIRST
-    from rich.console import Console
-
-    console = Console()
+    console = new_console()
     console.print(report)
     if with_stories and (stories := report.stories()):
         console.print(stories, markup=False, highlight=False)

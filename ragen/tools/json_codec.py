@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ragen.errors import CrashReportError
+from ragen.errors import CrashReportError, steady_repr
 from ragen.parallel.episode.journal import Change, EpisodeJournal, JournalTurn
 from ragen.parallel.episode.turn import Turn
-from ragen.parallel.episode.values import steady_repr
 
 _DEEPEST = 30
 _LONGEST_REPR = 300

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from ragen.container.container import env_specs
-from ragen.env.fields import misfits
-from ragen.env.play import read_settings
+from ragen.env.fields import misfits, read_settings
 from ragen.errors import ConfigError
 from ragen.llm_agent.config.environments import read_config
 from ragen.llm_agent.es_manager import EnvStateManager

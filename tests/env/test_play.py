@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from ragen.commands import REFUSED
-from ragen.env import REGISTERED_ENVS, __main__
+from ragen.env import REGISTERED_ENVS
+from ragen.env.fields import build_env
 from ragen.env.keys import typed
-from ragen.env.play import build_env, play
 from ragen.errors import ConfigError, InputError, MissingExtraError, SandboxError
+from ragen.tools.play import main, play
 
 
 class Pipe(io.StringIO):
@@ -31,9 +32,30 @@ def played(env_type: str, lines: str, *settings: str, **options: Any) -> str:
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str, lines: str = "") -> int:
     monkeypatch.setattr("sys.stdin", Pipe(lines))
     try:
-        return __main__.main(["play", *arguments])
+        return main([*arguments])
     except SystemExit as stop:  # argparse
         return stop.code
+
+
+class ThreeValues:
+    """An environment whose step forgets the info, with no more methods than a rollout needs."""
+
+    def reset(self, seed: int) -> None:
+        pass
+
+    def step(self, action: str) -> Any:
+        return "seen", 1.0, True
+
+    def render(self) -> str:
+        return "a room"
+
+
+def test_a_step_that_returns_something_else_is_one_sentence(monkeypatch, capsys) -> None:
+    assert run(monkeypatch, f"{__name__}:ThreeValues", lines="go\n") == REFUSED
+    assert capsys.readouterr().err == (
+        "error: ThreeValues.step() returned 3 values, ('seen', 1.0, True); expected 4 values "
+        "(observation, reward, done, info)\n"
+    )
 
 
 @pytest.mark.parametrize("env_type", sorted({*REGISTERED_ENVS} - {"openenv"}))  # which needs a server

@@ -9,6 +9,7 @@ from ragen.errors import ConfigError
 from ragen.files import new_folder
 from ragen.llm_agent.config.command_line import folder_name, main_of, narrow, runs_of
 from ragen.llm_agent.config.loading import check_model, load_config, where_said
+from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.evaluation import command as evaluation
 from ragen.llm_agent.rollout import command
 from ragen.settings import setting
@@ -90,6 +91,33 @@ def test_tags_and_limit_leave_the_tags_and_groups_that_are_wanted():
     assert chosen.env_groups == 10
     narrow(config, limit="9")
     assert chosen.env_groups == 10
+
+
+def test_a_part_of_an_evaluation_plays_the_seeds_that_the_whole_plays():
+    whole = ["es_manager.val.env_configs.tags=[Bandit,Countdown]", "es_manager.val.env_configs.n_groups=[2,3]"]
+    whole += ["es_manager.val.env_groups=5", "es_manager.val.group_size=2"]
+
+    def seeds(**choice):
+        config = load_config("evaluate_api_llm", whole)
+        narrow(config, **choice)
+        with EnvStateManager(config, "val") as manager:
+            manager.reset()
+            return [(entry["tag"], entry["status"].seed) for entry in manager.envs]
+
+    everything = seeds()
+    assert seeds(tags="Countdown") == everything[4:]
+    assert seeds(limit="1") == [*everything[:2], *everything[4:6]]
+    assert seeds(tags="Countdown", limit="2") == everything[4:8]
+
+
+def test_a_part_of_an_evaluation_is_not_resumed_as_another_part(tmp_path, capsys):
+    words = [*SMALL[1:-3], *SMALL[-2:], "es_manager.val.env_configs.n_groups=[2]", "es_manager.val.env_groups=2"]
+    words += [f"output_dir={tmp_path}", "resume=true"]
+    assert command.main([*words, "--limit", "1"]) == 0
+    assert command.main(words) == 2
+    told = capsys.readouterr().err
+    assert "--tags or --limit (es_manager.val.env_configs.n_groups) was [1]" in told
+    assert "is [2] now; repeat what was given, use another 'output_dir'" in told
 
 
 @pytest.mark.parametrize(

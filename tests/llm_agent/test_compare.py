@@ -44,7 +44,7 @@ def test_episodes_are_paired_by_tag_and_seed_wherever_they_stand_in_the_file():
     a = [record(0, 1, seed=1), record(1, 0, seed=2)]
     b = [record(7, 1, seed=2), record(9, 0, seed=1)]
     pairs, left_out = pair_up(a, b)
-    assert [(pair.seed, pair.difference) for pair in pairs] == [(1, -1.0), (2, 1.0)] and left_out == 0
+    assert [(pair.seed, pair.difference) for pair in pairs] == [(1, -1.0), (2, 1.0)] and not any(left_out)
 
 
 def test_members_of_a_group_are_paired_in_their_order():
@@ -59,7 +59,11 @@ def test_episodes_of_one_model_alone_and_those_without_a_reply_are_left_out():
     a = [*records("11"), record(2, 0, error="down"), record(3, 1)]
     b = [*records("01"), record(2, 1), record(4, 1)]
     pairs, left_out = pair_up(a, b)
-    assert [pair.seed for pair in pairs] == [100, 101] and left_out == 3
+    assert [pair.seed for pair in pairs] == [100, 101]
+    assert left_out.describe() == (
+        "Left out: 2 episodes (not played by all of the runs) and 1 episode (a prompt got no reply, or the environment "
+        "failed)."
+    )
 
 
 def test_the_same_seed_of_two_tags_is_two_episodes():
@@ -94,7 +98,7 @@ def test_the_command_prints_a_table_and_the_seeds(tmp_path, capsys, monkeypatch)
     b = write(tmp_path / "b.jsonl", records("110"))
     assert main([a, b, "--seeds"]) == 0
     out = capsys.readouterr().out
-    assert "66.7%" in out and "1 episode left out" in out and "seeds A:B" in out
+    assert "66.7%" in out and "1 episode (not played by all of" in " ".join(out.split()) and "seeds A:B" in out
 
 
 @pytest.mark.parametrize(
@@ -118,7 +122,7 @@ def test_bad_files_are_one_sentence_and_exit_code_2(content, said, tmp_path, cap
 
 def test_episodes_that_one_of_several_models_lacks_are_left_out_for_all():
     runs, left_out = line_up([records("110"), records("011"), [*records("10"), record(2, 1, error="down")]])
-    assert [[one["seed"] for one in run] for run in runs] == [[100, 101]] * 3 and left_out == 1
+    assert [[one["seed"] for one in run] for run in runs] == [[100, 101]] * 3 and left_out == (0, 1)
 
 
 def test_every_two_of_several_models_are_compared_and_p_is_corrected():
@@ -146,3 +150,15 @@ def test_several_models_are_a_board_with_pass_at_k_and_pass_hat_k(tmp_path, caps
     assert [*pairs] == ["A: a, B: b", "A: a, B: c", "A: b, B: c"]
     assert main([*runs, "report=true"]) == 2
     assert "3 are named; name two" in capsys.readouterr().err
+
+
+def test_a_table_in_a_pipe_keeps_each_line_whole(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    tag = "ATagWhoseNameIsLong" * 4
+    for name, outcomes in (("first", "1100"), ("second", "110")):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "rollouts.jsonl", records(outcomes, tag=tag))
+    assert main([str(tmp_path / "first"), str(tmp_path / "second")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if "66.7%" in line] == [tag]
+    assert any(line.startswith("95% interval: of B - A") and line.endswith("neither is better.") for line in lines)

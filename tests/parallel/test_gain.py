@@ -43,10 +43,16 @@ LINES = [
     (Gain(6.5, 11.3, 40, 0.2, workers=1, main_took_part=True),
      "1 worker and the main process: 6.5 s in environments; one after the other about 11.3 s: 1.7 x faster"),
     (Gain(2.0, 0.5, 40, 1e-3, workers=2, mode=True),
-     "2 workers: 2.0 s in environments; one after the other about 500 ms: 4.0 x slower; "
-     "use_multiprocessing=auto measures what pays off"),
+     "2 workers: 2.0 s in environments; one after the other about 500 ms: 4.0 x slower, the start "
+     "of workers included; use_multiprocessing=auto measures what pays off"),
     (Gain(2.0, 0.5, 40, 1e-3, workers=2, mode="auto"),
-     "2 workers: 2.0 s in environments; one after the other about 500 ms: 4.0 x slower"),
+     "2 workers: 2.0 s in environments; one after the other about 500 ms: 4.0 x slower, the start "
+     "of workers included"),
+    (Gain(60.0, 0.02, 40, 1e-3, workers=2, mode=True, failures=8),
+     "2 workers: 60.0 s in environments, with 8 failures: whether workers paid is not known"),
+    (Gain(2.0, 5.0, 40, 1e-3, workers=2, failures=1),
+     "2 workers: 2.0 s in environments; one after the other about 5.0 s: 2.5 x faster"),
+    (Gain(60.0, 0.0, 0, workers=2, failures=1), "no turn was played to its end: 1 failure"),
     (Gain(1.0, 1.01, 40, 1e-3, workers=2),
      "2 workers: 1.0 s in environments; one after the other about 1.0 s: no faster"),
     (Gain(0.1, 0.1, 40, 13e-6), "kept in the main process: a turn costs 13 us, workers would cost more"),
@@ -87,6 +93,11 @@ def test_workers_that_played_are_counted():
     gain = played(True)
     assert (gain.workers, gain.main_took_part, gain.turns) == (2, False, 12)
     assert 0 < gain.sequential_s < gain.seconds  # these turns cost nothing beside a message
+
+
+def test_an_environment_that_fails_is_counted():
+    gain = played(False, env=Moody)
+    assert gain.failures == 8 and gain.describe() == "no turn was played to its end: 8 failures"
 
 
 @pytest.mark.processes

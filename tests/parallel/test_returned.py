@@ -56,6 +56,9 @@ STEPS = {
     "array([1., 2.]) (ndarray) as reward; expected a number": ("seen", np.array([1.0, 2.0]), True, {}),
     "None as done; expected True or False": ("seen", 1.0, None, {}),
     "array([ True, False]) (ndarray) as done; expected True or False": ("seen", 1.0, np.array([True, False]), {}),
+    "'no' (str) as done; expected True or False": ("seen", 1.0, "no", {}),
+    "'' (str) as done; expected True or False": ("seen", 1.0, "", {}),
+    "{'over': False} (dict) as done; expected True or False": ("seen", 1.0, {"over": False}, {}),
     "None as info; expected a dict": ("seen", 1.0, True, None),
 }
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from ragen.commands import refusing
-from ragen.env.play import build_env
+from ragen.env.fields import build_env
 from ragen.env.webshop.config import WebShopEnvConfig
 from ragen.env.webshop.env import WebShopEnv
 from ragen.env.webshop.play import play

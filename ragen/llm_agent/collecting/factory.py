@@ -20,6 +20,7 @@ from omegaconf import OmegaConf
 from ragen.container.container import EnvironmentContainer, MultiProcessEnvironmentContainer
 from ragen.env import REGISTERED_ENVS, resolve_env
 from ragen.env.base import BaseLanguageBasedEnv
+from ragen.errors import ConfigError
 from ragen.llm_agent.collecting.batches import CollectorSettings
 from ragen.llm_agent.collecting.managers import HISTORY_LENGTH, MANAGERS, EnvironmentManagerBase
 from ragen.llm_agent.config.environments import ManagerConfig, read_config
@@ -91,7 +92,11 @@ def _read(config: Any, mode: str) -> ManagerConfig:
         if len(part["env_configs"]["tags"]) == 1:
             part = {**part, "env_configs": {**part["env_configs"], "n_groups": None}}
             plain = {**plain, "es_manager": {**plain["es_manager"], mode: part}}
-    return read_config(plain, mode)
+    read = read_config(plain, mode)
+    if read.group_numbers != tuple(range(read.env_groups)):
+        key = f"es_manager.{mode}.env_configs.first_groups"
+        raise ConfigError(f"configuration key {key!r} is given, and containers number their groups themselves.")
+    return read
 
 
 def validate_environment_config(config: Any) -> bool:

@@ -106,6 +106,8 @@ def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
 def narrow(config: Any, tags: str | None = None, limit: str | None = None) -> None:
     """Leave only some tags, and some groups of each, in the section of ``es_manager`` that ``mode`` names.
 
+    Groups keep their seeds, so that a part of an evaluation can be compared with the whole, seed by seed.
+
     Args:
         config: The whole configuration; it is changed.
         tags: Their names, separated by commas; None for all.
@@ -130,10 +132,12 @@ def narrow(config: Any, tags: str | None = None, limit: str | None = None) -> No
             meant = did_you_mean(tag, known) or f" It has {', '.join(known)}."
             raise ConfigError(f"--tags has {tag!r}, which is not in {where}.env_configs.tags.{meant}")
     most = int(limit) if limit is not None else max(groups, default=0)
-    left = [(tag, min(count, most)) for tag, count in zip(known, groups, strict=False) if tag in wanted]
-    OmegaConf.update(config, f"{where}.env_configs.tags", [tag for tag, _ in left])
-    OmegaConf.update(config, f"{where}.env_configs.n_groups", [count for _, count in left], force_add=True)
-    OmegaConf.update(config, f"{where}.env_groups", sum(count for _, count in left))
+    firsts = plain(setting(config, f"{where}.env_configs.first_groups", Sequence, [0, *itertools.accumulate(groups)]))
+    every = zip(known, groups, firsts, strict=False)
+    left = [(tag, min(count, most), first) for tag, count, first in every if tag in wanted]
+    for place, name in enumerate(("tags", "n_groups", "first_groups")):
+        OmegaConf.update(config, f"{where}.env_configs.{name}", [each[place] for each in left], force_add=True)
+    OmegaConf.update(config, f"{where}.env_groups", sum(count for _, count, _ in left))
 
 
 def runs_of(overrides: Sequence[str]) -> list[tuple[tuple[str, ...], list[str]]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from ragen.env.fields import check_kinds
@@ -58,6 +59,7 @@ class ManagerConfig:
         entries: The environments, by env_id.
         env_groups: Number of groups.
         group_size: Environments per group.
+        group_numbers: Number of each group, which is added to the first seed: 0, 1, 2, .. unless some are left out.
         format_penalty: Added to ``penalty`` for a turn with invalid actions.
         generation: Which RAGEN is meant where it has changed.
         base_seed: First seed, None where the configuration has none for this mode.
@@ -69,6 +71,7 @@ class ManagerConfig:
     entries: tuple[EnvEntry, ...]
     env_groups: int
     group_size: int
+    group_numbers: tuple[int, ...]
     format_penalty: float
     generation: Generation
     base_seed: int | None
@@ -117,11 +120,13 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
     _check_manager_keys(config)
     where = f"es_manager.{mode}"
     env_groups, group_size = (count(config, f"{where}.{name}", low=1) for name in ("env_groups", "group_size"))
-    entries = _entries(config, _tags(config, where, env_groups), group_size, generation)
+    tags = _tags(config, where, env_groups)
+    entries = _entries(config, tags, group_size, generation)
     return ManagerConfig(
         entries=tuple(entries),
         env_groups=env_groups,
         group_size=group_size,
+        group_numbers=tuple(_group_numbers(config, f"{where}.env_configs.first_groups", tags)),
         format_penalty=number(config, "es_manager.format_penalty", -0.1),
         generation=generation,
         base_seed=count(config, f"seed.{mode}", None),
@@ -180,7 +185,10 @@ def _check_manager_keys(config: Any) -> None:
     )
     known = {"es_manager": top, "seed": ("train", "val")}
     for mode in ("train", "val"):
-        known |= {f"es_manager.{mode}": _MODE_KEYS, f"es_manager.{mode}.env_configs": ("tags", "n_groups")}
+        known |= {
+            f"es_manager.{mode}": _MODE_KEYS,
+            f"es_manager.{mode}.env_configs": ("tags", "n_groups", "first_groups"),
+        }
     for section, keys in known.items():
         _check_keys(config, section, keys, dict.fromkeys(top, "es_manager"))
 
@@ -236,6 +244,19 @@ def _tags(config: Any, section: str, env_groups: int) -> list[tuple[str, int]]:
             f"{where}.n_groups = {list(counts)} adds up to {sum(counts)}, but {section}.env_groups = {env_groups}."
         )
     return list(zip(tags, counts, strict=True))
+
+
+def _group_numbers(config: Any, key: str, tags: list[tuple[str, int]]) -> Iterator[int]:
+    """The number of each group; counted on from tag to tag, unless the key has the first number of each tag."""
+    firsts = plain(setting(config, key, object, None))
+    if firsts is None:
+        firsts = [0, *accumulate(groups for _, groups in tags)][:-1]
+    if not isinstance(firsts, list | tuple) or not all(type(each) is int and each >= 0 for each in firsts):
+        raise refused(key, firsts, "a list of integers of at least 0, or null")
+    if len(firsts) != len(tags):
+        raise refused(key, firsts, f"one number for each of the {len(tags)} tags, or null")
+    for first, (_, groups) in zip(firsts, tags, strict=True):
+        yield from range(first, first + groups)
 
 
 def _equal_shares(where: str, tags: list[str], env_groups: int) -> list[int]:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ragen.commands import CommandParser, command
 from ragen.errors import ConfigError
@@ -28,6 +28,7 @@ from ragen.llm_agent.evaluation.statistics import holm, mean, paired_interval, s
 from ragen.llm_agent.evaluation.tables import tables_of
 from ragen.llm_agent.rollout.rollout_file import name_of, read_records, rows_of
 from ragen.llm_agent.rollout.stopping import counted
+from ragen.output import new_console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -87,22 +88,45 @@ class Comparison:
     p: float
 
 
-def pair_up(a: Iterable[Record], b: Iterable[Record]) -> tuple[list[Pair], int]:
-    """The pairs, and how many episodes are in none of them: played by one model alone, or not to be judged."""
+class LeftOut(NamedTuple):
+    """How many episodes are not compared.
+
+    Attributes:
+        not_played: Some of the runs lack them.
+        not_judged: All runs have them, and in one of them a prompt got no reply, or the environment failed.
+    """
+
+    not_played: int
+    not_judged: int
+
+    def describe(self) -> str:
+        """The counts in a sentence; empty if there are none."""
+        reasons = {
+            "not played by all of the runs": self.not_played,
+            "a prompt got no reply, or the environment failed": self.not_judged,
+        }
+        told = [f"{counted(count, 'episode', 'episodes')} ({why})" for why, count in reasons.items() if count]
+        return f"Left out: {' and '.join(told)}." if told else ""
+
+
+def pair_up(a: Iterable[Record], b: Iterable[Record]) -> tuple[list[Pair], LeftOut]:
+    """The pairs, and how many episodes are in none of them."""
     (first, second), left_out = line_up([a, b])
     return [Pair(one["tag"], one["seed"] or 0, one, other) for one, other in zip(first, second, strict=True)], left_out
 
 
-def line_up(runs: Sequence[Iterable[Record]]) -> tuple[list[list[Record]], int]:
+def line_up(runs: Sequence[Iterable[Record]]) -> tuple[list[list[Record]], LeftOut]:
     """The episodes that all runs have played and are judged by, in the same order for each run.
 
     Returns:
-        The records of each run, and how many episodes are not among them, since a run lacks them or is not judged.
+        The records of each run, and how many episodes are not among them.
     """
     keyed = [_by_key(run) for run in runs]
     every = {key for run in keyed for key in run}
-    common = [key for key in keyed[0] if all(key in run and outcome(run[key]) == JUDGED for run in keyed)]
-    return [[run[key] for key in common] for run in keyed], len(every) - len(common)
+    played = [key for key in keyed[0] if all(key in run for run in keyed)]
+    common = [key for key in played if all(outcome(run[key]) == JUDGED for run in keyed)]
+    left_out = LeftOut(len(every) - len(played), len(played) - len(common))
+    return [[run[key] for key in common] for run in keyed], left_out
 
 
 def matched(a: Iterable[Record], b: Iterable[Record]) -> list[tuple[Record, Record]]:
@@ -293,7 +317,7 @@ def _more(words: Sequence[str]) -> tuple[bool, list[Path]]:
 
 
 def _write_page(
-    arguments: argparse.Namespace, pairs: Sequence[Pair], both: Iterable[tuple[Record, Record]], left_out: int
+    arguments: argparse.Namespace, pairs: Sequence[Pair], both: Iterable[tuple[Record, Record]], left_out: LeftOut
 ) -> Path:
     """Write the page of both runs; where it is.
 
@@ -311,25 +335,16 @@ def _write_page(
         PairShown(episodes[0][a["env_id"]], episodes[1][b["env_id"]], judged.get((a["env_id"], b["env_id"])))
         for a, b in both
     ]
-    notes = [_left_out(left_out)] if left_out else []
+    notes = [told] if (told := left_out.describe()) else []
     runs = ComparedRuns(one, other, compare(pairs), seed_differences(pairs), shown, notes)
     page = arguments.output or rows_of(arguments.b).with_name(f"compared_with_{name_of(arguments.a)}.html")
     return write_page(render_compared(runs), page)
 
 
-def _left_out(count: int) -> str:
-    return (
-        f"{counted(count, 'episode', 'episodes')} left out: not all models played {'it' if count == 1 else 'them'}, a "
-        "prompt got no reply, or the environment failed."
-    )
-
-
 def _print(
-    paths: Sequence[Path], runs: Sequence[Sequence[Record]], pairs: Sequence[Pair], left_out: int, with_seeds: bool
+    paths: Sequence[Path], runs: Sequence[Sequence[Record]], pairs: Sequence[Pair], left_out: LeftOut, with_seeds: bool
 ) -> None:
-    from rich.console import Console
-
-    console = Console(markup=False, emoji=False, highlight=False)
+    console = new_console(markup=False, emoji=False, highlight=False)
     names = _told_apart(paths)
     if len(runs) > 2:
         tables = [*board(runs, names, console.width), *tables_of_twos(runs, names, console.width)]
@@ -338,8 +353,8 @@ def _print(
     for table in tables:
         print_whole(console, table)
     console.print(_CAPTION + " p of all: corrected for the number of comparisons (Holm)." * (len(runs) > 2))
-    if left_out:
-        console.print(_left_out(left_out))
+    if any(left_out):
+        console.print(left_out.describe())
     for line in seed_lines(pairs) if with_seeds else ():
         console.print(line, soft_wrap=True)
 

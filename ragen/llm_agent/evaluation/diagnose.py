@@ -37,6 +37,7 @@ from ragen.llm_agent.evaluation.tables import plain_table
 from ragen.llm_agent.prompting.replies import THINK, thought_of
 from ragen.llm_agent.report.contents import About
 from ragen.llm_agent.rollout.rollout_file import read_records, rows_of
+from ragen.output import new_console
 from ragen.tracking import METRICS_FILE
 
 if TYPE_CHECKING:
@@ -334,9 +335,7 @@ def _training(path: Path, options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"run": str(path), "scorer": scorer, "steps": steps, "notes": notes}, indent=1))
         return 0
-    from rich.console import Console
-
-    console = Console(markup=False, emoji=False, highlight=False)
+    console = new_console(markup=False, emoji=False, highlight=False)
     heads = [
         head for head, name in _COLUMNS.items() if any(name in each for s in steps for each in s["samples"].values())
     ]
@@ -361,9 +360,7 @@ def _print(
     scanned: Scan,
     count: int,
 ) -> None:
-    from rich.console import Console
-
-    console = Console(markup=False, emoji=False, highlight=False)
+    console = new_console(markup=False, emoji=False, highlight=False)
     if tags:
         table = plain_table("Thoughts", "tag", "trajectories", "replies", "valid thinking")
         for tag in tags:

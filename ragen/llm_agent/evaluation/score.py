@@ -27,6 +27,7 @@ from typing import Any
 
 from ragen.commands import CommandParser, command
 from ragen.errors import ConfigError
+from ragen.output import new_console
 
 PROG = "ragen score"
 SCORED = "scored"
@@ -72,8 +73,6 @@ def main(options: argparse.Namespace, prog: str) -> int:
     Returns:
         The exit code: 0, or 2 where the run cannot be scored so.
     """
-    from rich.console import Console
-
     from ragen.files import write_whole
     from ragen.llm_agent.evaluation.results import evaluate, print_results, states_of, with_pass_at_k, write_results
     from ragen.llm_agent.evaluation.tables import summarise
@@ -118,7 +117,7 @@ def main(options: argparse.Namespace, prog: str) -> int:
         write_results(results, usage, folder / "results.json")
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}; name another with --output.") from error
-    console = Console(markup=False, emoji=False, highlight=False)
+    console = new_console(markup=False, emoji=False, highlight=False)
     penalty = about.get("es_manager.format_penalty")
     print_results(console, results, {}, summarise(states_of(new), penalty if isinstance(penalty, int | float) else 0))
     differing = sum(line_of(one) != line_of(other) for one, other in zip(records, new, strict=True))

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ragen.errors import InputError, in_short
-from ragen.parallel.env_set import group_seeds
 from ragen.parallel.episode.turn import Turn, named
 
 MAX_SEED = 2**32 - 1  # the limit of NumPy's legacy generators
@@ -116,18 +115,19 @@ def checked_seed(seed: Any) -> int | None:
         raise InputError(f"reset(seed={seed!r}): expected an integer from 0 to {MAX_SEED}, or None.") from None
 
 
-def seeds_from(first: int, groups: int, given: int | None) -> list[int]:
-    """Seeds of the groups, counting up from the first one's.
+def seeds_from(first: int, numbers: Sequence[int], given: int | None) -> list[int]:
+    """Seeds of the groups: each group's number added to the first seed.
 
     Raises:
         InputError: They are not between 0 and ``MAX_SEED``.
     """
-    if first < 0 or first + groups - 1 > MAX_SEED:
+    seeds = [first + number for number in numbers]
+    if first < 0 or max(seeds) > MAX_SEED:
         raise InputError(
-            f"reset(seed={given!r}): {groups} groups would get the seeds {first} to {first + groups - 1}; "
+            f"reset(seed={given!r}): {len(seeds)} groups would get the seeds {min(seeds)} to {max(seeds)}; "
             f"seeds go from 0 to {MAX_SEED}."
         )
-    return group_seeds(first, groups)
+    return seeds
 
 
 def _no_bool(value: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from html import escape
 
-from ragen.parallel.episode.values import steady_text
+from ragen.errors import steady_text
 
 MOST = 20_000  # characters of a text that a page shows
 _UNSEEN = re.compile(

@@ -48,7 +48,7 @@ from ragen.llm_agent.rollout.stopping import (
     sigterm_as_ctrl_c,
     wait_for_replies,
 )
-from ragen.output import printable
+from ragen.output import new_console, printable
 from ragen.settings import choice, texts
 
 if TYPE_CHECKING:
@@ -276,8 +276,6 @@ def _finish(
     proxy: LLMAgentProxy, mode: str, file: RolloutFile, total: float, scanners: Mapping[str, Scanner]
 ) -> tuple[int, Scan]:
     """Sort the file, and print the results; returns the exit code and the scanners' findings."""
-    from rich.console import Console
-
     from ragen.llm_agent.evaluation.results import evaluate, independent, print_results, states_of, write_results
     from ragen.llm_agent.evaluation.scanners import scan
     from ragen.llm_agent.evaluation.tables import print_summary, summarise
@@ -288,7 +286,7 @@ def _finish(
     records = file.finish(group_size)
     results, usage = evaluate(records), file.count(usage_of(proxy))
     write_results(results, usage, file.path.with_name("results.json"))
-    console = Console(markup=False, emoji=False, highlight=False)
+    console = new_console(markup=False, emoji=False, highlight=False)
     counted_ones = independent(records)
     tags = summarise(states_of(counted_ones), penalty)
     print_results(console, results, usage, tags)

@@ -98,11 +98,17 @@ class RolloutFile(Closing):
                 f"'resume' is true, and {error} Use another 'output_dir', or resume=false to start over."
             ) from error
         # Tags come first, since other keys differ because of them.
-        for key, old, new in sorted(differing(before, self._about), key=lambda each: "env_configs" not in each[0]):
-            raise ConfigError(
-                f"'resume' is true, and configuration key {key!r} was {old} when {self.path} was started and is {new} "
-                "now; use another 'output_dir', or resume=false to start over."
-            )
+        changed = sorted(differing(before, self._about), key=lambda each: "env_configs" not in each[0])
+        if not changed:
+            return
+        key, old, new = next((each for each in changed if each[0].endswith(".n_groups")), changed[0])
+        what, cure = f"configuration key {key!r}", ""
+        if any(each[0].endswith(".first_groups") for each in changed):
+            what, cure = f"--tags or --limit ({key})", " repeat what was given,"
+        raise ConfigError(
+            f"'resume' is true, and {what} was {old} when {self.path} was started and is {new} now;{cure} use another "
+            "'output_dir', or resume=false to start over."
+        )
 
     @property
     def kept_roots(self) -> int:

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ragen.errors import steady_repr, steady_text
 from ragen.files import replacing
-from ragen.parallel.episode.values import steady_repr, steady_text
 
 RAW = ("messages", "infos", "raw_replies", "last_state", "correct_answer")
 """The keys of a record that hold texts of models and environments."""

@@ -37,6 +37,7 @@ from ragen.llm_agent.config.environments import check_extras, read_config
 from ragen.llm_agent.config.loading import load_config, setting
 from ragen.llm_agent.es_manager import EnvStateManager
 from ragen.llm_agent.testing.random_player import RandomPlayer
+from ragen.output import new_console
 from ragen.parallel.lanes import worker
 from ragen.parallel.settings import BACKENDS
 
@@ -496,11 +497,9 @@ def _own_entry(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run_all(checks: Sequence[Check], size: Size) -> int:
-    from rich.console import Console
-
     from ragen.llm_agent.evaluation.tables import plain_table
 
-    console = Console()
+    console = new_console()
     table = plain_table(_title(size), "what", "seeds", "turns", "sequential", "workers", "rollouts")
     different: list[tuple[str, str]] = []
     with _quiet_log(), console.status("") as status:

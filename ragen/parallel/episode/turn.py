@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ragen.parallel.episode.game import Game, Options
-from ragen.parallel.episode.returned import SHOWN, is_reward, wrong, wrong_step
 from ragen.parallel.episode.values import IMMUTABLE, copied, is_immutable, options_taken
+from ragen.returned import SHOWN, checked_done, is_reward, wrong, wrong_step
 
 Observation = Any  # str, or a list of uint8 arrays of shape (H, W, 3)
 
@@ -105,7 +105,7 @@ def play_turn(env: Any, turn: Turn, sums: tuple[str, ...] = ()) -> TurnResult:
     if type(reward) not in IMMUTABLE:
         reward = _own_reward(env, reward)
     if done is not True and done is not False:
-        done = _as_flag(env, done)
+        done = checked_done(env, done)
     digest = observation = env.render()
     if type(observation) is not str:
         observation = _observed(env, observation)
@@ -205,12 +205,6 @@ def _own_reward(env: Any, reward: Any) -> Any:
     if not is_reward(reward):
         raise wrong(env, "step", reward, "a number", "reward")
     return copied(reward)
-
-
-def _as_flag(env: Any, done: Any) -> bool:
-    if done is None:
-        raise wrong(env, "step", done, "True or False", "done")
-    return bool(done)
 
 
 def digest_observation(observation: Observation) -> Any:

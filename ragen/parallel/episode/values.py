@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 import inspect
-import re
 from functools import lru_cache
 from typing import Any
 
 IMMUTABLE = frozenset({bool, int, float, complex, str, bytes, type(None)})
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def is_immutable(value: Any) -> bool:
@@ -38,27 +36,3 @@ def options_taken(reset: Any) -> frozenset[str] | None:
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
     return frozenset(parameter.name for parameter in parameters)
-
-
-def steady_repr(value: Any, longest: int | None = None) -> str:
-    """The ``repr`` of a value without object addresses, which differ between processes; never raises.
-
-    Args:
-        value: Any value.
-        longest: Maximum number of characters; None for all.
-    """
-    try:
-        text = _ADDRESS.sub("", repr(value))
-    except Exception:  # of a class that a user wrote
-        text = f"a {type(value).__name__} whose repr() raises"
-    return text if longest is None or len(text) <= longest else f"{text[: longest - 3]}..."
-
-
-def steady_text(value: Any) -> str:
-    """A text itself, or the ``str`` of any other value without object addresses."""
-    if isinstance(value, str):
-        return value
-    try:
-        return _ADDRESS.sub("", str(value))
-    except Exception:  # likewise
-        return steady_repr(value)

@@ -9,14 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ragen.errors import ReturnError
-from ragen.parallel.episode.values import steady_repr
+from ragen.errors import ReturnError, steady_repr
 
 FOUR = "(observation, reward, done, info)"
 FIVE = "(observation, reward, terminated, truncated, info)"
 SHOWN = "text, a uint8 array of shape (H, W, 3), or a list of such arrays"
 _GYMNASIUMS = "; five are gymnasium's: done is 'terminated or truncated'"
 _LONGEST = 120  # characters that are shown of a value
+
+
+def checked_done(env: Any, done: Any) -> bool:
+    """Whether an episode is over, as a step has returned it: a bool, 0, 1, or an array or scalar of one of these.
+
+    Raises:
+        ReturnError: It is something else, such as a text, whose truth value says nothing.
+    """
+    if not _is_flag(done):
+        raise wrong(env, "step", done, "True or False", "done")
+    return bool(done)
 
 
 def wrong_step(env: Any, returned: Any, expected: str = FOUR) -> ReturnError:
@@ -84,8 +94,9 @@ def is_reward(value: Any) -> bool:
 
 def _is_flag(value: Any) -> bool:
     try:
-        return value is not None and bool(value) in (True, False)
-    except Exception:  # an array of several
+        single = value.item() if hasattr(value, "item") else value
+        return isinstance(single, bool | int | float) and single in (0, 1)
+    except Exception:  # an array of several, or a value of a class that a user wrote
         return False
 
 

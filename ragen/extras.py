@@ -127,6 +127,11 @@ def package_folder(package: str) -> Path:
     return Path(found.submodule_search_locations[0]).resolve()
 
 
+def extra_of(env_class: type) -> str | None:
+    """The extra that an environment's class declares to need, as its ``extra``; None for none."""
+    return getattr(env_class, "extra", None)
+
+
 def missing(extra: str) -> list[str]:
     """The packages of an extra that are not installed, by pip's names; nothing is imported."""
     return [

@@ -54,13 +54,13 @@ def environments() -> Iterator[tuple[str, ...]]:
     """Each registered type: its name, the cost of a turn, and its description."""
     from ragen.env.registry import REGISTERED_ENVS, resolve_env
     from ragen.errors import RagenError, install_command
-    from ragen.extras import missing
+    from ragen.extras import extra_of, missing
 
     for name in REGISTERED_ENVS:
         try:
             env_class, config_class = resolve_env(name)
             about = [*(env_class.__doc__ or "").strip().splitlines(), ""][0].replace("`", "")
-            if (extra := getattr(env_class, "extra", None)) and missing(extra):
+            if (extra := extra_of(env_class)) and missing(extra):
                 yield name, "not installed", f"{about} Needs {install_command(extra)}"
             else:
                 yield name, price(env_class, config_class), about
@@ -76,7 +76,7 @@ def price(env_class: Any, config_class: Any) -> str:
     if hint in _DECLARED:
         return _DECLARED[hint]
     try:
-        return f"{duration(_median_turn(env_class(config_class() if config_class else None)))} a turn"
+        return f"{duration(_median_turn(env_class(config_class()) if config_class else env_class()))} a turn"
     except Exception as error:  # third-party environments may raise anything
         return f"cannot be played: {type(error).__name__}"
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import keyword
 import re
+import sys
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from string import Template
@@ -177,12 +179,15 @@ def write(name: str, folder: Path) -> list[Path]:
         Their paths: the environment, its test, its configuration.
 
     Raises:
-        ConfigError: The name is not valid for a module, or one of the files exists; nothing was written.
+        ConfigError: The name is not valid for a module or is another module's, or one of the files exists; nothing was
+            written.
     """
     if not name.isidentifier() or keyword.iskeyword(name):
         meant = re.sub(r"\W+", "_", name).strip("_").lower()
         asked = suggestion([meant] if meant.isidentifier() and not keyword.iskeyword(meant) else [])
         raise ConfigError(f"{name!r} is not a valid name of a Python module.{asked}")
+    if hidden := _hidden_by(name, folder):
+        raise ConfigError(f"{name!r} is {hidden}, which {name}.py would hide; choose another name, such as {name}_env.")
     words = {"module": name, "cls": class_name(name), "title": name.replace("_", " ").capitalize()}
     texts = {
         folder / Template(path).substitute(words): Template(text).substitute(words) for path, text in FILES.items()
@@ -194,6 +199,16 @@ def write(name: str, folder: Path) -> list[Path]:
     for path, text in texts.items():
         path.write_text(text, "utf-8")
     return list(texts)
+
+
+def _hidden_by(name: str, folder: Path) -> str:
+    """The module that a module of this name would hide, in words; empty for none."""
+    if name in sys.stdlib_module_names:
+        return "a module of Python's standard library"
+    found = PathFinder.find_spec(name, [each for each in sys.path if each and Path(each).resolve() != Path.cwd()])
+    places = [] if found is None else [found.origin, *(found.submodule_search_locations or ())]
+    outside = [each for each in places if each and not Path(each).resolve().is_relative_to(folder.resolve())]
+    return f"an installed module ({outside[0]})" if outside else ""
 
 
 def class_name(module: str) -> str:

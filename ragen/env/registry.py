@@ -211,6 +211,8 @@ def import_class(path: str) -> type:
             exception is the cause.
     """
     module_name, class_name = _split_path(path)
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        raise UnknownEnvError(f"cannot import environment class {path!r}: {_of_file(module_name, class_name)}")
     try:
         found = importlib.import_module(module_name)
         for part in class_name.split("."):
@@ -225,6 +227,18 @@ def import_class(path: str) -> type:
     if not isinstance(found, type):
         raise UnknownEnvError(f"{path!r} is a {type(found).__name__}, not a class.")
     return found
+
+
+def _of_file(file: str, class_name: str) -> str:
+    """How to name a class of a file, where the module's name is a file's."""
+    source = Path(file if file.endswith(".py") else f"{file}.py")
+    parts = source.with_suffix("").parts
+    if not source.is_file() or not parts[-1].isidentifier():
+        return f"{file!r} is no module's name; expected 'package.module:Class'."
+    meant = suggestion([f"{'.'.join(parts)}:{class_name}"])
+    if all(map(str.isidentifier, parts)):
+        return f"a module is named, not a file.{meant}"
+    return f"a module is named, not a file; run the command in {source.parent}, with '{parts[-1]}:{class_name}'."
 
 
 def _meant(module_name: str, class_name: str) -> str:

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from ragen.parallel.episode.spec import EnvSpec
 
-_NUMBER = re.compile(r"\d+")
+_VARYING = re.compile(r"(?<= returned ).*?(?=; expected )|'[^']*'|\"[^\"]*\"|\d+", re.DOTALL)
 
 
 class _Kind(NamedTuple):
     tag: str
-    what: str  # without its numbers
+    what: str  # without its numbers, quoted texts and returned values
     then: str
 
 
@@ -55,13 +55,14 @@ class RepeatedMessageFilter:
 
         Args:
             spec: The environment.
-            what: What happened, in words that differ between environments only in numbers.
+            what: What happened, in words that differ between environments only in numbers, quoted texts (such as
+                observations) and returned values.
             then: What follows, as a sentence.
             story: The full description, as a sentence.
             cause: The exception whose traceback is logged with it.
             after: The ``then`` of an earlier failure of the same environment, which is no longer counted.
         """
-        kind = _Kind(spec.tag, _NUMBER.sub("..", what), then)
+        kind = _Kind(spec.tag, _VARYING.sub("..", what), then)
         counted = self._said.get(kind)
         before = self._said.get(kind._replace(then=after))
         if before is not None and after:

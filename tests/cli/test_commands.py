@@ -123,6 +123,9 @@ def test_play_needs_no_second_word(capsys, monkeypatch):
         ("es_manager.max_workres=3", "Did you mean 'es_manager.max_workers'"),
         ("es_managr.max_workers=3", "Did you mean 'es_manager.max_workers'"),
         ("max_workers=3", "Did you mean 'es_manager.max_workers'"),
+        ("model=x", "Did you mean 'actor.model'"),
+        ("limit=2", "'limit' is an option and no configuration key. Did you mean '--limit 2'"),
+        ("tags=Bandit", "Did you mean '--tags Bandit'"),
         ("es_manager.val.env_grups=3", "Did you mean 'es_manager.val.env_groups'"),
         ("seed.tests=3", "'seed' has train, val"),
         ("agent_proxy.max_turn.x=3", "'agent_proxy.max_turn' is not a section"),
@@ -131,7 +134,7 @@ def test_play_needs_no_second_word(capsys, monkeypatch):
 def test_a_misspelt_override_is_refused_with_the_key_that_was_meant(capsys, override, meant):
     code, out, err = run(capsys, "rollout", "--cfg", override)
     assert (code, out) == (2, "")
-    assert meant in err and repr(override.partition("=")[0]) in err
+    assert meant in err and override.partition("=")[0] in err
 
 
 def test_an_override_that_fits_names_nothing_else(capsys):

@@ -41,9 +41,20 @@ def test_a_name_that_no_module_can_have_is_refused_with_one_that_can(tmp_path, c
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["json", "random", "numpy"])
+def test_a_name_that_would_hide_another_module_is_refused(tmp_path, capsys, name):
+    assert main(["new", name, "--folder", str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert f"which {name}.py would hide; choose another name, such as {name}_env" in told
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
+        ("./corridor_game.py:CorridorGame", "Did you mean 'corridor_game:CorridorGame'?"),
+        ("corridor_game.py:CorridorGame", "Did you mean 'corridor_game:CorridorGame'?"),
+        ("./other.py:CorridorGame", "'./other.py' is no module's name"),
         ("corridor_game:CoridorGame", "Did you mean 'corridor_game:CorridorGame'?"),
         ("coridor_game:CorridorGame", "Did you mean 'corridor_game:CorridorGame'?"),
         ("corridor_game.CorridorGame", "Did you mean 'corridor_game:CorridorGame'?"),

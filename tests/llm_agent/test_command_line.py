@@ -183,3 +183,31 @@ def test_a_model_in_a_folder_or_in_the_cache_needs_no_hub(monkeypatch, tmp_path)
 def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(tmp_path):
     folders = [new_folder(tmp_path) for _ in range(5)]
     assert len({*folders}) == 5 and all(folder.is_dir() for folder in folders)
+
+
+def test_files_that_are_not_of_a_run_are_not_overwritten(tmp_path, capsys):
+    (tmp_path / "results.json").write_text("mine")
+    assert command.main([*SMALL, f"output_dir={tmp_path}"]) == 2
+    assert "results.json is not of a run (there is no run.json beside it)" in capsys.readouterr().err
+    assert (tmp_path / "results.json").read_text() == "mine"
+
+
+def test_a_misspelt_section_of_a_file_is_refused(tmp_path, capsys):
+    (tmp_path / "mine.yaml").write_text("defaults: [base]\nes_managr: {max_workers: 1}\n")
+    assert command.main(["--config-name", str(tmp_path / "mine"), f"output_dir={tmp_path}"]) == 2
+    assert "has a key 'es_managr', which nothing reads. Did you mean 'es_manager'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("val", {"es_manager": "x" * 20_000}), "the arguments are swapped: the configuration comes first"),
+        (("mine.yaml", "val"), "the configuration is 'mine.yaml'; .* load the file with"),
+        (("es_manager:\n  max_workers: 1", "val"), "parse the text first"),
+        (({}, {"es_manager": "x" * 20_000}), "mode = .*: expected 'train' or 'val'"),
+    ],
+)
+def test_a_manager_that_is_given_no_configuration_says_so_in_short(arguments, said):
+    with pytest.raises(ConfigError, match=said) as caught:
+        EnvStateManager(*arguments)
+    assert len(str(caught.value)) < 300

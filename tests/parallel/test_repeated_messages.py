@@ -27,6 +27,24 @@ def many(fault: str, place: str, **settings: Any) -> dict[str, Any]:
     return config(tags, [("Good", 2), ("Faulty", MANY)], **{"use_multiprocessing": True, **settings})
 
 
+@pytest.mark.parametrize(
+    "what",
+    [
+        "ValueError: no door in {!r}",
+        'ReturnError: Corridor.step() returned 3 values, ("{}", 0.0, True; expected 4 values',
+    ],
+)
+def test_failures_that_differ_in_what_was_seen_alone_are_counted_together(
+    what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    messages = RepeatedMessageFilter(logging.getLogger("ragen.test"))
+    for env_id, seen in enumerate(("_P_D", "PD'_", "__DP")):
+        spec = EnvSpec.of(object, None, env_id=env_id, tag="Corridor")
+        messages.warn(spec, what.format(seen), "Its episode is over.", what.format(seen))
+    messages.forget()
+    assert [record.getMessage()[:27] for record in caplog.records][1:] == ["and 2 more of tag 'Corridor"]
+
+
 @pytest.mark.parametrize("parallel", [True, False])
 @pytest.mark.parametrize("place", ["reset", "turn 0"])
 def test_many_that_fail_alike_have_one_traceback_and_are_counted(

@@ -266,6 +266,14 @@ def cause_of(error: BaseException) -> str:
     return "it took too long" if isinstance(error, TimeoutError | APITimeoutError) else one_line(_bottom(error))
 
 
+def causes_of(error: BaseException) -> list[BaseException]:
+    """An error, its cause, the cause of that, and so on."""
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
+        causes.append(cause)
+    return causes
+
+
 def _bottom(error: BaseException) -> BaseException:
     """The first exception in the chain of causes that is this package's or the HTTP library's, else the last."""
     library = http_library()

@@ -19,15 +19,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
+import socket
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
+from urllib.parse import urlsplit
 
 from openai import APIConnectionError, APIStatusError, AsyncOpenAI, AuthenticationError
 
-from ragen.errors import ConfigError, StorageError, suggestion
+from ragen.errors import ConfigError, StorageError, nearest, suggestion
 from ragen.llm_agent.backends.admission import Slots
 from ragen.llm_agent.backends.base import Activity, Reply, Request, Sampling, valid_text
 from ragen.llm_agent.backends.chat_completions import (
@@ -35,6 +39,7 @@ from ragen.llm_agent.backends.chat_completions import (
     Attempts,
     api_messages,
     cause_of,
+    causes_of,
     diagnose,
     model_list,
     read_completion,
@@ -43,7 +48,7 @@ from ragen.llm_agent.backends.chat_completions import (
 from ragen.llm_agent.backends.event_loop import LoopThread
 from ragen.llm_agent.backends.http_client import new_http_client
 from ragen.llm_agent.backends.journal import ReplyJournal, reply_key
-from ragen.llm_agent.backends.openai_settings import Access, ApiSettings, read_settings
+from ragen.llm_agent.backends.openai_settings import OPENAI_URL, Access, ApiSettings, read_settings
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.backends.tokens import MAX_MODEL_LEN, check_context
 from ragen.llm_agent.config.loading import one_line, setting
@@ -171,9 +176,10 @@ class OpenAIBackend(StreamingBackend):
                 f"{self.shown(one_line(error))}"
             ) from None
         except (APIConnectionError, TimeoutError) as error:
+            cure = suggestion(self._if_unreachable(error)) or " Start it, or correct the address."
             raise ConfigError(
                 f"configuration key 'actor.base_url' is {url!r}, but no server answers there: "
-                f"{self.shown(cause_of(error)).rstrip('.')}. Start it, or correct the address."
+                f"{self.shown(cause_of(error)).rstrip('.')}.{cure}"
             ) from None
         except APIStatusError as error:
             if target := redirect_of(error):
@@ -182,7 +188,7 @@ class OpenAIBackend(StreamingBackend):
                     f"{self.shown(target)}; redirects are not followed, since requests carry a key. Set "
                     f"'actor.base_url' to the address that is meant."
                 ) from None
-            if error.status_code == 404 and (other := await self._address_meant()):
+            if error.status_code == 404 and (other := await self._meant(self._if_not_found())):
                 raise ConfigError(
                     f"configuration key 'actor.base_url' is {url!r}, which is not the address of that server's API."
                     f"{suggestion([other])}"
@@ -191,16 +197,40 @@ class OpenAIBackend(StreamingBackend):
         except UNREADABLE:
             return []
 
-    async def _address_meant(self) -> str:
-        """The address without the path of an endpoint, or with ``/v1``, if models are listed there; else empty."""
+    def _if_not_found(self) -> list[str]:
+        """Addresses that may be meant if the server does not know the path: without an endpoint, or with ``/v1``."""
         url = self.settings.base_url.rstrip("/")
         other = url.removesuffix("/chat/completions").removesuffix("/completions")
-        other = f"{url}/v1" if other == url else other
-        try:
-            async with asyncio.timeout(CHECK_S), self.new_client().with_options(base_url=other) as client:
-                return other if model_list((await client.models.with_raw_response.list()).content) else ""
-        except (TimeoutError, *UNREADABLE):
-            return ""
+        if other != url:
+            return [other]
+        return [re.sub(r"/v\d+$", "", url) + "/v1", f"{url}/v1"]
+
+    def _if_unreachable(self, error: BaseException) -> list[str]:
+        """Addresses that may be meant if there is no connection: another host, or no encryption.
+
+        They are not tried, since requests carry a key.
+        """
+        parts = urlsplit(self.settings.base_url)
+        causes = causes_of(error)
+        if any(isinstance(each, socket.gaierror) for each in causes):
+            hosts = nearest(parts.hostname or "", ("localhost", urlsplit(OPENAI_URL).hostname or ""), 0.7)
+            return [parts._replace(netloc=parts.netloc.replace(parts.hostname or "", host)).geturl() for host in hosts]
+        if parts.scheme == "https" and any(isinstance(each, ssl.SSLError) for each in causes):
+            return [parts._replace(scheme="http").geturl()]
+        return []
+
+    async def _meant(self, addresses: Sequence[str]) -> str:
+        """The first of some addresses at which models are listed, or access to them is refused; else empty."""
+        for address in addresses:
+            try:
+                async with asyncio.timeout(CHECK_S), self.new_client().with_options(base_url=address) as client:
+                    if model_list((await client.models.with_raw_response.list()).content):
+                        return address
+            except AuthenticationError:
+                return address
+            except (TimeoutError, *UNREADABLE):
+                continue
+        return ""
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Reply]:
         """See :meth:`Backend.generate`."""

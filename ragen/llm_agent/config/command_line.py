@@ -19,7 +19,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from ragen.commands import FAILED, REFUSED, STOPPED, CommandParser
-from ragen.errors import ConfigError, MissingExtraError, RagenError, did_you_mean
+from ragen.errors import ConfigError, MissingExtraError, RagenError, did_you_mean, suggestion
 from ragen.llm_agent.config.loading import load_config, settings_of_base
 from ragen.output import CLOSED, output_watched, printable
 from ragen.settings import one_line, plain, setting
@@ -230,6 +230,7 @@ def run_command(
     others = [word for word in words if word not in ("-m", "--multirun") and word not in arguments.overrides]
     is_sweep = arguments.multirun
     try:
+        _check_no_option(parser, arguments.overrides)
         if models := arguments.models:
             arguments.overrides += model_overrides(models, arguments.overrides)
             at = next(at for at, word in enumerate(others) if word.startswith("--model"))
@@ -253,6 +254,18 @@ def run_command(
                 print(f"{left} of {len(runs)} runs not started; to do {told} too, repeat this command", file=sys.stderr)
             break
     return code
+
+
+def _check_no_option(parser: argparse.ArgumentParser, overrides: Sequence[str]) -> None:
+    """Refuse a command's option that is given as ``key=value`` where no such key takes a value."""
+    base = settings_of_base()
+    options = {option.removeprefix("--"): option for action in parser._actions for option in action.option_strings}
+    for override in overrides:
+        name, equals, value = override.partition("=")
+        is_key = name in base or value.startswith(("{", "$"))
+        if equals and name not in ("report", "v") and (option := options.get(name.replace("_", "-"))) and not is_key:
+            meant = suggestion([f"{option} {value}"])
+            raise ConfigError(f"{override!r} is given, and {name!r} is an option and no configuration key.{meant}")
 
 
 class SweptRun(NamedTuple):

@@ -8,12 +8,13 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from os import PathLike
 from typing import Any
 
 from ragen.env.fields import check_kinds
 from ragen.env.registry import resolve_env, staying_in_main
-from ragen.errors import ConfigError, UnknownEnvError, did_you_mean, suggestion
-from ragen.extras import check_installed
+from ragen.errors import ConfigError, UnknownEnvError, did_you_mean, in_short, suggestion
+from ragen.extras import check_installed, extra_of
 from ragen.llm_agent.config.generation import Generation
 from ragen.parallel.episode.spec import EnvSpec
 from ragen.parallel.episode.turn import RAGEN, RAGEN_2026
@@ -95,7 +96,7 @@ def check_extras(managed: ManagerConfig) -> None:
         MissingExtraError: One is not; the message names the extra that has it.
     """
     for env_type, env_class in {entry.spec.env_type: entry.spec.env_class for entry in managed.entries}.items():
-        if extra := getattr(env_class, "extra", None):
+        if extra := extra_of(env_class):
             check_installed(extra, f"the environment {env_type!r}")
 
 
@@ -110,8 +111,14 @@ def read_config(config: Any, mode: str) -> ManagerConfig:
         ConfigError: A key is missing or has an invalid value; the message names it.
         UnknownEnvError: An environment type is not known.
     """
-    if mode not in ("train", "val"):
-        raise ConfigError(f"mode = {mode!r}: expected 'train' or 'val'.")
+    if isinstance(config, str | bytes | PathLike):
+        is_name = "\n" not in str(config)
+        cure = "load the file with ragen.llm_agent.config.loading.load_config" if is_name else "parse the text first"
+        if not isinstance(mode, str) and mode is not None:
+            cure = "the arguments are swapped: the configuration comes first, then the mode"
+        raise ConfigError(f"the configuration is {in_short(config)}; expected Hydra's, or nested mappings: {cure}.")
+    if not isinstance(mode, str) or mode not in ("train", "val"):
+        raise ConfigError(f"mode = {in_short(mode)}: expected 'train' or 'val'.")
     generation, max_turn = Generation.read(config), _max_turn(config)
     config = {name: _section(name, config) for name in ("es_manager", "custom_envs", "seed")}
     if "capsule_dir" in (config["es_manager"] or {}):  # what crash_report_dir was called before

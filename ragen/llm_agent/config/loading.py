@@ -166,6 +166,8 @@ def _unknown_key(config: Any, key: str) -> str | None:
 def _meant(config: Any, key: str, section: str, known: Sequence[str]) -> str:
     rest = key.removeprefix(f"{section}.") if section else key
     part, dot, below = rest.partition(".")
+    if not section and not dot and (named := [each for each in settings_of_base() if each.endswith(f".{part}")]):
+        return suggestion(named[:3])
     if meant := did_you_mean(part, known, lambda near: f"{section}.{near}{dot}{below}".strip("."), 0.7):
         return meant
     last_parts = {each: each.rpartition(".")[2] for each in config_keys(config)}
@@ -239,8 +241,16 @@ def known_sections() -> frozenset[str]:
 
 
 def unread_sections(config: Any) -> list[str]:
-    """The keys at the top of a configuration that no rollout reads, and no trainer either, sorted."""
-    return sorted(str(name) for name in config if name not in known_sections() and name not in _OF_TRAINERS)
+    """The keys at the top of a configuration that no rollout reads, and no trainer either, sorted.
+
+    Raises:
+        ConfigError: One is probably a misspelled section.
+    """
+    unread = sorted(str(name) for name in config if name not in known_sections() and name not in _OF_TRAINERS)
+    for name in unread:
+        if meant := did_you_mean(name, known_sections(), cutoff=0.8):
+            raise ConfigError(f"the configuration has a key {name!r}, which nothing reads.{meant}")
+    return unread
 
 
 def _own_keys(config: Any) -> set[str]:

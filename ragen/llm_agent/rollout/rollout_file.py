@@ -79,7 +79,17 @@ class RolloutFile(Closing):
         self.kept: dict[int, dict[str, Any]] = {}
         self._used_before: dict[str, float] = {}
         self.written = 0
+        self._check_own()
         self._read_kept()
+
+    def _check_own(self) -> None:
+        """See that nothing else's files are overwritten: a run's have ``run.json`` or its rows beside them."""
+        foreign = [name for name in _WITH_IT if self.path.with_name(name).exists()]
+        if foreign and ABOUT not in foreign and not self.path.exists():
+            raise ConfigError(
+                f"{self.path.with_name(foreign[0])} is not of a run (there is no {ABOUT} beside it), and would be "
+                "overwritten; use another 'output_dir', or move it."
+            )
 
     def _read_kept(self) -> None:
         """Read the folder's files; repeated in ``begin``, when no other run can write to it."""

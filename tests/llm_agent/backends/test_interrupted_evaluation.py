@@ -310,7 +310,7 @@ def test_a_model_that_the_server_does_not_list_is_refused_before_the_first_reque
         assert run(server, tmp_path / "out", "actor.openai.check_model=false", "agent_proxy.max_turn=1") == 0
 
 
-@pytest.mark.parametrize("end", ["", "/v1/chat/completions"])
+@pytest.mark.parametrize("end", ["", "/v2", "/v1/chat/completions"])
 def test_the_address_of_something_else_than_an_api_is_refused_with_the_one_that_was_meant(end, tmp_path, capsys):
     def models(handler):
         is_there = handler.path == "/v1/models"

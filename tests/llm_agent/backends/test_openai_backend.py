@@ -3,6 +3,8 @@
 import asyncio
 import json
 import logging
+import re
+import socket
 import threading
 from concurrent.futures import CancelledError
 
@@ -567,3 +569,23 @@ def test_nothing_is_sent_from_the_moment_that_a_run_stops():
         finally:
             backend.close()
     assert len(server.bodies) == 1
+
+
+@pytest.mark.parametrize(
+    ("host", "meant"),
+    [("locahost", "Did you mean 'http://localhost:1/v1'"), ("somewhere", "Start it, or correct the address")],
+)
+def test_a_host_that_is_not_known_is_refused_with_the_one_that_was_meant(host, meant, monkeypatch):
+    def unknown(*_, **__):
+        raise socket.gaierror("Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(ConfigError, match=f"no server answers there: Name or service not known.*{re.escape(meant)}"):
+        create_backend(config(f"http://{host}:1/v1", model="tiny"))
+
+
+def test_an_encrypted_address_of_a_server_that_is_not_is_refused_with_the_other():
+    with chat_server() as server:
+        address = server.url.replace("http:", "https:")
+        with pytest.raises(ConfigError, match=rf"no server answers there: .*SSL.*Did you mean '{server.url}'\?"):
+            create_backend(config(address, model="tiny"))

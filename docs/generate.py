@@ -185,7 +185,9 @@ def commands_page() -> str:
         parser = command.parser()
         lines += [f"## ragen {command.name}\n", f"{parser.description}\n", "| argument | |", "|---|---|"]
         lines += [f"| {names} | {_cell(words)} |" for names, words in _arguments(parser)]
+        examples = "; ".join(f"`{example}`" for example in getattr(parser, "examples", ()))
         lines += ["", *(f"{line.strip()}\n" for line in _paragraphs(parser.epilog or ""))]
+        lines += [f"Examples: {examples}\n"] if examples else []
     return "\n".join(lines)
 
 

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from argparse import ArgumentParser, HelpFormatter, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
@@ -29,23 +29,27 @@ class CommandParser(ArgumentParser):
     """An ``ArgumentParser`` that suggests similar options.
 
     Attributes:
+        examples: Command lines, shown at the end of the help, each in a line of its own to be copied whole.
         settings: Returns the keys that are given as ``key=value`` with their defaults, which are suggested too.
     """
 
     settings: Callable[[], Mapping[str, Any]] = staticmethod(dict)
 
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **options: Any) -> None:
+        """Create the parser.
+
+        Args:
+            *args: Those of ``ArgumentParser``.
+            examples: See the class.
+            **options: Those of ``ArgumentParser``.
+        """
+        super().__init__(*args, **options)
+        self.examples = examples
+
     def format_help(self) -> str:
-        """The help, in which each of an epilog's examples has a line of its own, to be copied whole."""
-        head, colon, examples = (self.epilog or "").partition(": ")
-        if not colon or self.formatter_class is not HelpFormatter:
-            return super().format_help()
-        epilog, self.epilog = self.epilog, None
-        try:
-            return super().format_help() + "\n".join(
-                ["", f"{head}:", *(f"  {one}" for one in examples.split("; ")), ""]
-            )
-        finally:
-            self.epilog = epilog
+        """The help, with the examples."""
+        listed = "".join(f"  {example}\n" for example in self.examples)
+        return super().format_help() + (f"\nExamples:\n{listed}" if listed else "")
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and the message, and exit with 2."""

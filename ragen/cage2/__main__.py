@@ -17,7 +17,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     top = CommandParser(
         prog=prog,
         description="Search for the best order of fixing hosts, or compare the embedded simulator with CAGE 2.",
-        epilog=f"Examples: {prog} search n_workflows=6; {prog} compare --episodes 20; {prog} search --help",
+        examples=(f"{prog} search n_workflows=6", f"{prog} compare --episodes 20", f"{prog} search --help"),
     )
     top.add_argument("command", choices=COMMANDS, help="what to do; its own arguments follow")
     return top

@@ -327,7 +327,7 @@ def _arguments(prog: str) -> argparse.ArgumentParser:
     parser = CommandParser(
         prog=prog,
         description="Compare the embedded simulator with CAGE Challenge 2, episode by episode.",
-        epilog=f"Example: {prog} --episodes 20 --cage2-path ~/cage-challenge-2",
+        examples=(f"{prog} --episodes 20 --cage2-path ~/cage-challenge-2",),
     )
     parser.add_argument("--episodes", type=int, default=200, help="episodes of each policy, agent and simulator")
     parser.add_argument("--steps", type=int, default=100, help="of an episode")

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m ragen.ca
     parser = CommandParser(
         prog=prog,
         description="Search for the order of fixing whose defender earns most.",
-        epilog=f"Example: {prog} n_workflows=2 train_episodes_per_env=4",
+        examples=(f"{prog} n_workflows=2 train_episodes_per_env=4",),
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="such as n_workflows=6, seed=1")

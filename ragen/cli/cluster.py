@@ -43,7 +43,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         "reachable, has the same versions, can import the configuration's environments, and has room for workers. "
         "es_manager.ray selects the cluster and its nodes; without an address, RAY_ADDRESS is used, or else a "
         "cluster of this machine alone. The exit code is 1 if a node cannot be used.",
-        epilog=f"Example: {prog} --config-name my_config es_manager.ray.address=box-1:6379",
+        examples=(f"{prog} --config-name my_config es_manager.ray.address=box-1:6379",),
     )
     add_config_arguments(top, DEFAULT_CONFIG)
     return top

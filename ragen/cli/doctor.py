@@ -52,7 +52,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog,
         description="Show what is installed, what works on this machine, what is missing, and how to fix it. "
         "The exit code is 1 if something essential is missing.",
-        epilog=f"Example: {prog} > doctor.txt, for a bug report",
+        examples=(f"{prog} > doctor.txt  # for a bug report",),
     )
 
 

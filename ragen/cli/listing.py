@@ -26,7 +26,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     top = CommandParser(
         prog=prog,
         description="List environments with the cost of a turn, configurations, and backends.",
-        epilog=f"Example: {prog} environments",
+        examples=(f"{prog} environments",),
     )
     top.add_argument("topic", nargs="?", choices=TOPICS, help="list only this (default: all three)")
     return top

@@ -142,7 +142,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog,
         description="Write an environment, its test and its configuration into a folder. All three work as they are; "
         "replace the game with your own.",
-        epilog=f"Example: {prog} my_env",
+        examples=(f"{prog} my_env",),
     )
     top.add_argument("name", help="name of the module, such as my_env; the class is then MyEnv")
     top.add_argument("--folder", type=Path, default=Path(), help="folder for the files (default: this folder)")

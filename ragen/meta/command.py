@@ -26,7 +26,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     top = CommandParser(
         prog=prog,
         description="Train an agent that learns how to learn, on many tasks at once.",
-        epilog=f"Example: {prog} --config-name bandit seed=1",
+        examples=(f"{prog} --config-name bandit seed=1",),
     )
     top.add_argument(
         "--config-name", default="bandit", help=f"one of: {', '.join(config_names())} (default: %(default)s)"

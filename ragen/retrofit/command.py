@@ -63,7 +63,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         description="Install the engine and EnvStateManager into a checkout of RAGEN, and prove that its rollouts stay "
         "equal. Environments, trainer, context manager and configurations of the checkout stay its own; what is "
         "replaced is kept, and --undo restores it byte by byte. Where rollouts differ, it is undone at once.",
-        epilog=f"Examples: {prog} ~/RAGEN --check; {prog} ~/RAGEN; {prog} ~/RAGEN --undo",
+        examples=(f"{prog} ~/RAGEN --check", f"{prog} ~/RAGEN", f"{prog} ~/RAGEN --undo"),
     )
     parser.add_argument("checkout", type=Path, help="folder of a checkout of RAGEN (September 2025 or April 2026)")
     parser.add_argument("--check", action="store_true", help="only print what would be done")

@@ -28,8 +28,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog,
         description="Serve environments over OpenEnv's WebSocket and HTTP. Sessions are played in worker processes; "
         "one under /s/TOKEN outlives cuts of its connection, and with --journal-dir a restart of the server.",
-        epilog=f"Examples: {prog} --env frozen_lake --port 8000; "
-        f"{prog} --config-name _2_sokoban --journal-dir journals es_manager.max_workers=4",
+        examples=(
+            f"{prog} --env frozen_lake --port 8000",
+            f"{prog} --config-name _2_sokoban --journal-dir journals es_manager.max_workers=4",
+        ),
     )
     what = top.add_argument_group("what is served")
     what.add_argument(

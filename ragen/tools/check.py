@@ -85,7 +85,7 @@ def parser(prog: str = "python -m ragen.tools.check") -> argparse.ArgumentParser
         description="Does an environment work in worker processes, and do they pay off? Does an OpenEnv server "
         "play the episode that seed and actions decide? Exit codes: 0 nothing to fix, 1 something must be fixed first, "
         "2 the arguments are wrong.",
-        epilog=f"Examples: {prog} sokoban dim_x=8 --seeds 5; {prog} http://127.0.0.1:8000",
+        examples=(f"{prog} sokoban dim_x=8 --seeds 5", f"{prog} http://127.0.0.1:8000"),
     )
     add = top.add_argument
     add("type", help="a registered type, package.module:Class, or an OpenEnv server's address")

@@ -29,7 +29,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     top = CommandParser(
         prog=prog,
         description="Play one environment in the terminal, or from a pipe.",
-        epilog=f"Example: {prog} sokoban --seed 3 dim_x=8",
+        examples=(f"{prog} sokoban --seed 3 dim_x=8",),
     )
     top.add_argument("type", help=f"{', '.join(sorted(REGISTERED_ENVS))}, or package.module:Class")
     top.add_argument(

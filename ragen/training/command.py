@@ -37,8 +37,11 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog,
         description="Train a model on rollouts in environments. The configuration tiny needs no GPU and no download: "
         "a few minutes on a laptop.",
-        epilog=f"Examples: {prog} --config-name tiny; {prog} --config-name _2_sokoban; "
-        f"{prog} --config-name tiny trainer.seed=1 output_dir=outputs/second",
+        examples=(
+            f"{prog} --config-name tiny",
+            f"{prog} --config-name _2_sokoban",
+            f"{prog} --config-name tiny trainer.seed=1 output_dir=outputs/second",
+        ),
     )
     add_config_arguments(top, DEFAULT_CONFIG if prog == PROG else LAPTOP_CONFIG)
     add_sweep_argument(top)

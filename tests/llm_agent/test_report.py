@@ -428,11 +428,6 @@ def test_a_report_of_rows_names_actions_as_the_run_did(tmp_path):
     assert command.main(["--config-name", "_2_sokoban", "--limit", "1", f"output_dir={tmp_path}"]) == 0
     report = report_of_rows(tmp_path / "rollouts.jsonl")
     assert {episode.names[1] for episode in report.episodes} == {"Up"}
-    own = {"custom_envs.Mine.env_type": "not_here:Env", "custom_envs.Mine.env_config.action_lookup.1": "Jump"}
-    (tmp_path / "run.json").write_text(json.dumps(own))
-    rows = (tmp_path / "rollouts.jsonl").read_text("utf-8").replace('"SimpleSokoban"', '"Mine"')
-    (tmp_path / "rollouts.jsonl").write_text(rows, "utf-8")
-    assert report_of_rows(tmp_path / "rollouts.jsonl").episodes[0].names == {1: "Jump"}
 
 
 @pytest.mark.parametrize("config", [{"report": True}, {"output": {"report": True}}])

@@ -28,8 +28,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog,
         description="Evaluate a model behind an OpenAI-compatible server. "
         "After an interruption, the same command resumes.",
-        epilog=f"Examples: {prog} actor.base_url=http://localhost:8000/v1 actor.model=NAME; "
-        f"OPENAI_API_KEY=... {prog} actor.model=gpt-4o-mini report=true",
+        examples=(
+            f"{prog} actor.base_url=http://localhost:8000/v1 actor.model=NAME",
+            f"OPENAI_API_KEY=... {prog} actor.model=gpt-4o-mini report=true",
+        ),
     )
     add_config_arguments(top, DEFAULT_CONFIG)
     add_models_argument(top)

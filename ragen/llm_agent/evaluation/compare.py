@@ -261,7 +261,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog,
         description="Compare models on the episodes that all of them played, seed by seed. The interval is of the "
         "difference in success; p says how likely so uneven a split of seeds is if neither model is better.",
-        epilog=f"Examples: {prog} outputs/evaluate/A outputs/evaluate/B --seeds; {prog} A B report=true; {prog} A B C",
+        examples=(f"{prog} outputs/evaluate/A outputs/evaluate/B --seeds", f"{prog} A B report=true", f"{prog} A B C"),
     )
     top.add_argument("a", type=Path, metavar="A", help="output_dir of the first model's run, or its rollouts.jsonl")
     top.add_argument("b", type=Path, metavar="B", help="that of the second")

@@ -17,8 +17,11 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog,
         description="Say what a run is worth: whether its thoughts depend on its prompts, and which trajectories to "
         "look at. Works on finished and on running rollouts, evaluations and trainings.",
-        epilog=f"Examples: {prog} outputs/evaluate/NAME; {prog} RUN --scorer Qwen/Qwen2.5-0.5B-Instruct; "
-        f"{prog} RUN actor.base_url=http://localhost:8000/v1 actor.tokenizer=NAME",
+        examples=(
+            f"{prog} outputs/evaluate/NAME",
+            f"{prog} RUN --scorer Qwen/Qwen2.5-0.5B-Instruct",
+            f"{prog} RUN actor.base_url=http://localhost:8000/v1 actor.tokenizer=NAME",
+        ),
     )
     top.add_argument(
         "run", type=Path, metavar="RUN", help="the output_dir of a rollout or a training, or a rollouts.jsonl"

@@ -239,7 +239,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog,
         description="Write runs as one table, a row a trajectory, for pandas, polars, DuckDB or a spreadsheet. In "
         "Python, ragen.frames(...) returns the same as a data frame.",
-        epilog=f"Examples: {prog} outputs/evaluate/* > runs.parquet; {prog} RUN --turns -o turns.csv",
+        examples=(f"{prog} outputs/evaluate/* > runs.parquet", f"{prog} RUN --turns -o turns.csv"),
     )
     top.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="the output_dir of a run, or its rollouts.jsonl")
     top.add_argument("--turns", action="store_true", help="a row a turn")

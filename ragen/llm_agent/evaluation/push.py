@@ -34,7 +34,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog,
         description="Write a run as a dataset folder in the Hugging Face hub's format: a card, the rows, and tables. "
         "With --to it is uploaded, which needs huggingface_hub and a login (hf auth login); nothing else is sent.",
-        epilog=f"Examples: {prog} outputs/evaluate/NAME; {prog} outputs/evaluate/NAME --to me/sokoban-runs --private",
+        examples=(f"{prog} outputs/evaluate/NAME", f"{prog} outputs/evaluate/NAME --to me/sokoban-runs --private"),
     )
     top.add_argument("run", type=Path, metavar="RUN", help="the output_dir of a run")
     top.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="the dataset (default: RUN/dataset)")

@@ -42,8 +42,11 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog,
         description="Rescore a run without changing its replies: by a function of yours, or by its environments, "
         "which are given the same replies again. Nothing is asked, and the run itself is not changed.",
-        epilog=f"Examples: {prog} outputs/evaluate/NAME --reward mine:shaped; {prog} RUN --parser mine:lenient; "
-        f"{prog} RUN es_manager.format_penalty=-0.5 -o stricter",
+        examples=(
+            f"{prog} outputs/evaluate/NAME --reward mine:shaped",
+            f"{prog} RUN --parser mine:lenient",
+            f"{prog} RUN es_manager.format_penalty=-0.5 -o stricter",
+        ),
     )
     top.add_argument("run", type=Path, metavar="RUN", help="the output_dir of a rollout")
     top.add_argument(
@@ -322,7 +325,7 @@ class _Game:
         told = old.get("replies")
         replies = None if told is None else told[: len(state["history"]) - 1]
         chat = self._ctx_manager.transcript(state)
-        new = trajectory(state, chat, old["seed"], self._mode, ended, replies)
+        new = trajectory(state, chat, old["seed"], self._mode, ended, replies, names=old.get("action_names"))
         return json.loads(line_of(new))
 
     @staticmethod

@@ -24,6 +24,7 @@ from ragen.llm_agent.manager.branching import entry_of
 from ragen.llm_agent.report.contents import About, Episode, Messages, Report, episode_of
 from ragen.llm_agent.report.page import render, write_page
 from ragen.llm_agent.rollout.timeline import Timeline
+from ragen.llm_agent.rollout.trajectories import names_of_actions
 
 __all__ = ["About", "Episode", "Report", "render", "report_of", "wants_live", "wants_report", "write_report"]
 
@@ -103,12 +104,11 @@ def episode_of_state(proxy: PlayedRollout, mode: str, state: dict[str, Any]) -> 
     es_manager, ctx_manager = proxy.prepare(val=mode == "val")
     env_id = state["env_id"]
     entry = entry_of(es_manager, env_id)
-    names = getattr(entry["config"], "action_lookup", None)
     episode = Episode(
         state=state,
         seed=entry["status"].seed,
         home=es_manager.home(env_id),
-        names=names if isinstance(names, Mapping) else None,
+        names=names_of_actions(entry["config"]),
         error=proxy.failures.get(env_id),
         replies=proxy.actor.replies.get(env_id, ()),
         chat=ctx_manager.transcript(state),

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +29,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog,
         description="Write an HTML report of a rollout: results and trajectories, in one file that "
         "loads no external resources.",
-        epilog=f"Example: {prog} outputs/evaluate/NAME --output name.html",
+        examples=(f"{prog} outputs/evaluate/NAME --output name.html",),
     )
     top.add_argument("run", type=Path, metavar="RUN", help="the output_dir of a rollout, or its rollouts.jsonl")
     top.add_argument(
@@ -76,8 +74,6 @@ def report_of_rows(path: Path, title: str = "") -> Report:
 
     records, episodes = read_episodes(path)
     about = About.of_folder(path, [episode.seed for episode in episodes])
-    names = _action_names(about.configuration)
-    episodes = [replace(episode, names=names.get(episode.tag)) for episode in episodes]
     notes = ["Written from the trajectories only, so it does not show where the time went."]
     notes += _about_windows(about.configuration)
     title = title or about.title or f"Rollout ({path.parent.name or path.name})"
@@ -110,23 +106,6 @@ def read_episodes(path: Path) -> tuple[list[dict[str, Any]], list[Episode]]:
         return records, [episode_of(record) for record in records]
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{path} is not a rollout of this package: {type(error).__name__}: {error}.") from error
-
-
-def _action_names(configuration: Mapping[str, Any]) -> dict[str, Mapping[Any, str]]:
-    """The names of actions by key, for each tag whose environment has such names and is installed here."""
-    from ragen.env.registry import resolve_env
-
-    names = {}
-    for key, env_type in configuration.items():
-        section, _, last = key.rpartition(".")
-        if not section.startswith("custom_envs.") or last != "env_type":
-            continue
-        above = f"{section}.env_config.action_lookup."
-        own = {key.removeprefix(above): name for key, name in configuration.items() if key.startswith(above)}
-        with suppress(Exception):  # whatever the module of another environment does when it is imported
-            found = {int(key): name for key, name in own.items()} or resolve_env(env_type)[1]().action_lookup  # type: ignore[misc]
-            names[section.removeprefix("custom_envs.")] = found
-    return names
 
 
 def _about_windows(configuration: Mapping[str, Any]) -> list[str]:

@@ -264,11 +264,12 @@ def episode_of(record: Mapping[str, Any]) -> Episode:
     Raises:
         KeyError, TypeError, ValueError: It is not a record of a rollout of this package.
     """
+    names = record.get("action_names") or {}
     return Episode(
         state_of(record),
         record["seed"],
         "",
-        None,
+        {int(key) if key.lstrip("-").isdecimal() else key: name for key, name in names.items()},
         record.get("error"),
         record.get("replies", ()),
         record.get("messages", ()),

@@ -15,6 +15,7 @@ from ragen.llm_agent.report.contents import Episode
 from ragen.llm_agent.report.page import STYLE
 from ragen.llm_agent.report.text import shown
 from ragen.llm_agent.report.trajectories import TrajectoryWriter, row_of
+from ragen.llm_agent.rollout.trajectories import names_of_actions
 
 MOST_SHOWN = 50  # trajectories of a rollout that can be opened
 _STYLE = (  # the page's own, limited to the view
@@ -110,7 +111,7 @@ def show(manager: Any, env_id: int | None = None) -> TrajectoryView | RolloutVie
 def _episode(manager: Any, cache: Mapping[str, Any]) -> Episode:
     env_id = cache["env_id"]
     entry = entry_of(manager, env_id)
-    names, status = getattr(entry["config"], "action_lookup", None), entry["status"]
+    status = entry["status"]
     metrics = {f"{cache['tag']}/success": float(status.terminated and not status.truncated)}
     error = _error(cache)
     state = {"metrics": metrics, **({} if error is None else {"env_error": error}), **cache}
@@ -118,7 +119,7 @@ def _episode(manager: Any, cache: Mapping[str, Any]) -> Episode:
         state=state,
         seed=status.seed,
         home=manager.home(env_id),
-        names=names if isinstance(names, Mapping) else None,
+        names=names_of_actions(entry["config"]),
         is_over=status.terminated,
     )
 

@@ -74,8 +74,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog,
         description="Play one rollout: an actor answers prompts, environments are stepped, results are printed and the "
         "trajectories written to rollouts.jsonl.",
-        epilog=f"Examples: {prog} --config-name _2_sokoban es_manager.max_workers=4; "
-        f"{prog} actor.scripted.malformed=0.2 output_dir=outputs/sloppy",
+        examples=(
+            f"{prog} --config-name _2_sokoban es_manager.max_workers=4",
+            f"{prog} actor.scripted.malformed=0.2 output_dir=outputs/sloppy",
+        ),
     )
     add_config_arguments(top, DEFAULT_CONFIG)
     add_sweep_argument(top)
@@ -395,13 +397,14 @@ def _report_failures(console: Console, proxy: LLMAgentProxy, played: int) -> Non
 def records_of(proxy: LLMAgentProxy, mode: str, states: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Finished episodes as records; see :mod:`~ragen.llm_agent.rollout.trajectories`."""
     from ragen.llm_agent.manager.branching import entry_of
-    from ragen.llm_agent.rollout.trajectories import trajectory
+    from ragen.llm_agent.rollout.trajectories import names_of_actions, trajectory
 
     es_manager, ctx_manager = proxy.prepare(val=mode == "val")
     raw = setting(proxy.config, "raw", bool, True)
     for state in states:
         env_id = state["env_id"]
-        seed = entry_of(es_manager, env_id)["status"].seed
+        entry = entry_of(es_manager, env_id)
         facts = proxy.actor.replies.get(env_id, ())
         replies = facts if any(facts) else None
-        yield trajectory(state, ctx_manager.transcript(state), seed, mode, proxy.failures.get(env_id), replies, raw)
+        chat, seed, error = ctx_manager.transcript(state), entry["status"].seed, proxy.failures.get(env_id)
+        yield trajectory(state, chat, seed, mode, error, replies, raw, names_of_actions(entry["config"]))

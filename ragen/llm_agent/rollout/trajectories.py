@@ -2,7 +2,8 @@
 
 A record has ``env_id, group_id, tag, seed, mode``, the whole chat as ``messages`` in OpenAI form, per turn ``actions``,
 ``rewards``, ``infos`` and ``raw_replies`` (what the model wrote; the chat has what the parser made of it), and over the
-trajectory ``penalty``, ``success`` and ``metrics``. A branch has besides ``parent``, the environment that it goes on
+trajectory ``penalty``, ``success`` and ``metrics``. ``action_names`` has the names of actions by key, as texts, where
+the environment has such names. A branch has besides ``parent``, the environment that it goes on
 from, and ``turn``, how many turns it shares with it. One that ended because a prompt got no reply has ``error``, one
 whose environment failed ``env_error``. What the environment showed in the end is ``last_state``, where that is text.
 Where the actor knows more of its replies, ``replies`` has a mapping for each, see
@@ -32,6 +33,7 @@ def trajectory(
     error: str | None = None,
     replies: Sequence[Mapping[str, Any]] | None = None,
     raw: bool = True,
+    names: Mapping[Any, str] | None = None,
 ) -> dict[str, Any]:
     """The record of one environment's episode.
 
@@ -43,6 +45,7 @@ def trajectory(
         error: Why its trajectory ended early; None if it did not.
         replies: What there is to know of each of its replies; None where that is not known.
         raw: Whether to keep texts; without, those of :data:`RAW` are left out.
+        names: The names of its actions by key; None where they have none.
     """
     turns = played_turns(state)
     record = {
@@ -60,6 +63,8 @@ def trajectory(
         "success": bool(state["metrics"].get(f"{state['tag']}/success", 0.0)),
         "metrics": state["metrics"],
     }
+    if names:
+        record["action_names"] = {str(key): name for key, name in names.items()}
     record |= {name: state[name] for name in ("parent", "turn") if name in state}
     last = state["history"][-1] if state["history"] else {}
     if "actions" not in last and isinstance(last.get("state"), str) and not last.get("images"):
@@ -73,6 +78,12 @@ def trajectory(
     if "env_error" in state:
         record["env_error"] = state["env_error"]
     return record if raw else {name: value for name, value in record.items() if name not in RAW}
+
+
+def names_of_actions(config: Any) -> Mapping[Any, str] | None:
+    """The names of actions by key that an environment's configuration has; None where it has none."""
+    names = getattr(config, "action_lookup", None)
+    return names if isinstance(names, Mapping) else None
 
 
 def reply_of(turn: Mapping[str, Any]) -> str:

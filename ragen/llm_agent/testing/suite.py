@@ -431,8 +431,12 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         prog=prog,
         description="Play every environment in the main process and in workers, disturb and kill the workers, and "
         "compare everything that can be seen. Exit code 1 where anything differs.",
-        epilog=f"Examples: {prog}; {prog} --backend executor; {prog} --config-name _2_sokoban; "
-        f"{prog} --env-type my_package.my_game:MyGame --env-config size=4",
+        examples=(
+            f"{prog}",
+            f"{prog} --backend executor",
+            f"{prog} --config-name _2_sokoban",
+            f"{prog} --env-type my_package.my_game:MyGame --env-config size=4",
+        ),
     )
     parser.add_argument("--env-type", help="a registered name, or package.module:Class, to check alone")
     parser.add_argument("--env-config", nargs="*", default=[], metavar="KEY=VALUE", help="fields of its configuration")

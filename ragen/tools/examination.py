@@ -10,6 +10,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+from ragen.commands import counted
 from ragen.parallel.episode.clock import Spent
 from ragen.parallel.episode.host import ResetOrder
 from ragen.parallel.episode.journal import Change
@@ -170,7 +171,9 @@ class Examination:
             generic = "generic ones are played; define example_action, or use --actions"
             actions = f"texts: {'those given' if self._actions else generic}"
         turns = sum(map(len, self._plan.values()))
-        return Finding("ok", f"{len(self._plan)} episodes, {turns} turns; its actions are {actions}")
+        return Finding(
+            "ok", f"{counted(len(self._plan), 'episode')}, {counted(turns, 'turn')}; its actions are {actions}"
+        )
 
     def _chosen(self, seed: int, choices: Sequence[str], has_examples: bool) -> Iterator[tuple[str, ...]]:
         """The turns of an episode, each chosen when the one before was played: by the environment, or any of these."""

@@ -20,14 +20,13 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ragen.commands import CommandParser, command
+from ragen.commands import CommandParser, command, counted
 from ragen.errors import ConfigError
 from ragen.llm_agent.evaluation.replies import JUDGED, outcome
 from ragen.llm_agent.evaluation.results import ALL, evaluate, independent, print_whole
 from ragen.llm_agent.evaluation.statistics import holm, mean, paired_interval, sign_test
 from ragen.llm_agent.evaluation.tables import tables_of
 from ragen.llm_agent.rollout.rollout_file import name_of, read_records, rows_of
-from ragen.llm_agent.rollout.stopping import counted
 from ragen.output import new_console
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ragen.commands import FAILED, CommandParser, typed
+from ragen.commands import FAILED, CommandParser, counted, typed
 from ragen.errors import BackendError, ConfigError, LimitReachedError, StorageError
 from ragen.extras import needs
 from ragen.llm_agent.backends.streaming import StreamingBackend
@@ -44,7 +44,6 @@ from ragen.llm_agent.rollout.stopping import (
     Limits,
     Stop,
     command_that_goes_on,
-    counted,
     sigterm_as_ctrl_c,
     wait_for_replies,
 )

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TextIO
 
-from ragen.commands import clock
+from ragen.commands import clock, counted
 from ragen.llm_agent.backends.base import Activity
-from ragen.llm_agent.rollout.stopping import counted
 
 EVERY_S = 30.0
 _MILESTONES = 10  # lines in a log, over all trajectories

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from ragen.commands import counted
 from ragen.errors import ConfigError, LimitReachedError
 from ragen.llm_agent.backends.streaming import StreamingBackend
 from ragen.llm_agent.config.command_line import STOPPED, called_as
@@ -95,11 +96,6 @@ def command_that_goes_on(config: Any) -> str:
 
 def _program(name: str) -> Sequence[str]:
     return name.split()  # such as "python -m ragen.llm_agent.agent_proxy"
-
-
-def counted(count: int, one: str, many: str) -> str:
-    """A number and its noun."""
-    return f"{count:,} {one if count == 1 else many}"
 
 
 NAMES = ("cost", "tokens", "minutes")
